@@ -1,0 +1,1 @@
+"""Odradek: a log broker that speaks Apache Kafka's wire protocol."""

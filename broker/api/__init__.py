@@ -1,0 +1,1 @@
+"""The one table of APIs and their handlers, one file per API."""

@@ -1,0 +1,1 @@
+"""The table of configuration keys, Kafka's own names and meanings."""

@@ -1,0 +1,1 @@
+"""Topic changes and partition assignment on top of the metadata store."""

@@ -1,0 +1,1 @@
+"""The tree-shaped metadata store and its back ends."""

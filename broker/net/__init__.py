@@ -1,0 +1,1 @@
+"""Listeners, the hand-over of sockets, connections, and frames between processes."""

@@ -1,0 +1,1 @@
+"""The shared partition table and the wake-ups between processes."""

@@ -1,0 +1,1 @@
+"""Logs, segments, indexes, checkpoints and recovery in Kafka's on-disk formats."""

@@ -1,0 +1,1 @@
+"""A real broker for tests: a context manager and a pytest fixture."""
