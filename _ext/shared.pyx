@@ -1,0 +1,475 @@
+"""The shared mapping: its creation, the process table, wake-ups, and consistent reads of a slot's commit block.
+
+Owned by the supervisor, which creates it before the first fork; every child inherits the mapping and its descriptors.
+The layout is in ``shared.pxd``, the rules are in ``broker/shm/README.md``.
+"""
+
+from libc.errno cimport EAGAIN, errno
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset, strlen
+from posix.mman cimport MAP_FAILED, MAP_NORESERVE, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
+from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
+from posix.unistd cimport close, ftruncate, getpid, read, write
+
+from broker._ext.atomics cimport (
+    FAULTS_COMPILED,
+    compare_swap_64,
+    cpu_pause,
+    exchange_64,
+    fence,
+    fetch_add_64,
+    fetch_and_64,
+    fetch_or_64,
+    load_acquire_32,
+    load_acquire_64,
+    load_relaxed_64,
+    store_relaxed_64,
+    store_release_32,
+    store_release_64,
+)
+
+import os
+import secrets
+
+
+cdef extern from "<sys/mman.h>" nogil:
+    int memfd_create(const char* name, unsigned int flags)
+    unsigned int MFD_CLOEXEC
+
+cdef extern from "<sys/eventfd.h>" nogil:
+    int eventfd(unsigned int initial, int flags)
+    int EFD_NONBLOCK
+    int EFD_CLOEXEC
+
+
+MAGIC = 0x4B45_4441_5244_4F01
+DEFAULT_ARENA_BYTES = 256 << 20
+cdef uint64_t UNIT_BYTES = 1024
+
+cdef Region the_region
+memset(&the_region, 0, sizeof(Region))
+the_region.memfd = -1
+the_region.self = -1
+
+
+cdef Region* region() noexcept nogil:
+    return &the_region
+
+
+cdef Slot* slot_at(uint32_t index) noexcept nogil:
+    return <Slot*>(the_region.slots + <uint64_t>index * sizeof(Slot))
+
+
+cdef inline uint64_t word_count() noexcept nogil:
+    return (the_region.header.max_slots + 63) // 64
+
+
+cdef uint64_t* ready_words(int process) noexcept nogil:
+    """The second level (one bit a slot) of a process's ready bitmap; the first level stands right before it."""
+    cdef char* start = the_region.base + the_region.header.bitmaps_at + process * the_region.header.bitmap_bytes
+    return <uint64_t*>start + (word_count() + 63) // 64
+
+
+cdef inline uint64_t* summary_words(int process) noexcept nogil:
+    return <uint64_t*>(the_region.base + the_region.header.bitmaps_at + process * the_region.header.bitmap_bytes)
+
+
+cdef int64_t now_ms() noexcept nogil:
+    cdef timespec t
+    clock_gettime(CLOCK_REALTIME, &t)
+    return <int64_t>t.tv_sec * 1000 + t.tv_nsec // 1000000
+
+
+cdef int64_t monotonic_ms() noexcept nogil:
+    cdef timespec t
+    clock_gettime(CLOCK_MONOTONIC, &t)
+    return <int64_t>t.tv_sec * 1000 + t.tv_nsec // 1000000
+
+
+cdef void wake_process(int process) noexcept nogil:
+    """Make the loop of `process` look at its ready bitmap; one write for any number of wake-ups it has not yet taken."""
+    cdef uint64_t one = 1
+    cdef Process* p = &the_region.processes[process]
+    if process == the_region.self:
+        the_region.self_wake = True
+        return
+    if __sync_swap_32(&p.event_pending, 1) == 0:
+        write(p.event_fd, &one, 8)
+
+
+cdef extern from *:
+    """
+    static inline uint32_t __sync_swap_32(uint32_t *p, uint32_t v) { return __atomic_exchange_n(p, v, __ATOMIC_SEQ_CST); }
+    """
+    uint32_t __sync_swap_32(uint32_t* p, uint32_t v) noexcept nogil
+
+
+cdef void wake_slot(uint32_t index, uint64_t mask) noexcept nogil:
+    """Tell every process of `mask` that the slot moved [R 6]: bit, summary bit, then its event descriptor."""
+    cdef int process
+    cdef uint64_t bits = mask
+    while bits:
+        process = __builtin_ctzll(bits)
+        bits &= bits - 1
+        fetch_or_64(ready_words(process) + index // 64, <uint64_t>1 << (index % 64))
+        fetch_or_64(summary_words(process) + index // 4096, <uint64_t>1 << (index // 64 % 64))
+        wake_process(process)
+
+
+cdef extern from *:
+    int __builtin_ctzll(unsigned long long x) noexcept nogil
+
+
+cdef int take_ready(uint32_t* out, int limit) noexcept nogil:
+    """Take up to `limit` slots from this process's own ready bitmap into `out`; the number taken.
+
+    The summary bit is cleared before its word is taken, so that a waker that comes in between sets it again.
+    """
+    cdef int me = the_region.self, taken = 0, high, low
+    cdef uint64_t* summary = summary_words(me)
+    cdef uint64_t* words = ready_words(me)
+    cdef uint64_t groups = (word_count() + 63) // 64, group, bits, word
+    for group in range(groups):
+        if load_relaxed_64(summary + group) == 0:
+            continue
+        bits = exchange_64(summary + group, 0)
+        while bits:
+            if taken + 64 > limit:
+                fetch_or_64(summary + group, bits)
+                return taken
+            high = __builtin_ctzll(bits)
+            bits &= bits - 1
+            word = exchange_64(words + group * 64 + high, 0)
+            while word:
+                low = __builtin_ctzll(word)
+                word &= word - 1
+                out[taken] = <uint32_t>((group * 64 + high) * 64 + low)
+                taken += 1
+    return taken
+
+
+cdef void read_commit(Slot* slot, Commit* out) noexcept nogil:
+    """A copy of the current commit block; retried while a writer publishes the next [R 1]."""
+    cdef uint64_t sequence
+    while True:
+        sequence = load_acquire_64(&slot.sequence)
+        memcpy(out, &slot.commits[sequence & 1], sizeof(Commit))
+        fence()
+        if load_acquire_64(&slot.sequence) == sequence:
+            return
+        cpu_pause()
+
+
+cdef uint64_t align(uint64_t n, uint64_t to) noexcept nogil:
+    return (n + to - 1) // to * to
+
+
+class ProcessInfo:
+    """What the process table says of one process; a snapshot."""
+
+    __slots__ = (
+        "index", "pid", "kind", "state", "incarnation", "started_ms", "progress", "connections",
+        "connections_accepted", "locked_slot", "locked_since_ms", "confirmed_version", "request",
+    )
+
+    def __repr__(self):
+        return "ProcessInfo(" + ", ".join(f"{n}={getattr(self, n)!r}" for n in self.__slots__) + ")"
+
+
+cdef class SharedMemory:
+    """The mapping as the supervisor and the children handle it. One a process.
+
+    :param max_slots: how many partitions the broker can hold at once.
+    :param arena_bytes: bytes for the state of idempotent producers, over all partitions (sparse).
+    :raises OSError: if the kernel gives no memfd, mapping or event descriptors.
+    """
+
+    def __cinit__(self, uint64_t max_slots=65536, uint64_t arena_bytes=DEFAULT_ARENA_BYTES):
+        cdef uint64_t at, groups, words, units, processes_at, bitmaps_at, bitmap_bytes, slots_at, owners_at, arena_at
+        cdef void* mapped
+        cdef int fd, i
+        cdef Header* header
+        if the_region.base != NULL:
+            self._unmap()
+        max_slots = align(max(max_slots, 64), 64)
+        words = max_slots // 64
+        groups = (words + 63) // 64
+        units = max(arena_bytes // UNIT_BYTES, 64)
+        at = align(sizeof(Header), 4096)
+        processes_at = at
+        at = align(at + sizeof(Process) * MAX_PROCESSES, 4096)
+        bitmaps_at = at
+        bitmap_bytes = align((words + groups) * 8, 64)
+        at = align(at + bitmap_bytes * MAX_PROCESSES, 4096)
+        slots_at = at
+        at = align(at + sizeof(Slot) * max_slots, 4096)
+        owners_at = at
+        at = align(at + units * 8, 4096)
+        arena_at = at
+        at += units * UNIT_BYTES
+        fd = memfd_create(b"odradek", MFD_CLOEXEC)
+        if fd < 0:
+            raise OSError(errno, "memfd_create failed")
+        if ftruncate(fd, at) != 0:
+            raise OSError(errno, "ftruncate of the shared memory failed")
+        mapped = mmap(NULL, at, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0)
+        if mapped == MAP_FAILED:
+            raise OSError(errno, f"mapping {at} bytes of shared memory failed")
+        header = <Header*>mapped
+        the_region.base = <char*>mapped
+        the_region.header = header
+        the_region.memfd = fd
+        header.total_bytes = at
+        header.max_slots = max_slots
+        header.boot_id = secrets.randbits(63)
+        header.metadata_version = 1
+        header.processes_at = processes_at
+        header.bitmaps_at = bitmaps_at
+        header.bitmap_bytes = bitmap_bytes
+        header.slots_at = slots_at
+        header.arena_owners_at = owners_at
+        header.arena_at = arena_at
+        header.arena_units = units
+        header.broker_id = -1
+        for i in range(MAX_LOG_DIRS):
+            header.log_dir_fds[i] = -1
+        the_region.processes = <Process*>(the_region.base + processes_at)
+        the_region.slots = the_region.base + slots_at
+        the_region.arena_owners = <uint64_t*>(the_region.base + owners_at)
+        the_region.arena = the_region.base + arena_at
+        the_region.self = -1
+        header.magic = MAGIC
+
+    cdef _unmap(self):
+        cdef int i
+        for i in range(the_region.header.process_count):
+            close(the_region.processes[i].event_fd)
+        munmap(the_region.base, the_region.header.total_bytes)
+        close(the_region.memfd)
+        memset(&the_region, 0, sizeof(Region))
+        the_region.memfd = -1
+        the_region.self = -1
+
+    # -- set-up by the supervisor ---------------------------------------------------------------------------------
+
+    def add_process(self, kind):
+        """A place in the process table for a child of `kind` (ProcessKind), with its event descriptor; its index."""
+        cdef int index = the_region.header.process_count
+        if index >= MAX_PROCESSES:
+            raise ValueError(f"more than {MAX_PROCESSES} processes: lower num.network.threads")
+        cdef Process* p = &the_region.processes[index]
+        p.kind = kind
+        p.event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)
+        if p.event_fd < 0:
+            raise OSError(errno, "eventfd failed")
+        the_region.header.process_count = index + 1
+        return index
+
+    def add_log_dir(self, int fd):
+        """Announce the descriptor of an open log directory, inherited by all children; the directory's index."""
+        cdef int index = the_region.header.log_dir_count
+        if index >= MAX_LOG_DIRS:
+            raise ValueError(f"more than {MAX_LOG_DIRS} log directories")
+        the_region.header.log_dir_fds[index] = fd
+        the_region.header.log_dir_count = index + 1
+        return index
+
+    def process_started(self, int index, uint64_t pid):
+        """The supervisor forked `pid` for place `index`: a new incarnation of that place [R 7]."""
+        cdef Process* p = &the_region.processes[index]
+        p.pid = pid
+        p.incarnation += 1
+        p.started_ms = now_ms()
+        store_release_32(&p.state, STARTING)
+
+    def process_died(self, int index):
+        """After reaping: clear what the dead process waited for and make everyone look once [R 6, R 7]."""
+        cdef Process* p = &the_region.processes[index]
+        cdef uint64_t keep = ~(<uint64_t>1 << index)
+        cdef uint64_t i
+        cdef int other
+        cdef Slot* slot
+        store_release_32(&p.state, DEAD)
+        p.connections = 0
+        p.event_pending = 0
+        p.confirmed_version = 0
+        p.locked_slot = 0
+        p.request_sequence = 0
+        for i in range(the_region.header.slots_used):
+            slot = slot_at(<uint32_t>i)
+            if load_relaxed_64(&slot.waiters_log_end) | load_relaxed_64(&slot.waiters_committed):
+                fetch_and_64(&slot.waiters_log_end, keep)
+                fetch_and_64(&slot.waiters_committed, keep)
+        memset(summary_words(index), 0, the_region.header.bitmap_bytes)
+        for other in range(the_region.header.process_count):
+            if other != index and load_acquire_32(&the_region.processes[other].state) in (STARTING, SERVING):
+                store_release_64(&the_region.processes[other].full_look, 1)
+                wake_process(other)
+
+    # -- by every process -----------------------------------------------------------------------------------------
+
+    def enter(self, int index):
+        """This process is the one at place `index` from now on."""
+        the_region.self = index
+        the_region.processes[index].pid = getpid()
+
+    def set_state(self, state):
+        store_release_32(&the_region.processes[the_region.self].state, state)
+
+    def beat(self):
+        """Show that this process's loop turns."""
+        the_region.processes[the_region.self].progress += 1
+
+    def event_fd(self, int index=-1):
+        return the_region.processes[the_region.self if index < 0 else index].event_fd
+
+    def drain_event(self):
+        """Take the wake-up from the event descriptor; before looking at the ready bitmap, so that none is lost."""
+        cdef uint64_t count
+        cdef Process* p = &the_region.processes[the_region.self]
+        read(p.event_fd, &count, 8)
+        __sync_swap_32(&p.event_pending, 0)
+
+    def take_full_look(self):
+        """True once after a death that asks every waiter to look at everything [R 6]."""
+        return exchange_64(&the_region.processes[the_region.self].full_look, 0) != 0
+
+    def wake(self, int index):
+        wake_process(index)
+
+    def wake_all(self):
+        cdef int i
+        for i in range(the_region.header.process_count):
+            if i != the_region.self and the_region.processes[i].state in (STARTING, SERVING):
+                wake_process(i)
+
+    def confirm_version(self, uint64_t version):
+        """This process has taken over all metadata changes up to `version` [R 8]."""
+        store_release_64(&the_region.processes[the_region.self].confirmed_version, version)
+
+    @property
+    def metadata_version(self):
+        return load_acquire_64(&the_region.header.metadata_version)
+
+    def set_connections(self, int64_t n):
+        the_region.processes[the_region.self].connections = n
+
+    def connections(self, int index):
+        return the_region.processes[index].connections
+
+    def process(self, int index):
+        """What the table says of place `index`, as a ProcessInfo."""
+        cdef Process* p = &the_region.processes[index]
+        info = ProcessInfo()
+        info.index = index
+        info.pid = p.pid
+        info.kind = ProcessKind(p.kind)
+        info.state = ProcessState(load_acquire_32(&p.state))
+        info.incarnation = p.incarnation
+        info.started_ms = p.started_ms
+        info.progress = p.progress
+        info.connections = p.connections
+        info.connections_accepted = p.connections_accepted
+        info.locked_slot = p.locked_slot
+        info.locked_since_ms = p.locked_since_ms
+        info.confirmed_version = p.confirmed_version
+        info.request = None
+        if p.request_sequence:
+            info.request = {
+                "api_key": p.request_key,
+                "api_version": p.request_version,
+                "correlation_id": p.request_correlation,
+                "client_id": bytes(p.request_client[:64]).split(b"\0")[0].decode("utf-8", "replace"),
+                "peer": bytes(p.request_peer[:64]).split(b"\0")[0].decode("utf-8", "replace"),
+            }
+        return info
+
+    def processes(self):
+        return [self.process(i) for i in range(the_region.header.process_count)]
+
+    def counters(self, int index):
+        """The words that process `index` counts in, as a list of ints."""
+        cdef Process* p = &the_region.processes[index]
+        return [p.counters[i] for i in range(COUNTERS)]
+
+    # -- header ---------------------------------------------------------------------------------------------------
+
+    @property
+    def memfd(self):
+        return the_region.memfd
+
+    @property
+    def boot_id(self):
+        return the_region.header.boot_id
+
+    @property
+    def max_slots(self):
+        return the_region.header.max_slots
+
+    @property
+    def slots_used(self):
+        return the_region.header.slots_used
+
+    @property
+    def broker_id(self):
+        return the_region.header.broker_id
+
+    @broker_id.setter
+    def broker_id(self, int value):
+        the_region.header.broker_id = value
+
+    @property
+    def cluster_id(self):
+        return bytes(the_region.header.cluster_id[:64]).split(b"\0")[0].decode()
+
+    @cluster_id.setter
+    def cluster_id(self, str value):
+        data = value.encode()
+        if len(data) > 63:
+            raise ValueError(f"cluster id {value!r} is longer than 63 bytes")
+        memset(the_region.header.cluster_id, 0, 64)
+        memcpy(the_region.header.cluster_id, <const char*>data, len(data))
+
+    @property
+    def stopping(self):
+        return the_region.header.stopping != 0
+
+    @stopping.setter
+    def stopping(self, bint value):
+        the_region.header.stopping = value
+
+    @property
+    def loading(self):
+        """(partitions loaded, partitions to load) of the start under way or past."""
+        return the_region.header.loading_done, the_region.header.loading_total
+
+    @property
+    def log_dir_count(self):
+        return the_region.header.log_dir_count
+
+    def log_dir_fd(self, int index):
+        return the_region.header.log_dir_fds[index]
+
+    def log_dir_offline(self, int index):
+        return the_region.header.log_dir_offline[index] != 0
+
+    def set_log_dir_offline(self, int index):
+        store_release_32(&the_region.header.log_dir_offline[index], 1)
+
+    # -- faults (debug build) -------------------------------------------------------------------------------------
+
+    @property
+    def faults_compiled(self):
+        return FAULTS_COMPILED != 0
+
+    def arm_fault(self, uint64_t identity, uint64_t countdown=1, int signal_number=9):
+        """End the process that meets fault point `identity` for the `countdown`-th time; RuntimeError in a release build."""
+        if not FAULTS_COMPILED:
+            raise RuntimeError("fault points are compiled into the debug build only (ODRADEK_DEBUG=1)")
+        the_region.header.fault[2] = signal_number
+        the_region.header.fault[1] = countdown
+        store_release_64(&the_region.header.fault[0], identity)
+
+    @property
+    def fault_armed(self):
+        return the_region.header.fault[0] != 0
