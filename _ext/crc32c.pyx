@@ -18,7 +18,8 @@ cdef uint32_t crc32c(uint32_t crc, const uint8_t* data, size_t n) noexcept nogil
 
 
 def checksum(const uint8_t[::1] data not None, uint32_t crc=0):
-    """The CRC-32C of `data` appended to what `crc` covers already (0 for nothing); bytes in, an unsigned 32-bit number out."""
+    """The CRC-32C of `data` appended to what `crc` covers already (0 for nothing); bytes in, an unsigned 32-bit
+    number out."""
     cdef uint32_t result = crc
     if data.shape[0]:
         with nogil:

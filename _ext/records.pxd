@@ -1,0 +1,125 @@
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+
+
+# Error codes of Kafka that a check can end with (0 is none).
+cdef enum:
+    ERROR_NONE = 0
+    ERROR_CORRUPT_MESSAGE = 2
+    ERROR_MESSAGE_TOO_LARGE = 10
+    ERROR_INVALID_TIMESTAMP = 32
+    ERROR_UNSUPPORTED_COMPRESSION_TYPE = 76
+    ERROR_INVALID_RECORD = 87
+
+
+# Where the fields of a record batch (message format v2) lie, in bytes from its start; all are big-endian.
+cdef enum:
+    AT_BASE_OFFSET = 0
+    AT_BATCH_LENGTH = 8
+    AT_PARTITION_LEADER_EPOCH = 12
+    AT_MAGIC = 16
+    AT_CRC = 17
+    AT_ATTRIBUTES = 21
+    AT_LAST_OFFSET_DELTA = 23
+    AT_BASE_TIMESTAMP = 27
+    AT_MAX_TIMESTAMP = 35
+    AT_PRODUCER_ID = 43
+    AT_PRODUCER_EPOCH = 51
+    AT_BASE_SEQUENCE = 53
+    AT_RECORD_COUNT = 57
+    AT_RECORDS = 61
+    BATCH_HEADER_BYTES = 61
+    BATCH_OVERHEAD_BYTES = 12           # base offset and length field: what "batch length" does not count
+
+
+cdef enum:
+    CODEC_NONE = 0
+    CODEC_GZIP = 1
+    CODEC_SNAPPY = 2
+    CODEC_LZ4 = 3
+    CODEC_ZSTD = 4
+    CODEC_MASK = 0x07
+    ATTRIBUTE_LOG_APPEND_TIME = 0x08
+    ATTRIBUTE_TRANSACTIONAL = 0x10
+    ATTRIBUTE_CONTROL = 0x20
+    ATTRIBUTE_DELETE_HORIZON = 0x40
+
+
+cdef struct BatchInfo:
+    # As stated in the header.
+    int64_t base_offset
+    int64_t base_timestamp
+    int64_t max_timestamp
+    int64_t producer_id
+    int32_t size                        # bytes of the whole batch, header included
+    int32_t partition_leader_epoch
+    int32_t last_offset_delta
+    int32_t base_sequence
+    int32_t record_count
+    uint32_t crc
+    int16_t attributes
+    int16_t producer_epoch
+    int8_t magic
+    uint8_t codec
+    uint8_t transactional
+    uint8_t control
+    uint8_t log_append_time
+    # As found in the records; meaningful when `framed` is 1.
+    uint8_t framed                      # every record was walked through
+    uint8_t keyless                     # a record has no key: refused by compacted topics
+    int32_t offset_delta_of_max_timestamp   # the first record that has the maximum
+    int64_t found_max_timestamp         # -1 when no record has a timestamp
+    int64_t found_min_timestamp         # of the records that have one; -1 when none has
+
+
+cdef inline uint16_t load16(const uint8_t* p) noexcept nogil:
+    return <uint16_t>((<uint16_t>p[0] << 8) | p[1])
+
+
+cdef inline uint32_t load32(const uint8_t* p) noexcept nogil:
+    return (<uint32_t>p[0] << 24) | (<uint32_t>p[1] << 16) | (<uint32_t>p[2] << 8) | p[3]
+
+
+cdef inline uint64_t load64(const uint8_t* p) noexcept nogil:
+    return (<uint64_t>load32(p) << 32) | load32(p + 4)
+
+
+cdef inline void store16(uint8_t* p, uint16_t value) noexcept nogil:
+    p[0] = <uint8_t>(value >> 8)
+    p[1] = <uint8_t>value
+
+
+cdef inline void store32(uint8_t* p, uint32_t value) noexcept nogil:
+    p[0] = <uint8_t>(value >> 24)
+    p[1] = <uint8_t>(value >> 16)
+    p[2] = <uint8_t>(value >> 8)
+    p[3] = <uint8_t>value
+
+
+cdef inline void store64(uint8_t* p, uint64_t value) noexcept nogil:
+    store32(p, <uint32_t>(value >> 32))
+    store32(p + 4, <uint32_t>value)
+
+
+# Reads a header of which p[0:n] is in memory (the records need not be). CORRUPT_MESSAGE when n < 61 or the stated
+# length is below a header; INVALID_RECORD when the magic is not 2 (out.size and out.magic are valid then; needs n >=
+# 17).
+cdef int parse_batch_header(const uint8_t* p, size_t n, BatchInfo* out) noexcept nogil
+
+# Whether the CRC-32C of a batch that lies in memory whole matches.
+cdef bint crc_matches(const uint8_t* p, const BatchInfo* info) noexcept nogil
+
+# All checks of the first batch in p[0:n] (out.size of them belong to it). from_client: a producer's rules, every
+# record of an uncompressed batch is walked through; else (replica) header, CRC and counts only.
+cdef int check_batch(const uint8_t* p, size_t n, bint from_client, BatchInfo* out) noexcept nogil
+
+# Framing of a batch's uncompressed (or decompressed) records p[0:n]; out carries the parsed header and receives what
+# was found.
+cdef int check_records(const uint8_t* p, size_t n, BatchInfo* out) noexcept nogil
+
+# Sets the maximal timestamp and its type (log append time or create time) in a batch in memory and renews its CRC
+# where needed.
+cdef void set_max_timestamp(uint8_t* p, BatchInfo* info, int64_t timestamp, bint log_append_time) noexcept nogil
+
+# Signed (zigzag) base-128 numbers; advance *p; 0, or -1 when it passes `end` or the width.
+cdef int read_varint(const uint8_t** p, const uint8_t* end, int32_t* out) noexcept nogil
+cdef int read_varlong(const uint8_t** p, const uint8_t* end, int64_t* out) noexcept nogil

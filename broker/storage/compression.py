@@ -1,0 +1,207 @@
+"""The four codecs of record batches, decompressed within a bound, so that a few bytes cannot become gigabytes.
+
+Runs in append threads of workers (the libraries release the GIL), in look-ups by timestamp, and in tools. Stateless.
+Gzip is zlib's, snappy comes raw or in the framing of Java's xerial library (what Kafka writes), lz4 in its frame
+format, zstd in its own.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+
+import lz4.frame
+import snappy
+import zstandard
+
+import broker._ext.records as records
+
+NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
+CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
+
+CORRUPT_MESSAGE = 2
+MESSAGE_TOO_LARGE = 10
+
+XERIAL_MAGIC = b"\x82SNAPPY\x00"
+XERIAL_HEADER_BYTES = 16
+XERIAL_BLOCK_BYTES = 32 * 1024
+# Raw snappy cannot shrink its input further than this (a copy of 64 bytes takes 3), so larger claims are lies.
+SNAPPY_MAXIMAL_RATIO = 32
+STEP_BYTES = 1 << 20
+
+
+class CorruptCompressedDataError(ValueError):
+    """The bytes are not what their codec says."""
+
+
+class DecompressionLimitError(ValueError):
+    """The data would decompress to more than the caller allows."""
+
+
+def decompress(codec: int, data: bytes | memoryview, limit: int) -> bytes:
+    """The decompressed form of a batch's records.
+
+    codec: 0-4 as in a batch's attributes. data: everything behind the header. limit: the most bytes the result may
+    have. Raises CorruptCompressedDataError, or DecompressionLimitError, having held no more than about `limit` bytes
+    plus a step.
+    """
+    return DECOMPRESSORS[codec](data, limit)
+
+
+def compress(codec: int, data: bytes) -> bytes:
+    """`data` in the framing that Kafka's own clients write."""
+    return COMPRESSORS[codec](data)
+
+
+def check_compressed(batch: bytes | memoryview, limit: int) -> tuple[int, dict | None]:
+    """All checks of a compressed batch from a client, its records included.
+
+    batch: at least one whole batch. limit: as for `decompress`. Returns Kafka's error code (0: sound) and the fields of
+    BatchInfo by name, as `broker._ext.records.check` does.
+    """
+    error, info = records.check(batch)
+    if error or info["codec"] == NONE:
+        return error, info
+    payload = memoryview(batch)[records.RECORDS_AT : info["size"]]
+    try:
+        plain = decompress(info["codec"], payload, limit)
+    except CorruptCompressedDataError:
+        return CORRUPT_MESSAGE, info
+    except DecompressionLimitError:
+        return MESSAGE_TOO_LARGE, info
+    return records.check_decompressed(batch, plain)
+
+
+def _plain(data: bytes | memoryview, limit: int) -> bytes:
+    if len(data) > limit:
+        raise DecompressionLimitError(f"{len(data)} bytes where {limit} are allowed")
+    return bytes(data)
+
+
+def _gunzip(data: bytes | memoryview, limit: int) -> bytes:
+    """Gzip members, one after another."""
+    parts: list[bytes] = []
+    left = limit
+    rest: bytes | memoryview = data
+    while len(rest):
+        member = zlib.decompressobj(wbits=31)
+        try:
+            part = member.decompress(rest, left + 1)
+        except zlib.error as error:
+            raise CorruptCompressedDataError(f"gzip: {error}") from error
+        left -= len(part)
+        if left < 0:
+            raise DecompressionLimitError(f"gzip: more than {limit} bytes")
+        if not member.eof:
+            raise CorruptCompressedDataError("gzip: ends in the middle")
+        parts.append(part)
+        rest = member.unused_data
+    return b"".join(parts)
+
+
+def _unlz4(data: bytes | memoryview, limit: int) -> bytes:
+    frame = lz4.frame.LZ4FrameDecompressor()
+    parts: list[bytes] = []
+    left = limit
+    source: bytes | memoryview = data
+    try:
+        while not frame.eof:
+            part = frame.decompress(source, max_length=min(left + 1, STEP_BYTES))
+            source = b""
+            left -= len(part)
+            if left < 0:
+                raise DecompressionLimitError(f"lz4: more than {limit} bytes")
+            parts.append(part)
+            if not part and not frame.eof and frame.needs_input:
+                raise CorruptCompressedDataError("lz4: ends in the middle")
+    except RuntimeError as error:
+        raise CorruptCompressedDataError(f"lz4: {error}") from error
+    return b"".join(parts)
+
+
+def _unzstd(data: bytes | memoryview, limit: int) -> bytes:
+    """Frames one after another; the window is bounded too, so that a header of a few bytes cannot claim gigabytes."""
+    window = max(limit, 1 << 20)
+    parts: list[bytes] = []
+    left = limit
+    try:
+        with zstandard.ZstdDecompressor(max_window_size=1 << min(window.bit_length(), 27)).stream_reader(
+            data, read_across_frames=True
+        ) as stream:
+            while part := stream.read(min(left + 1, STEP_BYTES)):
+                left -= len(part)
+                if left < 0:
+                    raise DecompressionLimitError(f"zstd: more than {limit} bytes")
+                parts.append(part)
+    except zstandard.ZstdError as error:
+        raise CorruptCompressedDataError(f"zstd: {error}") from error
+    return b"".join(parts)
+
+
+def _raw_snappy_length(data: bytes | memoryview) -> int:
+    """The decompressed length that raw snappy states in front, as an unsigned varint of 32 bits."""
+    value = 0
+    for index, byte in enumerate(data[:5]):
+        value |= (byte & 0x7F) << (7 * index)
+        if not byte & 0x80:
+            return value
+    raise CorruptCompressedDataError("snappy: no length")
+
+
+def _raw_unsnappy(data: bytes | memoryview, limit: int) -> bytes:
+    length = _raw_snappy_length(data)
+    if length > limit:
+        raise DecompressionLimitError(f"snappy: {length} bytes where {limit} are allowed")
+    if length > len(data) * SNAPPY_MAXIMAL_RATIO:
+        raise CorruptCompressedDataError(f"snappy: {len(data)} bytes claim to hold {length}")
+    try:
+        return snappy.uncompress(bytes(data))
+    except snappy.UncompressError as error:
+        raise CorruptCompressedDataError(f"snappy: {error}") from error
+
+
+def _unsnappy(data: bytes | memoryview, limit: int) -> bytes:
+    view = memoryview(data)
+    if bytes(view[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:
+        return _raw_unsnappy(view, limit)
+    if len(view) < XERIAL_HEADER_BYTES:
+        raise CorruptCompressedDataError("snappy: ends in its header")
+    parts: list[bytes] = []
+    at, left = XERIAL_HEADER_BYTES, limit
+    while at < len(view):
+        length = int.from_bytes(view[at : at + 4], "big", signed=True)
+        at += 4
+        if length < 0 or length > len(view) - at:
+            raise CorruptCompressedDataError(
+                f"snappy: a block of {length} bytes where {max(len(view) - at, 0)} are left"
+            )
+        part = _raw_unsnappy(view[at : at + length], left)
+        parts.append(part)
+        left -= len(part)
+        at += length
+    return b"".join(parts)
+
+
+def _snappy(data: bytes) -> bytes:
+    blocks = [XERIAL_MAGIC, (1).to_bytes(4, "big"), (1).to_bytes(4, "big")]
+    for start in range(0, len(data), XERIAL_BLOCK_BYTES):
+        block = snappy.compress(data[start : start + XERIAL_BLOCK_BYTES])
+        blocks += [len(block).to_bytes(4, "big"), block]
+    return b"".join(blocks)
+
+
+def _gzip(data: bytes) -> bytes:
+    stream = zlib.compressobj(wbits=31)
+    return stream.compress(data) + stream.flush()
+
+
+def _lz4(data: bytes) -> bytes:
+    return lz4.frame.compress(data, content_checksum=False, block_linked=False, store_size=False)
+
+
+def _zstd(data: bytes) -> bytes:
+    return zstandard.ZstdCompressor(level=3).compress(data)
+
+
+DECOMPRESSORS: tuple[Callable[[bytes | memoryview, int], bytes], ...] = (_plain, _gunzip, _unsnappy, _unlz4, _unzstd)
+COMPRESSORS: tuple[Callable[[bytes], bytes], ...] = (bytes, _gzip, _snappy, _lz4, _zstd)

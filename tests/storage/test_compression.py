@@ -1,0 +1,102 @@
+"""Codecs: round trips, both framings of snappy, damage is an error of its own, and a bomb stops at the limit."""
+
+import random
+import tracemalloc
+import zlib
+
+import lz4.frame
+import pytest
+import snappy
+import zstandard
+
+from broker.storage import compression
+from broker.storage.batch import Record, build_batch
+from broker.storage.compression import CorruptCompressedDataError, DecompressionLimitError, compress, decompress
+
+CODECS = pytest.mark.parametrize("codec", range(5), ids=compression.CODEC_NAMES)
+PACKED = pytest.mark.parametrize("codec", range(1, 5), ids=compression.CODEC_NAMES[1:])
+TEXT = b"".join(b"line %d of a log that repeats itself; " % number for number in range(5000))
+
+
+@CODECS
+@pytest.mark.parametrize(
+    "data", [b"", b"x", TEXT, random.Random(1).randbytes(300_000)], ids=["empty", "one", "text", "noise"]
+)
+def test_round_trip(codec, data):
+    assert decompress(codec, compress(codec, data), max(len(data), 1)) == data
+    assert decompress(codec, memoryview(compress(codec, data)), 1 << 20) == data
+
+
+@CODECS
+def test_the_limit_is_exact(codec):
+    packed = compress(codec, TEXT)
+    assert decompress(codec, packed, len(TEXT)) == TEXT
+    with pytest.raises(DecompressionLimitError):
+        decompress(codec, packed, len(TEXT) - 1)
+
+
+@PACKED
+def test_every_truncation_is_an_error(codec):
+    packed = compress(codec, TEXT[:3000])
+    for end in range(len(packed)):
+        try:
+            short = decompress(codec, packed[:end], 1 << 20)
+        except CorruptCompressedDataError:
+            continue
+        # A cut between two blocks of snappy's framing, or of nothing but a header, leaves a shorter sound stream.
+        assert TEXT.startswith(short)
+        assert len(short) < 3000
+
+
+@PACKED
+def test_damage_is_an_error_or_bounded(codec):
+    source = random.Random(codec)
+    packed = compress(codec, TEXT)
+    for _ in range(300):
+        damaged = bytearray(packed)
+        damaged[source.randrange(len(damaged))] ^= 1 << source.randrange(8)
+        try:
+            assert len(decompress(codec, damaged, 1 << 20)) <= 1 << 20
+        except (CorruptCompressedDataError, DecompressionLimitError):
+            continue
+
+
+def bombs():
+    zeros = bytes(200 << 20)
+    raw = zlib.compressobj(9, wbits=31)
+    yield 1, raw.compress(zeros) + raw.flush()
+    yield 3, lz4.frame.compress(zeros)
+    yield 4, zstandard.ZstdCompressor(level=3).compress(zeros)
+    yield 2, b"\xff\xff\xff\xff\x07" + bytes(1000)
+    yield 2, compress(2, zeros[: 64 << 20])
+
+
+def test_a_bomb_stops_at_the_limit():
+    for codec, bomb in bombs():
+        tracemalloc.start()
+        with pytest.raises(DecompressionLimitError):
+            decompress(codec, bomb, 1 << 20)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 8 << 20, compression.CODEC_NAMES[codec]
+
+
+def test_raw_snappy_is_read_too():
+    assert decompress(2, snappy.compress(TEXT), len(TEXT)) == TEXT
+
+
+def test_several_members_and_frames_are_joined():
+    assert decompress(1, compress(1, b"one ") + compress(1, b"two"), 100) == b"one two"
+    assert decompress(4, compress(4, b"one ") + compress(4, b"two"), 100) == b"one two"
+
+
+@PACKED
+def test_a_compressed_batch_is_checked_inside(codec):
+    sound = [Record(b"k", b"v" * 50, 1000 + number) for number in range(30)]
+    error, info = compression.check_compressed(build_batch(sound, codec=codec), 1 << 20)
+    assert (error, info["framed"], info["found_max_timestamp"], info["keyless"]) == (0, 1, 1029, 0)
+    gaps = build_batch(sound, codec=codec, offset_deltas=[*range(29), 30], last_offset_delta=29)
+    assert compression.check_compressed(gaps, 1 << 20)[0] == 87
+    assert compression.check_compressed(build_batch(sound, codec=codec), 500)[0] == 10
+    wrong_codec = build_batch(sound, codec=0, attributes=codec)
+    assert compression.check_compressed(wrong_codec, 1 << 20)[0] in (2, 87)
