@@ -1,0 +1,262 @@
+"""A broker's configuration as it starts: file and command line read, checked and put together.
+
+Made once by the command, before any process is forked; never changed after, so that every process reads its own copy
+without a lock.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from broker.config import properties
+from broker.config.errors import ConfigError
+from broker.config.key import NONE, NONE_YET, ConfigKey, Value, show
+from broker.config.listeners import (
+    advertise,
+    check_advertised,
+    check_ports,
+    parse_listeners,
+    parse_protocol_map,
+)
+from broker.config.table import BROKER_KEYS, FREE_PREFIXES, TOPIC_KEYS, broker_key, validate_topic_configs
+
+DEFAULT_NODE_ID = 1
+
+
+class Setting(NamedTuple):
+    """A value that somebody set: as typed, as written, and where (``file:line`` or ``--set``)."""
+
+    value: Value
+    text: str
+    where: str
+
+
+class UnknownKey(NamedTuple):
+    """A setting that no row of the table knows."""
+
+    name: str
+    where: str
+
+
+class BrokerConfig:
+    """Typed values by key: ``config["log.segment.bytes"]``.
+
+    Attributes: ``settings`` what was set, by key; ``listeners`` and ``advertised_listeners`` in the order given;
+    ``inter_broker_listener``; ``log_dirs`` absolute; ``node_id``; ``unknown`` keys; ``warnings``, lines for people.
+    """
+
+    def __init__(self, settings: Mapping[str, Setting], unknown: Sequence[UnknownKey] = ()) -> None:
+        """Derives and cross-checks everything. Raises ConfigError."""
+        self.settings = dict(settings)
+        self.unknown = tuple(unknown)
+        self.warnings: list[str] = [f"unknown key {name} is ignored ({where})" for name, where in unknown]
+        self._values: dict[str, Value] = {name: key.default for name, key in BROKER_KEYS.items()}
+        self._values.update((name, setting.value) for name, setting in settings.items())
+        self._derive_identity()
+        self._derive_listeners()
+        self._derive_log_dirs()
+        if self._values["num.network.threads"] is None:
+            self._values["num.network.threads"] = len(os.sched_getaffinity(0))
+        if self._values["metadata.store"] is None:
+            self._values["metadata.store"] = "zookeeper" if self._values["zookeeper.connect"] else "embedded"
+        self._check_pairs()
+        self.topic_defaults: dict[str, Value] = {name: self._topic_default(key) for name, key in TOPIC_KEYS.items()}
+
+    def __getitem__(self, name: str) -> Value:
+        return self._values[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def get(self, name: str, default: Value = None) -> Value:
+        """The value of a key; ``default`` if no row and no setting has that name."""
+        return self._values.get(name, default)
+
+    def integer(self, name: str) -> int:
+        """The value of a key that is an integer and has one."""
+        value = self._values[name]
+        if not isinstance(value, int):
+            raise TypeError(f"{name} is no integer: {value!r}")
+        return value
+
+    def text(self, name: str) -> str:
+        """The value of a key that is a text and has one."""
+        value = self._values[name]
+        if not isinstance(value, str):
+            raise TypeError(f"{name} is no text: {value!r}")
+        return value
+
+    def is_set(self, name: str) -> bool:
+        """True if a person set this very key."""
+        return name in self.settings
+
+    def where(self, name: str) -> str:
+        """Where a key was set: ``file:line``, ``--set``, or ``default``."""
+        setting = self.settings.get(name)
+        return setting.where if setting else "default"
+
+    @property
+    def node_id_is_configured(self) -> bool:
+        """False if node_id is only the default, so that the id in an existing data directory wins."""
+        return any(self.is_set(name) and self.settings[name].value != -1 for name in ("node.id", "broker.id"))
+
+    @property
+    def without_effect(self) -> tuple[str, ...]:
+        """Keys that were set and on which nothing depends yet."""
+        return tuple(name for name in self.settings if (row := broker_key(name)) and row.effect in (NONE, NONE_YET))
+
+    def topic_config(self, overrides: Mapping[str, str]) -> dict[str, Value]:
+        """Effective values of all topic keys for a topic with these settings. Raises ConfigError for a bad one."""
+        return self.topic_defaults | validate_topic_configs(dict(overrides))
+
+    def _topic_default(self, key: ConfigKey) -> Value:
+        """The broker's value for a topic key: the first synonym that is set, else the default."""
+        for synonym in key.synonyms:
+            value = self.settings[synonym.name].value if synonym.name in self.settings else None
+            if value is not None:
+                if synonym.factor != 1 and isinstance(value, int):
+                    return value * synonym.factor if value >= 0 else value
+                return value
+        return key.default
+
+    def _error(self, name: str, reason: str) -> ConfigError:
+        return ConfigError(
+            name, show(self._values[name]), reason, self.settings[name].where if name in self.settings else ""
+        )
+
+    def _derive_identity(self) -> None:
+        node_id, broker_id = self._values["node.id"], self._values["broker.id"]
+        if node_id != -1 and broker_id not in (-1, node_id):
+            raise self._error("broker.id", f"must equal node.id={node_id} or be left out")
+        resolved = next((value for value in (node_id, broker_id) if value != -1), DEFAULT_NODE_ID)
+        self.node_id = int(str(resolved))
+        self._values["node.id"] = self._values["broker.id"] = self.node_id
+        roles = self._values["process.roles"]
+        if roles and "broker" not in _items(roles):
+            raise self._error("process.roles", "must contain broker: a controller alone is not supported")
+        if self.is_set("process.roles"):
+            self.warnings.append(
+                "process.roles and controller.* belong to KRaft and have no effect: metadata.store counts"
+            )
+
+    def _derive_listeners(self) -> None:
+        skip = tuple(name.upper() for name in _items(self._values["controller.listener.names"]))
+        try:
+            protocols = parse_protocol_map(str(self._values["listener.security.protocol.map"]))
+            given = _items(self._values["listeners"])
+            listeners = parse_listeners("listeners", given, protocols, skip)
+            check_ports(listeners)
+            if self._values["advertised.listeners"]:
+                advertised = parse_listeners(
+                    "advertised.listeners", _items(self._values["advertised.listeners"]), protocols, skip
+                )
+                check_advertised(listeners, advertised)
+            else:
+                advertised = advertise(listeners)
+        except ConfigError as error:
+            raise error.at(self.settings[error.name].where if error.name in self.settings else "") from None
+        if len(listeners) < len(given):
+            self.warnings.append(f"the controller listener {', '.join(skip)} of listeners is not opened")
+        self.listeners = tuple(listeners)
+        self.advertised_listeners = tuple(advertised)
+        self._derive_inter_broker_listener()
+
+    def _derive_inter_broker_listener(self) -> None:
+        name = self._values["inter.broker.listener.name"]
+        if name is None:
+            wanted = self._values["security.inter.broker.protocol"]
+            found = [one for one in self.advertised_listeners if one.protocol == wanted]
+            if not found:
+                raise self._error("security.inter.broker.protocol", "must be the protocol of an advertised listener")
+            self.inter_broker_listener = next((one for one in found if one.name == wanted), found[0])
+            return
+        if self.is_set("security.inter.broker.protocol"):
+            raise self._error(
+                "inter.broker.listener.name", "must not be set together with security.inter.broker.protocol"
+            )
+        by_name = {one.name: one for one in self.advertised_listeners}
+        if str(name).upper() not in by_name:
+            raise self._error("inter.broker.listener.name", f"must be an advertised listener: {', '.join(by_name)}")
+        self.inter_broker_listener = by_name[str(name).upper()]
+
+    def _derive_log_dirs(self) -> None:
+        name = "log.dirs" if self._values["log.dirs"] else "log.dir"
+        given = _items(self._values[name])
+        if not all(given) or any("\0" in path for path in given):
+            raise self._error(name, "must be a comma-separated list of directories, none of them empty")
+        paths = tuple(os.path.abspath(path) for path in given)  # noqa: PTH100 - Path.resolve would follow links
+        if len(set(paths)) < len(paths):
+            raise self._error(name, "names a directory twice")
+        self.log_dirs = paths
+        self._values["log.dirs"] = paths
+
+    def _check_pairs(self) -> None:
+        for lesser, greater in _AT_MOST:
+            low, high = self._values[lesser], self._values[greater]
+            if isinstance(low, int) and isinstance(high, int) and low > high:
+                name, other, word = (
+                    (lesser, greater, "at most") if self.is_set(lesser) else (greater, lesser, "at least")
+                )
+                raise self._error(name, f"must be {word} {other}={show(self._values[other])}")
+        if self._values["metadata.store"] == "zookeeper" and not self._values["zookeeper.connect"]:
+            raise self._error("metadata.store", "needs zookeeper.connect")
+
+
+_AT_MOST = (
+    ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
+    ("group.consumer.min.session.timeout.ms", "group.consumer.session.timeout.ms"),
+    ("group.consumer.session.timeout.ms", "group.consumer.max.session.timeout.ms"),
+    ("group.consumer.min.heartbeat.interval.ms", "group.consumer.heartbeat.interval.ms"),
+    ("group.consumer.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms"),
+    ("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
+    ("replica.fetch.wait.max.ms", "replica.socket.timeout.ms"),
+    ("replica.fetch.wait.max.ms", "replica.lag.time.max.ms"),
+    ("socket.connection.setup.timeout.ms", "socket.connection.setup.timeout.max.ms"),
+)
+"""Pairs of which the first must not exceed the second."""
+
+
+def _items(value: Value) -> tuple[str, ...]:
+    return value if isinstance(value, tuple) else ()
+
+
+def load(path: str | os.PathLike[str] | None, overrides: Sequence[str] = ()) -> BrokerConfig:
+    """The configuration of a ``server.properties`` file (or of nothing but defaults) with ``key=value`` overrides.
+
+    The last setting of a key wins, overrides over the file. Raises ConfigError, one line, for everything that cannot be
+    used, an unreadable file included.
+    """
+    given: list[tuple[str, str, str]] = []
+    if path is not None:
+        file = os.fspath(path)
+        try:
+            data = Path(path).read_bytes()
+        except OSError as error:
+            raise ConfigError("", None, f"cannot read the configuration file {file}: {error.strerror}") from None
+        given += [
+            (name, value, f"{file}:{line}") for name, value, line in properties.parse(properties.decode(data), file)
+        ]
+    for override in overrides:
+        name, found, value = override.partition("=")
+        if not found or not name.strip():
+            raise ConfigError("", None, f"must be key=value, not {override!r}", "--set")
+        given.append((name.strip(), value, "--set"))
+    return resolve(given)
+
+
+def resolve(given: Sequence[tuple[str, str, str]]) -> BrokerConfig:
+    """The configuration of (key, text, where) in order of rising precedence. Raises ConfigError."""
+    settings: dict[str, Setting] = {}
+    unknown: dict[str, UnknownKey] = {}
+    for name, text, where in given:
+        row = broker_key(name)
+        if row is None:
+            if not name.startswith(FREE_PREFIXES):
+                unknown[name] = UnknownKey(name, where)
+            continue
+        try:
+            settings[name] = Setting(row.parse(text), text, where)
+        except ConfigError as error:
+            raise error.at(where) from None
+    return BrokerConfig(settings, tuple(unknown.values()))

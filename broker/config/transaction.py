@@ -1,0 +1,56 @@
+"""Idempotent producers and transactions.
+
+Rows of the table of keys: type, default and range as in Kafka 4.3, or 3.9 for what 4.x dropped.
+"""
+
+from broker.config.key import (
+    BOOLEAN,
+    CLUSTER_WIDE,
+    HIGH,
+    INT,
+    LOW,
+    NONE_YET,
+    NOW,
+    READ_ONLY,
+    SHORT,
+    ConfigKey,
+    Range,
+)
+
+TITLE = "Idempotent producers and transactions."
+
+# fmt: off
+KEYS = (
+    ConfigKey("producer.id.expiration.ms", INT, 86_400_000, Range(1), LOW, CLUSTER_WIDE, NOW,
+        "How long a partition remembers a producer that no longer writes."),
+    ConfigKey("producer.id.expiration.check.interval.ms", INT, 600_000, Range(1), LOW, READ_ONLY, NOW,
+        "How often to look for producers to forget."),
+    ConfigKey("transaction.max.timeout.ms", INT, 900_000, Range(1), HIGH, READ_ONLY, NONE_YET,
+        "The longest transaction timeout a producer may ask for."),
+    ConfigKey("transactional.id.expiration.ms", INT, 604_800_000, Range(1), HIGH, READ_ONLY, NONE_YET,
+        "How long a transactional id without transactions is remembered."),
+    ConfigKey("transaction.abort.timed.out.transaction.cleanup.interval.ms", INT, 10000,
+        Range(1), LOW, READ_ONLY, NONE_YET,
+        "How often to look for transactions past their timeout."),
+    ConfigKey("transaction.remove.expired.transaction.cleanup.interval.ms", INT, 3_600_000,
+        Range(1), LOW, READ_ONLY, NONE_YET,
+        "How often to look for expired transactional ids."),
+    ConfigKey("transaction.partition.verification.enable", BOOLEAN, True, None, LOW, CLUSTER_WIDE, NONE_YET,
+        "Whether a transactional write is checked against the coordinator's list of partitions (KIP-890)."),
+    ConfigKey("transaction.two.phase.commit.enable", BOOLEAN, False, None, LOW, READ_ONLY, NONE_YET,
+        "Whether producers may prepare a transaction and end it from outside (KIP-939)."),
+    ConfigKey("transaction.state.log.load.buffer.size", INT, 5_242_880, Range(1), HIGH, READ_ONLY, NONE_YET,
+        "Bytes read at a time while transactions are loaded."),
+    ConfigKey("transaction.state.log.min.isr", INT, 2, Range(1), HIGH, READ_ONLY, NONE_YET,
+        "In-sync replicas that a write to __transaction_state needs."),
+    ConfigKey("transaction.state.log.num.partitions", INT, 50, Range(1), HIGH, READ_ONLY, NONE_YET,
+        "Partitions of __transaction_state; not to be changed once it exists."),
+    ConfigKey("transaction.state.log.replication.factor", SHORT, 3, Range(1), HIGH, READ_ONLY, NONE_YET,
+        "Replicas of __transaction_state."),
+    ConfigKey("transaction.state.log.segment.bytes", INT, 104_857_600, Range(1), HIGH, READ_ONLY, NONE_YET,
+        "The segment size of __transaction_state."),
+    ConfigKey("add.partitions.to.txn.retry.backoff.ms", INT, 20, Range(1), HIGH, READ_ONLY, NONE_YET,
+        "The pause before a partition is added to a transaction again that is not ready."),
+    ConfigKey("add.partitions.to.txn.retry.backoff.max.ms", INT, 100, Range(0), HIGH, READ_ONLY, NONE_YET,
+        "How long in all a partition is tried to be added."),
+)
