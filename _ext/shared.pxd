@@ -23,6 +23,7 @@ cdef enum:
     RECENT_KEPT = 8
     BATCHES_KEPT = 5
     CHANGE_RING = 8192
+    LANES = 4                     # threads of a process that take slots' mutexes: the loop and its append threads
     COUNTERS = 1024               # words a process counts in
 
 cpdef enum ProcessKind:
@@ -64,8 +65,8 @@ cdef struct Process:              # one a process of the broker; written by its 
     uint64_t confirmed_version    # newest metadata version that this process has taken over [R 8]
     uint64_t started_ms
     uint64_t progress             # moves at least once a second while the loop turns; the supervisor watches it
-    uint64_t locked_slot          # slot + 1 while it holds a slot's mutex [R 5]
-    uint64_t locked_since_ms
+    uint64_t[LANES] locked_slot   # slot + 1 while that thread of it holds a slot's mutex [R 5]
+    int64_t[LANES] locked_since_ms
     int64_t connections           # open data connections; the acceptor reads it
     uint64_t connections_accepted
     # the request at hand, so that a poisonous one is named after a crash [R 7]

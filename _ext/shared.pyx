@@ -293,7 +293,7 @@ cdef class SharedMemory:
         p.connections = 0
         p.event_pending = 0
         p.confirmed_version = 0
-        p.locked_slot = 0
+        memset(p.locked_slot, 0, sizeof(p.locked_slot))
         p.request_sequence = 0
         for i in range(the_region.header.slots_used):
             slot = slot_at(<uint32_t>i)
@@ -370,8 +370,12 @@ cdef class SharedMemory:
         info.progress = p.progress
         info.connections = p.connections
         info.connections_accepted = p.connections_accepted
-        info.locked_slot = p.locked_slot
-        info.locked_since_ms = p.locked_since_ms
+        info.locked_slot = 0
+        info.locked_since_ms = 0
+        for lane in range(LANES):  # of the slots that it holds, the one held the longest
+            if p.locked_slot[lane] and (not info.locked_slot or p.locked_since_ms[lane] < info.locked_since_ms):
+                info.locked_slot = p.locked_slot[lane]
+                info.locked_since_ms = p.locked_since_ms[lane]
         info.confirmed_version = p.confirmed_version
         info.request = None
         if p.request_sequence:

@@ -1,0 +1,24 @@
+"""The robust, process-shared mutex of a slot: try, spin briefly, give up; never block a loop [R 5]."""
+
+from libc.stdint cimport uint32_t
+
+from broker._ext.shared cimport Slot
+
+
+cdef enum LockResult:
+    LOCK_TAKEN = 0
+    LOCK_BUSY = 1                 # another holder; come back later
+    LOCK_OWNER_DIED = 2           # taken, but the slot must be recovered before anything else is done with it
+
+
+cdef enum:
+    SPINS_OF_LOOP = 400           # about 10 us: longer than a small append, shorter than anything that touches a device
+    SPINS_OF_THREAD = 40000
+
+cdef void initialise_mutex(Slot* slot) noexcept nogil
+cdef LockResult try_lock(uint32_t index, Slot* slot, int spins) noexcept nogil
+cdef void mark_consistent(Slot* slot) noexcept nogil
+cdef void unlock(uint32_t index, Slot* slot) noexcept nogil
+
+# The lane of the calling thread in its process's row of held locks; 0 is the loop.
+cdef void set_lane(int lane) noexcept nogil

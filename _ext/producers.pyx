@@ -1,0 +1,490 @@
+"""Producer state: find, check, apply, grow, evict, expire, restore and snapshot; see producers.pxd for the layout.
+
+Nothing here takes the slot's mutex: the caller holds it. The arena's own mutex is a leaf: it is taken with the slot's mutex
+held, for the choice of a run only, and nothing is taken under it.
+"""
+
+from libc.errno cimport EBUSY
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+from posix.fcntl cimport O_CREAT, O_TRUNC, O_WRONLY
+from posix.unistd cimport close, pwrite, write
+
+from broker._ext.atomics cimport cpu_pause, store_release_64
+from broker._ext.crc32c cimport crc32c
+from broker._ext.records cimport store16, store32, store64
+from broker._ext.shared cimport BATCHES_KEPT, Header, Slot, pthread_mutex_t, region
+
+
+cdef extern from "<errno.h>" nogil:
+    int EOWNERDEAD
+
+cdef extern from "<fcntl.h>" nogil:
+    int openat(int directory, const char* path, int flags, ...)
+    int O_CLOEXEC
+
+cdef extern from "<stdio.h>" nogil:
+    int renameat(int old_directory, const char* old_path, int new_directory, const char* new_path)
+
+cdef extern from "<pthread.h>" nogil:
+    ctypedef struct pthread_mutexattr_t:
+        pass
+    int PTHREAD_PROCESS_SHARED
+    int PTHREAD_MUTEX_ROBUST
+    int pthread_mutexattr_init(pthread_mutexattr_t*)
+    int pthread_mutexattr_setpshared(pthread_mutexattr_t*, int)
+    int pthread_mutexattr_setrobust(pthread_mutexattr_t*, int)
+    int pthread_mutex_init(pthread_mutex_t*, pthread_mutexattr_t*)
+    int pthread_mutex_trylock(pthread_mutex_t*)
+    int pthread_mutex_unlock(pthread_mutex_t*)
+    int pthread_mutex_consistent(pthread_mutex_t*)
+
+
+cdef enum:
+    ENTRIES_PER_UNIT = 4
+    UNIT_SHIFT = 2                # log2 of ENTRIES_PER_UNIT
+    LARGEST_RUN_SHIFT = 20
+    SNAPSHOT_ENTRY_BYTES = 46
+
+cdef uint64_t TOMBSTONE = ~<uint64_t>0
+
+
+def initialise_arena():
+    """Prepare the arena's mutex; once, by the creator of the mapping."""
+    cdef pthread_mutexattr_t attributes
+    pthread_mutexattr_init(&attributes)
+    pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED)
+    pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST)
+    pthread_mutex_init(&region().header.arena_mutex, &attributes)
+
+
+# -- the ring word ------------------------------------------------------------------------------------------------
+
+cdef inline uint64_t pack(int16_t epoch, int kept, int newest, int32_t coordinator_epoch) noexcept nogil:
+    return (<uint64_t><uint16_t>epoch << 48) | (<uint64_t>kept << 40) | (<uint64_t>newest << 32) | <uint32_t>coordinator_epoch
+
+
+cdef int16_t entry_epoch(ProducerEntry* entry) noexcept nogil:
+    return <int16_t><uint16_t>(entry.ring >> 48)
+
+
+cdef int entry_batches(ProducerEntry* entry) noexcept nogil:
+    return <int>((entry.ring >> 40) & 0xFF)
+
+
+cdef inline int newest_index(ProducerEntry* entry) noexcept nogil:
+    return <int>((entry.ring >> 32) & 0xFF)
+
+
+cdef inline int32_t coordinator_epoch_of(ProducerEntry* entry) noexcept nogil:
+    return <int32_t><uint32_t>entry.ring
+
+
+cdef ProducerBatch* newest_batch(ProducerEntry* entry) noexcept nogil:
+    return batch_back(entry, 0)
+
+
+cdef ProducerBatch* batch_back(ProducerEntry* entry, int back) noexcept nogil:
+    """The batch `back` before the newest, NULL if it is not kept."""
+    if back >= entry_batches(entry):
+        return NULL
+    return &entry.batches[(newest_index(entry) + BATCHES_KEPT - back) % BATCHES_KEPT]
+
+
+# -- runs ---------------------------------------------------------------------------------------------------------
+
+cdef inline int run_shift(Slot* slot) noexcept nogil:
+    return <int>(slot.producer_run & 0xFF) - 1
+
+
+cdef uint32_t run_entries(Slot* slot) noexcept nogil:
+    return 0 if slot.producer_run == 0 else <uint32_t>1 << run_shift(slot)
+
+
+cdef inline ProducerEntry* entries_at(uint64_t unit) noexcept nogil:
+    return <ProducerEntry*>(region().arena + unit * ENTRIES_PER_UNIT * sizeof(ProducerEntry))
+
+
+cdef ProducerEntry* run_start(Slot* slot) noexcept nogil:
+    return NULL if slot.producer_run == 0 else entries_at(slot.producer_run >> 8)
+
+
+cdef inline uint64_t hashed(int64_t producer_id) noexcept nogil:
+    return (<uint64_t>producer_id * <uint64_t>0x9E3779B97F4A7C15) >> 32
+
+
+cdef ProducerEntry* find_producer(Slot* slot, int64_t producer_id) noexcept nogil:
+    cdef uint32_t entries = run_entries(slot), i, probes
+    cdef ProducerEntry* start = run_start(slot)
+    cdef uint64_t key = <uint64_t>producer_id + 1
+    if entries == 0:
+        return NULL
+    i = <uint32_t>hashed(producer_id) & (entries - 1)
+    for probes in range(entries):
+        if start[i].key == key:
+            return &start[i]
+        if start[i].key == 0:
+            return NULL
+        i = (i + 1) & (entries - 1)
+    return NULL
+
+
+cdef ProducerEntry* vacant(ProducerEntry* start, uint32_t entries, int64_t producer_id, bint* was_free) noexcept nogil:
+    """The place for a producer that is not in the run; NULL if there is none."""
+    cdef uint32_t i = <uint32_t>hashed(producer_id) & (entries - 1), probes
+    for probes in range(entries):
+        if start[i].key == 0 or start[i].key == TOMBSTONE:
+            was_free[0] = start[i].key == 0
+            return &start[i]
+        i = (i + 1) & (entries - 1)
+    return NULL
+
+
+cdef ArenaResult allocate(uint32_t index, Slot* slot, int shift, uint64_t* unit_out) noexcept nogil:
+    """Own a run of 2**shift entries; cleared. A run that a death leaves owned but unused is reclaimed by the cleaner."""
+    cdef Header* header = region().header
+    cdef uint64_t units = <uint64_t>1 << (shift - UNIT_SHIFT), unit, i, tried = 0
+    cdef uint64_t owner = (<uint64_t>(index + 1) << 32) | slot.incarnation
+    cdef uint64_t* owners = region().arena_owners
+    cdef int result = pthread_mutex_trylock(&header.arena_mutex), spins = 2000
+    while result == EBUSY and spins > 0:
+        cpu_pause()
+        spins -= 1
+        result = pthread_mutex_trylock(&header.arena_mutex)
+    if result == EBUSY:
+        return ARENA_BUSY
+    if result == EOWNERDEAD:
+        pthread_mutex_consistent(&header.arena_mutex)
+    unit = header.arena_hint // units * units
+    while tried < header.arena_units:
+        if unit + units > header.arena_units:
+            unit = 0
+        i = 0
+        while i < units and owners[unit + i] == 0:
+            i += 1
+        if i == units:
+            for i in range(units):
+                owners[unit + i] = owner
+            header.arena_hint = unit + units
+            pthread_mutex_unlock(&header.arena_mutex)
+            memset(entries_at(unit), 0, units * ENTRIES_PER_UNIT * sizeof(ProducerEntry))
+            unit_out[0] = unit
+            return ARENA_READY
+        unit += units
+        tried += units
+    pthread_mutex_unlock(&header.arena_mutex)
+    return ARENA_FULL
+
+
+cdef void release(uint32_t index, Slot* slot, uint64_t run) noexcept nogil:
+    """Give a run back that the slot no longer names."""
+    cdef uint64_t unit = run >> 8, units, i
+    if run == 0:
+        return
+    units = (<uint64_t>1 << ((run & 0xFF) - 1)) // ENTRIES_PER_UNIT
+    for i in range(units):
+        store_release_64(&region().arena_owners[unit + i], 0)
+
+
+cdef ArenaResult move_to(uint32_t index, Slot* slot, int shift, int64_t expire_before_ms) noexcept nogil:
+    """Copy the living producers into a new run of 2**shift entries, then swing the slot's word to it."""
+    cdef uint64_t unit = 0, old = slot.producer_run
+    cdef ProducerEntry* start = run_start(slot)
+    cdef ProducerEntry* target
+    cdef ProducerEntry* place
+    cdef uint32_t entries = run_entries(slot), i, kept = 0
+    cdef bint was_free
+    cdef ArenaResult result = allocate(index, slot, shift, &unit)
+    if result != ARENA_READY:
+        return result
+    target = entries_at(unit)
+    for i in range(entries):
+        if start[i].key == 0 or start[i].key == TOMBSTONE or expired(&start[i], expire_before_ms):
+            continue
+        place = vacant(target, <uint32_t>1 << shift, <int64_t>(start[i].key - 1), &was_free)
+        memcpy(place, &start[i], sizeof(ProducerEntry))
+        kept += 1
+    store_release_64(&slot.producer_run, (unit << 8) | <uint64_t>(shift + 1))
+    slot.producer_count = kept
+    release(index, slot, old)
+    return ARENA_READY
+
+
+cdef inline bint expired(ProducerEntry* entry, int64_t before_ms) noexcept nogil:
+    return entry.last_timestamp < before_ms and entry.transaction_first_offset < 0
+
+
+cdef bint evict_oldest(Slot* slot) noexcept nogil:
+    cdef ProducerEntry* start = run_start(slot)
+    cdef ProducerEntry* oldest = NULL
+    cdef uint32_t i
+    for i in range(run_entries(slot)):
+        if start[i].key == 0 or start[i].key == TOMBSTONE or start[i].transaction_first_offset >= 0:
+            continue
+        if oldest == NULL or start[i].last_timestamp < oldest.last_timestamp:
+            oldest = &start[i]
+    if oldest == NULL:
+        return False
+    store_release_64(&oldest.key, TOMBSTONE)
+    return True
+
+
+cdef ArenaResult reserve_producer(uint32_t index, Slot* slot, int64_t producer_id) noexcept nogil:
+    cdef uint32_t entries = run_entries(slot)
+    cdef ArenaResult result
+    cdef bint was_free
+    if find_producer(slot, producer_id) != NULL:
+        return ARENA_READY
+    if entries == 0:
+        return move_to(index, slot, UNIT_SHIFT, 0)
+    if slot.producer_count + 1 <= entries - entries // 4:
+        return ARENA_READY
+    if run_shift(slot) < LARGEST_RUN_SHIFT:
+        result = move_to(index, slot, run_shift(slot) + 1, 0)
+        if result != ARENA_FULL:
+            return result
+    if vacant(run_start(slot), entries, producer_id, &was_free) != NULL and slot.producer_count + 1 < entries:
+        return ARENA_READY
+    return ARENA_READY if evict_oldest(slot) else ARENA_FULL
+
+
+cdef ProducerEntry* entry_for(Slot* slot, int64_t producer_id, bint* made) noexcept nogil:
+    """The producer's entry, or a fresh one whose key is not stored yet (made[0] is 1 then). Room was reserved before."""
+    cdef ProducerEntry* entry = find_producer(slot, producer_id)
+    cdef bint was_free = False
+    made[0] = False
+    if entry != NULL or slot.producer_run == 0:
+        return entry
+    entry = vacant(run_start(slot), run_entries(slot), producer_id, &was_free)
+    if entry == NULL:
+        return NULL
+    memset(<char*>entry + sizeof(uint64_t), 0, sizeof(ProducerEntry) - sizeof(uint64_t))
+    entry.ring = pack(-1, 0, 0, -1)
+    entry.transaction_first_offset = -1
+    entry.last_marker_offset = -1
+    made[0] = True
+    if was_free:
+        slot.producer_count += 1
+    return entry
+
+
+# -- checks and updates -------------------------------------------------------------------------------------------
+
+cdef ProducerCheck check_sequence(ProducerEntry* entry, int16_t epoch, int32_t base_sequence, int32_t last_sequence,
+                                  ProducerBatch* duplicate_of) noexcept nogil:
+    cdef ProducerBatch* batch
+    cdef int back
+    if entry == NULL or entry_epoch(entry) == -1:
+        return PRODUCER_NEXT            # unknown producer: any sequence starts it (KIP-360)
+    if epoch < entry_epoch(entry):
+        return PRODUCER_FENCED
+    if epoch > entry_epoch(entry):
+        return PRODUCER_NEXT if base_sequence == 0 else PRODUCER_OUT_OF_ORDER
+    for back in range(entry_batches(entry)):
+        batch = batch_back(entry, back)
+        if batch.base_sequence == base_sequence and batch.last_sequence == last_sequence:
+            duplicate_of[0] = batch[0]
+            return PRODUCER_DUPLICATE
+    batch = newest_batch(entry)
+    if batch == NULL:
+        return PRODUCER_NEXT if base_sequence == 0 else PRODUCER_OUT_OF_ORDER
+    if base_sequence == (0 if batch.last_sequence == 0x7FFFFFFF else batch.last_sequence + 1):
+        return PRODUCER_NEXT
+    return PRODUCER_OUT_OF_ORDER
+
+
+cdef void put_batch(ProducerEntry* entry, int16_t epoch, int32_t coordinator_epoch, int32_t base_sequence,
+                    int32_t last_sequence, int64_t base_offset, int64_t last_offset, int64_t timestamp) noexcept nogil:
+    cdef int kept = 0 if entry_epoch(entry) != epoch else entry_batches(entry)
+    cdef int newest = (newest_index(entry) + 1) % BATCHES_KEPT
+    cdef ProducerBatch* batch = &entry.batches[newest]
+    batch.base_sequence = base_sequence
+    batch.last_sequence = last_sequence
+    batch.base_offset = base_offset
+    batch.last_offset = last_offset
+    batch.timestamp = timestamp
+    store_release_64(&entry.ring, pack(epoch, min(kept + 1, BATCHES_KEPT), newest, coordinator_epoch))
+
+
+cdef void apply_batch(Slot* slot, int64_t producer_id, int16_t epoch, int32_t base_sequence, int64_t base_offset,
+                      int64_t last_offset, int64_t timestamp, bint transactional) noexcept nogil:
+    cdef bint made = False
+    cdef int64_t last_sequence
+    cdef ProducerBatch* newest
+    cdef ProducerEntry* entry = entry_for(slot, producer_id, &made)
+    if entry == NULL:
+        return
+    newest = newest_batch(entry)
+    if not made and (epoch < entry_epoch(entry) or (newest != NULL and newest.last_offset >= last_offset)):
+        return                          # a redo of what was applied before
+    last_sequence = <int64_t>base_sequence + (last_offset - base_offset)
+    if last_sequence > 0x7FFFFFFF:
+        last_sequence -= 0x80000000LL
+    if transactional and entry.transaction_first_offset < 0:
+        entry.transaction_first_offset = base_offset
+    entry.last_timestamp = timestamp
+    put_batch(entry, epoch, coordinator_epoch_of(entry), base_sequence, <int32_t>last_sequence, base_offset, last_offset, timestamp)
+    if made:
+        store_release_64(&entry.key, <uint64_t>producer_id + 1)
+    slot.producers_changed = 1
+    if transactional and (slot.first_unstable_offset < 0 or entry.transaction_first_offset < slot.first_unstable_offset):
+        slot.first_unstable_offset = entry.transaction_first_offset
+
+
+cdef void apply_marker(Slot* slot, int64_t producer_id, int16_t epoch, int32_t coordinator_epoch, int64_t offset,
+                       int64_t timestamp) noexcept nogil:
+    cdef bint made = False
+    cdef ProducerEntry* entry = entry_for(slot, producer_id, &made)
+    if entry == NULL or (not made and entry.last_marker_offset >= offset):
+        return
+    entry.last_timestamp = timestamp
+    entry.transaction_first_offset = -1
+    entry.last_marker_offset = offset
+    if epoch != entry_epoch(entry):
+        store_release_64(&entry.ring, pack(epoch, 0, newest_index(entry), coordinator_epoch))
+    else:
+        store_release_64(&entry.ring, pack(epoch, entry_batches(entry), newest_index(entry), coordinator_epoch))
+    if made:
+        store_release_64(&entry.key, <uint64_t>producer_id + 1)
+    slot.producers_changed = 1
+    settle_first_unstable(slot)
+
+
+cdef void settle_first_unstable(Slot* slot) noexcept nogil:
+    cdef ProducerEntry* start = run_start(slot)
+    cdef int64_t first = -1
+    cdef uint32_t i
+    for i in range(run_entries(slot)):
+        if start[i].key == 0 or start[i].key == TOMBSTONE or start[i].transaction_first_offset < 0:
+            continue
+        if first < 0 or start[i].transaction_first_offset < first:
+            first = start[i].transaction_first_offset
+    slot.first_unstable_offset = first
+
+
+cdef void settle_last_stable(Slot* slot, int64_t high_watermark) noexcept nogil:
+    cdef int64_t stable = high_watermark
+    if 0 <= slot.first_unstable_offset < stable:
+        stable = slot.first_unstable_offset
+    store_release_64(<uint64_t*>&slot.last_stable_offset, <uint64_t>stable)
+
+
+cdef ArenaResult restore_producer(uint32_t index, Slot* slot, int64_t producer_id, int16_t epoch, int32_t coordinator_epoch,
+                                  int64_t timestamp, int64_t transaction_first_offset) noexcept nogil:
+    cdef bint made = False
+    cdef ProducerEntry* entry
+    cdef ArenaResult result = reserve_producer(index, slot, producer_id)
+    if result != ARENA_READY:
+        return result
+    entry = entry_for(slot, producer_id, &made)
+    if entry == NULL:
+        return ARENA_FULL
+    entry.last_timestamp = timestamp
+    entry.transaction_first_offset = transaction_first_offset
+    entry.ring = pack(epoch, 0, 0, coordinator_epoch)
+    store_release_64(&entry.key, <uint64_t>producer_id + 1)
+    if transaction_first_offset >= 0:
+        settle_first_unstable(slot)
+    return ARENA_READY
+
+
+cdef void restore_batch(Slot* slot, int64_t producer_id, int32_t base_sequence, int32_t last_sequence, int64_t base_offset,
+                        int64_t last_offset, int64_t timestamp) noexcept nogil:
+    cdef ProducerEntry* entry = find_producer(slot, producer_id)
+    if entry != NULL:
+        put_batch(entry, entry_epoch(entry), coordinator_epoch_of(entry), base_sequence, last_sequence, base_offset,
+                  last_offset, timestamp)
+
+
+cdef void forget_producers(Slot* slot) noexcept nogil:
+    """Drop the whole state; its run is reclaimed by the cleaner."""
+    store_release_64(&slot.producer_run, 0)
+    slot.producer_count = 0
+    slot.producers_changed = 1
+    slot.first_unstable_offset = -1
+
+
+cdef int expire_producers(uint32_t index, Slot* slot, int64_t before_ms) noexcept nogil:
+    cdef ProducerEntry* start = run_start(slot)
+    cdef uint32_t entries = run_entries(slot), i
+    cdef int dead = 0, living = 0, shift = UNIT_SHIFT
+    for i in range(entries):
+        if start[i].key == 0 or start[i].key == TOMBSTONE:
+            continue
+        if expired(&start[i], before_ms):
+            dead += 1
+        else:
+            living += 1
+    if dead == 0:
+        return 0
+    if living == 0:
+        release_all(index, slot)
+        return dead
+    while (<uint32_t>1 << shift) < <uint32_t>living * 2:
+        shift += 1
+    return dead if move_to(index, slot, shift, before_ms) == ARENA_READY else -1
+
+
+cdef void release_all(uint32_t index, Slot* slot) noexcept nogil:
+    cdef uint64_t old = slot.producer_run
+    forget_producers(slot)
+    release(index, slot, old)
+
+
+# -- snapshot -----------------------------------------------------------------------------------------------------
+
+cdef void encode_entry(ProducerEntry* entry, uint8_t* out) noexcept nogil:
+    """One entry of Kafka's snapshot file: its newest batch only."""
+    cdef ProducerBatch* newest = newest_batch(entry)
+    store64(out, entry.key - 1)
+    store16(out + 8, <uint16_t>entry_epoch(entry))
+    store32(out + 10, <uint32_t>(newest.last_sequence if newest != NULL else -1))
+    store64(out + 14, <uint64_t>(newest.last_offset if newest != NULL else -1))
+    store32(out + 22, <uint32_t>(<int32_t>(newest.last_offset - newest.base_offset) if newest != NULL else 0))
+    store64(out + 26, <uint64_t>entry.last_timestamp)
+    store32(out + 34, <uint32_t>coordinator_epoch_of(entry))
+    store64(out + 38, <uint64_t>entry.transaction_first_offset)
+
+
+cdef int write_snapshot(Slot* slot, int directory_fd, const char* path, const char* temporary_path) noexcept nogil:
+    """Write the producer snapshot in Kafka's format (version 1, CRC-32C) and rename it into place; 0, or -1 with errno."""
+    cdef uint8_t[64 * SNAPSHOT_ENTRY_BYTES] buffer
+    cdef uint8_t[10] head
+    cdef ProducerEntry* start = run_start(slot)
+    cdef uint32_t i, count = 0, filled, crc
+    cdef int fd, turn
+    cdef int64_t at
+    for i in range(run_entries(slot)):
+        if start[i].key != 0 and start[i].key != TOMBSTONE:
+            count += 1
+    fd = openat(directory_fd, temporary_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o644)
+    if fd < 0:
+        return -1
+    store16(head, 1)
+    store32(head + 6, count)
+    crc = crc32c(0, head + 6, 4)
+    filled = 0
+    at = 10
+    for i in range(run_entries(slot)):
+        if start[i].key == 0 or start[i].key == TOMBSTONE:
+            continue
+        encode_entry(&start[i], buffer + filled * SNAPSHOT_ENTRY_BYTES)
+        filled += 1
+        if filled == 64:
+            crc = crc32c(crc, buffer, filled * SNAPSHOT_ENTRY_BYTES)
+            if pwrite(fd, buffer, filled * SNAPSHOT_ENTRY_BYTES, at) != filled * SNAPSHOT_ENTRY_BYTES:
+                close(fd)
+                return -1
+            at += filled * SNAPSHOT_ENTRY_BYTES
+            filled = 0
+    if filled:
+        crc = crc32c(crc, buffer, filled * SNAPSHOT_ENTRY_BYTES)
+        if pwrite(fd, buffer, filled * SNAPSHOT_ENTRY_BYTES, at) != filled * SNAPSHOT_ENTRY_BYTES:
+            close(fd)
+            return -1
+    store32(head + 2, crc)
+    if pwrite(fd, head, 10, 0) != 10:
+        close(fd)
+        return -1
+    close(fd)
+    return renameat(directory_fd, temporary_path, directory_fd, path)
