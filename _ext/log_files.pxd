@@ -1,0 +1,16 @@
+from libc.stdint cimport int64_t, uint32_t
+
+from broker._ext.log_state cimport Array, LogState
+
+
+# Finishes what an interrupted swap, deletion or cleaning left, then fills state.segments (by base offset) and
+# `snapshots` (int64 offsets, ascending). `directory` is open on the partition's directory. 0, or -errno.
+cdef int settle_files(LogState* state, int directory, Array* snapshots) noexcept nogil
+
+cdef int create_segment(LogState* state, int directory, int64_t base_offset) noexcept nogil
+# Removes those of a segment's files that `files` names, the log first.
+cdef int remove_segment_files(LogState* state, int directory, int64_t base_offset, uint32_t files) noexcept nogil
+cdef int remove_file(LogState* state, int directory, int64_t base_offset, int kind, const char* suffix) noexcept nogil
+# The file's size, or -errno.
+cdef int64_t file_size(int directory, int64_t base_offset, int kind) noexcept nogil
+cdef int open_file(int directory, int64_t base_offset, int kind, int flags) noexcept nogil

@@ -1,0 +1,49 @@
+from libc.stdint cimport int32_t, int64_t
+
+
+# What a look-up ends with; negative numbers are errno.
+cdef enum:
+    LOOKUP_FOUND = 0
+    LOOKUP_BEYOND = 1           # nothing below the limit
+    LOOKUP_CORRUPT = 2          # our own file does not hold batches where it should, or holds format v0/v1
+    LOOKUP_COMPRESSED = 3       # the batch is found, its records are compressed
+
+
+cdef struct FoundBatch:
+    int64_t position
+    int64_t base_offset
+    int64_t last_offset
+    int64_t max_timestamp
+    int32_t size
+    int32_t partition_leader_epoch
+
+
+cdef struct FoundRecord:
+    int64_t offset
+    int64_t timestamp
+    int32_t partition_leader_epoch
+
+
+# The batch that holds target_offset, or the first one behind it where compaction removed it. size_limit: bytes of the
+# log that may be seen (the committed size, or the high watermark's position); index_entries: committed entries of the
+# offset index.
+cdef int find_position(int log_fd, int index_fd, int64_t index_entries, int64_t segment_base, int64_t size_limit,
+                       int64_t target_offset, FoundBatch* out) noexcept nogil
+
+# The last entry of an offset index that is not above target_offset: 1 and *position, 0 when there is none, -errno.
+cdef int floor_index_entry(int index_fd, int64_t entries, int64_t segment_base, int64_t target_offset,
+                           int64_t* offset, int64_t* position) noexcept nogil
+
+# The last entry of a time index that is not above target_timestamp: 1 and *offset, 0 when there is none, -errno.
+cdef int floor_time_entry(int time_fd, int64_t entries, int64_t segment_base, int64_t target_timestamp,
+                          int64_t* timestamp, int64_t* offset) noexcept nogil
+
+# The first batch below size_limit whose largest timestamp is not below target_timestamp and that does not end before
+# from_offset. Its position may be handed back as from_position + size to go on.
+cdef int find_timestamp_batch(int log_fd, int index_fd, int64_t index_entries, int time_fd, int64_t time_entries,
+                              int64_t segment_base, int64_t size_limit, int64_t target_timestamp, int64_t from_offset,
+                              int64_t from_position, FoundBatch* out) noexcept nogil
+
+# The first record in the batch whose timestamp and offset are not below those given; LOOKUP_BEYOND when it has none.
+cdef int find_record(int log_fd, const FoundBatch* batch, int64_t target_timestamp, int64_t from_offset,
+                     FoundRecord* out) noexcept nogil

@@ -1,0 +1,500 @@
+"""Bringing a log that was not closed in order back to its last sound batch, and rebuilding what follows from batches.
+
+Runs when a log is opened, by the thread that opens it, before anyone else has the partition. It may be killed between
+any two changes: nothing is cut before all that lies behind it is gone, indexes are replaced by rename, and the next
+run finds the same first bad batch or none. The rules are Kafka's (LogSegment.recover, LogLoader.recoverLog); unlike
+there a batch whose offset does not grow is bad too.
+"""
+
+from libc.errno cimport ENOMEM, errno
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcmp, memset
+from posix.fcntl cimport O_RDONLY, O_RDWR
+from posix.types cimport off_t
+
+from broker._ext.log_files cimport file_size, open_file, remove_file, remove_segment_files
+from broker._ext.log_scan cimport (
+    SCAN_BATCH,
+    SCAN_CORRUPT,
+    SCAN_END,
+    SCAN_OLD_FORMAT,
+    Scanner,
+    read_at,
+    scan_batch,
+    scan_crc,
+    scan_file,
+    scan_window,
+)
+from broker._ext.log_state cimport (
+    ERROR_OFFSET_OVERFLOW,
+    ERROR_OLD_FORMAT,
+    EVENT_CUT_LOG,
+    EVENT_REBUILT_INDEXES,
+    EVENT_REMOVED_SEGMENT,
+    EVENT_REMOVED_SNAPSHOT,
+    EVENT_UNREADABLE,
+    FILE_INDEX,
+    FILE_LOG,
+    FILE_SNAPSHOT,
+    FILE_TIME_INDEX,
+    FILE_TXN_INDEX,
+    Array,
+    LogState,
+    Segment,
+    about_to_change,
+    add_event,
+    append_item,
+    assign_epoch,
+    clear_producers,
+    file_name,
+    first_open_txn,
+    read_snapshot,
+    replace_small_file,
+    replay_batch,
+)
+from broker._ext.lookup cimport LOOKUP_FOUND, FoundBatch, find_position
+from broker._ext.records cimport AT_RECORDS, BatchInfo, store16, store32, store64
+
+
+cdef extern from "<unistd.h>" nogil:
+    int close(int descriptor)
+    int ftruncate(int descriptor, off_t length)
+
+
+cdef enum:
+    READ_BYTES = 1 << 20
+    HEADERS_BYTES = 1 << 16
+    OFFSET_ENTRY_BYTES = 8
+    TIME_ENTRY_BYTES = 12
+    TXN_ENTRY_BYTES = 34
+
+
+# What the walk through one segment yields.
+cdef struct Walk:
+    bint check_crc
+    bint replay                     # producers, aborted transactions and leader epochs
+    int64_t index_interval
+    int64_t valid_bytes
+    int64_t next_offset
+    int64_t first_timestamp
+    int64_t max_timestamp
+    int64_t offset_of_max_timestamp
+    int64_t last_index_offset
+    int64_t last_index_position
+    int64_t last_time
+    Array index
+    Array times
+    Array txns
+
+
+cdef void start_walk(Walk* walk, int64_t base_offset, bint check_crc, bint replay,
+                     int64_t index_interval) noexcept nogil:
+    memset(walk, 0, sizeof(Walk))
+    walk.check_crc = check_crc
+    walk.replay = replay
+    walk.index_interval = index_interval
+    walk.next_offset = base_offset
+    walk.first_timestamp = -1
+    walk.max_timestamp = -1
+    walk.offset_of_max_timestamp = -1
+    walk.last_index_offset = base_offset - 1
+    walk.last_time = -1
+    walk.index.item_bytes = OFFSET_ENTRY_BYTES
+    walk.times.item_bytes = TIME_ENTRY_BYTES
+    walk.txns.item_bytes = TXN_ENTRY_BYTES
+
+
+cdef void end_walk(Walk* walk) noexcept nogil:
+    free(walk.index.items)
+    free(walk.times.items)
+    free(walk.txns.items)
+
+
+cdef int add_time_entry(Walk* walk, int64_t base_offset) noexcept nogil:
+    """Only when the largest timestamp has grown since the last entry."""
+    cdef uint8_t* entry
+    if walk.max_timestamp <= walk.last_time:
+        return 0
+    entry = <uint8_t*>append_item(&walk.times)
+    if entry == NULL:
+        return -ENOMEM
+    store64(entry, <uint64_t>walk.max_timestamp)
+    store32(entry + 8, <uint32_t>(walk.offset_of_max_timestamp - base_offset))
+    walk.last_time = walk.max_timestamp
+    return 0
+
+
+cdef int add_txn_entry(Walk* walk, LogState* state, const BatchInfo* info, int64_t first_offset) noexcept nogil:
+    cdef int64_t open_txn = first_open_txn(state, info.producer_id)
+    cdef uint8_t* entry = <uint8_t*>append_item(&walk.txns)
+    if entry == NULL:
+        return -ENOMEM
+    store16(entry, 0)
+    store64(entry + 2, <uint64_t>info.producer_id)
+    store64(entry + 10, <uint64_t>first_offset)
+    store64(entry + 18, <uint64_t>info.base_offset)
+    store64(entry + 26, <uint64_t>(open_txn if open_txn >= 0 else info.base_offset + 1))
+    return 0
+
+
+cdef int replay_at(Walk* walk, LogState* state, Scanner* scanner, int64_t position,
+                   const BatchInfo* info) noexcept nogil:
+    """The batch's meaning for its producer; a control batch's record is looked at for that."""
+    cdef const uint8_t* record = NULL
+    cdef size_t n = 0
+    cdef bint aborted = False
+    cdef int64_t first_offset = -1
+    cdef int error = 0
+    if info.control and <size_t>info.size <= scanner.capacity:
+        record = scan_window(scanner, position, <size_t>info.size, &error)
+        if record != NULL:
+            record += AT_RECORDS
+            n = <size_t>info.size - AT_RECORDS
+    if error == 0:
+        error = replay_batch(state, info, record, n, &aborted, &first_offset)
+    if error == 0 and aborted and walk != NULL:
+        error = add_txn_entry(walk, state, info, first_offset)
+    return error
+
+
+cdef int take_batch(Walk* walk, LogState* state, Scanner* scanner, const Segment* segment, int64_t position,
+                    const BatchInfo* info) noexcept nogil:
+    """A sound batch: index entries, largest timestamp, producers, epochs."""
+    cdef int64_t last_offset = info.base_offset + info.last_offset_delta
+    cdef uint8_t* entry
+    cdef int error
+    if last_offset - segment.base_offset > 0x7FFFFFFF:
+        return ERROR_OFFSET_OVERFLOW
+    if position == 0:
+        walk.first_timestamp = info.max_timestamp
+    if info.max_timestamp > walk.max_timestamp:
+        walk.max_timestamp = info.max_timestamp
+        walk.offset_of_max_timestamp = last_offset
+    if position - walk.last_index_position > walk.index_interval:
+        entry = <uint8_t*>append_item(&walk.index)
+        if entry == NULL or add_time_entry(walk, segment.base_offset):
+            return -ENOMEM
+        store32(entry, <uint32_t>(last_offset - segment.base_offset))
+        store32(entry + 4, <uint32_t>position)
+        walk.last_index_offset = last_offset
+        walk.last_index_position = position
+    if walk.replay:
+        error = assign_epoch(state, info.partition_leader_epoch, info.base_offset)
+        if error == 0:
+            error = replay_at(walk, state, scanner, position, info)
+        if error:
+            return error
+    walk.valid_bytes = position + info.size
+    walk.next_offset = last_offset + 1
+    return 0
+
+
+cdef int walk_segment(Walk* walk, LogState* state, int descriptor, const Segment* segment,
+                      uint8_t* buffer) noexcept nogil:
+    """SCAN_END when the segment is sound to its end, SCAN_CORRUPT at the first bad batch, or a negative error."""
+    cdef Scanner scanner
+    cdef BatchInfo info
+    cdef int64_t position = 0
+    cdef int result
+    scan_file(&scanner, descriptor, segment.size, buffer, READ_BYTES if walk.check_crc else HEADERS_BYTES)
+    while True:
+        result = scan_batch(&scanner, position, &info)
+        if result == SCAN_BATCH and info.base_offset < walk.next_offset:
+            result = SCAN_CORRUPT
+        if result == SCAN_OLD_FORMAT:
+            result = ERROR_OLD_FORMAT
+        if result != SCAN_BATCH:
+            break
+        if walk.check_crc:
+            result = scan_crc(&scanner, position, &info)
+            if result != 1:
+                result = SCAN_CORRUPT if result == 0 else result
+                break
+        result = take_batch(walk, state, &scanner, segment, position, &info)
+        if result:
+            break
+        position = walk.valid_bytes
+    state.scanned_bytes += position
+    if result >= 0 and add_time_entry(walk, segment.base_offset):
+        return -ENOMEM
+    return result
+
+
+cdef int write_index(LogState* state, int directory, Segment* segment, int kind, Array* entries,
+                     bint* changed) noexcept nogil:
+    """Replaces an index whose content differs; creates none that would be empty, except the two that always exist."""
+    cdef char[64] name
+    cdef char[64] temporary
+    cdef int64_t n = entries.count * <int64_t>entries.item_bytes
+    cdef int64_t present = file_size(directory, segment.base_offset, kind) if segment.files & <uint32_t>kind else -1
+    cdef uint8_t* old
+    cdef int descriptor
+    cdef bint same = False
+    cdef int error
+    if n == 0 and present < 0 and kind == FILE_TXN_INDEX:
+        return 0
+    if present == n:
+        old = <uint8_t*>malloc(<size_t>n + 1)
+        descriptor = open_file(directory, segment.base_offset, kind, O_RDONLY)
+        if old != NULL and descriptor >= 0 and read_at(descriptor, old, <size_t>n, 0) == n:
+            same = n == 0 or memcmp(old, entries.items, <size_t>n) == 0
+        if descriptor >= 0:
+            close(descriptor)
+        free(old)
+        if same:
+            return 0
+    file_name(name, segment.base_offset, kind, b"")
+    file_name(temporary, segment.base_offset, kind, b".cleaned")
+    error = replace_small_file(state, directory, name, temporary, entries.items, <size_t>n)
+    segment.files |= <uint32_t>kind
+    changed[0] = True
+    return error
+
+
+cdef int write_indexes(LogState* state, int directory, Segment* segment, Walk* walk) noexcept nogil:
+    cdef bint changed = False
+    cdef int error = write_index(state, directory, segment, FILE_INDEX, &walk.index, &changed)
+    if error == 0:
+        error = write_index(state, directory, segment, FILE_TIME_INDEX, &walk.times, &changed)
+    if error == 0 and walk.replay:
+        error = write_index(state, directory, segment, FILE_TXN_INDEX, &walk.txns, &changed)
+    if error == 0 and changed:
+        error = add_event(state, EVENT_REBUILT_INDEXES, FILE_INDEX, segment.base_offset, walk.next_offset,
+                          walk.valid_bytes, 0)
+    return error
+
+
+cdef int remove_from(LogState* state, int directory, int64_t number) noexcept nogil:
+    """Removes state.segments[number:], the last one first, so that a crash leaves no gap."""
+    cdef Segment* segment
+    cdef int error
+    while state.segments.count > number:
+        segment = <Segment*>state.segments.items + state.segments.count - 1
+        error = add_event(state, EVENT_REMOVED_SEGMENT, FILE_LOG, segment.base_offset, segment.base_offset, 0,
+                          segment.size)
+        if error == 0:
+            error = remove_segment_files(state, directory, segment.base_offset, segment.files)
+        if error:
+            return error
+        state.segments.count -= 1
+    return 0
+
+
+cdef int cut_log(LogState* state, int directory, int64_t number, Walk* walk) noexcept nogil:
+    """Ends the log behind the walk's last sound batch: first what follows the segment goes, then the segment is cut."""
+    cdef Segment* segment
+    cdef int descriptor
+    cdef int error = remove_from(state, directory, number + 1)
+    if error == 0:
+        error = about_to_change(state)
+    if error:
+        return error
+    segment = <Segment*>state.segments.items + number
+    descriptor = open_file(directory, segment.base_offset, FILE_LOG, O_RDWR)
+    if descriptor < 0:
+        return descriptor
+    error = -errno if ftruncate(descriptor, walk.valid_bytes) < 0 else 0
+    close(descriptor)
+    if error == 0:
+        error = add_event(state, EVENT_CUT_LOG, FILE_LOG, segment.base_offset, walk.next_offset, walk.valid_bytes,
+                          segment.size - walk.valid_bytes)
+    segment.size = walk.valid_bytes
+    return error
+
+
+cdef void fill_active(LogState* state, const Segment* segment, const Walk* walk) noexcept nogil:
+    state.base_offset = segment.base_offset
+    state.size = segment.size
+    state.log_end_offset = walk.next_offset
+    state.index_entries = walk.index.count
+    state.timeindex_entries = walk.times.count
+    state.txnindex_entries = walk.txns.count
+    state.last_index_offset = walk.last_index_offset
+    state.last_index_position = walk.last_index_position
+    state.last_timeindex_timestamp = walk.last_time
+    state.max_timestamp = walk.max_timestamp
+    state.offset_of_max_timestamp = walk.offset_of_max_timestamp
+    state.first_timestamp = walk.first_timestamp
+
+
+cdef int recover_one(LogState* state, int directory, int64_t number, int64_t index_interval, uint8_t* buffer,
+                     bint* cut) noexcept nogil:
+    cdef Walk walk
+    cdef Segment* segment = <Segment*>state.segments.items + number
+    cdef int result
+    cdef int descriptor = open_file(directory, segment.base_offset, FILE_LOG, O_RDONLY)
+    if descriptor < 0:
+        return descriptor
+    start_walk(&walk, segment.base_offset, True, True, index_interval)
+    result = walk_segment(&walk, state, descriptor, segment, buffer)
+    close(descriptor)
+    cut[0] = result == SCAN_CORRUPT
+    if result == SCAN_CORRUPT:
+        result = cut_log(state, directory, number, &walk)
+    elif result == SCAN_END:
+        result = 0
+    if result == 0:
+        result = write_indexes(state, directory, segment, &walk)
+        fill_active(state, segment, &walk)
+    end_walk(&walk)
+    return result
+
+
+cdef int recover_segments(LogState* state, int directory, int64_t first, int64_t index_interval) noexcept nogil:
+    cdef uint8_t* buffer = <uint8_t*>malloc(READ_BYTES)
+    cdef Segment* segments = <Segment*>state.segments.items
+    cdef int64_t number = first
+    cdef bint cut = False
+    cdef int error = 0
+    if buffer == NULL:
+        return -ENOMEM
+    while number < state.segments.count and not cut:
+        # A segment that begins before the one in front of it ends repeats offsets: it and what follows are no part of
+        # the log.
+        if number > first and segments[number].base_offset < state.log_end_offset:
+            error = remove_from(state, directory, number)
+            break
+        error = recover_one(state, directory, number, index_interval, buffer, &cut)
+        if error:
+            break
+        number += 1
+    free(buffer)
+    return error
+
+
+cdef int rebuild_indexes(LogState* state, int directory, int64_t number, int64_t index_interval) noexcept nogil:
+    cdef Walk walk
+    cdef Segment* segment = <Segment*>state.segments.items + number
+    cdef uint8_t* buffer = <uint8_t*>malloc(HEADERS_BYTES)
+    cdef int descriptor = open_file(directory, segment.base_offset, FILE_LOG, O_RDONLY)
+    cdef int result
+    if descriptor < 0 or buffer == NULL:
+        free(buffer)
+        if descriptor >= 0:
+            close(descriptor)
+            return -ENOMEM
+        return descriptor
+    start_walk(&walk, segment.base_offset, False, False, index_interval)
+    result = walk_segment(&walk, state, descriptor, segment, buffer)
+    close(descriptor)
+    if result == SCAN_CORRUPT:
+        result = add_event(state, EVENT_UNREADABLE, FILE_LOG, segment.base_offset, walk.next_offset, walk.valid_bytes,
+                           segment.size - walk.valid_bytes)
+    elif result == SCAN_END:
+        result = 0
+    if result == 0:
+        result = write_indexes(state, directory, segment, &walk)
+    end_walk(&walk)
+    free(buffer)
+    return result
+
+
+# -- producers --------------------------------------------------------------------------------------------------------
+
+
+cdef int64_t start_position(int directory, const Segment* segment, int descriptor, int64_t offset) noexcept nogil:
+    """Where to begin reading headers so that none from `offset` on is missed."""
+    cdef FoundBatch found
+    cdef int64_t entries
+    cdef int index = -1
+    cdef int64_t position = 0
+    if offset <= segment.base_offset or not segment.files & FILE_INDEX:
+        return 0
+    entries = file_size(directory, segment.base_offset, FILE_INDEX) // OFFSET_ENTRY_BYTES
+    if entries > 0:
+        index = open_file(directory, segment.base_offset, FILE_INDEX, O_RDONLY)
+    if index < 0:
+        return 0
+    if find_position(descriptor, index, entries, segment.base_offset, segment.size, offset, &found) == LOOKUP_FOUND:
+        position = found.position
+    close(index)
+    return position
+
+
+cdef int replay_segment(LogState* state, int directory, const Segment* segment, int64_t from_offset,
+                        int64_t until_offset, uint8_t* buffer) noexcept nogil:
+    """Takes the batches of a segment in [from_offset, until_offset) into the producers, by their headers."""
+    cdef Scanner scanner
+    cdef BatchInfo info
+    cdef int64_t position
+    cdef int64_t start
+    cdef int result
+    cdef int descriptor = open_file(directory, segment.base_offset, FILE_LOG, O_RDONLY)
+    if descriptor < 0:
+        return descriptor
+    start = start_position(directory, segment, descriptor, from_offset)
+    position = start
+    scan_file(&scanner, descriptor, segment.size, buffer, HEADERS_BYTES)
+    while True:
+        result = scan_batch(&scanner, position, &info)
+        if result == SCAN_BATCH and info.base_offset < until_offset:
+            if info.base_offset + info.last_offset_delta >= from_offset and info.producer_id >= 0:
+                result = replay_at(NULL, state, &scanner, position, &info)
+                if result:
+                    break
+            position += info.size
+            continue
+        if result == SCAN_OLD_FORMAT:
+            result = ERROR_OLD_FORMAT
+        elif result == SCAN_CORRUPT:
+            result = add_event(state, EVENT_UNREADABLE, FILE_LOG, segment.base_offset, from_offset, position,
+                               segment.size - position)
+        elif result > 0:
+            result = 0
+        break
+    state.scanned_bytes += position - start
+    close(descriptor)
+    return result
+
+
+cdef int replay_log(LogState* state, int directory, int64_t from_offset, int64_t until_offset) noexcept nogil:
+    cdef Segment* segments = <Segment*>state.segments.items
+    cdef uint8_t* buffer
+    cdef int64_t number
+    cdef int error = 0
+    if from_offset >= until_offset:
+        return 0
+    buffer = <uint8_t*>malloc(HEADERS_BYTES)
+    if buffer == NULL:
+        return -ENOMEM
+    for number in range(state.segments.count):
+        if segments[number].base_offset >= until_offset or error:
+            break
+        if number + 1 < state.segments.count and segments[number + 1].base_offset <= from_offset:
+            continue
+        error = replay_segment(state, directory, &segments[number], from_offset, until_offset, buffer)
+    free(buffer)
+    return error
+
+
+cdef int restore_producers(LogState* state, int directory, Array* snapshots, int64_t offset,
+                           bint replay_without_snapshot) noexcept nogil:
+    cdef int64_t* offsets = <int64_t*>snapshots.items
+    cdef int64_t number = snapshots.count - 1
+    cdef int64_t kept = snapshots.count
+    cdef int64_t at
+    cdef int error
+    clear_producers(state)
+    while number >= 0:
+        if offsets[number] > offset:
+            number -= 1
+            continue
+        error = read_snapshot(state, directory, offsets[number])
+        if error == 0:
+            return replay_log(state, directory, offsets[number], offset)
+        if error < 0:
+            return error
+        error = add_event(state, EVENT_REMOVED_SNAPSHOT, FILE_SNAPSHOT, offsets[number], offsets[number], 0, 0)
+        if error == 0:
+            error = remove_file(state, directory, offsets[number], FILE_SNAPSHOT, b"")
+        if error:
+            return error
+        for at in range(number, kept - 1):
+            offsets[at] = offsets[at + 1]
+        kept -= 1
+        snapshots.count = kept
+        number -= 1
+    if not replay_without_snapshot:
+        return 0
+    return replay_log(state, directory, state.log_start_offset, offset)

@@ -1,0 +1,79 @@
+"""Checkpoint files: a version, a count, a line an entry (Kafka's CheckpointFile).
+
+`leader-epoch-checkpoint` lies in each partition's directory and is written by whoever holds the slot's lock when a
+new epoch begins; the `*-offset-checkpoint` files lie in the log directory and belong to the cleaner (and to start and
+stop).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from broker.storage.atomic_file import replace_file
+
+VERSION = 0
+
+
+class CorruptCheckpointError(ValueError):
+    """A checkpoint file that does not follow its format; the message names file and line."""
+
+
+def _write(path: str | os.PathLike[str], lines: list[str], sync: bool) -> None:
+    replace_file(path, "\n".join([str(VERSION), str(len(lines)), *lines, ""]).encode(), sync=sync)
+
+
+def _read(path: str | os.PathLike[str], words: int) -> list[list[str]]:
+    """The lines of the file, split; none where the file is missing or empty."""
+    try:
+        text = Path(path).read_text("utf-8")
+    except FileNotFoundError:
+        return []
+    except UnicodeDecodeError as error:
+        raise CorruptCheckpointError(f"{path}: not text: {error}") from error
+    lines = text.splitlines()
+    if len(lines) < 2:
+        if lines and lines[0] != str(VERSION):
+            raise CorruptCheckpointError(f"{path}: version {lines[0]!r} where {VERSION} is known")
+        return []
+    if lines[0] != str(VERSION):
+        raise CorruptCheckpointError(f"{path}: version {lines[0]!r} where {VERSION} is known")
+    entries = [line.split() for line in lines[2:]]
+    for line, entry in zip(lines[2:], entries, strict=True):
+        if len(entry) != words:
+            raise CorruptCheckpointError(f"{path}: malformed line {line!r}")
+    if lines[1] != str(len(entries)):
+        raise CorruptCheckpointError(f"{path}: {len(entries)} entries where it states {lines[1]!r}")
+    return entries
+
+
+def _number(path: str | os.PathLike[str], text: str) -> int:
+    try:
+        return int(text)
+    except ValueError as error:
+        raise CorruptCheckpointError(f"{path}: {text!r} is not a number") from error
+
+
+def read_offset_checkpoint(path: str | os.PathLike[str]) -> dict[tuple[str, int], int]:
+    """{(topic, partition): offset}, empty where there is no file. Raises CorruptCheckpointError, OSError."""
+    return {
+        (topic, _number(path, partition)): _number(path, offset) for topic, partition, offset in _read(path, words=3)
+    }
+
+
+def write_offset_checkpoint(
+    path: str | os.PathLike[str], offsets: Mapping[tuple[str, int], int], *, sync: bool = True
+) -> None:
+    """Replaces the file. Raises OSError."""
+    _write(path, [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()], sync)
+
+
+def read_leader_epochs(path: str | os.PathLike[str]) -> list[tuple[int, int]]:
+    """[(leader epoch, start offset)] in order, empty where there is no file. Raises CorruptCheckpointError, OSError."""
+    return [(_number(path, epoch), _number(path, offset)) for epoch, offset in _read(path, words=2)]
+
+
+def write_leader_epochs(path: str | os.PathLike[str], epochs: Iterable[tuple[int, int]], *, sync: bool = True) -> None:
+    """Replaces the file. Raises OSError."""
+    _write(path, [f"{epoch} {offset}" for epoch, offset in epochs], sync)

@@ -1,0 +1,54 @@
+"""Entries of a segment's three indexes as Python values: for tools, tests and rewriting; look-ups are in `_ext`.
+
+    offset index, 8 bytes:  last offset of a batch less the segment's base i32, that batch's position i32
+    time index, 12 bytes:   largest timestamp so far i64, last offset of the batch that has it less the base i32
+    txn index, 34 bytes:    version i16 (0), producer id i64, first offset i64, last offset i64, last stable offset i64
+
+Written by whoever holds the partition's lock, at their true length (Kafka preallocates the active segment's and trims
+them when it rolls or closes; it reads ours as they are).
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+OFFSET_ENTRY = struct.Struct(">ii")
+TIME_ENTRY = struct.Struct(">qi")
+TXN_ENTRY = struct.Struct(">hqqqq")
+TXN_VERSION = 0
+
+
+@dataclass(frozen=True)
+class AbortedTransaction:
+    """An entry of a txn index; offsets are absolute, `last_offset` that of the marker."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+    def __bytes__(self) -> bytes:
+        return TXN_ENTRY.pack(
+            TXN_VERSION, self.producer_id, self.first_offset, self.last_offset, self.last_stable_offset
+        )
+
+
+def read_offset_index(data: bytes, base_offset: int) -> list[tuple[int, int]]:
+    """[(last offset of a batch, position)]; `data` holds whole entries."""
+    return [(base_offset + offset, position) for offset, position in OFFSET_ENTRY.iter_unpack(data)]
+
+
+def read_time_index(data: bytes, base_offset: int) -> list[tuple[int, int]]:
+    """[(timestamp in ms, offset)]; `data` holds whole entries."""
+    return [(timestamp, base_offset + offset) for timestamp, offset in TIME_ENTRY.iter_unpack(data)]
+
+
+def read_txn_index(data: bytes) -> list[AbortedTransaction]:
+    """The aborted transactions; `data` holds whole entries. Raises ValueError for an unknown version."""
+    found = []
+    for version, *fields in TXN_ENTRY.iter_unpack(data):
+        if version != TXN_VERSION:
+            raise ValueError(f"an entry of version {version} in a txn index, where {TXN_VERSION} is known")
+        found.append(AbortedTransaction(*fields))
+    return found
