@@ -1,0 +1,47 @@
+"""The fault points: numbered steps after which a test can end the process (debug build only; see atomics.h)."""
+
+
+cpdef enum FaultPoint:
+    FAULT_NONE = 0
+    # An append, in the order of DATA-PATH section 1
+    APPEND_LOCKED = 1
+    APPEND_EPOCH_FILE_WRITTEN = 2
+    APPEND_LOG_WRITTEN = 3
+    APPEND_TXN_INDEX_WRITTEN = 4
+    APPEND_INDEX_WRITTEN = 5
+    APPEND_TIME_INDEX_WRITTEN = 6
+    APPEND_BLOCK_FILLED = 7
+    APPEND_COMMITTED = 8
+    APPEND_PRODUCER_APPLIED = 9
+    APPEND_APPLIED = 10
+    APPEND_RECENT_HALF_WRITTEN = 11
+    APPEND_BEFORE_UNLOCK = 12
+    APPEND_UNLOCKED = 13
+    APPEND_WOKEN = 14
+    # A roll
+    ROLL_STARTED = 20
+    ROLL_TIME_INDEX_WRITTEN = 21
+    ROLL_TIME_INDEX_COMMITTED = 22
+    ROLL_SNAPSHOT_WRITTEN = 23
+    ROLL_LOG_CREATED = 24
+    ROLL_INDEXES_CREATED = 25
+    ROLL_COMMITTED = 26
+    # Recovery of a slot whose holder died
+    RECOVER_STARTED = 30
+    RECOVER_FILES_CUT = 31
+    RECOVER_APPLIED_ONE = 32
+    RECOVER_BEFORE_CONSISTENT = 33
+    # Truncation
+    TRUNCATE_INTENT_STORED = 40
+    TRUNCATE_SEGMENTS_REMOVED = 41
+    TRUNCATE_FILE_CUT = 42
+    TRUNCATE_SEGMENT_CREATED = 43
+    TRUNCATE_COMMITTED = 44
+    TRUNCATE_STATE_REBUILT = 45
+    # Deletion of a topic's partition
+    DELETE_INTENT_STORED = 50
+    DELETE_RENAMED = 51
+    DELETE_STATE_STORED = 52
+    DELETE_ANNOUNCED = 53
+    # Producer run
+    PRODUCER_RUN_FILLED = 60
