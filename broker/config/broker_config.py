@@ -6,7 +6,6 @@ without a lock.
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from broker.config import properties
@@ -231,7 +230,8 @@ def load(path: str | os.PathLike[str] | None, overrides: Sequence[str] = ()) -> 
     if path is not None:
         file = os.fspath(path)
         try:
-            data = Path(path).read_bytes()
+            with open(file, "rb") as stream:
+                data = stream.read()
         except OSError as error:
             raise ConfigError("", None, f"cannot read the configuration file {file}: {error.strerror}") from None
         given += [

@@ -1,0 +1,223 @@
+"""A broker's configuration from files and overrides."""
+
+import subprocess
+import sys
+
+import pytest
+
+from broker.config import ConfigError, load
+
+ZOOKEEPER_FILE = """\
+broker.id=3
+listeners=PLAINTEXT://:9092
+num.io.threads=8
+socket.send.buffer.bytes=102400
+log.dirs=/tmp/kafka-logs
+num.partitions=1
+log.retention.hours=168
+#log.retention.bytes=1073741824
+log.message.format.version=2.8
+zookeeper.connect=zk1:2181,zk2:2181/kafka
+zookeeper.connection.timeout.ms=18000
+group.initial.rebalance.delay.ms=0
+"""
+KRAFT_FILE = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=localhost:9093
+listeners=PLAINTEXT://:9092,CONTROLLER://:9093
+inter.broker.listener.name=PLAINTEXT
+advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL
+log.dirs=/tmp/kraft-combined-logs
+share.coordinator.state.topic.replication.factor=1
+log.segment.bytes=1073741824
+"""
+
+
+def refused(*overrides):
+    with pytest.raises(ConfigError) as caught:
+        load(None, overrides)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_defaults_are_a_whole_configuration():
+    config = load(None)
+    assert config["log.segment.bytes"] == 1 << 30
+    assert config["num.network.threads"] >= 1
+    assert config["metadata.store"] == "embedded"
+    assert config.log_dirs == ("/tmp/kafka-logs",)
+    assert config.node_id == config["node.id"] == config["broker.id"] == 1 and not config.node_id_is_configured
+    assert [str(one) for one in config.listeners] == ["PLAINTEXT://:9092"]
+    assert not config.warnings and not config.unknown
+
+
+def test_a_file_of_the_zookeeper_era_is_accepted(tmp_path):
+    path = tmp_path / "server.properties"
+    path.write_text(ZOOKEEPER_FILE)
+    config = load(path)
+    assert config.node_id == 3 and config.node_id_is_configured
+    assert config["metadata.store"] == "zookeeper"
+    assert config["zookeeper.connect"] == "zk1:2181,zk2:2181/kafka"
+    assert not config.unknown
+    assert config.where("num.partitions") == f"{path}:6"
+    assert "log.message.format.version" in config.without_effect
+
+
+def test_a_kraft_file_is_accepted_and_its_controller_listener_left_out(tmp_path):
+    path = tmp_path / "server.properties"
+    path.write_text(KRAFT_FILE)
+    config = load(path)
+    assert [str(one) for one in config.listeners] == ["PLAINTEXT://:9092"]
+    assert [str(one) for one in config.advertised_listeners] == ["PLAINTEXT://localhost:9092"]
+    assert config.inter_broker_listener.name == "PLAINTEXT"
+    assert any("CONTROLLER" in line for line in config.warnings)
+    assert not config.unknown
+
+
+def test_overrides_win_over_the_file_and_the_last_setting_over_earlier_ones(tmp_path):
+    path = tmp_path / "f.properties"
+    path.write_text("num.partitions=2\nnum.partitions=3\nlog.segment.bytes=100000")
+    config = load(path, ["num.partitions=4", "num.partitions=5"])
+    assert config["num.partitions"] == 5 and config.where("num.partitions") == "--set"
+    assert config["log.segment.bytes"] == 100_000 and config.where("log.segment.bytes") == f"{path}:3"
+
+
+def test_unknown_keys_are_told_with_their_place(tmp_path):
+    path = tmp_path / "f.properties"
+    path.write_text("\nlog.segmnet.bytes=5\n")
+    config = load(path, ["my.key=1", "rlmm.config.x=1"])
+    assert [(key.name, key.where) for key in config.unknown] == [
+        ("log.segmnet.bytes", f"{path}:2"),
+        ("my.key", "--set"),
+    ]
+    assert len(config.warnings) == 2
+
+
+@pytest.mark.parametrize(
+    ("override", "allowed"),
+    [
+        ("log.segment.bytes=13", "an integer from 14 to 2147483647"),
+        ("log.segment.bytes=1_000", "an integer"),
+        ("log.segment.bytes=2147483648", "an integer"),
+        ("log.segment.bytes=", "an integer"),
+        ("num.partitions=0", "from 1"),
+        ("num.partitions=１", "an integer"),  # noqa: RUF001 - a digit, but not one of Java's
+        ("log.cleaner.min.cleanable.ratio=1.5", "from 0 to 1"),
+        ("log.cleaner.min.cleanable.ratio=nan", "a number"),
+        ("auto.create.topics.enable=yes", "true or false"),
+        ("compression.type=brotli", "one of uncompressed, zstd"),
+        ("log.cleanup.policy=delete,purge", "compact, delete"),
+        ("offsets.topic.replication.factor=40000", "from 1 to 32767"),
+        ("authorizer.class.name=kafka.security.Acl", "left unset"),
+        ("remote.log.storage.system.enable=true", "false"),
+        ("zookeeper.connect=a b", "host:port"),
+        ("log.retention.ms=0", "or -1"),
+    ],
+)
+def test_a_value_that_is_not_allowed_is_told_in_one_line(override, allowed):
+    message = refused(override)
+    assert message.startswith(override.partition("=")[0] + "=")
+    assert allowed in message and "(--set)" in message
+
+
+def test_a_bad_value_in_a_file_names_the_line(tmp_path):
+    path = tmp_path / "f.properties"
+    path.write_text("# one\nnum.partitions=many\n")
+    with pytest.raises(ConfigError, match=rf"^num.partitions=many: must be an integer .* \({path}:2\)$"):
+        load(path)
+
+
+def test_a_password_is_never_shown():
+    message = refused("delegation.token.secret.key=s3cret", "log.dirs=")
+    assert "s3cret" not in message
+
+
+def test_a_file_that_cannot_be_read_is_one_line(tmp_path):
+    with pytest.raises(ConfigError, match="No such file"):
+        load(tmp_path / "absent")
+    with pytest.raises(ConfigError, match="directory"):
+        load(tmp_path)
+
+
+def test_an_override_without_value_is_refused():
+    assert "key=value" in refused("num.partitions")
+
+
+def test_ids_must_agree():
+    assert "node.id=1" in refused("node.id=1", "broker.id=2")
+    assert load(None, ["broker.id=7"])["node.id"] == 7
+
+
+def test_a_controller_alone_is_refused():
+    assert "must contain broker" in refused("process.roles=controller")
+
+
+def test_log_dirs_win_over_log_dir(tmp_path):
+    config = load(None, [f"log.dir={tmp_path}/a", f"log.dirs={tmp_path}/b , {tmp_path}/c"])
+    assert config.log_dirs == (f"{tmp_path}/b", f"{tmp_path}/c")
+    assert load(None, [f"log.dir={tmp_path}/a"]).log_dirs == (f"{tmp_path}/a",)
+
+
+@pytest.mark.parametrize("dirs", ["/a,,/b", "/a,/a", "/a,/b/../a", ","])
+def test_log_dirs_that_make_no_sense_are_refused(dirs):
+    assert refused(f"log.dirs={dirs}").startswith("log.dirs=")
+
+
+@pytest.mark.parametrize(
+    ("lesser", "greater"),
+    [("group.min.session.timeout.ms=9", "group.max.session.timeout.ms=8"), ("replica.fetch.wait.max.ms=40000", "")],
+)
+def test_pairs_that_contradict_each_other_are_refused(lesser, greater):
+    assert "must be at" in refused(*filter(None, (lesser, greater)))
+
+
+def test_keys_of_one_listener_are_checked_as_the_key_itself():
+    config = load(None, ["listener.name.internal.max.connections=5"])
+    assert config["listener.name.internal.max.connections"] == 5
+    assert refused("listener.name.internal.max.connections=x").startswith("listener.name.internal.max.connections=x")
+    assert load(None, ["listener.name.i.plain.sasl.jaas.config=secret"]).unknown == ()
+    assert len(load(None, ["listener.name.i.no.such=1"]).unknown) == 1
+
+
+def test_a_topic_takes_the_broker_s_settings_by_their_precedence():
+    def retention(*overrides):
+        return load(None, overrides).topic_defaults["retention.ms"]
+
+    assert retention() == 168 * 3_600_000
+    assert retention("log.retention.hours=2") == 7_200_000
+    assert retention("log.retention.hours=2", "log.retention.minutes=5") == 300_000
+    assert retention("log.retention.minutes=5", "log.retention.ms=7") == 7
+    assert retention("log.retention.hours=-1") == -1
+
+
+def test_a_topic_s_own_settings_win():
+    config = load(None, ["log.segment.bytes=2000000", "log.roll.hours=1"])
+    effective = config.topic_config({"segment.bytes": "3000000", "cleanup.policy": "compact,delete"})
+    assert effective["segment.bytes"] == 3_000_000
+    assert effective["segment.ms"] == 3_600_000
+    assert effective["cleanup.policy"] == ("compact", "delete")
+    assert config.topic_config({})["segment.bytes"] == 2_000_000
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("segment.bytes", "x"), ("no.such.key", "1"), ("cleanup.policy", "x"), ("remote.storage.enable", "true")],
+)
+def test_a_bad_topic_setting_is_refused(name, value):
+    with pytest.raises(ConfigError, match=f"^{name}"):
+        load(None).topic_config({name: value})
+
+
+def test_topic_settings_that_contradict_each_other_are_refused():
+    with pytest.raises(ConfigError, match=r"max\.compaction\.lag\.ms=5"):
+        load(None).topic_config({"min.compaction.lag.ms": "6", "max.compaction.lag.ms": "5"})
+
+
+def test_importing_it_pulls_in_nothing_heavy():
+    code = "import sys; before = set(sys.modules); import broker.config; print(*sorted(set(sys.modules) - before))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    heavy = {"asyncio", "socket", "dataclasses", "inspect", "json", "logging", "click", "ssl", "subprocess"}
+    assert not heavy.intersection(loaded)

@@ -1,0 +1,75 @@
+"""The table against the real definitions inside Kafka's jars."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from broker.config.key import show
+from broker.config.table import BROKER_KEYS, TOPIC_KEYS
+
+HERE = Path(__file__).parent
+JARS = Path(os.environ.get("KAFKA_PEER_HOME", Path.home() / ".cache/kafka-peer"))
+
+OWN_DEFAULTS = {
+    "num.network.threads",  # the cores
+    "principal.builder.class",  # Java classes that are not there
+    "sasl.oauthbearer.jwt.retriever.class",
+    "sasl.oauthbearer.jwt.validator.class",
+    "metric.reporters",
+    "remote.log.metadata.manager.class.name",
+}
+OWN_KEYS = {"metadata.store", "metrics.listener"}
+DYNAMIC_ONLY = {
+    "leader.replication.throttled.rate",
+    "follower.replication.throttled.rate",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+}
+
+
+def kafka_keys(version, tmp_path):
+    """(scope, name) to (type, default or None, importance)."""
+    jars = JARS / version
+    if shutil.which("java") is None or not (jars / ".complete").exists():
+        pytest.skip(f"needs Java and the jars of Kafka {version}")
+    command = ["java", "-Xmx96m", "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*", str(HERE / "KafkaKeys.java")]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True, timeout=120)
+    rows = [line.split("\t") for line in result.stdout.splitlines() if line.count("\t") == 4]
+    return {(scope, name): (type_, None if value == "\0" else value, rank) for scope, name, type_, value, rank in rows}
+
+
+@pytest.mark.java
+def test_types_defaults_and_importance_are_those_of_kafka_4_3(tmp_path):
+    wrong = {}
+    kafka = kafka_keys("4.3.0", tmp_path)
+    assert len(kafka) > 300
+    for (scope, name), (type_, default, importance) in kafka.items():
+        key = (BROKER_KEYS if scope == "broker" else TOPIC_KEYS).get(name)
+        if key is None:
+            wrong[name] = "missing"
+            continue
+        ours = (key.type_name.upper(), show(key.default) or None, key.importance.upper())
+        theirs = (type_, default or None, importance)
+        if name in OWN_DEFAULTS:
+            ours, theirs = (ours[0], None, ours[2]), (theirs[0], None, theirs[2])
+        if name in ("node.id", "broker.id"):  # required there, but -1 in 3.9 as here
+            ours = (ours[0], theirs[1], ours[2])
+        if ours != theirs:
+            wrong[name] = (ours, theirs)
+    assert wrong == {}
+
+
+@pytest.mark.java
+def test_every_key_is_one_of_kafka_4_3_or_3_9(tmp_path):
+    newer, older = kafka_keys("4.3.0", tmp_path), kafka_keys("3.9.1", tmp_path)
+    missing = {name for scope, name in older if name not in (BROKER_KEYS if scope == "broker" else TOPIC_KEYS)}
+    assert missing == set()
+    public = {name for _, name in newer} | {name for _, name in older}
+    assert (OWN_KEYS | DYNAMIC_ONLY).isdisjoint(public)
+    unexplained = {*BROKER_KEYS, *TOPIC_KEYS} - public - OWN_KEYS - DYNAMIC_ONLY
+    internal = {"internal.", "controller.performance.", "unstable.", "remote.log.", "share.coordinator.", "group."}
+    internal |= {"producer.id.expiration.check", "unclean.leader.election.interval", "server.max", "log.initial.task"}
+    internal |= {"metadata.log.segment.min", "zookeeper.metadata.migration.min"}
+    assert {name for name in unexplained if not name.startswith(tuple(internal))} == set()
