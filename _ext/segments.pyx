@@ -12,7 +12,7 @@ from collections import namedtuple
 from libc.errno cimport ENOMEM, errno
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 from posix.fcntl cimport O_RDONLY, O_RDWR
 from posix.types cimport off_t
 
@@ -84,10 +84,19 @@ cdef enum:
 # -- a clean stop -----------------------------------------------------------------------------------------------------
 
 
+cdef bint ascends(const uint8_t* entry, int64_t entry_bytes) noexcept nogil:
+    """Whether the second of two index entries may follow the first; preallocated zeros may not."""
+    if entry_bytes == OFFSET_ENTRY_BYTES:
+        return load32(entry + 8) > load32(entry) and load32(entry + 12) > load32(entry + 4)
+    return <int64_t>load64(entry + 12) > <int64_t>load64(entry) and load32(entry + 20) >= load32(entry + 8)
+
+
 cdef int read_last_entry(int directory, int64_t base_offset, int kind, int64_t entry_bytes, int64_t* entries,
                          uint8_t* last) noexcept nogil:
     """The count of entries of an index and its last one: 0, NOT_SOUND, or -errno."""
+    cdef uint8_t[2 * TIME_ENTRY_BYTES] tail
     cdef int64_t size = file_size(directory, base_offset, kind)
+    cdef int64_t wanted = 2 * entry_bytes if size > entry_bytes else entry_bytes
     cdef int64_t got
     cdef int descriptor
     if size < 0:
@@ -100,11 +109,14 @@ cdef int read_last_entry(int directory, int64_t base_offset, int kind, int64_t e
     descriptor = open_file(directory, base_offset, kind, O_RDONLY)
     if descriptor < 0:
         return descriptor
-    got = read_at(descriptor, last, <size_t>entry_bytes, size - entry_bytes)
+    got = read_at(descriptor, tail, <size_t>wanted, size - wanted)
     close(descriptor)
     if got < 0:
         return <int>got
-    return 0 if got == entry_bytes else NOT_SOUND
+    if got != wanted or (wanted > entry_bytes and not ascends(tail, entry_bytes)):
+        return NOT_SOUND
+    memcpy(last, tail + wanted - entry_bytes, <size_t>entry_bytes)
+    return 0
 
 
 cdef int read_index_tails(LogState* state, int directory, const Segment* segment) noexcept nogil:
@@ -334,7 +346,8 @@ cdef int settle_snapshots(LogState* state, int directory, Array* snapshots, bint
                 error = remove_file(state, directory, offsets[number], FILE_SNAPSHOT, b"")
             if error:
                 return error
-    if clean or at_end or state.producers.count == 0:
+    # One that is there already may tell of batches that are lost, so it is written anew.
+    if clean or (state.producers.count == 0 and not at_end):
         return 0
     return write_snapshot(state, directory, state.log_end_offset)
 

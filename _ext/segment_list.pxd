@@ -1,0 +1,48 @@
+from libc.stdint cimport int64_t
+
+
+# The open files of one segment. The descriptors live as long as someone refers to the object: who sends from log_fd
+# keeps it.
+cdef class OpenSegment:
+    cdef readonly int64_t base_offset
+    cdef readonly int log_fd
+    cdef int index_fd               # -1 until asked for
+    cdef int time_fd
+    cdef int txn_fd                 # -1 also while there is no such file
+    cdef bint used                  # since the cache last looked: a second chance
+    cdef SegmentList segments       # None once dropped
+
+    cdef bytes path(self, bytes extension)
+    cdef int index(self) except -1
+    cdef int time_index(self) except -1
+    # -2 when the segment has no txn index.
+    cdef int txn_index(self) except -1
+
+
+# The open segments of a process, at most `limit` of them.
+cdef class SegmentCache:
+    cdef readonly Py_ssize_t limit
+    cdef object ring                # OrderedDict of OpenSegment, the next candidate for closing first
+
+    cdef int drop(self, OpenSegment segment) except -1
+    cdef int make_room(self, Py_ssize_t room) except -1
+    cdef int open_file(self, bytes path, bint may_be_absent) except -1
+
+
+# A partition's segments as this process last saw them.
+cdef class SegmentList:
+    cdef readonly bytes directory
+    cdef readonly int64_t generation
+    cdef SegmentCache cache
+    cdef dict opened                # base offset -> OpenSegment
+    cdef int64_t* bases
+    cdef Py_ssize_t count
+
+    # Lists the directory again when `generation` is not the one at hand, and drops what was open.
+    cdef int refresh(self, int64_t generation) except -1
+    # The base offset of the segment that holds `offset`: the largest not above it; the first when all are above; -1
+    # without any.
+    cdef int64_t floor(self, int64_t offset) noexcept
+    # The base offset of the segment behind `base_offset`, -1 when it is the last.
+    cdef int64_t following(self, int64_t base_offset) noexcept
+    cdef OpenSegment segment(self, int64_t base_offset)

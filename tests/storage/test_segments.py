@@ -1,0 +1,358 @@
+"""A log that was closed in order opens unread; one that was not is cut at its first bad batch, at any crash."""
+
+import errno
+import random
+import shutil
+
+import pytest
+from broker._ext.segments import UnsupportedLogError, load_log
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.storage.batch import ABORT, COMMIT, TRANSACTIONAL, Record, build_batch, build_end_marker
+from broker.storage.checkpoints import read_leader_epochs, write_leader_epochs
+from broker.storage.producer_snapshot import read_snapshot
+from tests.storage.log_writer import LogWriter
+
+INTERVAL = 200
+
+
+def fill(writer: LogWriter, batches: int, seed: int, roll_every: int = 9) -> LogWriter:
+    """Batches of plain, idempotent and transactional producers, several epochs and segments."""
+    source = random.Random(seed)
+    sequences: dict[int, int] = {}
+    open_txns: set[int] = set()
+    time, epoch = 1_700_000_000_000, 0
+    for number in range(batches):
+        time += source.randrange(-5, 30)
+        epoch += source.random() < 0.1
+        producer = source.choice([-1, -1, 7, 8, 100, 101])
+        header = {"base_offset": writer.end, "partition_leader_epoch": epoch}
+        if producer in open_txns and source.random() < 0.4:
+            open_txns.discard(producer)
+            marker = source.choice([ABORT, COMMIT])
+            writer.append(
+                build_end_marker(
+                    marker, producer_id=producer, producer_epoch=0, coordinator_epoch=3, timestamp=time, **header
+                )
+            )
+            continue
+        count = source.randrange(1, 5)
+        content = [Record(b"k", source.randbytes(source.randrange(60)), time + index) for index in range(count)]
+        attributes = 0
+        if producer >= 100:
+            open_txns.add(producer)
+            attributes = TRANSACTIONAL
+        if producer >= 0:
+            sequence = sequences.get(producer, 0)
+            sequences[producer] = sequence + count
+            header |= {"producer_id": producer, "producer_epoch": 0, "base_sequence": sequence}
+        writer.append(build_batch(content, codec=source.choice([0, 0, 4]), attributes=attributes, **header))
+        if number % roll_every == roll_every - 1:
+            writer.roll()
+    return writer
+
+
+def producers_of(states):
+    return {
+        state.producer_id: (
+            state.producer_epoch,
+            state.coordinator_epoch,
+            state.last_timestamp,
+            state.current_txn_first_offset,
+            [(batch.base_sequence, batch.last_sequence, batch.last_offset) for batch in state.batches],
+        )
+        for state in states
+    }
+
+
+def last_batch_only(producers):
+    return {key: (*rest, batches[-1:]) for key, (*rest, batches) in producers.items()}
+
+
+def assert_matches(loaded, writer):
+    """The numbers of a loaded log are those of the writer that wrote it."""
+    active = writer.segments[-1]
+    assert loaded.log_end_offset == writer.end
+    assert loaded.segment_base_offsets == [segment.base_offset for segment in writer.segments]
+    assert loaded.segment_sizes == [len(segment.log) for segment in writer.segments]
+    assert loaded.base_offset == active.base_offset
+    assert loaded.size == len(active.log)
+    assert loaded.index_entries == len(active.index)
+    assert loaded.txnindex_entries == len(active.txns)
+    assert (loaded.last_index_offset, loaded.last_index_position) == (
+        active.index[-1] if active.index else (active.base_offset - 1, 0)
+    )
+    assert (loaded.max_timestamp, loaded.offset_of_max_timestamp) == active.largest
+    assert loaded.first_timestamp == (active.positions[0][3] if active.positions else -1)
+    assert loaded.epochs == writer.epochs
+    open_txns = [state.current_txn_first_offset for state in writer.producers.values()]
+    assert loaded.first_open_txn_offset == min((first for first in open_txns if first >= 0), default=-1)
+
+
+def contents(directory):
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+@pytest.mark.parametrize("batches", [0, 1, 5, 9, 60])
+def test_a_clean_log_opens_without_a_change(tmp_path, batches):
+    writer = fill(LogWriter(tmp_path / "t-0", INTERVAL), batches, seed=batches)
+    writer.close()
+    before = contents(tmp_path / "t-0")
+    loaded = load_log(tmp_path / "t-0", clean=True, index_interval_bytes=INTERVAL)
+    assert loaded.events == []
+    assert_matches(loaded, writer)
+    assert loaded.timeindex_entries == len(writer.segments[-1].times)
+    assert loaded.recovery_point == writer.end
+    assert producers_of(loaded.producers) == last_batch_only(producers_of(writer.producers.values()))
+    assert contents(tmp_path / "t-0") == before
+
+
+def test_a_clean_log_is_not_read_as_a_whole(tmp_path):
+    writer = LogWriter(tmp_path / "t-0", 4096)
+    for number in range(500):
+        writer.append(build_batch([Record(b"k", bytes(1000), number)], base_offset=number))
+    writer.close()
+    loaded = load_log(tmp_path / "t-0", clean=True)
+    assert loaded.log_end_offset == 500
+    assert loaded.scanned_bytes < 10_000 < loaded.size
+
+
+@pytest.mark.parametrize("recovery_point", [0, 40, 1 << 40])
+def test_recovery_of_a_sound_log_rebuilds_every_index_as_it_was(tmp_path, recovery_point):
+    writer = fill(LogWriter(tmp_path / "t-0", INTERVAL), 60, seed=3)
+    writer.close()
+    sound = contents(tmp_path / "t-0")
+    first = max([base for base in (s.base_offset for s in writer.segments) if base <= recovery_point], default=0)
+    for name in list(sound):
+        if name.endswith(("index", ".timeindex", ".txnindex")) and int(name[:20]) >= first:
+            (tmp_path / "t-0" / name).write_bytes(bytes(480))  # as Kafka preallocates
+    loaded = load_log(tmp_path / "t-0", recovery_point=recovery_point, index_interval_bytes=INTERVAL)
+    assert_matches(loaded, writer)
+    if recovery_point == 0:
+        assert producers_of(loaded.producers) == producers_of(writer.producers.values())
+    assert loaded.recovery_point == min(recovery_point, writer.end)
+    assert contents(tmp_path / "t-0") == sound
+
+
+def test_recovery_without_snapshots_replays_the_log(tmp_path):
+    writer = fill(LogWriter(tmp_path / "t-0", INTERVAL), 60, seed=4)
+    writer.write()
+    for path in (tmp_path / "t-0").glob("*.snapshot"):
+        path.unlink()
+    loaded = load_log(tmp_path / "t-0", recovery_point=writer.segments[-1].base_offset, index_interval_bytes=INTERVAL)
+    assert producers_of(loaded.producers) == producers_of(writer.producers.values())
+    (written,) = (tmp_path / "t-0").glob("*.snapshot")
+    assert int(written.stem) == writer.end
+    assert producers_of(read_snapshot(written)) == last_batch_only(producers_of(loaded.producers))
+
+
+def damaged(tmp_path, seed):
+    """A log with damage at a random place, and the writer as it would be had it stopped before."""
+    source = random.Random(seed)
+    whole = fill(LogWriter(tmp_path / "t-0", INTERVAL), 40, seed)
+    whole.write()
+    segment = source.choice([segment for segment in whole.segments if segment.positions])
+    *_, position, _ = source.choice(segment.positions)
+    kept = LogWriter(tmp_path / "kept", INTERVAL)
+    for other in whole.segments:
+        if other.base_offset > segment.base_offset:
+            break
+        if other is not whole.segments[0]:
+            kept.roll()
+        log = other.log[: position if other is segment else None]
+        at = 0
+        while at < len(log):
+            size = int.from_bytes(log[at + 8 : at + 12], "big") + 12
+            kept.append(log[at : at + size])
+            at += size
+    path = whole.path(segment, ".log")
+    data = bytearray(path.read_bytes())
+    size = int.from_bytes(data[position + 8 : position + 12], "big") + 12
+    damage = source.choice(["bit", "cut", "zeros", "offset"])
+    if damage == "bit":
+        data[position + source.randrange(16, size)] ^= 0x10
+    elif damage == "cut":
+        del data[position + source.randrange(1, size) :]
+    elif damage == "zeros":
+        data[position:] = bytes(len(data) - position)
+    elif position == 0:
+        data[0] |= 0x80
+    else:
+        data[position : position + 8] = bytes(8)
+        data[position + 8 + 15] ^= 1
+    path.write_bytes(data)
+    return whole, kept
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_recovery_cuts_at_the_first_bad_batch(tmp_path, seed):
+    whole, kept = damaged(tmp_path, seed)
+    loaded = load_log(tmp_path / "t-0", index_interval_bytes=INTERVAL)
+    assert_matches(loaded, kept)
+    assert producers_of(loaded.producers) == producers_of(kept.producers.values())
+    assert read_leader_epochs(tmp_path / "t-0" / "leader-epoch-checkpoint") == kept.epochs
+    cut = [event for event in loaded.events if event.message.startswith("cut")]
+    assert len(cut) == 1
+    assert f"offset {kept.end}, position {len(kept.segments[-1].log)}" in cut[0].message
+    removed = [event for event in loaded.events if event.message.startswith("removed segment")]
+    assert len(removed) == len(whole.segments) - len(kept.segments)
+    again = load_log(tmp_path / "t-0", clean=True, index_interval_bytes=INTERVAL)
+    assert again.events == []
+    assert_matches(again, kept)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_recovery_may_be_killed_before_any_change(tmp_path, seed):
+    damaged(tmp_path, seed)
+    shutil.copytree(tmp_path / "t-0", tmp_path / "straight")
+    load_log(tmp_path / "straight", index_interval_bytes=INTERVAL)
+    expected = contents(tmp_path / "straight")
+    steps = 0
+    while True:
+        cut_short = tmp_path / f"after-{steps}"
+        shutil.copytree(tmp_path / "t-0", cut_short)
+        try:
+            load_log(cut_short, index_interval_bytes=INTERVAL, changes_allowed=steps)
+        except OSError as error:
+            assert error.errno == errno.ECANCELED
+            load_log(cut_short, index_interval_bytes=INTERVAL)
+            assert contents(cut_short).keys() == expected.keys()
+            assert {k: v for k, v in contents(cut_short).items() if v != expected[k]} == {}
+            steps += 1
+            continue
+        assert contents(cut_short) == expected
+        break
+    assert steps > 2
+
+
+def offset_bytes(writer, name):
+    return {
+        position + index
+        for segment in writer.segments
+        if name == f"{segment.base_offset:020d}.log"
+        for *_, position, _ in segment.positions
+        for index in range(8)
+    }
+
+
+@given(st.data())
+@settings(max_examples=80, deadline=None)
+def test_no_damage_makes_loading_fail_or_lie(tmp_path_factory, data):
+    """Whatever happens to the files, the log opens, is no longer than it was, and opens the same once more."""
+    directory = tmp_path_factory.mktemp("any") / "t-0"
+    writer = fill(LogWriter(directory, INTERVAL), 20, seed=data.draw(st.integers(0, 50)), roll_every=6)
+    writer.close()
+    names = sorted(path.name for path in directory.iterdir())
+    for _ in range(data.draw(st.integers(1, 4))):
+        path = directory / data.draw(st.sampled_from(names))
+        content = bytearray(path.read_bytes()) if path.exists() else bytearray()
+        kind = data.draw(st.sampled_from(["remove", "cut", "flip", "extend"]))
+        if kind == "remove" and path.suffix != ".log":
+            path.unlink(missing_ok=True)
+        elif kind == "cut":
+            path.write_bytes(content[: data.draw(st.integers(0, len(content)))])
+        elif kind == "flip" and content:
+            at = data.draw(st.integers(0, len(content) - 1))
+            if path.suffix == ".log" and at in offset_bytes(writer, path.name):
+                continue  # no CRC covers a batch's base offset: a larger one is a gap, as compaction leaves
+            content[at] ^= 1 << data.draw(st.integers(0, 7))
+            path.write_bytes(content)
+        elif kind == "extend":
+            path.write_bytes(content + data.draw(st.binary(max_size=100)))
+    loaded = load_log(directory, index_interval_bytes=INTERVAL)
+    assert loaded.log_end_offset <= writer.end
+    written = b"".join(segment.log for segment in writer.segments)
+    found = b"".join((directory / f"{base:020d}.log").read_bytes() for base in loaded.segment_base_offsets)
+    assert len(found) <= len(written)
+    again = load_log(directory, clean=True, index_interval_bytes=INTERVAL)
+    assert [event for event in again.events if "epoch" not in event.message] == []
+    assert again.log_end_offset == loaded.log_end_offset
+    assert again.numbers() | {"scanned_bytes": 0, "recovery_point": 0} == loaded.numbers() | {
+        "scanned_bytes": 0,
+        "recovery_point": 0,
+    }
+
+
+@pytest.mark.parametrize("kind", [".index", ".timeindex"])
+@pytest.mark.parametrize("which", [0, -1])
+@pytest.mark.parametrize("fault", ["missing", "torn", "beyond", "zeros"])
+def test_a_stale_index_is_rebuilt_after_a_clean_stop_too(tmp_path, kind, which, fault):
+    writer = fill(LogWriter(tmp_path / "t-0", INTERVAL), 48, seed=5, roll_every=16)
+    fill(writer, 9, seed=6, roll_every=99)
+    writer.close()
+    sound = contents(tmp_path / "t-0")
+    path = writer.path(writer.segments[which], kind)
+    if which == 0 and fault in ("beyond", "zeros"):
+        pytest.skip("an old segment's index is looked into when it is first used")
+    if fault == "missing":
+        path.unlink()
+    else:
+        extra = {"torn": b"x", "beyond": b"\x7f" * (8 if kind == ".index" else 12), "zeros": bytes(480)}[fault]
+        path.write_bytes(path.read_bytes() + extra)
+    loaded = load_log(tmp_path / "t-0", clean=True, index_interval_bytes=INTERVAL)
+    assert any("anew" in event.message and event.file[:20] == path.name[:20] for event in loaded.events)
+    assert_matches(loaded, writer)
+    assert contents(tmp_path / "t-0") == sound
+
+
+def test_a_corrupt_snapshot_is_removed_and_the_one_before_taken(tmp_path):
+    writer = fill(LogWriter(tmp_path / "t-0", INTERVAL), 30, seed=9)
+    writer.close()
+    path = tmp_path / "t-0" / f"{writer.end:020d}.snapshot"
+    path.write_bytes(path.read_bytes()[:-1] + bytes([path.read_bytes()[-1] ^ 1]))
+    loaded = load_log(tmp_path / "t-0", clean=True, index_interval_bytes=INTERVAL)
+    assert last_batch_only(producers_of(loaded.producers)) == last_batch_only(producers_of(writer.producers.values()))
+    assert not path.exists()
+    assert [event.file for event in loaded.events] == [path.name]
+
+
+def test_an_empty_directory_gets_a_segment_at_the_start_offset(tmp_path):
+    (tmp_path / "t-0").mkdir()
+    loaded = load_log(tmp_path / "t-0", log_start_offset=70)
+    assert (loaded.log_start_offset, loaded.log_end_offset, loaded.segment_base_offsets) == (70, 70, [70])
+    assert sorted(contents(tmp_path / "t-0")) == [f"{70:020d}{kind}" for kind in (".index", ".log", ".timeindex")]
+
+
+def test_a_log_that_ends_before_its_start_begins_anew(tmp_path):
+    writer = fill(LogWriter(tmp_path / "t-0", INTERVAL), 20, seed=2)
+    writer.close()
+    loaded = load_log(tmp_path / "t-0", log_start_offset=10_000, clean=True, index_interval_bytes=INTERVAL)
+    assert (loaded.log_start_offset, loaded.log_end_offset, loaded.segment_base_offsets) == (10_000, 10_000, [10_000])
+    assert loaded.producers == []
+    assert loaded.epochs == []
+    assert list((tmp_path / "t-0").glob("*.snapshot")) == []
+    assert "began anew" in loaded.events[0].message
+
+
+def test_the_start_offset_moves_the_first_epoch(tmp_path):
+    writer = LogWriter(tmp_path / "t-0", INTERVAL)
+    for number in range(10):
+        writer.append(build_batch([Record(b"k")], base_offset=number, partition_leader_epoch=number // 3))
+    writer.close()
+    write_leader_epochs(tmp_path / "t-0" / "leader-epoch-checkpoint", [*writer.epochs, (9, 10), (12, 30)])
+    loaded = load_log(tmp_path / "t-0", log_start_offset=5, clean=True)
+    assert loaded.epochs == [(1, 5), (2, 6), (3, 9)]
+    assert read_leader_epochs(tmp_path / "t-0" / "leader-epoch-checkpoint") == loaded.epochs
+
+
+def test_old_message_formats_are_refused_untouched(tmp_path):
+    import zlib
+
+    body = b"\x01\x00" + (5).to_bytes(8, "big") + b"\xff\xff\xff\xff" + (3).to_bytes(4, "big") + b"abc"
+    message = bytes(8) + (len(body) + 4).to_bytes(4, "big") + zlib.crc32(body).to_bytes(4, "big") + body
+    (tmp_path / "t-0").mkdir()
+    path = tmp_path / "t-0" / f"{0:020d}.log"
+    path.write_bytes(message * 3)
+    with pytest.raises(UnsupportedLogError, match="v0 or v1"):
+        load_log(tmp_path / "t-0")
+    assert path.read_bytes() == message * 3
+    flipped = bytearray(message)
+    flipped[-1] ^= 1
+    path.write_bytes(flipped)
+    assert load_log(tmp_path / "t-0").size == 0
+
+
+def test_a_missing_directory_is_an_os_error_that_names_it(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        load_log(tmp_path / "nowhere")
