@@ -64,3 +64,7 @@ cdef void publish(Slot* slot, const Commit* commit) noexcept nogil
 cdef int redo(uint32_t index, Slot* slot) noexcept nogil
 cdef int write_epoch_file(Slot* slot) noexcept nogil
 cdef void assign_epoch(Slot* slot, int32_t epoch, int64_t start_offset) noexcept nogil
+cdef int64_t segment_holding(Slot* slot, int64_t offset, int64_t beyond) noexcept nogil
+cdef int64_t next_segment(Slot* slot, int64_t after, int64_t beyond) noexcept nogil
+cdef void wake_after(uint32_t index, Slot* slot, bint log_end, bint committed) noexcept nogil
+cdef int snapshot_producers(Slot* slot, int64_t offset) noexcept nogil

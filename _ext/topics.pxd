@@ -1,0 +1,27 @@
+"""A process's mirror of the topics in the shared table: from a name or an id to the slots of the partitions."""
+
+from libc.stdint cimport uint32_t, uint64_t
+
+
+cdef class Topic:
+    cdef readonly str name
+    cdef readonly bytes name_bytes
+    cdef readonly bytes topic_id
+    cdef readonly bint internal
+    cdef readonly int count       # partitions known, numbered 0 to count - 1
+    cdef uint32_t* slots          # slot + 1 of each partition; 0: not known here
+    cdef uint32_t* incarnations
+    cdef int room
+
+    cdef int put(self, int partition, uint32_t slot, uint32_t incarnation) except -1
+
+
+cdef class TopicDirectory:
+    cdef readonly dict by_name    # bytes -> Topic
+    cdef readonly dict by_id      # bytes -> Topic
+    cdef readonly uint64_t version
+    cdef dict of_slot             # slot -> (Topic, partition, incarnation)
+
+    cdef int refresh_slot(self, uint32_t index) except -1
+    cdef int forget(self, uint32_t index, tuple known) except -1
+    cpdef bint refresh(self) except? 0

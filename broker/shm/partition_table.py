@@ -1,0 +1,127 @@
+"""The shared partition table as the control path uses it: create, open, configure, delete, announce, find.
+
+One process writes it: the coordinator (the first loader while the broker starts, which has ended by then). A slot's own lock
+protects it against the data path of the other processes. Every verb may be repeated by a successor of a writer that died half
+way; the truth of which partitions there are is in the metadata store.
+"""
+
+import logging
+import os
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from broker._ext import slots
+from broker._ext.segments import LoadedLog, UnsupportedLogError, load_log
+from broker._ext.shared import SharedMemory, SlotState
+from broker._ext.topics import Topic, TopicDirectory
+from broker.storage import file_names
+from broker.storage.log_directory import write_partition_metadata
+
+log = logging.getLogger(__name__)
+
+
+class PartitionTable:
+    """:param log_dirs: paths of the log directories, in the order in which the supervisor announced them."""
+
+    def __init__(self, shm: SharedMemory, log_dirs: Sequence[str | os.PathLike[str]]) -> None:
+        self.shm = shm
+        self.log_dirs = [Path(path) for path in log_dirs]
+        self.directory = TopicDirectory()
+        self._slots: dict[tuple[str, int], int] | None = None
+
+    def create(
+        self,
+        topic: str,
+        topic_id: bytes,
+        partition: int,
+        *,
+        log_dir: int,
+        replicas: Sequence[int],
+        in_sync: Sequence[int],
+        leader_id: int,
+        leader_epoch: int,
+        partition_epoch: int,
+        settings: Mapping[str, int],
+        internal: bool = False,
+    ) -> int:
+        """Give a slot (state LOADING) to a partition; the slot. Raises ValueError when none is free."""
+        slot = slots.allocate(
+            topic,
+            topic_id,
+            partition,
+            log_dir=log_dir,
+            replicas=replicas,
+            in_sync=in_sync,
+            leader_id=leader_id,
+            leader_epoch=leader_epoch,
+            partition_epoch=partition_epoch,
+            settings=settings,
+            internal=internal,
+        )
+        self._in_use()[topic, partition] = slot
+        return slot
+
+    def _in_use(self) -> dict[tuple[str, int], int]:
+        """All partitions in the table, announced or not; kept up to date by this process, the table's one writer."""
+        if self._slots is None:
+            self._slots = {(topic, partition): slot for topic, partition, slot in slots.in_use()}
+        return self._slots
+
+    def path(self, slot: int) -> Path:
+        """The partition's directory."""
+        state = slots.describe(slot)
+        return self.log_dirs[state["log_dir"]] / f"{state['topic']}-{state['partition']}"
+
+    def open(
+        self, slot: int, *, log_start_offset: int = 0, recovery_point: int = 0, clean: bool = True
+    ) -> LoadedLog | None:
+        """Make or load the partition's log and put the slot ONLINE; None if it was open already.
+
+        :param log_start_offset: from the log-start-offset checkpoint, 0 without entry.
+        :param recovery_point: from the recovery-point checkpoint, 0 without entry.
+        :param clean: whether the log directory was closed in order.
+        :raises OSError: the log cannot be read or written, or holds what this broker does not open; the slot is
+            OFFLINE then.
+        """
+        if slots.state_of(slot) in (SlotState.SLOT_ONLINE, SlotState.SLOT_DELETED):
+            return None
+        state = slots.describe(slot)
+        path = self.log_dirs[state["log_dir"]] / f"{state['topic']}-{state['partition']}"
+        try:
+            path.mkdir(exist_ok=True)
+            if not (path / file_names.PARTITION_METADATA).exists():
+                write_partition_metadata(path, uuid.UUID(bytes=state["topic_id"]))
+            loaded = load_log(path, log_start_offset, recovery_point, clean)
+            slots.fill(slot, loaded, clean)
+        except (OSError, UnsupportedLogError) as error:
+            slots.set_offline(slot)
+            if isinstance(error, OSError):
+                raise
+            raise OSError(str(error)) from error
+        return loaded
+
+    def configure(self, slot: int, settings: Mapping[str, int]) -> None:
+        """Take over settings of a topic's new configuration, at once and in all processes."""
+        slots.configure(slot, settings)
+
+    def delete(self, slot: int) -> None:
+        """Take a partition out of service; its directory is renamed, the cleaner removes it later."""
+        state = slots.describe(slot)
+        if state["state"] in (SlotState.SLOT_FREE, SlotState.SLOT_DELETED):
+            return
+        slots.delete(slot, os.fsencode(file_names.marked_directory_name(state["topic"], state["partition"], "delete")))
+        self._in_use().pop((state["topic"], state["partition"]), None)
+
+    def announce(self, changed: Iterable[int]) -> int:
+        """Publish what became of these slots to every process; the metadata version that holds it."""
+        return slots.announce(list(changed))
+
+    def topics(self) -> dict[bytes, Topic]:
+        """All topics announced so far, by name."""
+        self.directory.refresh()
+        return self.directory.by_name
+
+    def find(self, topic: str, partition: int) -> int:
+        """The slot of a partition, announced or not; -1 if there is none."""
+        return self._in_use().get((topic, partition), -1)
