@@ -1,0 +1,411 @@
+"""Frames between workers and coordinator, and what both ends promise when the other one dies, dawdles or babbles."""
+
+import asyncio
+import socket
+from pathlib import Path
+
+import pytest
+import uvloop
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.net.forward import ConnectionLost, DeadlinePassed, ForwardClient, QueueFull
+from broker.net.forward_frames import (
+    ForwardContext,
+    ForwardReply,
+    ForwardRequest,
+    FrameCutter,
+    Kind,
+    MalformedFrame,
+    Status,
+    decode_auto_created,
+    decode_names,
+    decode_reply,
+    decode_request,
+    encode_auto_created,
+    encode_names,
+    encode_reply,
+    encode_request,
+)
+from broker.net.forward_server import ForwardServer
+
+NUMBERS = st.integers(0, 2**64 - 1)
+NULLABLE = st.none() | st.text(max_size=30)
+CONTEXTS = st.builds(
+    ForwardContext,
+    NUMBERS,
+    st.integers(0, 65535),
+    st.text(max_size=30),
+    NULLABLE,
+    st.text(max_size=30),
+    NULLABLE,
+    NULLABLE,
+)
+REQUESTS = st.builds(ForwardRequest, st.sampled_from(Kind), CONTEXTS, st.floats(0, 1e12), st.binary(max_size=50))
+REPLIES = st.builds(ForwardReply, st.sampled_from(Status), NUMBERS, st.binary(max_size=50))
+
+
+@given(NUMBERS, REQUESTS)
+def test_requests_survive_the_round_trip(correlation, request):
+    frame = encode_request(correlation, request.kind, request.context, request.deadline, request.payload)
+    assert FrameCutter().feed(frame) == [frame[4:]]
+    assert decode_request(frame[4:]) == (correlation, request)
+
+
+@given(NUMBERS, REPLIES)
+def test_replies_survive_the_round_trip(correlation, reply):
+    assert decode_reply(encode_reply(correlation, reply)[4:]) == (correlation, reply)
+
+
+@given(
+    st.lists(st.text(max_size=20), max_size=5),
+    st.lists(st.tuples(st.text(), st.integers(-1, 200), NULLABLE), max_size=5),
+)
+def test_auto_create_survives_the_round_trip(names, errors):
+    assert decode_names(encode_names(names)) == names
+    assert decode_auto_created(encode_auto_created(errors)) == errors
+
+
+def test_frames_are_cut_wherever_the_stream_is_split():
+    context = ForwardContext(1, 0, "peer")
+    whole = b"".join(encode_request(n, Kind.KAFKA, context, 1.0, bytes(n)) for n in range(3))
+    for at in range(len(whole) + 1):
+        cutter = FrameCutter()
+        frames = cutter.feed(whole[:at]) + cutter.feed(whole[at:])
+        assert [decode_request(frame)[0] for frame in frames] == [0, 1, 2]
+
+
+def test_frames_that_lie_are_refused():
+    with pytest.raises(MalformedFrame, match="at most 1000"):
+        FrameCutter(1000).feed((1001).to_bytes(4, "big"))
+    frame = encode_request(1, Kind.KAFKA, ForwardContext(1, 0, "peer", "client"), 1.0, b"")[4:]
+    for end in range(len(frame)):
+        with pytest.raises(MalformedFrame):
+            decode_request(frame[:end])
+    with pytest.raises(MalformedFrame, match="kind 9"):
+        decode_request(frame[:8] + b"\x09" + frame[9:])
+    with pytest.raises(MalformedFrame):
+        decode_reply(b"\0" * 8 + b"\x63" + b"\0" * 8)
+
+
+class Bench:
+    """The supervisor's listening socket, a client as a worker has it, servers as coordinators come and go."""
+
+    def __init__(self, path, **limits):
+        self.path = str(path)
+        self.loop = asyncio.get_running_loop()
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(self.path)
+        self.listener.listen(16)
+        self.client = ForwardClient(self.loop, self.path, **limits)
+        self.servers = []
+
+    def hide(self):
+        """Nobody can connect any more."""
+        Path(self.path).rename(self.path + ".away")
+
+    def show(self):
+        Path(self.path + ".away").rename(self.path)
+
+    async def coordinator(self, handler, **options):
+        server = ForwardServer(handler, **options)
+        await server.start(self.listener.dup())
+        self.servers.append(server)
+        return server
+
+    def ask(self, payload=b"", connection=1, timeout_s=20.0, kind=Kind.KAFKA):
+        """The future of the answer, or of the ForwardError."""
+        future = self.loop.create_future()
+
+        def callback(result):
+            if isinstance(result, Exception):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+
+        context = ForwardContext(connection, 2, "[::1]:99", "c", "User:ANONYMOUS", "name", "1.0")
+        self.client.send(payload, context, self.loop.time() + timeout_s, callback, kind)
+        return future
+
+    async def close(self):
+        self.client.close()
+        for server in self.servers:
+            await server.stop(0)
+        self.listener.close()
+
+
+@pytest.fixture(params=["uvloop", "asyncio"])
+def run(request, tmp_path):
+    """Runs `test(bench)` on a fresh loop within 20 s."""
+
+    def runner(test, **limits):
+        async def main():
+            bench = Bench(tmp_path / "forward", **limits)
+            try:
+                await asyncio.wait_for(test(bench), 20)
+            finally:
+                await bench.close()
+
+        factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
+        with asyncio.Runner(loop_factory=factory) as loop:
+            loop.run(main())
+
+    return runner
+
+
+async def echo(request):
+    return ForwardReply(Status.OK, 7, request.payload)
+
+
+def test_requests_are_answered_with_context_and_version(run):
+    seen = []
+
+    async def handler(request):
+        seen.append(request)
+        return ForwardReply(Status.OK, 42, request.payload[::-1])
+
+    async def test(bench):
+        await bench.coordinator(handler)
+        replies = await asyncio.gather(bench.ask(b"abc"), bench.ask(b"x" * 1_000_000), bench.ask(kind=Kind.AUTO_CREATE))
+        assert replies == [
+            ForwardReply(Status.OK, 42, b"cba"),
+            ForwardReply(Status.OK, 42, b"x" * 1_000_000),
+            ForwardReply(Status.OK, 42, b""),
+        ]
+        assert bench.client.waiting == 0
+
+    run(test)
+    assert seen[0].context == ForwardContext(1, 2, "[::1]:99", "c", "User:ANONYMOUS", "name", "1.0")
+    assert [request.kind for request in seen] == [Kind.KAFKA, Kind.KAFKA, Kind.AUTO_CREATE]
+
+
+def test_a_handler_that_raises_fails_its_own_request_only(run):
+    async def handler(request):
+        if request.payload == b"bad":
+            raise RuntimeError("broken handler")
+        return await echo(request)
+
+    async def test(bench):
+        await bench.coordinator(handler)
+        bad, good = await asyncio.gather(bench.ask(b"bad"), bench.ask(b"good"))
+        assert (bad.status, good.payload) == (Status.FAILED, b"good")
+
+    run(test)
+
+
+def test_what_was_sent_when_the_coordinator_died_is_lost_and_never_sent_again(run):
+    async def test(bench):
+        seen = []
+        arrived = asyncio.Event()
+
+        async def never(request):
+            seen.append(request.payload)
+            arrived.set()
+            await asyncio.Event().wait()
+
+        first = await bench.coordinator(never)
+        lost = bench.ask(b"lost")
+        await arrived.wait()
+        await first.stop(0)
+        with pytest.raises(ConnectionLost):
+            await lost
+
+        async def second(request):
+            seen.append(request.payload)
+            return await echo(request)
+
+        await bench.coordinator(second)
+        assert (await bench.ask(b"next")).payload == b"next"
+        assert seen == [b"lost", b"next"]
+
+    run(test)
+
+
+def test_requests_wait_for_the_first_coordinator(run):
+    async def test(bench):
+        waiting = [bench.ask(b"%d" % n) for n in range(5)]
+        await asyncio.wait(waiting, timeout=0.05)
+        assert not any(future.done() for future in waiting)
+        await bench.coordinator(echo)
+        assert [reply.payload for reply in await asyncio.gather(*waiting)] == [b"0", b"1", b"2", b"3", b"4"]
+
+    run(test)
+
+
+def test_requests_wait_for_a_socket_that_is_not_there_yet(run):
+    async def test(bench):
+        bench.hide()
+        waiting = bench.ask(b"early")
+        await asyncio.wait([waiting], timeout=0.05)
+        assert not waiting.done()
+        await bench.coordinator(echo)
+        bench.show()
+        assert (await waiting).payload == b"early"
+
+    run(test)
+
+
+def test_a_deadline_ends_the_wait_and_tells_whether_it_was_sent(run):
+    async def test(bench):
+        cancelled, never = asyncio.Event(), asyncio.Event()
+
+        async def slow(request):
+            try:
+                await never.wait()
+            finally:
+                cancelled.set()
+
+        bench.hide()
+        with pytest.raises(DeadlinePassed) as unsent:
+            await bench.ask(timeout_s=0.05)
+        bench.show()
+        await bench.coordinator(slow)
+        with pytest.raises(DeadlinePassed) as sent:
+            await bench.ask(timeout_s=1.5)
+        assert (unsent.value.sent, sent.value.sent) == (False, True)
+        assert bench.client.waiting == 0
+
+    run(test)
+
+
+def test_what_outlived_its_deadline_in_the_socket_is_not_carried_out(run):
+    async def test(bench):
+        seen = []
+
+        async def handler(request):
+            seen.append(request.payload)
+            return await echo(request)
+
+        with pytest.raises(DeadlinePassed):  # the socket takes it, nobody reads
+            await bench.ask(b"old", timeout_s=0.05)
+        await bench.coordinator(handler)
+        await bench.ask(b"new")
+        assert seen == [b"new"]
+
+    run(test)
+
+
+def test_cancelling_a_connection_reaches_the_coordinator_and_spares_the_others(run):
+    async def test(bench):
+        states = {}
+        started = asyncio.Semaphore(0)
+        ended = asyncio.Event()
+
+        async def handler(request):
+            connection = request.context.connection_id
+            started.release()
+            if connection == 2:
+                await ended.wait()
+                return await echo(request)
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                states[connection] = "cancelled"
+                ended.set()
+                raise
+
+        await bench.coordinator(handler)
+        dropped, kept = bench.ask(connection=1), bench.ask(b"kept", connection=2)
+        await started.acquire()
+        await started.acquire()
+        bench.client.cancel(1)
+        assert (await kept).payload == b"kept"
+        assert (states, dropped.done()) == ({1: "cancelled"}, False)
+
+    run(test)
+
+
+def test_what_is_cancelled_before_it_is_sent_never_is(run):
+    async def test(bench):
+        seen = []
+
+        async def handler(request):
+            seen.append(request.payload)
+            return await echo(request)
+
+        bench.hide()
+        bench.ask(b"dropped", connection=1)
+        kept = bench.ask(b"kept", connection=2)
+        bench.client.cancel(1)
+        bench.show()
+        await bench.coordinator(handler)
+        await kept
+        assert seen == [b"kept"]
+
+    run(test)
+
+
+def test_the_queue_is_bounded_in_count_and_bytes_by_what_still_waits(run):
+    async def test(bench):
+        bench.hide()
+        bench.ask(b"12345", connection=1)
+        with pytest.raises(QueueFull, match="1 requests of 5 bytes"):
+            bench.ask(b"123456")
+        bench.ask(b"", connection=1)
+        bench.ask(b"", connection=2)
+        with pytest.raises(QueueFull):
+            bench.ask(b"")
+        bench.client.cancel(1)
+        for _ in range(500):
+            bench.ask(b"1234567890", connection=3)
+            bench.client.cancel(3)
+        assert len(bench.client._queue) < 100
+        last = bench.ask(b"1234567890")
+        bench.show()
+        await bench.coordinator(echo)
+        assert (await last).payload == b"1234567890"
+
+    run(test, max_queued=3, max_queued_bytes=10)
+
+
+def test_a_coordinator_with_too_much_in_hand_stops_reading_until_it_has_less(run):
+    async def test(bench):
+        running, gate = [], asyncio.Event()
+
+        async def handler(request):
+            running.append(request)
+            await gate.wait()
+            return ForwardReply(Status.OK, 0)
+
+        server = await bench.coordinator(handler, max_bytes_in_flight=1_000_000)
+        futures = [bench.ask(bytes(300_000)) for _ in range(40)]
+        await asyncio.wait(futures, timeout=0.3)
+        assert 1_000_000 < server.bytes_in_flight < 3_000_000
+        assert bench.client._queue  # the rest waits with the worker, where it can be cancelled
+        gate.set()
+        await asyncio.gather(*futures)
+        assert (server.bytes_in_flight, len(running)) == (0, 40)
+
+    run(test)
+
+
+def test_a_stop_lets_requests_under_way_finish(run):
+    async def test(bench):
+        gate, arrived = asyncio.Event(), asyncio.Event()
+
+        async def handler(request):
+            arrived.set()
+            await gate.wait()
+            return await echo(request)
+
+        server = await bench.coordinator(handler)
+        future = bench.ask(b"last")
+        await arrived.wait()
+        stopping = asyncio.ensure_future(server.stop(10))
+        gate.set()
+        assert (await future).payload == b"last"
+        await stopping
+
+    run(test)
+
+
+def test_babble_ends_that_stream_alone(run):
+    async def test(bench):
+        await bench.coordinator(echo)
+        reader, writer = await asyncio.open_unix_connection(bench.path)
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        assert await reader.read() == b""
+        writer.close()
+        assert (await bench.ask(b"fine")).payload == b"fine"
+
+    run(test)
