@@ -1,1 +1,5 @@
-"""A real broker for tests: a context manager and a pytest fixture."""
+"""A real broker for tests, in a fraction of a second: a context manager and pytest fixtures. No Docker, no Java."""
+
+from broker.testing.broker_process import Broker, BrokerError
+
+__all__ = ["Broker", "BrokerError"]

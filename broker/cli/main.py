@@ -1,0 +1,156 @@
+"""The ``odradek`` command: start, stop, status, demo.
+
+Runs in the process of the person or service that calls it; ``start`` becomes the supervisor. Only ``click`` and the
+standard library are imported before a command is known, so that ``--help`` is instant; each command fetches the rest.
+Errors that a person can act upon are one line on stderr: exit code 1; 3 for ``status`` of a broker that does not run; 2
+for a wrong command line.
+"""
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, NoReturn, TypeVar
+
+import click
+
+from broker.config import BrokerConfig, ConfigError, load
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+CONFIG_OPTION = click.option("--config", "config_file", metavar="FILE", help="A server.properties file, as Kafka's.")
+SET_OPTION = click.option(
+    "--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Set one key; wins over the file."
+)
+
+
+def fail(message: object, code: int = 1) -> NoReturn:
+    """One line on stderr and the end of the command."""
+    click.echo(f"odradek: {message}", err=True)
+    sys.exit(code)
+
+
+def show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    """``--version``: of the installed distribution, and of what it runs on."""
+    if not wanted:
+        return
+    from importlib.metadata import PackageNotFoundError, version
+    from platform import python_version
+
+    try:
+        number = version("odradek")
+    except PackageNotFoundError:
+        number = "(not installed)"
+    click.echo(f"odradek {number}, Python {python_version()}")
+    context.exit()
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=show_version, help="Show the version."
+)
+def main() -> None:
+    """A log broker that speaks Apache Kafka's wire protocol."""
+
+
+@main.command()
+@CONFIG_OPTION
+@SET_OPTION
+def start(config_file: str | None, overrides: tuple[str, ...]) -> None:
+    """Run a broker in the foreground until SIGTERM or Ctrl-C."""
+    try:
+        config = load(config_file, overrides)
+    except ConfigError as error:
+        fail(error)
+    warn(config)
+    supervisor = import_module("broker.processes.supervisor")
+    try:
+        code = supervisor.run(config)
+    except (ConfigError, supervisor.StartError) as error:
+        fail(error)
+    sys.exit(code)
+
+
+def warn(config: BrokerConfig) -> None:
+    """What the configuration asks for and will not get, on stderr."""
+    for line in config.warnings:
+        click.echo(f"odradek: warning: {line}", err=True)
+    if config.without_effect:
+        click.echo(f"odradek: warning: without effect so far: {', '.join(config.without_effect)}", err=True)
+
+
+def find_options(command: Command) -> Command:
+    """The options that say which running broker is meant."""
+    for option in (
+        click.option("--pid", type=click.IntRange(1), help="The broker's process id."),
+        click.option("--data-dir", metavar="DIR", help="Its first log directory."),
+        SET_OPTION,
+        CONFIG_OPTION,
+    ):
+        command = option(command)
+    return command
+
+
+@main.command()
+@find_options
+@click.option(
+    "--timeout", type=click.FloatRange(0), default=60.0, show_default=True, help="Seconds to wait for its end."
+)
+def stop(
+    config_file: str | None, overrides: tuple[str, ...], data_dir: str | None, pid: int | None, timeout: float
+) -> None:
+    """Stop a running broker in order, and wait for its end."""
+    from broker.cli.running_broker import FindError, find, stop_broker
+
+    try:
+        directory, running = find(config_file, overrides, data_dir, pid)
+        seconds = stop_broker(running, timeout)
+    except (ConfigError, FindError) as error:
+        fail(error)
+    click.echo(f"stopped broker {running.pid} of {directory} in {seconds:.2f} s")
+
+
+@main.command()
+@find_options
+@click.option("--json", "as_json", is_flag=True, help="One line of JSON, for scripts.")
+def status(
+    config_file: str | None, overrides: tuple[str, ...], data_dir: str | None, pid: int | None, as_json: bool
+) -> None:
+    """Show the processes, listeners and partitions of a running broker. Exit code 3 if none runs."""
+    from broker.cli.running_broker import FindError, NotRunningError, find, status_of
+
+    try:
+        directory, running = find(config_file, overrides, data_dir, pid)
+        report = status_of(directory, running)
+    except NotRunningError as error:
+        fail(error, 3)
+    except (ConfigError, FindError) as error:
+        fail(error)
+    if as_json:
+        import json
+
+        click.echo(json.dumps(report))
+    else:
+        from broker.cli.status_table import print_status
+
+        print_status(report)
+
+
+@main.command()
+@click.option(
+    "--megabytes", type=click.IntRange(1), default=24, show_default=True, help="The size of the corpus, at most."
+)
+@click.option(
+    "--partitions", type=click.IntRange(1, 1000), default=6, show_default=True, help="Partitions of the topic."
+)
+def demo(megabytes: int, partitions: int) -> None:
+    """Send the installed Python's own files through a temporary broker, and compare every byte that comes back."""
+    from broker.cli.demo import DemoError, run_demo
+
+    try:
+        run_demo(megabytes * 1_000_000, partitions)
+    except DemoError as error:
+        fail(error)
+
+
+if __name__ == "__main__":
+    main(prog_name="odradek")

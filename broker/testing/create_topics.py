@@ -1,0 +1,53 @@
+"""Creates topics with one CreateTopics request on a plain socket, so that tests need no client library for it."""
+
+import socket
+import struct
+from collections.abc import Mapping
+
+_API_KEY, _VERSION, _CORRELATION_ID = 19, 4, 1
+_TIMEOUT_MS = 30_000
+
+
+def create_topics(host: str, port: int, topics: Mapping[str, int | Mapping[str, str]]) -> None:
+    """Creates topics; a number is the partitions, a mapping is the configuration with ``partitions`` beside it.
+
+    Raises RuntimeError with the broker's error code and message.
+    """
+    request = struct.pack(">hhih", _API_KEY, _VERSION, _CORRELATION_ID, -1) + struct.pack(">i", len(topics))
+    for name, wanted in topics.items():
+        configs = {} if isinstance(wanted, int) else dict(wanted)
+        partitions = wanted if isinstance(wanted, int) else int(configs.pop("partitions", 1))
+        request += _string(name) + struct.pack(">ihi", partitions, 1, 0) + struct.pack(">i", len(configs))
+        request += b"".join(_string(key) + _string(str(value)) for key, value in configs.items())
+    request += struct.pack(">i?", _TIMEOUT_MS, False)
+    with socket.create_connection((host, port), timeout=_TIMEOUT_MS / 1000) as connection:
+        connection.sendall(struct.pack(">i", len(request)) + request)
+        with connection.makefile("rb") as stream:
+            (size,) = struct.unpack(">i", stream.read(4))
+            _check(stream.read(size))
+
+
+def _string(text: str) -> bytes:
+    data = text.encode()
+    return struct.pack(">h", len(data)) + data
+
+
+def _check(response: bytes) -> None:
+    """Correlation id, throttle time, then for each topic: name, error code, message."""
+    _, _, count = struct.unpack_from(">iii", response)
+    position = 12
+    failed = []
+    for _ in range(count):
+        name, position = _text(response, position)
+        (code,) = struct.unpack_from(">h", response, position)
+        message, position = _text(response, position + 2)
+        if code:
+            failed.append(f"{name}: error {code} {message or ''}".strip())
+    if failed:
+        raise RuntimeError(f"topics were not created: {'; '.join(failed)}")
+
+
+def _text(data: bytes, position: int) -> tuple[str | None, int]:
+    (size,) = struct.unpack_from(">h", data, position)
+    position += 2
+    return (None, position) if size < 0 else (data[position : position + size].decode(), position + size)
