@@ -29,9 +29,9 @@ from broker._ext.log_state cimport (
     about_to_change,
     add_event,
     append_item,
-    file_name,
 )
 from broker._ext.records cimport BatchInfo
+from broker._ext.state_files cimport file_name
 
 
 cdef extern from "<fcntl.h>" nogil:

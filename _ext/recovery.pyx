@@ -45,16 +45,13 @@ from broker._ext.log_state cimport (
     about_to_change,
     add_event,
     append_item,
-    assign_epoch,
     clear_producers,
-    file_name,
     first_open_txn,
-    read_snapshot,
-    replace_small_file,
     replay_batch,
 )
 from broker._ext.lookup cimport LOOKUP_FOUND, FoundBatch, find_position
 from broker._ext.records cimport AT_RECORDS, BatchInfo, store16, store32, store64
+from broker._ext.state_files cimport assign_epoch, file_name, read_snapshot, replace_small_file
 
 
 cdef extern from "<unistd.h>" nogil:
@@ -191,13 +188,13 @@ cdef int take_batch(Walk* walk, LogState* state, Scanner* scanner, const Segment
 
 
 cdef int walk_segment(Walk* walk, LogState* state, int descriptor, const Segment* segment,
-                      uint8_t* buffer) noexcept nogil:
+                      uint8_t* buffer, size_t capacity) noexcept nogil:
     """SCAN_END when the segment is sound to its end, SCAN_CORRUPT at the first bad batch, or a negative error."""
     cdef Scanner scanner
     cdef BatchInfo info
     cdef int64_t position = 0
     cdef int result
-    scan_file(&scanner, descriptor, segment.size, buffer, READ_BYTES if walk.check_crc else HEADERS_BYTES)
+    scan_file(&scanner, descriptor, segment.size, buffer, capacity)
     while True:
         result = scan_batch(&scanner, position, &info)
         if result == SCAN_BATCH and info.base_offset < walk.next_offset:
@@ -319,7 +316,7 @@ cdef void fill_active(LogState* state, const Segment* segment, const Walk* walk)
 
 
 cdef int recover_one(LogState* state, int directory, int64_t number, int64_t index_interval, uint8_t* buffer,
-                     bint* cut) noexcept nogil:
+                     size_t capacity, bint* cut) noexcept nogil:
     cdef Walk walk
     cdef Segment* segment = <Segment*>state.segments.items + number
     cdef int result
@@ -327,7 +324,7 @@ cdef int recover_one(LogState* state, int directory, int64_t number, int64_t ind
     if descriptor < 0:
         return descriptor
     start_walk(&walk, segment.base_offset, True, True, index_interval)
-    result = walk_segment(&walk, state, descriptor, segment, buffer)
+    result = walk_segment(&walk, state, descriptor, segment, buffer, capacity)
     close(descriptor)
     cut[0] = result == SCAN_CORRUPT
     if result == SCAN_CORRUPT:
@@ -342,11 +339,18 @@ cdef int recover_one(LogState* state, int directory, int64_t number, int64_t ind
 
 
 cdef int recover_segments(LogState* state, int directory, int64_t first, int64_t index_interval) noexcept nogil:
-    cdef uint8_t* buffer = <uint8_t*>malloc(READ_BYTES)
+    cdef uint8_t* buffer
     cdef Segment* segments = <Segment*>state.segments.items
     cdef int64_t number = first
+    cdef size_t capacity = HEADERS_BYTES
     cdef bint cut = False
     cdef int error = 0
+    # Most logs are small: a large buffer for each would cost more than reading them.
+    for number in range(first, state.segments.count):
+        if segments[number].size > HEADERS_BYTES:
+            capacity = READ_BYTES
+    number = first
+    buffer = <uint8_t*>malloc(capacity)
     if buffer == NULL:
         return -ENOMEM
     while number < state.segments.count and not cut:
@@ -355,7 +359,7 @@ cdef int recover_segments(LogState* state, int directory, int64_t first, int64_t
         if number > first and segments[number].base_offset < state.log_end_offset:
             error = remove_from(state, directory, number)
             break
-        error = recover_one(state, directory, number, index_interval, buffer, &cut)
+        error = recover_one(state, directory, number, index_interval, buffer, capacity, &cut)
         if error:
             break
         number += 1
@@ -376,7 +380,7 @@ cdef int rebuild_indexes(LogState* state, int directory, int64_t number, int64_t
             return -ENOMEM
         return descriptor
     start_walk(&walk, segment.base_offset, False, False, index_interval)
-    result = walk_segment(&walk, state, descriptor, segment, buffer)
+    result = walk_segment(&walk, state, descriptor, segment, buffer, HEADERS_BYTES)
     close(descriptor)
     if result == SCAN_CORRUPT:
         result = add_event(state, EVENT_UNREADABLE, FILE_LOG, segment.base_offset, walk.next_offset, walk.valid_bytes,

@@ -1,12 +1,4 @@
-from libc.stdint cimport int64_t
-
 from broker._ext.log_state cimport LogState
-
-
-# Opens the log in the directory `path`. log_start_offset, recovery_point: from the checkpoint files, 0 without.
-# clean: the broker was stopped in order. index_interval: index.interval.bytes. 0, -errno, or an ERROR_ of log_state.
-cdef int load(LogState* state, const char* path, int64_t log_start_offset, int64_t recovery_point, bint clean,
-              int64_t index_interval) noexcept nogil
 
 
 # What `load` found, owned by one thread. `state` may be read by native code as long as the object lives.

@@ -331,6 +331,8 @@ def test_the_start_offset_moves_the_first_epoch(tmp_path):
     writer.close()
     write_leader_epochs(tmp_path / "t-0" / "leader-epoch-checkpoint", [*writer.epochs, (9, 10), (12, 30)])
     loaded = load_log(tmp_path / "t-0", log_start_offset=5, clean=True)
+    assert loaded.epochs == [(1, 5), (2, 6), (3, 9), (9, 10)]
+    loaded = load_log(tmp_path / "t-0", log_start_offset=5)
     assert loaded.epochs == [(1, 5), (2, 6), (3, 9)]
     assert read_leader_epochs(tmp_path / "t-0" / "leader-epoch-checkpoint") == loaded.epochs
 
