@@ -2,7 +2,8 @@
 
 Runs in the process of the command; the broker is its child, on a free port with a temporary directory. The corpus is
 the installed Python's own sources and documents, a record a line (line end included), keyed by file: what is read back
-must be, for each file, the same lines in the same order. Written by confluent-kafka, read by kafka-python by assignment.
+must be, for each file, the same lines in the same order. Written by confluent-kafka, read by kafka-python by
+assignment.
 """
 
 import sysconfig
@@ -75,6 +76,7 @@ def produce(bootstrap_servers: str, corpus: Corpus) -> float:
             "bootstrap.servers": bootstrap_servers,
             "enable.idempotence": True,
             "linger.ms": 5,
+            "log_level": 3,
             "queue.buffering.max.messages": 1_000_000,
             "message.timeout.ms": int(_STALL_SECONDS * 1000),
         }

@@ -137,7 +137,7 @@ def status(
 
 @main.command()
 @click.option(
-    "--megabytes", type=click.IntRange(1), default=24, show_default=True, help="The size of the corpus, at most."
+    "--megabytes", type=click.IntRange(1), default=40, show_default=True, help="The size of the corpus, at most."
 )
 @click.option(
     "--partitions", type=click.IntRange(1, 1000), default=6, show_default=True, help="Partitions of the topic."

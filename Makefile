@@ -1,0 +1,69 @@
+# What people and CI call. `make help` lists it. Everything lands in .venv and .build; nothing outside the project changes.
+# Needs Python 3.11 or newer, a C compiler and PyPI.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+JOBS ?= 2
+TESTS ?=
+BIN := .venv/bin
+NATIVE := $(wildcard _ext/*.pyx _ext/*.pxd _ext/*.h)
+DEBUG_BUILD := $(CURDIR)/.build/debug
+
+.PHONY: help build build-debug demo run test bench lint clean distclean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+
+build: .build/installed ## .venv with everything compiled and installed in it (.venv/bin/odradek)
+
+# Compiling and installing is one step of pip: again when the list of modules, the dependencies or a native source changed.
+.build/installed: pyproject.toml setup.py $(NATIVE)
+	@test -n "$(PYTHON)" || { echo "needs Python 3.11 or newer: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@mkdir -p .build
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "building and installing into .venv (the log is .build/install.log)"
+	@$(BIN)/python -m pip install --disable-pip-version-check -e '.[dev]' >.build/install.log 2>&1 \
+		|| { tail -n 40 .build/install.log >&2; exit 1; }
+	@touch $@
+
+# A second copy of the package, compiled with bounds checks and fault points: used with PYTHONPATH=.build/debug.
+build-debug: build
+	@mkdir -p $(DEBUG_BUILD)
+	@find $(DEBUG_BUILD) -name '*.py' -delete
+	@tar --exclude='*.so' --exclude='*.c' --exclude='__pycache__' -chf - broker setup.py pyproject.toml \
+		| tar -xf - -C $(DEBUG_BUILD)
+	@cd $(DEBUG_BUILD) && ODRADEK_DEBUG=1 $(CURDIR)/$(BIN)/python setup.py -q build_ext --inplace -j $(JOBS) >build.log 2>&1 \
+		|| { tail -n 40 build.log >&2; exit 1; }
+
+demo: build ## real files through a temporary broker and back, every byte compared
+	@$(BIN)/odradek demo
+
+run: build ## a broker in the foreground on port 9092, data in .build/run
+	@mkdir -p .build/run
+	@exec $(BIN)/odradek start --set listeners=PLAINTEXT://:9092 \
+		--set advertised.listeners=PLAINTEXT://localhost:9092 --set log.dirs=$(CURDIR)/.build/run
+
+test: lint build-debug ## lint, then all tests (TESTS=tests/config for some of them)
+	@ODRADEK_DEBUG_BUILD=$(DEBUG_BUILD) $(BIN)/python -m pytest -q -n $(JOBS) $(TESTS)
+
+bench: build ## the benchmark against Apache Kafka; writes bench/RESULTS.md
+	@$(BIN)/python -m bench
+
+lint: build ## ruff, mypy, cython-lint, and the direction of imports
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet . || { $(BIN)/ruff format --check .; exit 1; }
+	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/cython-lint _ext
+	@$(BIN)/lint-imports --no-logo >.build/imports.log 2>&1 || { cat .build/imports.log >&2; exit 1; }
+
+clean: ## remove what was compiled, and the data of `make run`
+	@rm -rf .build build *.egg-info
+	@rm -f _ext/*.c _ext/*.so
+
+distclean: clean ## also remove .venv
+	@rm -rf .venv
