@@ -57,10 +57,11 @@ def read_pid_file(directory: str) -> RunningBroker | None:
     path = os.path.join(directory, PID_FILE)  # noqa: PTH118
     try:
         with open(path, encoding="utf-8") as file:
-            pid, ticks, listeners = file.read().split("\n")[:3]
+            lines = file.read().split("\n")
     except FileNotFoundError:
         return None
     try:
+        pid, ticks, listeners = lines[:3]
         return RunningBroker(int(pid), int(ticks), tuple(Listener(**one) for one in json.loads(listeners)))
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path} was not written by a broker: {error}") from None

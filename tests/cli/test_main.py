@@ -1,0 +1,239 @@
+"""The odradek command, as people and services call it."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from broker.config.listeners import Listener
+from broker.config.running import STATUS_SOCKET, read_pid_file, start_ticks, write_pid_file
+
+LISTENER = Listener("PLAINTEXT", "127.0.0.1", 9, "PLAINTEXT")
+
+
+def odradek(*arguments, **options):
+    command = [sys.executable, "-m", "broker.cli.main", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, **options)
+
+
+def assert_one_line(result, code, *words):
+    assert result.returncode == code, result
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1 and result.stderr.startswith("odradek: "), result.stderr
+    for word in words:
+        assert word in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["start", "--help"], ["stop", "-h"], ["status", "--help"], ["demo", "-h"]]
+)
+def test_help_is_there(arguments):
+    result = odradek(*arguments)
+    assert result.returncode == 0 and result.stdout.startswith("Usage: odradek") and not result.stderr
+
+
+def test_help_and_errors_import_nothing_heavy():
+    code = "import sys, broker.cli.main; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    heavy = ("rich", "confluent_kafka", "kafka", "asyncio", "uvloop", "broker.processes", "broker.testing", "kazoo")
+    assert not [name for name in loaded if name.startswith(heavy)]
+
+
+def test_the_version_is_told():
+    result = odradek("--version")
+    assert result.returncode == 0 and result.stdout.startswith("odradek ")
+
+
+def test_a_bad_value_stops_the_start_with_one_line():
+    assert_one_line(odradek("start", "--set", "num.partitions=x"), 1, "num.partitions=x", "an integer from 1", "--set")
+
+
+def test_a_bad_file_stops_the_start_with_file_and_line(tmp_path):
+    path = tmp_path / "server.properties"
+    path.write_text("broker.id=1\nlog.cleanup.policy=shred\n")
+    assert_one_line(odradek("start", "--config", path), 1, "log.cleanup.policy=shred", f"{path}:2")
+    assert_one_line(odradek("start", "--config", tmp_path / "none"), 1, "none", "No such file")
+
+
+@pytest.mark.parametrize("command", ["stop", "status"])
+def test_a_bad_configuration_is_one_line_for_the_other_commands_too(command):
+    assert_one_line(odradek(command, "--set", "log.dirs=,"), 1, "log.dirs")
+
+
+@pytest.mark.parametrize(("command", "code"), [("stop", 1), ("status", 3)])
+def test_where_no_broker_ever_ran(command, code, tmp_path):
+    assert_one_line(odradek(command, "--data-dir", tmp_path), code, "no broker runs", str(tmp_path))
+    assert_one_line(odradek(command, "--set", f"log.dirs={tmp_path}/a,{tmp_path}/b"), code, f"{tmp_path}/a")
+
+
+@pytest.mark.parametrize(("command", "code"), [("stop", 1), ("status", 3)])
+def test_a_process_id_that_was_used_again_is_not_taken_for_the_broker(command, code, tmp_path):
+    (tmp_path / "odradek.pid").write_text(f"{os.getpid()}\n{start_ticks(os.getpid()) - 1}\n[]\n")
+    assert_one_line(odradek(command, "--data-dir", tmp_path), code, "has ended")
+
+
+@pytest.mark.parametrize("content", ["", "abc\n", "1\n2\nnull\n", "1\n2\n{}x\n", '1\n2\n[{"host": 1}]\n'])
+def test_a_pid_file_that_is_none(content, tmp_path):
+    (tmp_path / "odradek.pid").write_text(content)
+    assert_one_line(odradek("status", "--data-dir", tmp_path), 1, "odradek.pid")
+
+
+def test_a_process_that_is_no_broker_is_left_alone():
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as other:
+        assert_one_line(odradek("stop", "--pid", other.pid), 1, f"process {other.pid} is not a broker")
+        assert other.poll() is None
+        other.stdin.close()
+    assert_one_line(odradek("status", "--pid", other.pid), 3, f"no process {other.pid}")
+
+
+def test_only_one_way_to_name_the_broker(tmp_path):
+    assert_one_line(odradek("stop", "--pid", 1, "--data-dir", tmp_path), 1, "only one of")
+
+
+STAND_IN = """
+import fcntl, os, signal, sys
+from broker.config.running import write_pid_file
+from broker.config.listeners import Listener
+os.chdir(sys.argv[1])
+lock = open(os.path.join(sys.argv[1], ".lock"), "w")
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+write_pid_file(sys.argv[1], [Listener("PLAINTEXT", "127.0.0.1", 9, "PLAINTEXT")])
+print("ready", flush=True)
+if sys.argv[2] == "polite":
+    signal.sigwait({signal.SIGTERM})
+else:
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def stand_in(tmp_path):
+    """Starts a process that has a broker's files and ends, or does not, when told to."""
+    started = []
+
+    def start(manners):
+        command = [sys.executable, "-c", STAND_IN, str(tmp_path), manners]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        started.append(process)
+        assert process.stdout.readline() == b"ready\n"
+        return process
+
+    yield start
+    for process in started:
+        process.stdin.close()
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+@pytest.mark.parametrize("way", ["pid", "data-dir", "set"])
+def test_stop_waits_for_the_end(stand_in, tmp_path, way):
+    process = stand_in("polite")
+    options = {
+        "pid": ["--pid", process.pid],
+        "data-dir": ["--data-dir", tmp_path],
+        "set": ["--set", f"log.dirs={tmp_path}"],
+    }
+    result = odradek("stop", *options[way])
+    assert result.returncode == 0 and f"stopped broker {process.pid} of {tmp_path}" in result.stdout
+    assert process.wait(5) == 0
+
+
+def test_stop_is_bounded(stand_in, tmp_path):
+    process = stand_in("stubborn")
+    began = time.monotonic()
+    result = odradek("stop", "--data-dir", tmp_path, "--timeout", "0.2")
+    assert_one_line(result, 1, f"broker {process.pid}", "still runs after 0.2 s")
+    assert time.monotonic() - began < 10
+    assert process.poll() is None
+
+
+def answer(directory, data):
+    """Serves one connection on the status socket of the directory."""
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    server.bind(f"{directory}/{STATUS_SOCKET}")
+    server.listen(1)
+
+    def serve():
+        with server:
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(data)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    return thread
+
+
+@pytest.fixture
+def short_directory(tmp_path_factory):
+    """A directory of this process' own broker files."""
+    directory = tmp_path_factory.mktemp("s")
+    write_pid_file(str(directory), [LISTENER])
+    return directory
+
+
+REPORT = {
+    "node_id": 4,
+    "pid": 77,
+    "state": "running",
+    "partitions": 12,
+    "listeners": [LISTENER._asdict()],
+    "recovery": {"done": 3, "total": 9},
+    "processes": [
+        {"kind": "worker", "pid": 78, "state": "running", "restarts": 2, "connections": 5, "uptime_seconds": 3700.0},
+        {"kind": "cleaner", "pid": 79, "state": "starting", "restarts": 0, "uptime_seconds": 1.25},
+    ],
+}
+
+
+def test_status_for_scripts_is_what_the_broker_answers_and_its_memory(short_directory):
+    thread = answer(short_directory, json.dumps(REPORT).encode())
+    result = odradek("status", "--data-dir", short_directory, "--json")
+    thread.join(10)
+    report = json.loads(result.stdout)
+    assert result.returncode == 0 and result.stdout.count("\n") == 1
+    assert report.items() >= REPORT.items()
+    assert report["memory_pss_bytes"] > 1_000_000
+    assert report["data_dir"] == str(short_directory)
+
+
+def test_status_for_people_shows_everything(short_directory):
+    thread = answer(short_directory, json.dumps(REPORT).encode())
+    result = odradek("status", "--data-dir", short_directory, env=os.environ | {"COLUMNS": "160"})
+    thread.join(10)
+    assert result.returncode == 0, result
+    for word in (
+        "Broker 4",
+        "PLAINTEXT://127.0.0.1:9",
+        "worker",
+        "78",
+        "1 h 1 min",
+        "1.2 s",
+        "3 of 9 logs",
+        "12",
+        "MB",
+        "-",
+    ):
+        assert word in result.stdout
+
+
+def test_a_broker_that_does_not_answer_is_not_called_stopped(short_directory):
+    assert_one_line(odradek("status", "--data-dir", short_directory), 1, "does not answer")
+    thread = answer(short_directory, b"HTTP/1.1 200")
+    assert_one_line(odradek("status", "--data-dir", short_directory), 1, "answers nonsense")
+    thread.join(10)
+
+
+def test_the_pid_file_tells_who_wrote_it(tmp_path):
+    assert read_pid_file(str(tmp_path)) is None
+    write_pid_file(str(tmp_path), [LISTENER, LISTENER._replace(name="B", host="::1", port=10)])
+    running = read_pid_file(str(tmp_path))
+    assert running.pid == os.getpid() and running.is_alive()
+    assert [str(one) for one in running.listeners] == ["PLAINTEXT://127.0.0.1:9", "B://[::1]:10"]
+    assert [path.name for path in tmp_path.iterdir()] == ["odradek.pid"]
