@@ -719,3 +719,79 @@ def in_use():
         if slot.state != SLOT_FREE and slot.state != SLOT_DELETED:
             found.append((topic_of(slot), slot.partition, i))
     return found
+
+
+def checkpoint_offsets():
+    """[(slot, (topic, partition, log directory, flushed offset, log start offset, high watermark))] of every log in use."""
+    cdef uint64_t i
+    cdef Slot* slot
+    cdef Commit commit
+    found = []
+    for i in range(region().header.slots_used):
+        slot = slot_at(<uint32_t>i)
+        if slot.state == SLOT_ONLINE:
+            read_commit(slot, &commit)
+            found.append((i, (topic_of(slot), slot.partition, slot.log_dir, slot.flushed_offset, slot.log_start_offset,
+                              commit.high_watermark)))
+    return found
+
+
+def flush_due():
+    """Slots that hold unsynced records for longer than their flush.ms, or more of them than their flush.messages."""
+    cdef uint64_t i
+    cdef Slot* slot
+    cdef Commit commit
+    cdef int64_t now = now_ms(), unsynced
+    found = []
+    for i in range(region().header.slots_used):
+        slot = slot_at(<uint32_t>i)
+        if slot.state != SLOT_ONLINE:
+            continue
+        read_commit(slot, &commit)
+        unsynced = commit.log_end_offset - slot.flushed_offset
+        if unsynced > 0 and (now - slot.flushed_ms >= slot.settings.flush_ms or unsynced >= slot.settings.flush_messages):
+            found.append(i)
+    return found
+
+
+def rolled_since_flush():
+    """Slots whose active segment began after what is known to be on the device."""
+    cdef uint64_t i
+    cdef Slot* slot
+    cdef Commit commit
+    found = []
+    for i in range(region().header.slots_used):
+        slot = slot_at(<uint32_t>i)
+        if slot.state == SLOT_ONLINE:
+            read_commit(slot, &commit)
+            if slot.flushed_offset < commit.segment_base:
+                found.append(i)
+    return found
+
+
+def to_close():
+    """Slots with something to sync, to snapshot or to recover at the ordered stop."""
+    cdef uint64_t i
+    cdef Slot* slot
+    cdef Commit commit
+    found = []
+    for i in range(region().header.slots_used):
+        slot = slot_at(<uint32_t>i)
+        if slot.state == SLOT_ONLINE:
+            read_commit(slot, &commit)
+            if slot.flushed_offset < commit.log_end_offset or slot.producers_changed:
+                found.append(i)
+    return found
+
+
+def settle(uint32_t index):
+    """Leave a log as a clean start expects it: a dead holder's work finished, the last time index entry, all synced.
+
+    :raises OSError: a file could not be written or synced.
+    """
+    with Held(index):       # recovers the slot if its last holder died
+        pass
+    if slot_at(index).state != SLOT_ONLINE:
+        raise OSError(5, "the log is offline", topic_of(slot_at(index)))
+    snapshot(index)
+    flush(index)

@@ -48,6 +48,8 @@ KEYS = (
         "Whether a Metadata request for a topic that does not exist creates it."),
     ConfigKey("delete.topic.enable", BOOLEAN, True, None, HIGH, READ_ONLY, NOW,
         "Whether topics may be deleted."),
+    ConfigKey("odradek.max.partitions", INT, 65536, Range(64, 1_048_576), LOW, READ_ONLY, NOW,
+        "The most partitions this broker can hold at once; unused room costs no memory. Odradek's own key."),
     ConfigKey("num.partitions", INT, 1, Range(1), MEDIUM, READ_ONLY, NOW,
         "Partitions of a topic that is created without saying how many."),
     ConfigKey("default.replication.factor", INT, 1, Range(1), MEDIUM, READ_ONLY, NOW,

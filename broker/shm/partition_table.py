@@ -68,6 +68,10 @@ class PartitionTable:
             self._slots = {(topic, partition): slot for topic, partition, slot in slots.in_use()}
         return self._slots
 
+    def room(self) -> int:
+        """How many partitions more the table can hold."""
+        return self.shm.max_slots - len(self._in_use())
+
     def path(self, slot: int) -> Path:
         """The partition's directory."""
         state = slots.describe(slot)

@@ -1,0 +1,80 @@
+"""The cleaner: what must be done to logs from time to time, beside the data path.
+
+Does: flush by `log.flush.*`, write recovery points and log start offsets, remove deleted topics' directories, forget idle
+producers, give back arena runs; at the ordered stop, once workers and coordinator have ended, it writes the clean state.
+Must not: serve clients, or hold a slot's lock for long. It ends on SIGTERM. Its death delays upkeep, nothing else; its
+successor begins anew.
+"""
+
+import heapq
+import logging
+import os
+import select
+import signal
+import time
+
+from broker._ext.shared import ProcessState
+from broker.processes.context import ProcessContext
+from broker.shm import shutdown, upkeep
+
+log = logging.getLogger(__name__)
+
+NICE = 10
+LONGEST_WAIT_MS = 1000
+
+
+def main(context: ProcessContext) -> int:
+    """Run until SIGTERM; the exit code."""
+    os.nice(NICE)
+    asked = False
+
+    def stop(*_: object) -> None:
+        nonlocal asked
+        asked = True
+
+    wakeup_read, wakeup_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(wakeup_write, warn_on_full_buffer=False)
+    signal.signal(signal.SIGTERM, stop)
+    shm = context.shm
+    passes = upkeep.passes(context.config, shm, context.log_dirs)
+    schedule = [(shm_now() + interval_ms, number) for number, (_, interval_ms, _) in enumerate(passes)]
+    heapq.heapify(schedule)
+    poll = select.poll()
+    poll.register(wakeup_read, select.POLLIN)
+    poll.register(shm.event_fd(), select.POLLIN)
+    parent = os.getppid()
+    shm.set_state(ProcessState.SERVING)
+    shm.wake(0)
+    while not asked:
+        shm.beat()
+        shm.confirm_version(shm.metadata_version)
+        wait = min(LONGEST_WAIT_MS, max(0, schedule[0][0] - shm_now())) if schedule else LONGEST_WAIT_MS
+        if any(fd == shm.event_fd() for fd, _ in poll.poll(wait)):
+            shm.drain_event()
+        while schedule and schedule[0][0] <= shm_now() and not asked:
+            _, number = heapq.heappop(schedule)
+            name, interval_ms, action = passes[number]
+            try:
+                action()
+            except Exception:  # one of the three borders: a cleaner's pass
+                log.exception("the pass %r failed; it is tried again in %d ms", name, interval_ms)
+            heapq.heappush(schedule, (shm_now() + interval_ms, number))
+    if os.getppid() != parent or not others_ended(context):
+        log.warning("the supervisor or others ended out of order: the logs are left to be recovered")
+        return 1
+    shutdown.close_all(context.config, shm, context.log_dirs)
+    return 0
+
+
+def shm_now() -> int:
+    """Monotonic time in ms."""
+    return time.monotonic_ns() // 1_000_000
+
+
+def others_ended(context: ProcessContext) -> bool:
+    """Whether no worker and no coordinator can append any more."""
+    shm = context.shm
+    return all(
+        info.index in (0, context.index) or info.state in (ProcessState.ABSENT, ProcessState.DEAD)
+        for info in shm.processes()
+    )

@@ -1,0 +1,30 @@
+"""Log lines of all processes: one event a line on stderr, with the journal's priorities where systemd reads them."""
+
+import logging
+import os
+import sys
+
+_PRIORITY = {logging.CRITICAL: 2, logging.ERROR: 3, logging.WARNING: 4, logging.INFO: 6, logging.DEBUG: 7}
+
+
+class _Formatter(logging.Formatter):
+    def __init__(self, process: str, journal: bool) -> None:
+        plain = f"%(asctime)s %(levelname)s {process}[{os.getpid()}] %(message)s"
+        super().__init__(f"{process}: %(message)s" if journal else plain)
+        self._journal = journal
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = super().format(record)
+        if not self._journal:
+            return line
+        prefix = f"<{_PRIORITY.get(record.levelno, 6)}>"
+        return "\n".join(prefix + part for part in line.splitlines())
+
+
+def set_up(process: str, level: int = logging.INFO) -> None:
+    """Send this process's log to stderr under its name; called again after each fork."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Formatter(process, "JOURNAL_STREAM" in os.environ))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)

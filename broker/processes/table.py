@@ -1,0 +1,45 @@
+"""The one table of the broker's processes. Everything about starting, restarting and stopping them derives from it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from broker._ext.shared import ProcessKind
+from broker.config.broker_config import BrokerConfig
+
+
+@dataclass(frozen=True)
+class ProcessRow:
+    """A kind of process.
+
+    :param main: "module:function", called with a ProcessContext in the forked child; returns the exit code.
+    :param stage: 0 runs to its end before anything of stage 1 starts.
+    :param count: how many of it, from the configuration.
+    :param stop_order: SIGTERM goes to one order after the other; the next waits until those before have ended.
+    """
+
+    kind: int
+    name: str
+    main: str
+    stage: int
+    count: Callable[[BrokerConfig], int]
+    stop_order: int
+
+
+def _workers(config: BrokerConfig) -> int:
+    return config.integer("num.network.threads")
+
+
+def _loaders(config: BrokerConfig) -> int:
+    return max(1, min(8, config.integer("num.recovery.threads.per.data.dir") * len(config.log_dirs)))
+
+
+def _one(_: BrokerConfig) -> int:
+    return 1
+
+
+PROCESSES = (
+    ProcessRow(ProcessKind.LOADER, "loader", "broker.processes.loader:main", 0, _loaders, 0),
+    ProcessRow(ProcessKind.COORDINATOR, "coordinator", "broker.processes.coordinator:main", 1, _one, 1),
+    ProcessRow(ProcessKind.CLEANER, "cleaner", "broker.processes.cleaner:main", 1, _one, 2),
+    ProcessRow(ProcessKind.WORKER, "worker", "broker.processes.worker:main", 1, _workers, 0),
+)

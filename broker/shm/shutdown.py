@@ -1,0 +1,35 @@
+"""The ordered stop of the logs: sync what is not on the device, write snapshots and checkpoints, leave the clean mark.
+
+Runs in the cleaner once nobody appends any more. If it dies in the middle the mark is missing and the next start recovers.
+"""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from broker._ext import slots
+from broker._ext.shared import SharedMemory
+from broker.config.broker_config import BrokerConfig
+from broker.shm.checkpoints import write_checkpoints
+from broker.storage.log_directory import write_clean_shutdown
+
+log = logging.getLogger(__name__)
+
+
+def close_all(config: BrokerConfig, shm: SharedMemory, log_dirs: Sequence[Path]) -> None:
+    """Leave every log directory that is in use in the state of an ordered stop; one that fails is left to be recovered."""
+    failed: set[int] = set()
+    for slot in slots.to_close():
+        try:
+            slots.settle(slot)
+        except OSError as error:
+            log.error("the log of slot %d could not be closed in order: %s", slot, error)
+            failed.add(slots.log_dir_of(slot))
+    try:
+        write_checkpoints(shm, log_dirs)
+    except OSError as error:
+        log.error("checkpoints could not be written, the next start recovers: %s", error)
+        return
+    for number, path in enumerate(log_dirs):
+        if number not in failed and not shm.log_dir_offline(number):
+            write_clean_shutdown(path, 0)

@@ -1,0 +1,77 @@
+"""The cleaner's passes over the shared table: flush, checkpoints, removal of deleted directories, idle producers, the arena."""
+
+import logging
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from broker._ext import slots
+from broker._ext.shared import SharedMemory
+from broker.config.broker_config import BrokerConfig
+from broker.shm.checkpoints import write_checkpoints
+from broker.storage.file_names import parse_directory_name
+
+log = logging.getLogger(__name__)
+
+Pass = tuple[str, int, Callable[[], None]]
+ARENA_EVERY_MS = 60_000
+EXPIRE_EVERY_MS = 600_000
+REMOVE_EVERY_MS = 5_000
+LONGEST_SCHEDULE_MS = 1 << 40
+
+
+def passes(config: BrokerConfig, shm: SharedMemory, log_dirs: Sequence[Path]) -> list[Pass]:
+    """(name, every how many ms, what) of each pass."""
+    flush_every = min(config.integer("log.flush.scheduler.interval.ms"), LONGEST_SCHEDULE_MS)
+    return [
+        ("flush", flush_every, lambda: flush_due(shm)),
+        ("checkpoints", config.integer("log.flush.offset.checkpoint.interval.ms"), lambda: checkpoint(shm, log_dirs)),
+        (
+            "removal of deleted logs",
+            REMOVE_EVERY_MS,
+            lambda: remove_deleted(log_dirs, config.integer("log.segment.delete.delay.ms")),
+        ),
+        ("idle producers", EXPIRE_EVERY_MS, lambda: expire_producers(shm, config.integer("producer.id.expiration.ms"))),
+        ("producer arena", ARENA_EVERY_MS, reclaim),
+    ]
+
+
+def flush_due(shm: SharedMemory) -> None:
+    """Sync the logs whose flush.ms has passed."""
+    for slot in slots.flush_due():
+        slots.flush(slot)
+
+
+def checkpoint(shm: SharedMemory, log_dirs: Sequence[Path]) -> None:
+    """Sync what was rolled since, so that recovery after a crash reads little, then write the checkpoints."""
+    for slot in slots.rolled_since_flush():
+        slots.flush(slot)
+    write_checkpoints(shm, log_dirs)
+
+
+def remove_deleted(log_dirs: Sequence[Path], delay_ms: int) -> None:
+    """Remove directories of deleted partitions once `delay_ms` have passed, so that readers under way can finish."""
+    for log_dir in log_dirs:
+        for path in sorted(log_dir.glob("*-delete")):
+            if parse_directory_name(path.name).fate != "delete":
+                continue
+            age_ms = (time.time() - path.stat().st_ctime) * 1000
+            if age_ms >= delay_ms:
+                shutil.rmtree(path)
+                log.info("removed %s", path)
+
+
+def expire_producers(shm: SharedMemory, after_ms: int) -> None:
+    """Forget idempotent producers that have been silent for `after_ms`."""
+    before_ms = int(time.time() * 1000) - after_ms
+    forgotten = sum(max(0, slots.expire(slot, before_ms)) for slot in range(shm.slots_used))
+    if forgotten:
+        log.info("forgot %d producers silent for over %d s", forgotten, after_ms // 1000)
+
+
+def reclaim() -> None:
+    """Give back arena runs that no slot names any more."""
+    given = slots.reclaim_arena()
+    if given:
+        log.info("gave %d units of producer state back that a process left when it died", given)
