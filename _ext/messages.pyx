@@ -1,0 +1,160 @@
+"""Messages as Python objects; see `messages.pxd`."""
+
+from cpython.dict cimport PyDict_GetItem
+from cpython.exc cimport PyErr_NoMemory
+from cpython.object cimport Py_EQ, PyObject, PyObject_RichCompareBool, PyTypeObject
+from cpython.ref cimport Py_INCREF, Py_XDECREF
+from cpython.tuple cimport PyTuple_GET_ITEM
+from libc.stdlib cimport free, malloc
+
+
+cdef extern from "structmember.h":
+    ctypedef struct PyMemberDef:
+        Py_ssize_t offset
+
+    ctypedef struct PyMemberDescrObject:
+        PyMemberDef* d_member
+
+    PyTypeObject PyMemberDescr_Type
+    PyTypeObject* Py_TYPE(object)
+
+
+class ProtocolError(ValueError):
+    """Bytes that are no message of the given version, or an object that cannot be one.
+
+    `message` is Kafka's name of the message ("FetchRequest"), `version` an int, `field` the way to the field with the
+    indexes of arrays ("topics[2].partitions[0].fetch_offset"), or None, `position` the offset in the buffer read or
+    written so far, `value` what was refused (a length, an int, an object), or None, and `reason` says why.
+    """
+
+    def __init__(self, reason, *, message=None, version=None, field=None, position=None, value=None):
+        self.reason = reason
+        self.message = message
+        self.version = version
+        self.field = field
+        self.position = position
+        self.value = value
+        where = f"{message or 'message'}"
+        if version is not None:
+            where += f" v{version}"
+        if field:
+            where += f", {field}"
+        if position is not None:
+            where += f", at byte {position}"
+        super().__init__(f"{where}: {reason}" + (f" (value {shortened(value)})" if value is not None else ""))
+
+
+cdef str shortened(value):
+    cdef str text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+cdef class Layout:
+    """`Layout(cls, name, fields, defaults, kinds, min_version, max_version, compile)`; the fields are slots of `cls`."""
+
+    def __cinit__(
+        self, type cls, str name, tuple fields, tuple defaults, tuple kinds, int min_version, int max_version, compile
+    ):
+        self.cls = cls
+        self.name = name
+        self.fields = fields
+        self.defaults = defaults
+        self.min_version = min_version
+        self.max_version = max_version
+        self.compile = compile
+        self.count = len(fields)
+        self.plans = [None] * (max_version - min_version + 1)
+        self.offsets = <Py_ssize_t*>malloc((self.count + 1) * sizeof(Py_ssize_t))
+        self.kinds = <unsigned char*>malloc(self.count + 1)
+        if self.offsets == NULL or self.kinds == NULL:
+            PyErr_NoMemory()
+        for i, field in enumerate(fields):
+            slot = cls.__dict__[field]
+            if Py_TYPE(slot) != &PyMemberDescr_Type:
+                raise TypeError(f"{name}.{field} is not a slot")
+            self.offsets[i] = (<PyMemberDescrObject*><PyObject*>slot).d_member.offset
+            self.kinds[i] = kinds[i]
+
+    def __dealloc__(self):
+        free(self.offsets)
+        free(self.kinds)
+
+    cpdef object plan(self, int version):
+        """The plan of `version`, compiled when first asked for. Raises ProtocolError for an unknown version."""
+        if version < self.min_version or version > self.max_version:
+            raise ProtocolError(
+                f"has versions {self.min_version} to {self.max_version}", message=self.name, version=version
+            )
+        plan = self.plans[version - self.min_version]
+        if plan is None:
+            plan = self.compile(version)
+            self.plans[version - self.min_version] = plan
+        return plan
+
+    cdef object new_default(self, int field):
+        cdef int kind = self.kinds[field]
+        if kind == DEFAULT_SHARED:
+            return self.defaults[field]
+        if kind == DEFAULT_LIST:
+            return []
+        return type(self.defaults[field])()
+
+
+cdef Layout layout_of(type cls):
+    return <Layout?>cls._layout
+
+
+cdef inline void put(object message, Py_ssize_t offset, object value) noexcept:
+    cdef PyObject** slot = <PyObject**>(<char*><PyObject*>message + offset)
+    cdef PyObject* old = slot[0]
+    Py_INCREF(value)
+    slot[0] = <PyObject*>value
+    Py_XDECREF(old)
+
+
+cdef class Message:
+    """What every message and structure derives from.
+
+    Keyword arguments set fields; the others have the schema's defaults. Raises TypeError for a name that is no field.
+    Messages are equal when they are of one class and their fields are equal; they are not hashable.
+    """
+
+    def __init__(self, **fields):
+        cdef Layout layout = layout_of(type(self))
+        cdef PyObject* value
+        cdef Py_ssize_t left = len(fields)
+        cdef int i
+        for i in range(layout.count):
+            value = PyDict_GetItem(fields, <object>PyTuple_GET_ITEM(layout.fields, i)) if left else NULL
+            if value != NULL:
+                left -= 1
+                put(self, layout.offsets[i], <object>value)
+            else:
+                put(self, layout.offsets[i], layout.new_default(i))
+        if left:
+            unknown = ", ".join(sorted(set(fields).difference(layout.fields)))
+            raise TypeError(f"{layout.name} has no field {unknown}")
+
+    def __eq__(self, other):
+        cdef Layout layout
+        cdef PyObject* mine
+        cdef PyObject* theirs
+        cdef int i
+        if type(self) is not type(other):
+            return NotImplemented
+        layout = layout_of(type(self))
+        for i in range(layout.count):
+            mine = (<PyObject**>(<char*><PyObject*>self + layout.offsets[i]))[0]
+            theirs = (<PyObject**>(<char*><PyObject*>other + layout.offsets[i]))[0]
+            if mine == NULL or theirs == NULL:
+                if mine != theirs:
+                    return False
+            elif not PyObject_RichCompareBool(<object>mine, <object>theirs, Py_EQ):
+                return False
+        return True
+
+    __hash__ = None
+
+    def __repr__(self):
+        cdef Layout layout = layout_of(type(self))
+        return f"{layout.name}({', '.join(f'{name}={getattr(self, name, None)!r}' for name in layout.fields)})"
