@@ -1,4 +1,4 @@
-"""Bytes from messages: the loop that runs a plan over an object. Sans-I/O; one scratch buffer a process, under the GIL."""
+"""Bytes from messages: the loop that runs a plan over an object. Sans-I/O; one scratch buffer a process."""
 
 from cpython.object cimport PyObject
 

@@ -50,7 +50,7 @@ cdef str shortened(value):
 
 
 cdef class Layout:
-    """`Layout(cls, name, fields, defaults, kinds, min_version, max_version, compile)`; the fields are slots of `cls`."""
+    """`Layout(cls, name, fields, defaults, kinds, min_version, max_version, compile)`; fields are slots of `cls`."""
 
     def __cinit__(
         self, type cls, str name, tuple fields, tuple defaults, tuple kinds, int min_version, int max_version, compile
