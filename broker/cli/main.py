@@ -143,7 +143,10 @@ def status(
     "--partitions", type=click.IntRange(1, 1000), default=6, show_default=True, help="Partitions of the topic."
 )
 def demo(megabytes: int, partitions: int) -> None:
-    """Send the installed Python's own files through a temporary broker, and compare every byte that comes back."""
+    """Send real files through a temporary broker and back.
+
+    The installed Python's own sources and documents, a record a line; every byte that comes back is compared.
+    """
     from broker.cli.demo import DemoError, run_demo
 
     try:

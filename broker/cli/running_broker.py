@@ -9,7 +9,7 @@ from typing import Any
 
 from broker.config import load
 from broker.config.running import PID_FILE, RunningBroker, read_pid_file
-from broker.testing.process_tree import descendants, open_files, pss_bytes, wait_for_end
+from broker.testing.process_tree import open_files, wait_for_end
 from broker.testing.status import read_status
 
 
@@ -90,7 +90,7 @@ def stop_broker(running: RunningBroker, timeout: float) -> float:
 
 
 def status_of(directory: str, running: RunningBroker) -> dict[str, Any]:
-    """What the supervisor answers, with its directory and the memory of its processes added.
+    """What the supervisor answers, with its directory added.
 
     Raises FindError if it does not answer.
     """
@@ -102,4 +102,4 @@ def status_of(directory: str, running: RunningBroker) -> dict[str, Any]:
         raise FindError(f"broker {running.pid} of {directory} does not answer: {error.strerror}") from None
     except ValueError as error:
         raise FindError(f"broker {running.pid} of {directory} answers nonsense: {error}") from None
-    return report | {"data_dir": directory, "memory_pss_bytes": pss_bytes(descendants(running.pid))}
+    return report | {"data_dir": directory}

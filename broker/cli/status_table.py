@@ -1,18 +1,20 @@
 """Shows a broker's status to people. Runs in the process of the command; the only place that needs ``rich``."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.table import Table
 
-_COLUMNS = (
+_COLUMNS: tuple[tuple[str, str, Literal["left", "right"]], ...] = (
     ("kind", "process", "left"),
     ("pid", "pid", "right"),
     ("state", "state", "left"),
     ("restarts", "restarts", "right"),
     ("connections", "connections", "right"),
-    ("uptime_seconds", "uptime", "right"),
+    ("uptime_s", "uptime", "right"),
+    ("pss_bytes", "memory", "right"),
+    ("last_exit", "last exit", "left"),
 )
 
 
@@ -21,38 +23,55 @@ def duration(seconds: float) -> str:
     whole = int(seconds)
     if whole < 60:
         return f"{seconds:.1f} s"
-    for size, unit, smaller, less in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
-        if whole >= size:
-            return f"{whole // size} {unit} {whole % size // smaller} {less}"
-    raise AssertionError(whole)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"
 
 
-def print_status(report: Mapping[str, Any], console: Console | None = None) -> None:
-    """Writes the report of ``status_of`` as text and a table."""
-    console = console or Console()
-    console.print(
-        f"[bold]Broker {report.get('node_id', '?')}[/], process {report['pid']}, {report.get('state', 'running')}"
-    )
-    console.print(f"  data        {report['data_dir']}")
-    for listener in report.get("listeners", ()):
-        host = f"[{listener['host']}]" if ":" in listener["host"] else listener["host"]
-        console.print(f"  listener    {listener['name']}://{host}:{listener['port']}", markup=False)
-    if "partitions" in report:
-        console.print(f"  partitions  {report['partitions']}")
-    recovery = report.get("recovery") or {}
-    if recovery.get("total"):
-        console.print(f"  recovery    {recovery.get('done', 0)} of {recovery['total']} logs")
-    console.print(f"  memory      {report['memory_pss_bytes'] / 1e6:.1f} MB (proportional)")
+def megabytes(size: int) -> str:
+    """A size in bytes as megabytes."""
+    return f"{size / 1e6:.1f} MB"
+
+
+def print_status(report: Mapping[str, Any]) -> None:
+    """Writes what the supervisor answered (``Supervisor.status``) as text and a table."""
+    console = Console(highlight=False)
+    for line in _summary(report):
+        console.print(line, markup=False)
     table = Table()
     for _, title, side in _COLUMNS:
-        table.add_column(title, justify="right" if side == "right" else "left")
-    for process in report.get("processes", ()):
+        table.add_column(title, justify=side)
+    for process in report["processes"]:
         table.add_row(*(_cell(process, name) for name, _, _ in _COLUMNS))
     console.print(table)
 
 
+def _summary(report: Mapping[str, Any]) -> list[str]:
+    lines = [
+        f"Broker {report['node_id']} of cluster {report['cluster_id']}: {report['state']}, process {report['pid']}, "
+        f"up {duration(report['uptime_s'])}"
+    ]
+    for listener in report["listeners"]:
+        host = f"[{listener['host']}]" if ":" in listener["host"] else listener["host"]
+        lines.append(f"  listener     {listener['name']}://{host}:{listener['port']}")
+    lines += [
+        f"  logs         {directory['path']}{'' if directory['online'] else ' (offline)'}"
+        for directory in report["log_dirs"]
+    ]
+    lines.append(f"  partitions   {report['partitions']}")
+    loading = report["loading"]
+    if loading["done"] < loading["total"]:
+        lines.append(f"  loading      {loading['done']} of {loading['total']} logs")
+    accepted, refused = report["connections_accepted"], report["connections_refused"]
+    lines.append(f"  connections  {report['connections']} open, {accepted} accepted, {refused} refused")
+    lines.append(f"  memory       {megabytes(report['pss_bytes'])} (proportional)")
+    return lines
+
+
 def _cell(process: Mapping[str, Any], name: str) -> str:
-    value = process.get(name)
-    if value is None:
+    value = process[name]
+    if value is None or value == "":
         return "-"
-    return duration(value) if name == "uptime_seconds" else str(value)
+    return {"uptime_s": duration, "pss_bytes": megabytes}.get(name, str)(value)

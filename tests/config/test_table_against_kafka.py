@@ -21,7 +21,7 @@ OWN_DEFAULTS = {
     "metric.reporters",
     "remote.log.metadata.manager.class.name",
 }
-OWN_KEYS = {"metadata.store", "metrics.listener"}
+OWN_KEYS = {"metadata.store", "metrics.listener", "odradek.max.partitions"}
 DYNAMIC_ONLY = {
     "leader.replication.throttled.rate",
     "follower.replication.throttled.rate",
