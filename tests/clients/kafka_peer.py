@@ -1,0 +1,65 @@
+"""A real Apache Kafka broker as the control of these tests: what fails against it is the test's own error.
+
+Runs one JVM per `Peer` through the script that the environment variable KAFKA_PEER names (default
+`../shared/peers/kafka/kafka`, from the root of the repository), and ends it with that script's `stop`.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+from tests import toolchains
+
+
+class Peer:
+    """A Kafka broker on free ports of 127.0.0.1, data in `directory`; a context manager as `broker.testing.Broker`."""
+
+    def __init__(self, directory: Path, config: Mapping[str, str | int]) -> None:
+        default = toolchains.REPOSITORY.parent / "shared" / "peers" / "kafka" / "kafka"
+        self._script = Path(os.environ.get("KAFKA_PEER", default))
+        self._directory = directory
+        self._config = config
+        self._port = 0
+        self.data_dir = directory / "data"
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`host:port` of the broker."""
+        return f"127.0.0.1:{self._port}"
+
+    def __enter__(self) -> Peer:
+        if not self._script.is_file():
+            toolchains.unavailable(f"there is no {self._script} to start a Kafka broker with; KAFKA_PEER may name it")
+        self._port = _free_port_pair()
+        settings = [f"{key}={value}" for key, value in self._config.items()]
+        subprocess.run(
+            [self._script, "start", str(self._port), str(self._directory), *settings],
+            env={**os.environ, "KAFKA_HEAP": "-Xms512m -Xmx512m"},
+            stdout=subprocess.DEVNULL,
+            timeout=120,
+            check=True,
+        )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        subprocess.run([self._script, "stop", str(self._directory)], timeout=120, check=True)
+
+
+def _free_port_pair() -> int:
+    """Return a port such that it and the next one, for the controller, are free."""
+    while True:
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("127.0.0.1", 0))
+            port = first.getsockname()[1]
+            try:
+                second.bind(("127.0.0.1", port + 1))
+            except OSError:
+                continue
+            return port

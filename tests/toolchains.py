@@ -1,0 +1,145 @@
+"""What tests need beyond Python: jars by Maven, compiled Java, a Go program, npm packages, Debian's commands.
+
+Owns `.build/` at the root of the repository: everything fetched or built here is kept there under a name that holds a
+digest of its sources, so that a changed `pom.xml`, `go.mod` or program is built again and an unchanged one costs
+nothing. Runs inside the test processes; several of them at once are kept apart by a lock file per product, and a
+product appears by a rename, whole.
+
+A missing tool skips the test that asked for it, and says so; with `CI=true` in the environment it fails instead,
+because a proof that silently did not run is no proof.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+BUILD_DIRECTORY = REPOSITORY / ".build"
+CLIENTS_DIRECTORY = Path(__file__).resolve().parent / "clients"
+
+KAFKA_VERSION = "4.3.0"
+
+#: A small JVM that starts quickly: these tools live for a second or two.
+JVM_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+
+_BUILD_TIMEOUT_S = 600
+
+
+def unavailable(reason: str) -> None:
+    """Skip the running test because of `reason`; with `CI=true` fail it."""
+    if os.environ.get("CI", "").lower() in ("1", "true", "yes"):
+        pytest.fail(f"CI must run this test, but {reason}", pytrace=False)
+    pytest.skip(reason)
+
+
+def require_command(command: str, package: str) -> str:
+    """Return the path of `command`; without it, skip or fail naming the Debian `package` that holds it."""
+    path = shutil.which(command)
+    if path is None:
+        unavailable(f"`{command}` is not installed (deploy/debian/install-test-packages installs {package})")
+    assert path is not None
+    return path
+
+
+def kafka_jars(version: str = KAFKA_VERSION) -> Path:
+    """Return the directory of Kafka's broker, clients and tools of `version`, with all they depend on (55 MB)."""
+    require_command("java", "default-jdk-headless")
+    maven = require_command("mvn", "maven")
+    pom = CLIENTS_DIRECTORY / "java" / "pom.xml"
+
+    def copy_dependencies(directory: Path) -> None:
+        _run(
+            [maven, "-q", "-B", "-f", str(pom), f"-Dkafka.version={version}", "dependency:copy-dependencies",
+             f"-DoutputDirectory={directory}"],
+        )  # fmt: skip
+
+    return _product(f"kafka-{version}", [pom], copy_dependencies)
+
+
+def java_classes() -> Path:
+    """Return the directory of the classes compiled from `clients/java/*.java` against Kafka's jars."""
+    jars = kafka_jars()
+    javac = require_command("javac", "default-jdk-headless")
+    sources = sorted((CLIENTS_DIRECTORY / "java").glob("*.java"))
+
+    def compile_classes(directory: Path) -> None:
+        _run([javac, "-nowarn", "-cp", f"{jars}/*", "-d", str(directory), *map(str, sources)])
+
+    return _product("java-classes", sources, compile_classes)
+
+
+def java_command(main_class: str, *arguments: str, classes: bool = False) -> list[str]:
+    """Return the command line that runs `main_class` on Kafka's jars, and on the tests' classes if `classes`."""
+    jars = kafka_jars()
+    log4j = CLIENTS_DIRECTORY / "java" / "log4j2.properties"
+    class_path = f"{java_classes()}:{jars}/*" if classes else f"{jars}/*"
+    return ["java", *JVM_OPTIONS, f"-Dlog4j2.configurationFile={log4j}", "-cp", class_path, main_class, *arguments]
+
+
+def go_program() -> Path:
+    """Return the executable built from `clients/go`."""
+    go = require_command("go", "golang-go 1.21 or newer")
+    directory = CLIENTS_DIRECTORY / "go"
+    sources = [*sorted(directory.glob("*.go")), directory / "go.mod", directory / "go.sum"]
+
+    def build(output: Path) -> None:
+        _run([go, "build", "-C", str(directory), "-o", str(output / "records"), "."])
+
+    return _product("go-records", sources, build) / "records"
+
+
+def node_program() -> Path:
+    """Return the path of `records.js`, copied beside the npm packages that its lock file names."""
+    require_command("node", "nodejs")
+    npm = require_command("npm", "npm")
+    directory = CLIENTS_DIRECTORY / "node"
+    sources = [directory / "package.json", directory / "package-lock.json", *sorted(directory.glob("*.js"))]
+
+    def install(output: Path) -> None:
+        for source in sources:
+            shutil.copy(source, output)
+        _run([npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"], cwd=output)
+
+    return _product("node-records", sources, install) / "records.js"
+
+
+def _product(name: str, sources: Iterable[Path], build: Callable[[Path], None]) -> Path:
+    """Return `.build/NAME-DIGEST`, made by `build(directory)` if missing; the digest is of `sources`' contents."""
+    digest = hashlib.sha256()
+    for source in sources:
+        digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
+    product = BUILD_DIRECTORY / f"{name}-{digest.hexdigest()[:12]}"
+    if product.is_dir():
+        return product
+    BUILD_DIRECTORY.mkdir(exist_ok=True)
+    with _locked(BUILD_DIRECTORY / f"{name}.lock"):
+        if not product.is_dir():
+            unfinished = BUILD_DIRECTORY / f"{product.name}.unfinished"
+            shutil.rmtree(unfinished, ignore_errors=True)
+            unfinished.mkdir()
+            build(unfinished)
+            unfinished.rename(product)
+    return product
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with open(path, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _run(command: list[str], cwd: Path | None = None) -> None:
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=_BUILD_TIMEOUT_S)
+    if done.returncode != 0:
+        output = (done.stdout + done.stderr).strip()[-4000:]
+        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{output}")
