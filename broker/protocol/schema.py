@@ -115,8 +115,8 @@ class ApiSchema(NamedTuple):
 
 
 def snake_case(name: str) -> str:
-    """`NumPartitions` -> `num_partitions`."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+    """`NumPartitions` -> `num_partitions`; "KRaft" is one word."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name.replace("KRaft", "Kraft")).lower()
 
 
 def parse(name: str, text: str) -> tuple[Structure, dict[str, Structure]]:
