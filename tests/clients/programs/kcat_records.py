@@ -23,8 +23,8 @@ _FORMAT = "%p %o %T %K %S %h\\x1e%k%s\\n"
 
 
 def can_write(record: Record) -> bool:
-    """Whether kcat's command line can say `record`: not an empty key beside a null value, nor a NUL in a header."""
-    if record.key == b"" and record.value is None:
+    """Whether kcat can say `record`: its -Z makes empty keys and values null, all of a call's; in a header it knows no NUL."""
+    if None in (record.key, record.value) and b"" in (record.key, record.value):
         return False
     return not any(key == "" or b"\0" in (value or b"") for key, value in record.headers)
 
@@ -32,33 +32,28 @@ def can_write(record: Record) -> bool:
 def write(settings: Settings, lines: Iterable[str]) -> None:
     """Produce each run of records that one call of kcat can express."""
     records = [Record.from_line(line) for line in lines]
-    for (topic, partition, codec, headers, keyed, nulls), run in itertools.groupby(records, _call_of):
+    for (topic, partition, codec, headers, nulls), run in itertools.groupby(records, _call_of):
         command = [
             "kcat", "-P", "-b", settings.bootstrap_servers, "-t", topic, "-p", str(partition), "-z", codec,
-            "-D", _escaped(RECORD_END),
+            "-K", _escaped(KEY_END), "-D", _escaped(RECORD_END),
             "-X", f"enable.idempotence={str(settings.idempotence).lower()}", "-X", "acks=all",
             "-X", f"linger.ms={settings.linger_ms}", "-X", f"batch.size={settings.batch_bytes}",
             "-X", f"max.in.flight={settings.in_flight}",
         ]  # fmt: skip
-        if keyed:
-            command += ["-K", _escaped(KEY_END)]
         if nulls:
             command.append("-Z")
         arguments: list[str | bytes] = [*command]
         for key, value in headers:
             arguments += ["-H", key.encode() if value is None else key.encode() + b"=" + value]
-        text = b"".join(
-            ((record.key or b"") + KEY_END if keyed else b"") + (record.value or b"") + RECORD_END for record in run
-        )
+        text = b"".join((record.key or b"") + KEY_END + (record.value or b"") + RECORD_END for record in run)
         subprocess.run(arguments, input=text, check=True, timeout=settings.timeout_s)
     for record in records:
         print_offset(record, None)
 
 
-def _call_of(record: Record) -> tuple[object, ...]:
-    # -Z makes both an empty key and an empty value null; no -K makes every key null
-    nulls = record.value is None
-    return record.topic, record.partition, record.codec, record.headers, record.key is not None, nulls
+def _call_of(record: Record) -> tuple[str, int, str, tuple[tuple[str, bytes | None], ...], bool]:
+    nulls = record.key is None or record.value is None
+    return record.topic, record.partition, record.codec, record.headers, nulls
 
 
 def read(settings: Settings, lines: Iterable[str]) -> None:

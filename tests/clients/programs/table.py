@@ -22,6 +22,10 @@ def _key_or_value(record: Record) -> bool:
     return record.key is not None or record.value is not None
 
 
+def _key_or_value_and_no_null_header(record: Record) -> bool:
+    return _key_or_value(record) and _no_null_header(record)
+
+
 def _any_record(record: Record) -> bool:
     return True
 
@@ -59,7 +63,7 @@ def _kcat() -> list[str]:
 
 PROGRAMS = (
     Program("confluent-kafka", _python("confluent_records")),
-    Program("kafka-python", _python("kafka_python_records"), can_write=_key_or_value),
+    Program("kafka-python", _python("kafka_python_records"), can_write=_key_or_value_and_no_null_header),
     Program("aiokafka", _python("aiokafka_records"), can_write=_key_or_value),
     Program("kcat", _kcat, can_write=kcat_records.can_write, sets_timestamp=False, idempotent_corpus=False),
     Program("java", lambda: toolchains.java_command("Records", classes=True)),
