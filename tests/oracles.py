@@ -1,0 +1,44 @@
+"""Jars from Maven Central that tests compare with, one at a time.
+
+They are kept under `.build/jars/`, whole or not at all (a rename publishes them), and are used from there without
+Maven. Without Maven and without the jar, the test is skipped with that reason, or fails when `CI=true`. Test processes
+that want the same jar at once wait for each other at a lock file.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+from tests.toolchains import BUILD_DIRECTORY, require_command
+
+JARS = BUILD_DIRECTORY / "jars"
+FETCH_TIMEOUT_S = 300
+
+
+def jar(group: str, artifact: str, version: str) -> Path:
+    """The path of a jar by its Maven coordinates, fetched if need be. Raises CalledProcessError if Maven fails."""
+    path = JARS / f"{artifact}-{version}.jar"
+    if path.exists():
+        return path
+    maven = require_command("mvn", "maven")
+    JARS.mkdir(parents=True, exist_ok=True)
+    with open(JARS / f"{path.name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            with tempfile.TemporaryDirectory(dir=JARS) as directory:
+                coordinates = f"{group}:{artifact}:{version}"
+                command = [maven, "-q", "-B", "dependency:copy", f"-Dartifact={coordinates}"]
+                subprocess.run(
+                    [*command, f"-DoutputDirectory={directory}"], cwd=directory, check=True, timeout=FETCH_TIMEOUT_S
+                )
+                os.replace(Path(directory) / path.name, path)
+    return path
+
+
+def kafka_clients_jar(version: str) -> Path:
+    """Kafka's own client library; among its resources are the definitions of all messages."""
+    return jar("org.apache.kafka", "kafka-clients", version)

@@ -1,0 +1,147 @@
+"""Every schema says what Kafka's own message definitions say: 3.9.1 for versions dropped since, 4.3.0 for the newest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.protocol import header, registry
+from broker.protocol.schema import Structure
+from tests.protocol import kafka_definitions as kafka
+
+HEADERS = {"RequestHeader": header.RequestHeader, "ResponseHeader": header.ResponseHeader}
+
+#: Since 3.9 Kafka renamed these; bytes and meaning stayed. Left the older name, right the newer.
+RENAMED_MESSAGES = {
+    "ListClientMetricsResourcesRequest": "ListConfigResourcesRequest",
+    "ListClientMetricsResourcesResponse": "ListConfigResourcesResponse",
+}
+RENAMED = {
+    "VoteRequest": {
+        "CandidateEpoch": "ReplicaEpoch",
+        "CandidateId": "ReplicaId",
+        "CandidateDirectoryId": "ReplicaDirectoryId",
+    },
+    "ListConfigResourcesResponse": {
+        "ClientMetricsResources": "ConfigResources",
+        "Name": "ResourceName",
+        "[]ClientMetricsResource": "[]ConfigResource",
+    },
+}
+#: Versions that 3.9 had unreleased and 4.x released with another layout: the released one counts.
+RELEASED_OTHERWISE = {("3.9.1", "ReadShareGroupStateSummaryResponse", 0)}
+#: Header version 0 is gone from 4.3, and with it the need to drop the client id.
+IGNORABLE_FOR_OLD_VERSIONS = {("RequestHeader", "ClientId")}
+
+
+def structure_of(message: str) -> Structure:
+    if message in HEADERS:
+        return HEADERS[message]._structure
+    for key in registry.ALL_KEYS:
+        schema = registry.by_key(key)
+        for cls in (schema.request, schema.response):
+            if cls.__name__ == message:
+                return cls._structure
+    raise LookupError(message)
+
+
+def our_layout(structure: Structure, version: int, flexible_since: int) -> list[tuple]:
+    rows = []
+    for field in structure.fields:
+        if version not in field.versions:
+            continue
+        initial = getattr(structure.cls(), field.attribute)
+        rows.append(
+            (
+                field.name,
+                field.type,
+                version in field.nullable,
+                "defaults" if field.structure is not None and initial is not None and not field.is_array else initial,
+                field.tag if version >= flexible_since else -1,
+                field.flexible,
+                our_layout(field.structure, version, flexible_since) if field.structure is not None else [],
+            )
+        )
+    return rows
+
+
+def renamed(rows: list[tuple], names: dict[str, str]) -> list[tuple]:
+    return [(names.get(row[0], row[0]), names.get(row[1], row[1]), *row[2:-1], renamed(row[-1], names)) for row in rows]
+
+
+def messages(release: str) -> list[str]:
+    found = kafka.api_messages(release)
+    return [*found, *HEADERS]
+
+
+def released_versions(definition: dict[str, Any]) -> range:
+    first, last = kafka.versions(definition["validVersions"])
+    return range(first, last + 1)
+
+
+@pytest.mark.parametrize("release", kafka.RELEASES)
+def test_layouts_are_those_of_kafka_in_every_version(release: str) -> None:
+    compared = 0
+    for name in messages(release):
+        definition = kafka.definitions(release)[name]
+        ours = RENAMED_MESSAGES.get(name, name)
+        structure = structure_of(ours)
+        flexible_since = kafka.versions(definition["flexibleVersions"]).first if definition["flexibleVersions"] != "none" else 999
+        for version in released_versions(definition):
+            if (release, name, version) in RELEASED_OTHERWISE:
+                continue
+            theirs = renamed(kafka.layout(definition, version), RENAMED.get(ours, {}))
+            assert our_layout(structure, version, flexible_since) == theirs, f"{name} v{version}"
+            compared += 1
+    assert compared > 500
+
+
+@pytest.mark.parametrize("release", kafka.RELEASES)
+def test_keys_names_and_flexible_versions_are_those_of_kafka(release: str) -> None:
+    for name, definition in kafka.api_messages(release).items():
+        schema = registry.by_key(definition["apiKey"])
+        kind = "Request" if definition["type"] == "request" else "Response"
+        assert f"{schema.name}{kind}" == RENAMED_MESSAGES.get(name, name)
+        flexible = kafka.versions(definition["flexibleVersions"])
+        assert schema.flexible_since == (flexible.first if flexible.last >= 0 else schema.max_version + 1), name
+
+
+def test_every_api_is_known_from_its_first_version_to_its_newest() -> None:
+    ranges: dict[int, list[int]] = {}
+    for release in kafka.RELEASES:
+        for definition in kafka.api_messages(release).values():
+            ranges.setdefault(definition["apiKey"], []).extend(released_versions(definition))
+    assert set(ranges) == set(registry.ALL_KEYS)
+    for key, known in ranges.items():
+        schema = registry.by_key(key)
+        assert (schema.min_version, schema.max_version) == (0, max(known)), schema.name
+
+
+def test_what_may_be_dropped_from_older_versions_is_as_in_kafka() -> None:
+    compared = 0
+    for release in reversed(kafka.RELEASES):
+        for name in messages(release):
+            if release != kafka.RELEASES[-1] and name in [*messages(kafka.RELEASES[-1]), *RENAMED_MESSAGES]:
+                continue
+            structure = structure_of(name)
+            ours = ignorable(structure)
+            for way, theirs in kafka.ignorable(kafka.definitions(release)[name]).items():
+                if (name, way) not in IGNORABLE_FOR_OLD_VERSIONS:
+                    assert ours[way] == theirs, f"{name}.{way}"
+                    compared += 1
+    assert compared > 1000
+
+
+def ignorable(message: Structure) -> dict[str, bool]:
+    found = {}
+
+    def walk(structure: Structure, way: str) -> None:
+        for field in structure.fields:
+            found[way + field.name] = field.ignorable
+            if field.structure is not None:
+                found.update({f"{field.structure.name}.{inner.name}": inner.ignorable for inner in field.structure.fields})
+                walk(field.structure, f"{way}{field.name}.")
+
+    walk(message, "")
+    return found
