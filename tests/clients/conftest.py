@@ -58,11 +58,13 @@ class Cluster:
         broker: the running broker.
         stack: what stops it.
         codecs: the codec of every topic that a test wrote with one codec only.
+        idempotent: the topics that only idempotent producers wrote to.
     """
 
     broker: Broker
     stack: contextlib.ExitStack
     codecs: dict[str, str] = field(default_factory=dict)
+    idempotent: set[str] = field(default_factory=set)
 
     @property
     def bootstrap_servers(self) -> str:
@@ -191,6 +193,8 @@ def _write_corpus(cluster: Cluster, program: Program) -> Topics:
         assert offset in (None, record.offset), f"{program.name} was told offset {offset} for {record}"
     if not program.sets_timestamp:
         expected = _with_timestamps(cluster, expected, start_ms)
+    if program.idempotent_corpus:
+        cluster.idempotent |= topics.keys()
     by_topic: Topics = {name: [] for name in topics}
     for record in expected:
         by_topic[record.topic].append(record.as_read())
