@@ -63,7 +63,7 @@ class Versions(NamedTuple):
 NO_VERSIONS = Versions(0, -1)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Field:
     """One line of a schema; `structure` is set when the type, or the type of an array's elements, is one."""
 
@@ -91,7 +91,7 @@ class Field:
         return self.type.removeprefix("[]")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Structure:
     """A message or a structure within one: its fields in wire order, and the class of its objects."""
 
