@@ -8,7 +8,6 @@ that want the same jar at once wait for each other at a lock file.
 from __future__ import annotations
 
 import fcntl
-import os
 import subprocess
 import tempfile
 from pathlib import Path
@@ -35,7 +34,7 @@ def jar(group: str, artifact: str, version: str) -> Path:
                 subprocess.run(
                     [*command, f"-DoutputDirectory={directory}"], cwd=directory, check=True, timeout=FETCH_TIMEOUT_S
                 )
-                os.replace(Path(directory) / path.name, path)
+                (Path(directory) / path.name).replace(path)
     return path
 
 

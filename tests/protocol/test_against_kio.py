@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
-from kio.serial._introspect import EntityField, EntityTupleField, classify_field, is_optional
+from kio.serial._introspect import EntityField, EntityTupleField, classify_field
 
 from broker.protocol import decode, encode, header, registry
 from broker.protocol.schema import Field, Structure

@@ -11,7 +11,6 @@ from broker.protocol import fetch, metadata
 from broker.protocol.schema import SchemaError, Versions, message, snake_case
 
 
-
 def test_fields_not_given_have_the_defaults_of_the_schema() -> None:
     request = fetch.Request(min_bytes=3)
     assert (request.cluster_id, request.replica_id, request.max_bytes, request.rack_id) == (None, -1, 0x7FFFFFFF, "")
@@ -66,7 +65,12 @@ def test_messages_in_a_cycle_are_collected() -> None:
 
 
 def test_names_become_snake_case() -> None:
-    names = {"TopicId": "topic_id", "ISRNodes": "isr_nodes", "isKRaftController": "is_kraft_controller", "V0Host": "v0_host"}
+    names = {
+        "TopicId": "topic_id",
+        "ISRNodes": "isr_nodes",
+        "isKRaftController": "is_kraft_controller",
+        "V0Host": "v0_host",
+    }
     assert {name: snake_case(name) for name in names} == names
 
 

@@ -57,7 +57,7 @@ def test_tagged_fields_are_written_in_the_order_of_their_tags_and_only_when_set(
         diverging_epoch=fetch.Response.EpochEndOffset(epoch=1, end_offset=5),
     )
     tagged = encode(fetch.Response(responses=[fetch.Response.FetchableTopicResponse(partitions=[current])]), 12)
-    section = bytes.fromhex("02" "000d" "00000001" "0000000000000005" "00" "020d" "0000000000000007" "00000002" "00")
+    section = bytes.fromhex("02000d00000001000000000000000500020d00000000000000070000000200")
     assert tagged == plain[:-3] + section + plain[-2:]
 
 

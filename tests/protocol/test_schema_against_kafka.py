@@ -87,7 +87,9 @@ def test_layouts_are_those_of_kafka_in_every_version(release: str) -> None:
         definition = kafka.definitions(release)[name]
         ours = RENAMED_MESSAGES.get(name, name)
         structure = structure_of(ours)
-        flexible_since = kafka.versions(definition["flexibleVersions"]).first if definition["flexibleVersions"] != "none" else 999
+        flexible_since = (
+            kafka.versions(definition["flexibleVersions"]).first if definition["flexibleVersions"] != "none" else 999
+        )
         for version in released_versions(definition):
             if (release, name, version) in RELEASED_OTHERWISE:
                 continue
@@ -140,7 +142,9 @@ def ignorable(message: Structure) -> dict[str, bool]:
         for field in structure.fields:
             found[way + field.name] = field.ignorable
             if field.structure is not None:
-                found.update({f"{field.structure.name}.{inner.name}": inner.ignorable for inner in field.structure.fields})
+                found.update(
+                    {f"{field.structure.name}.{inner.name}": inner.ignorable for inner in field.structure.fields}
+                )
                 walk(field.structure, f"{way}{field.name}.")
 
     walk(message, "")
