@@ -1,0 +1,89 @@
+"""Produce requests: parsed in place, checked, appended jointly, answered in order."""
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+from broker._ext.appends cimport AppendItem
+from broker._ext.connection cimport Connection, DataLoop, Pending
+from broker._ext.cursor cimport Cursor, WriteBuffer
+from broker._ext.topics cimport TopicDirectory
+from broker._ext.waiting cimport Waiter, WaitingRoom
+
+
+cdef struct ProduceItem:          # one partition of one request
+    AppendItem append
+    uint32_t slot                 # slot + 1; 0: none
+    uint32_t incarnation
+    int32_t request
+    int32_t partition
+    const uint8_t* topic          # name without length, or 16 bytes of id
+    int32_t topic_bytes
+    int32_t topic_partitions      # > 0 on the first partition of a topic: how many follow, itself included
+    int16_t error
+    uint8_t appended
+    uint8_t compressed
+    const char* message           # of the error, or NULL
+    int64_t required_offset       # acks=all: answered when the high watermark is here
+    int32_t leader_epoch
+
+
+cdef struct ProduceRequest:
+    int32_t correlation_id
+    int16_t version
+    int16_t acks
+    int32_t timeout_ms
+    int32_t first
+    int32_t count
+    int32_t topics
+
+
+cdef class Producing:
+    cdef TopicDirectory topics
+    cdef WaitingRoom room
+    cdef object offload           # callable(ProducePending): run its `work` on an append thread, then `worked` on the loop
+    cdef object retry             # callable(ProducePending): call its `again` soon
+    cdef object open_batch        # callable(batch, limit) -> (error, fields)
+    cdef ProduceItem* items
+    cdef int item_room
+    cdef int item_count
+    cdef ProduceRequest* requests
+    cdef int request_room
+    cdef int request_count
+    cdef WriteBuffer response
+    cdef object last_name         # the topic looked up last: bytes, Topic
+    cdef object last_topic
+    cdef readonly int64_t records_in
+    cdef readonly int64_t batches_in
+    cdef readonly int64_t bytes_in
+
+    cdef int offer(self, Connection connection, int16_t version, int32_t correlation_id, Cursor* body, uint8_t* frame,
+                   int64_t size) except -1
+    cdef int parse(self, int16_t version, int32_t correlation_id, Cursor* body) except -1
+    cdef int look_up(self, ProduceItem* item, bint by_id) except -1
+    cdef int check(self, ProduceItem* item, int16_t acks, int64_t wall_ms) noexcept
+    cdef int execute(self, Connection connection) except -1
+    cdef ProduceItem* new_item(self) except NULL
+    cdef int count_in(self, ProduceRequest* request, ProduceItem* items) noexcept
+    cdef int write_response(self, DataLoop out, ProduceRequest* request, ProduceItem* items) except -1
+
+
+cdef class ProducePending(Pending):
+    """A request that could not be answered at once; owns a copy of its frame."""
+    cdef Producing producing
+    cdef ProduceRequest request
+    cdef ProduceItem* items
+    cdef uint8_t* frame
+    cdef readonly bint executed
+    cdef ProduceWaiter waiter
+    cdef readonly int64_t deadline_ms
+    cdef int result
+    cdef take(self, Producing producing, uint8_t* frame, int64_t size)
+    cdef take_request(self, Producing producing, ProduceRequest* request)
+    cdef own_items(self, Producing producing, ProduceRequest* request)
+    cdef opened(self, ProduceItem* item, found, int64_t wall_ms)
+    cdef int look(self) except -1
+    cdef int wait_or_answer(self) except -1
+    cdef int answer_now(self) except -1
+
+
+cdef class ProduceWaiter(Waiter):
+    cdef ProducePending pending

@@ -1,0 +1,20 @@
+"""The handler of a worker's frames: Produce and Fetch in native code, everything else to Python."""
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+
+from broker._ext.connection cimport Connection, FrameHandler
+from broker._ext.fetch cimport Fetching
+from broker._ext.produce cimport Producing
+from broker._ext.waiting cimport WaitingRoom
+
+
+cdef class RequestHandler(FrameHandler):
+    cdef readonly Producing producing
+    cdef readonly Fetching fetching
+    cdef readonly WaitingRoom room
+    cdef object dispatch
+    cdef readonly int64_t produce_requests
+    cdef readonly int64_t fetch_requests
+    cdef readonly int64_t other_requests
+    cdef void note_request(self, int16_t key, int16_t version, int32_t correlation_id, const uint8_t* client, int64_t length) noexcept
+    cdef int other(self, Connection connection, int16_t key, int16_t version, int32_t correlation_id, client_id, bytes frame) except -1

@@ -1,0 +1,112 @@
+"""Reads a request's header and hands the request to whom it belongs; runs in a worker's loop."""
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memcpy
+
+from broker._ext.connection cimport FRAME_CLOSE, FRAME_DEFER, FRAME_DONE, FRAME_PENDING, Connection
+from broker._ext.cursor cimport Cursor, cursor_init, read_bytes, read_int16, read_int32, read_string_length, skip_tagged_fields
+from broker._ext.fetch cimport Fetching
+from broker._ext.produce cimport Producing
+from broker._ext.records cimport store32
+from broker._ext.shared cimport Process, region
+from broker._ext.waiting cimport WaitingRoom
+
+
+cdef enum:
+    PRODUCE = 0
+    FETCH = 1
+    CONTROLLED_SHUTDOWN = 7
+    PRODUCE_FLEXIBLE = 9
+    FETCH_FLEXIBLE = 12
+
+
+cdef class RequestHandler(FrameHandler):
+    """One a worker.
+
+    dispatch(connection, api_key, api_version, correlation_id, client_id, frame) executes every other request; frame is a copy, with
+    its header. It returns the response with its header and without its length; None when it attached a Pending; False when
+    the connection is to be closed (`connection.close_reason` says why).
+    """
+
+    def __init__(self, Producing producing, Fetching fetching, WaitingRoom room, dispatch):
+        self.producing = producing
+        self.fetching = fetching
+        self.room = room
+        self.dispatch = dispatch
+
+    cdef void note_request(self, int16_t key, int16_t version, int32_t correlation_id, const uint8_t* client, int64_t length) noexcept:
+        """Leave in the process table what is executed, so that a request that crashes the process is named [R 7]."""
+        cdef Process* p = &region().processes[region().self]
+        p.request_key = key
+        p.request_version = version
+        p.request_correlation = correlation_id
+        length = min(max(length, <int64_t>0), <int64_t>63)
+        if length:
+            memcpy(p.request_client, client, length)
+        p.request_client[length] = 0
+        p.request_sequence += 1
+
+    cdef int frame(self, Connection connection, uint8_t* data, int64_t size) except -1:
+        cdef Cursor body
+        cdef int16_t key, version
+        cdef int32_t correlation_id
+        cdef int64_t length
+        cdef const uint8_t* client = NULL
+        cursor_init(&body, data, size)
+        key = read_int16(&body)
+        version = read_int16(&body)
+        correlation_id = read_int32(&body)
+        if key == CONTROLLED_SHUTDOWN and version == 0:
+            length = -1
+        else:
+            length = read_string_length(&body, False)
+            if length > 0:
+                client = read_bytes(&body, length)
+        if body.error:
+            connection.close_reason = f"a request header (API key {key}, version {version}) cannot be read"
+            self.producing.execute(connection)
+            return FRAME_CLOSE
+        self.note_request(key, version, correlation_id, client, length)
+        if key == PRODUCE:
+            if version >= PRODUCE_FLEXIBLE:
+                skip_tagged_fields(&body)
+            self.produce_requests += 1
+            return self.producing.offer(connection, version, correlation_id, &body, data, size)
+        self.producing.execute(connection)
+        if connection.pending_tail is not None:
+            return FRAME_DEFER
+        if key == FETCH:
+            if version >= FETCH_FLEXIBLE:
+                skip_tagged_fields(&body)
+            self.fetch_requests += 1
+            return self.fetching.offer(connection, version, correlation_id, &body, data, size)
+        self.other_requests += 1
+        return self.other(connection, key, version, correlation_id, None if length < 0 else (<const char*>client)[:length],
+                          (<const char*>data)[:size])
+
+    cdef int other(self, Connection connection, int16_t key, int16_t version, int32_t correlation_id, client_id, bytes frame) except -1:
+        cdef uint8_t[4] head
+        answer = self.dispatch(connection, key, version, correlation_id, client_id, frame)
+        if answer is None:
+            return FRAME_PENDING
+        if answer is False:
+            return FRAME_CLOSE
+        store32(head, <uint32_t>len(answer))
+        connection.data_loop.out_bytes(head, 4)
+        connection.data_loop.write(answer)
+        return FRAME_DONE
+
+    cdef int flush(self, Connection connection) except -1:
+        self.producing.execute(connection)
+        region().processes[region().self].request_sequence = 0
+        if region().self_wake:
+            self.room.serve_ready()
+        return 0
+
+    cdef int half_closed(self, Connection connection) except -1:
+        """The peer may still read: a parked fetch is answered with what there is."""
+        return 0
+
+    cdef int closed(self, Connection connection) except -1:
+        self.fetching.closed(connection)
+        return 0

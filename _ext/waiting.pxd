@@ -1,0 +1,28 @@
+"""Parked requests of a worker: woken when a slot moves [R 6], or when their time is up."""
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+
+cdef class Waiter:
+    cdef readonly bint waiting
+    cdef readonly int64_t deadline_ms
+    # A slot that it watches has moved: look again. It arms its slots first, so that no move is missed in between.
+    cdef int moved(self) except -1
+    cdef int expired(self) except -1
+
+
+cdef class WaitingRoom:
+    cdef dict of_slot                 # slot -> {Waiter: None}
+    cdef list heap                    # (deadline_ms, serial, Waiter)
+    cdef int64_t serial
+    cdef uint64_t own_bit
+    cdef readonly int64_t waiters     # parked now
+    cdef object on_deadline           # called with the new earliest deadline
+
+    cdef int watch(self, uint32_t slot, Waiter waiter) except -1
+    cdef int unwatch(self, uint32_t slot, Waiter waiter) except -1
+    cdef void arm_log_end(self, uint32_t slot) noexcept
+    cdef void arm_committed(self, uint32_t slot) noexcept
+    cdef int park(self, Waiter waiter, int64_t deadline_ms) except -1
+    cdef int leave(self, Waiter waiter) except -1
+    cdef int serve_ready(self) except -1

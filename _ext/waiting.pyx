@@ -1,0 +1,132 @@
+"""A worker's purgatory: which parked request waits for which slot, and until when. One a worker, in its loop's thread.
+
+A waiter sets its process's bit in the slot, and looks at the slot once more before it sleeps; whoever moves the slot sets the
+slot's bit in this process's ready bitmap and then its event descriptor. So 1,000 waiters on 100 slots cost what moved.
+"""
+
+import heapq
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from broker._ext.atomics cimport exchange_64, fence, fetch_or_64, load_relaxed_64
+from broker._ext.shared cimport Slot, monotonic_ms, region, slot_at, take_ready
+
+
+cdef enum:
+    READY_AT_ONCE = 4096
+
+
+cdef class Waiter:
+    cdef int moved(self) except -1:
+        raise NotImplementedError
+
+    cdef int expired(self) except -1:
+        raise NotImplementedError
+
+
+cdef class WaitingRoom:
+    """on_deadline: called with a deadline (CLOCK_MONOTONIC ms) that is earlier than every one before."""
+
+    def __init__(self, on_deadline):
+        self.of_slot = {}
+        self.heap = []
+        self.on_deadline = on_deadline
+        self.own_bit = <uint64_t>1 << region().self
+
+    cdef int watch(self, uint32_t slot, Waiter waiter) except -1:
+        watchers = self.of_slot.get(slot)
+        if watchers is None:
+            watchers = self.of_slot[slot] = {}
+        watchers[waiter] = None
+        return 0
+
+    cdef int unwatch(self, uint32_t slot, Waiter waiter) except -1:
+        watchers = self.of_slot.get(slot)
+        if watchers is not None:
+            watchers.pop(waiter, None)
+            if not watchers:
+                del self.of_slot[slot]
+        return 0
+
+    cdef void arm_log_end(self, uint32_t slot) noexcept:
+        cdef Slot* at = slot_at(slot)
+        if not load_relaxed_64(&at.waiters_log_end) & self.own_bit:
+            fetch_or_64(&at.waiters_log_end, self.own_bit)
+
+    cdef void arm_committed(self, uint32_t slot) noexcept:
+        cdef Slot* at = slot_at(slot)
+        if not load_relaxed_64(&at.waiters_committed) & self.own_bit:
+            fetch_or_64(&at.waiters_committed, self.own_bit)
+
+    cdef int park(self, Waiter waiter, int64_t deadline_ms) except -1:
+        """From now on `waiter` is told of its slots, and of its deadline."""
+        if not waiter.waiting:
+            waiter.waiting = True
+            self.waiters += 1
+        waiter.deadline_ms = deadline_ms
+        self.serial += 1
+        earliest = not self.heap or deadline_ms < self.heap[0][0]
+        heapq.heappush(self.heap, (deadline_ms, self.serial, waiter))
+        if earliest:
+            self.on_deadline(deadline_ms)
+        return 0
+
+    cdef int leave(self, Waiter waiter) except -1:
+        """`waiter` is answered or gone. Its place in the heap is dropped when it comes up."""
+        if waiter.waiting:
+            waiter.waiting = False
+            self.waiters -= 1
+        return 0
+
+    def expire(self):
+        """Tell those whose time is up; the next deadline, -1 if nobody waits."""
+        cdef int64_t now = monotonic_ms()
+        cdef Waiter waiter
+        cdef int64_t deadline
+        while self.heap:
+            deadline, _, waiter = self.heap[0]
+            if waiter.waiting and waiter.deadline_ms == deadline:
+                if deadline > now:
+                    return deadline
+                heapq.heappop(self.heap)
+                waiter.expired()
+            else:
+                heapq.heappop(self.heap)
+        return -1
+
+    cdef int serve_ready(self) except -1:
+        """Tell the waiters of every slot that moved. Without a system call when none did."""
+        cdef uint32_t[READY_AT_ONCE] ready
+        cdef int n, i
+        cdef Waiter waiter
+        while True:
+            region().self_wake = False
+            n = take_ready(ready, READY_AT_ONCE)
+            if n == 0:
+                return 0
+            for i in range(n):
+                watchers = self.of_slot.get(ready[i])
+                if watchers is not None:
+                    for waiter in list(watchers):
+                        if waiter.waiting:
+                            waiter.moved()
+
+    def serve(self):
+        """After a wake-up (the event descriptor was drained first)."""
+        self.serve_ready()
+
+    def look_at_all(self):
+        """After a death of another process: every waiter looks once [R 6]."""
+        cdef Waiter waiter
+        for watchers in list(self.of_slot.values()):
+            for waiter in list(watchers):
+                if waiter.waiting:
+                    waiter.moved()
+
+    def finish_all(self):
+        """The broker stops: every waiter's time is up."""
+        cdef Waiter waiter
+        while self.heap:
+            _, _, waiter = heapq.heappop(self.heap)
+            if waiter.waiting:
+                waiter.expired()

@@ -1,0 +1,30 @@
+"""ApiVersions (18): what this broker serves, from the table of APIs. Executed by workers, before anything else is agreed."""
+
+from typing import Any
+
+from broker.api.call import Call
+from broker.api.table import APIS
+from broker.protocol import api_versions
+from broker.protocol.errors import ErrorCode
+
+NAME_PATTERN_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-")
+
+
+def supported(error: ErrorCode = ErrorCode.NONE) -> Any:
+    """The response that lists every API with its versions."""
+    row_of = api_versions.Response.ApiVersion
+    return api_versions.Response(
+        error_code=error,
+        api_keys=[row_of(api_key=row.key, min_version=row.min_version, max_version=row.max_version) for row in APIS],
+    )
+
+
+def handle(request: Any, call: Call) -> Any:
+    """Note the client's software with its connection, and answer."""
+    if call.version >= 3:
+        for text in (request.client_software_name, request.client_software_version):
+            if not text or not NAME_PATTERN_CHARS.issuperset(text) or text[0] in "-." or text[-1] in "-.":
+                return supported(ErrorCode.INVALID_REQUEST)
+        call.connection.client_software_name = request.client_software_name
+        call.connection.client_software_version = request.client_software_version
+    return supported()

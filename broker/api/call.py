@@ -1,0 +1,43 @@
+"""What a handler in a worker is given beside the request: who asks, and the worker's view of the cluster."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from broker._ext.segment_list import SegmentCache
+from broker._ext.shared import SharedMemory
+from broker._ext.topics import TopicDirectory
+from broker.config.broker_config import BrokerConfig
+from broker.config.listeners import Listener
+
+
+@dataclass
+class WorkerView:
+    """One a worker, used in its loop (`segments` by one off-loop thread only).
+
+    :param advertised: what clients are told of each listener, in the order of the bound listeners.
+    """
+
+    config: BrokerConfig
+    shm: SharedMemory
+    topics: TopicDirectory
+    advertised: Sequence[Listener]
+    log_dirs: Sequence[str]
+    segments: SegmentCache
+
+
+@dataclass
+class Call:
+    """One a request.
+
+    :param auto_create: asks the coordinator to create topics: (names, then called with [(name, error code, message)]).
+    :param answer_later: makes the place of this response; the function it returns is called once with the response.
+    """
+
+    version: int
+    client_id: str | None
+    listener_index: int
+    connection: Any
+    view: WorkerView
+    auto_create: Callable[[list[str], Callable[[list[tuple[str, int, str | None]]], None]], None]
+    answer_later: Callable[[], Callable[[Any], None]]

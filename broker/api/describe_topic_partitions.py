@@ -1,0 +1,72 @@
+"""DescribeTopicPartitions (75): topics in pages, in the order of their names (KIP-966). Executed by workers."""
+
+from typing import Any
+
+from broker.api import cluster_view
+from broker.api.call import Call
+from broker.controller.topic_names import why_illegal
+from broker.protocol import describe_topic_partitions
+from broker.protocol.errors import ErrorCode
+
+LARGEST_PAGE = 2000
+"""Partitions in one response at the most, whatever is asked (Kafka: max.request.partition.size.limit)."""
+
+
+def handle(request: Any, call: Call) -> Any:
+    """A page that begins at the cursor and ends, with the next cursor, when the limit is reached."""
+    response = describe_topic_partitions.Response()
+    room = min(max(request.response_partition_limit, 1), LARGEST_PAGE)
+    directory = call.view.topics
+    names = sorted({one.name for one in request.topics} or {topic.name for topic in directory.by_name.values()})
+    first, first_index = "", 0
+    if request.cursor is not None:
+        first, first_index = request.cursor.topic_name, max(request.cursor.partition_index, 0)
+    for name in names:
+        if name < first:
+            continue
+        if room == 0:
+            response.next_cursor = describe_topic_partitions.Response.Cursor(topic_name=name, partition_index=0)
+            break
+        topic = directory.get(name)
+        if topic is None:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if why_illegal(name) is not None:
+                code = ErrorCode.INVALID_TOPIC_EXCEPTION
+            response.topics.append(
+                describe_topic_partitions.Response.DescribeTopicPartitionsResponseTopic(error_code=code, name=name)
+            )
+            continue
+        begin = first_index if name == first else 0
+        states = [one for one in cluster_view.partitions(topic) if one.index >= begin]
+        response.topics.append(_topic(topic, states[:room]))
+        if len(states) > room:
+            response.next_cursor = describe_topic_partitions.Response.Cursor(
+                topic_name=name, partition_index=states[room].index
+            )
+            break
+        room -= len(states)
+    return response
+
+
+def _topic(topic: Any, states: list[cluster_view.PartitionState]) -> Any:
+    make = describe_topic_partitions.Response.DescribeTopicPartitionsResponsePartition
+    return describe_topic_partitions.Response.DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.internal,
+        partitions=[
+            make(
+                error_code=one.error,
+                partition_index=one.index,
+                leader_id=one.leader_id,
+                leader_epoch=one.leader_epoch,
+                replica_nodes=one.replicas,
+                isr_nodes=one.in_sync,
+                eligible_leader_replicas=[],
+                last_known_elr=[],
+                offline_replicas=one.offline,
+            )
+            for one in states
+        ],
+        topic_authorized_operations=cluster_view.TOPIC_OPERATIONS,
+    )

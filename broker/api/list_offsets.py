@@ -1,0 +1,133 @@
+"""ListOffsets (2): the offset of a time, or an end of the log. Executed by an off-loop thread of the worker: it reads indexes.
+
+Times below zero: -1 the end that the reader may see, -2 the start, -3 the record with the largest timestamp, -4 the start on
+local disk (the start: nothing is tiered), -5 and -6 concern tiered storage, which there is none of.
+"""
+
+import logging
+import os
+from typing import Any
+
+from broker._ext.segment_list import SegmentList
+from broker.api.call import Call
+from broker.api.partition_lookup import leader_state
+from broker.protocol import list_offsets
+from broker.protocol.errors import ErrorCode
+from broker.storage.lookup import find_timestamp
+
+log = logging.getLogger(__name__)
+
+LATEST, EARLIEST, LARGEST_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+FIRST_VERSION = {LARGEST_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+INDEX_ENTRY_BYTES, TIME_ENTRY_BYTES = 8, 12
+READ_COMMITTED = 1
+CONSUMER = -1
+
+
+def handle(request: Any, call: Call) -> Any:
+    """Answer every partition on its own."""
+    return list_offsets.Response(
+        topics=[
+            list_offsets.Response.ListOffsetsTopicResponse(
+                name=topic.name, partitions=[_partition(request, topic.name, one, call) for one in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _partition(request: Any, name: str, one: Any, call: Call) -> Any:
+    answer = list_offsets.Response.ListOffsetsPartitionResponse(partition_index=one.partition_index)
+    error, slot, state = leader_state(call, name, one.partition_index, one.current_leader_epoch)
+    if not error and (one.timestamp < EARLIEST_PENDING_UPLOAD or call.version < FIRST_VERSION.get(one.timestamp, 0)):
+        error = ErrorCode.UNSUPPORTED_VERSION
+    if error:
+        answer.error_code = error
+        return answer
+    end = state["high_watermark"]
+    if request.replica_id != CONSUMER:
+        end = state["log_end_offset"]
+    elif call.version >= 2 and request.isolation_level == READ_COMMITTED:
+        end = state["last_stable_offset"]
+    if one.timestamp == LATEST:
+        answer.offset, answer.leader_epoch = end, state["leader_epoch"]
+    elif one.timestamp in (EARLIEST, EARLIEST_LOCAL):
+        answer.offset = state["log_start_offset"]
+        answer.leader_epoch = _epoch_at(state, answer.offset)
+    elif one.timestamp >= 0 or one.timestamp == LARGEST_TIMESTAMP:
+        try:
+            found = _by_time(call, slot, state, one.timestamp, end)
+        except (OSError, ValueError) as problem:
+            log.error("look-up by time in %s-%d: %s", name, one.partition_index, problem)
+            answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+            return answer
+        if found is not None:
+            answer.offset, answer.timestamp, answer.leader_epoch = found
+    return answer
+
+
+def _epoch_at(state: dict[str, Any], offset: int) -> int:
+    """The leader epoch of an offset, as far as the slot knows its epochs; -1 if not."""
+    return max((epoch for epoch, start in state["epochs"] if start <= offset), default=-1)
+
+
+def _segments(call: Call, state: dict[str, Any]) -> SegmentList:
+    """The partition's segments, listed anew: this runs beside the loop, whose lists are its own."""
+    path = f"{call.view.log_dirs[state['log_dir']]}/{state['topic']}-{state['partition']}"
+    segments = SegmentList(path, call.view.segments)
+    segments.see(state["generation"])
+    return segments
+
+
+def _by_time(call: Call, slot: int, state: dict[str, Any], timestamp: int, end: int) -> tuple[int, int, int] | None:
+    """(offset, timestamp, leader epoch) of the first record at or after a time, or of the largest timestamp; None if none."""
+    segments = _segments(call, state)
+    try:
+        bases = [base for base in segments.base_offsets() if base <= state["segment_base"]]
+        parts = [_Segment(segments, base, state) for base in bases]
+        if timestamp == LARGEST_TIMESTAMP:
+            times = [part.largest_timestamp for part in parts]
+            if not times or max(times) < 0:
+                return None
+            timestamp = max(times)
+        for part in parts:
+            if part.largest_timestamp < timestamp:
+                continue
+            found = part.find(timestamp, state["log_start_offset"])
+            if found is not None:
+                return found if found[0] < end else None
+        return None
+    finally:
+        segments.close()
+
+
+class _Segment:
+    """A segment with the counts and the size that may be seen: the committed ones for the active segment."""
+
+    def __init__(self, segments: SegmentList, base: int, state: dict[str, Any]) -> None:
+        self.base = base
+        self.log_fd, self.index_fd, self.time_fd, _ = segments.open(base).descriptors()
+        self.active = base == state["segment_base"]
+        if self.active:
+            self.size = state["size"]
+            self.entries, self.time_entries = state["index_entries"], state["timeindex_entries"]
+            self.largest_timestamp = state["max_timestamp"]
+        else:
+            self.size = os.fstat(self.log_fd).st_size
+            self.entries = os.fstat(self.index_fd).st_size // INDEX_ENTRY_BYTES
+            self.time_entries = os.fstat(self.time_fd).st_size // TIME_ENTRY_BYTES
+            last = os.pread(self.time_fd, 8, (self.time_entries - 1) * TIME_ENTRY_BYTES) if self.time_entries else b""
+            self.largest_timestamp = int.from_bytes(last, "big", signed=True) if len(last) == 8 else -1
+
+    def find(self, timestamp: int, from_offset: int) -> tuple[int, int, int] | None:
+        return find_timestamp(
+            self.log_fd,
+            self.index_fd,
+            self.entries,
+            self.time_fd,
+            self.time_entries,
+            self.base,
+            self.size,
+            timestamp,
+            from_offset,
+        )

@@ -1,0 +1,60 @@
+"""OffsetForLeaderEpoch (23): where an epoch ends in this leader's log. Executed by workers.
+
+The slot knows the newest epochs; older ones are read from the partition's leader-epoch-checkpoint, which has all of them.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from broker.api.call import Call
+from broker.api.partition_lookup import leader_state
+from broker.protocol import offset_for_leader_epoch
+from broker.protocol.errors import ErrorCode
+from broker.storage import file_names
+from broker.storage.checkpoints import CorruptCheckpointError, read_leader_epochs
+
+UNDEFINED = -1
+
+
+def handle(request: Any, call: Call) -> Any:
+    """Answer every partition on its own."""
+    make = offset_for_leader_epoch.Response
+    return make(
+        topics=[
+            make.OffsetForLeaderTopicResult(
+                topic=topic.topic, partitions=[_partition(topic.topic, one, call) for one in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _partition(name: str, one: Any, call: Call) -> Any:
+    answer = offset_for_leader_epoch.Response.EpochEndOffset(partition=one.partition)
+    error, _, state = leader_state(call, name, one.partition, one.current_leader_epoch)
+    if error:
+        answer.error_code = error
+        return answer
+    epochs = state["epochs"]
+    if epochs and one.leader_epoch < epochs[0][0]:
+        path = Path(call.view.log_dirs[state["log_dir"]], f"{name}-{one.partition}", file_names.LEADER_EPOCH_CHECKPOINT)
+        try:
+            epochs = read_leader_epochs(path)
+        except (OSError, CorruptCheckpointError):
+            answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+            return answer
+    answer.leader_epoch, answer.end_offset = end_offset(epochs, one.leader_epoch, state["log_end_offset"])
+    return answer
+
+
+def end_offset(epochs: list[tuple[int, int]], asked: int, log_end_offset: int) -> tuple[int, int]:
+    """(epoch, end offset) of the largest epoch that is not above `asked`; (-1, -1) when that is not known (KIP-279).
+
+    :param epochs: (epoch, start offset), ascending.
+    """
+    if not epochs or asked == UNDEFINED or asked > epochs[-1][0]:
+        return UNDEFINED, UNDEFINED
+    if asked == epochs[-1][0]:
+        return asked, log_end_offset
+    following = next(start for epoch, start in epochs if epoch > asked)
+    return max((epoch for epoch, _ in epochs if epoch <= asked), default=UNDEFINED), following

@@ -1,0 +1,66 @@
+"""The one table of the APIs this broker serves. ApiVersions, dispatch, routing and the docs derive from it.
+
+A row says which versions are served (not which the schemas know), which process executes the request, by which function,
+and the authorisation that the request will need.
+"""
+
+from collections.abc import Callable
+from enum import Enum
+from importlib import import_module
+from typing import Any, NamedTuple
+
+
+class Where(Enum):
+    """Which process executes a request."""
+
+    NATIVE = "worker, native"  # Produce and Fetch: broker/_ext/produce.pyx, fetch.pyx
+    WORKER = "worker"
+    COORDINATOR = "coordinator"
+
+
+class ApiRow(NamedTuple):
+    """An API as it is served.
+
+    :param handler: "module:function"; in a worker called with (request, call), in the coordinator with (request, context).
+    :param off_loop: it may read from the disk for long: executed by a thread of the worker, its connection waits.
+    :param operation: what a principal must be allowed to do, on what.
+    """
+
+    key: int
+    name: str
+    min_version: int
+    max_version: int
+    where: Where
+    handler: str
+    operation: str
+    off_loop: bool = False
+
+
+NATIVE, WORKER, COORDINATOR = Where.NATIVE, Where.WORKER, Where.COORDINATOR
+
+# fmt: off
+APIS = (
+    ApiRow(0, "Produce", 0, 13, NATIVE, "broker._ext.produce:Producing", "WRITE on topic"),
+    ApiRow(1, "Fetch", 4, 18, NATIVE, "broker._ext.fetch:Fetching", "READ on topic"),
+    ApiRow(2, "ListOffsets", 1, 11, WORKER, "broker.api.list_offsets:handle", "DESCRIBE on topic", off_loop=True),
+    ApiRow(3, "Metadata", 0, 13, WORKER, "broker.api.metadata:handle", "DESCRIBE on topic"),
+    ApiRow(18, "ApiVersions", 0, 4, WORKER, "broker.api.api_versions:handle", "none"),
+    ApiRow(19, "CreateTopics", 2, 7, COORDINATOR, "broker.api.create_topics:handle", "CREATE on cluster or topic"),
+    ApiRow(20, "DeleteTopics", 1, 6, COORDINATOR, "broker.api.delete_topics:handle", "DELETE on topic"),
+    ApiRow(22, "InitProducerId", 0, 5, COORDINATOR, "broker.api.init_producer_id:handle", "IDEMPOTENT_WRITE on cluster"),
+    ApiRow(23, "OffsetForLeaderEpoch", 2, 4, WORKER, "broker.api.offset_for_leader_epoch:handle", "DESCRIBE on topic"),
+    ApiRow(32, "DescribeConfigs", 1, 4, COORDINATOR, "broker.api.describe_configs:handle", "DESCRIBE_CONFIGS on resource"),
+    ApiRow(37, "CreatePartitions", 0, 3, COORDINATOR, "broker.api.create_partitions:handle", "ALTER on topic"),
+    ApiRow(60, "DescribeCluster", 0, 2, WORKER, "broker.api.describe_cluster:handle", "DESCRIBE on cluster"),
+    ApiRow(75, "DescribeTopicPartitions", 0, 0, WORKER, "broker.api.describe_topic_partitions:handle", "DESCRIBE on topic"),
+)
+# fmt: on
+BY_KEY = {row.key: row for row in APIS}
+API_VERSIONS = 18
+
+
+def handler_of(row: ApiRow) -> Callable[..., Any]:
+    """The row's function; its module is imported."""
+    module, _, name = row.handler.partition(":")
+    function: Callable[..., Any] = getattr(import_module(module), name)
+    return function

@@ -1,0 +1,348 @@
+"""A worker ("processor" in the documents): serves the connections that the acceptor hands it, on one event loop.
+
+Does: frames, dispatch; Produce, Fetch, ListOffsets, Metadata and the like in place; everything else goes to the coordinator.
+Must not: write the slots' control fields, create or delete topics, block its loop on a lock or a disk. Any worker appends to
+any partition; a connection belongs to one worker. It ends on SIGTERM after the requests in flight are answered. Its death
+closes its connections, nothing else: whoever next takes a slot's lock that it held finishes its append.
+"""
+
+import asyncio
+import logging
+import queue
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import uvloop
+
+from broker._ext.connection import DataLoop
+from broker._ext.fetch import Fetching
+from broker._ext.page_cache import ColdReader
+from broker._ext.produce import Producing
+from broker._ext.requests import RequestHandler
+from broker._ext.segment_list import SegmentCache
+from broker._ext.shared import ProcessState
+from broker._ext.topics import TopicDirectory
+from broker._ext.waiting import WaitingRoom
+from broker.api.call import WorkerView
+from broker.api.dispatch import Dispatcher
+from broker.api.table import ApiRow
+from broker.net.forward import DEFAULT_TIMEOUT_S, ForwardClient, ForwardError
+from broker.net.forward_frames import ForwardContext, ForwardReply, Kind, Status, decode_auto_created, encode_names
+from broker.net.handover import Receiver
+from broker.processes.context import ProcessContext
+from broker.protocol.errors import ErrorCode
+from broker.storage.compression import check_compressed
+
+log = logging.getLogger(__name__)
+
+TICK_S = 0.5
+RETRY_S = 0.001
+STOP_LIMIT_S = 10.0
+
+
+class JobThread:
+    """One thread for work that must not run in the loop, in the order given; it starts with the first job.
+
+    :param then: called in the loop for each finished job: (done, result or exception).
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, name: str) -> None:
+        self._loop = loop
+        self._name = name
+        self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], Callable[[Any], None]] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self.waiting = 0
+
+    def __call__(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        """Call `work()` on the thread, then `done(its result, or the exception it raised)` in the loop."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread.start()
+        self.waiting += 1
+        self._jobs.put((work, done))
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            work, done = job
+            try:
+                result = work()
+            except Exception as error:  # it belongs to whoever gave the job
+                result = error
+            self._loop.call_soon_threadsafe(self._finish, done, result)
+
+    def _finish(self, done: Callable[[Any], None], result: Any) -> None:
+        self.waiting -= 1
+        done(result)
+
+    def close(self) -> None:
+        """Finish what was given, then end the thread."""
+        if self._thread is not None:
+            self._jobs.put(None)
+            self._thread.join()
+            self._thread = None
+
+
+class Worker:
+    """One a worker process; everything in it is used in the loop's thread."""
+
+    def __init__(self, context: ProcessContext, loop: asyncio.AbstractEventLoop) -> None:
+        config = context.config
+        self.context = context
+        self.shm = context.shm
+        self.loop = loop
+        self.stopping = False
+        self.done = loop.create_future()
+        self._expiry: asyncio.TimerHandle | None = None
+        self._expiry_ms = 0
+        self._retries: list[Any] = []
+        self.receiver = Receiver(context.handover_fd)
+        self.topics = TopicDirectory()
+        self.room = WaitingRoom(self._deadline_moved)
+        self.appends = JobThread(loop, "appends")
+        self.look_ups = JobThread(loop, "look-ups")
+        self.cold_reader = ColdReader(loop)
+        self.forward = ForwardClient(loop, context.forward_path)
+        count = max(1, int(str(context.notes.get("count", 1))))
+        self.view = WorkerView(
+            config=config,
+            shm=self.shm,
+            topics=self.topics,
+            advertised=context.advertised,
+            log_dirs=[str(path) for path in context.log_dirs],
+            segments=SegmentCache(64),
+        )
+        self.dispatcher = Dispatcher(self.view, self._forward, self._auto_create, self.look_ups, self._settle)
+        self.handler = RequestHandler(
+            Producing(self.topics, self.room, self._offload, self._retry, check_compressed),
+            Fetching(
+                self.topics,
+                self.room,
+                context.log_dirs,
+                context.ordinal,
+                config.integer("max.incremental.fetch.session.cache.slots") // count + 1,
+                config.integer("fetch.max.bytes"),
+            ),
+            self.room,
+            self.dispatcher,
+        )
+        self.data_loop = DataLoop(
+            self.handler,
+            max_request_bytes=config.integer("socket.request.max.bytes"),
+            idle_ms=config.integer("connections.max.idle.ms"),
+            max_pending=max(1, config.integer("queued.max.requests") // count),
+            cold_reader=self.cold_reader,
+            on_closed=self._connection_closed,
+        )
+        self._closed: list[int] = []
+
+    def start(self) -> None:
+        """Begin to serve."""
+        self.topics.refresh()
+        self.shm.confirm_version(self.topics.version)
+        self.loop.add_reader(self.data_loop.fileno(), self._on_data)
+        self.loop.add_reader(self.shm.event_fd(), self._on_wake)
+        self.loop.add_reader(self.receiver.fileno(), self._on_handover)
+        self.loop.add_signal_handler(signal.SIGTERM, self.stop)
+        self.forward.connect()
+        self._tick()
+        self._on_handover()
+        self.shm.set_state(ProcessState.SERVING)
+        self.shm.wake(0)
+
+    # -- events -----------------------------------------------------------------------------------------------------
+
+    def _on_data(self) -> None:
+        self.data_loop.on_events()
+        self._report_closed()
+
+    def _on_wake(self) -> None:
+        """A slot that somebody waits for moved, the metadata changed, or a process died."""
+        self.shm.drain_event()
+        self._take_over_metadata()
+        if self.shm.take_full_look():
+            self.room.look_at_all()
+        self.room.serve()
+        self._settle()
+
+    def _take_over_metadata(self) -> None:
+        if self.topics.refresh():
+            self.shm.confirm_version(self.topics.version)
+
+    def _on_handover(self) -> None:
+        for fd, connection_id, listener_index, peer in self.receiver.receive():
+            self.data_loop.add(fd, connection_id, listener_index, peer)
+        self.shm.set_connections(len(self.data_loop.connections))
+
+    def _tick(self) -> None:
+        self.shm.beat()
+        self.data_loop.sweep_idle(int(self.loop.time() * 1000))
+        self._report_closed()
+        self._handle_retries()
+        self.loop.call_later(TICK_S, self._tick)
+
+    def _settle(self) -> None:
+        """After responses were completed outside of a turn: send them."""
+        self.data_loop.flush_dirty()
+        self._report_closed()
+
+    def _report_closed(self) -> None:
+        if self._closed:
+            closed, self._closed = self._closed, []
+            self.receiver.closed(closed)
+            self.shm.set_connections(len(self.data_loop.connections))
+        if self.stopping:
+            self._check_drained()
+
+    def _connection_closed(self, connection_id: int) -> None:
+        self._closed.append(connection_id)
+        self.forward.cancel(connection_id)
+
+    # -- waiting ----------------------------------------------------------------------------------------------------
+
+    def _deadline_moved(self, deadline_ms: int) -> None:
+        if self._expiry is not None:
+            if self._expiry_ms <= deadline_ms:
+                return
+            self._expiry.cancel()
+        self._expiry_ms = deadline_ms
+        self._expiry = self.loop.call_at(deadline_ms / 1000 + 0.001, self._expire)
+
+    def _expire(self) -> None:
+        self._expiry = None
+        following = self.room.expire()
+        self._settle()
+        if following >= 0:
+            self._deadline_moved(following)
+
+    def _offload(self, pending: Any) -> None:
+        self.appends(pending.work, lambda result: self._appended(pending, result))
+
+    def _appended(self, pending: Any, result: Any) -> None:
+        if isinstance(result, BaseException):
+            log.error("an append of %s failed", pending.connection.peer, exc_info=result)
+            if not pending.cancelled:
+                self.data_loop.close(pending.connection, "an append failed")
+        else:
+            pending.worked()
+            self.room.serve()
+        self._settle()
+
+    def _retry(self, pending: Any) -> None:
+        if not self._retries:
+            self.loop.call_later(RETRY_S, self._handle_retries)
+        self._retries.append(pending)
+
+    def _handle_retries(self) -> None:
+        retries, self._retries = self._retries, []
+        for pending in retries:
+            pending.again()
+        if retries:
+            self.room.serve()
+            self._settle()
+
+    # -- forwarding -------------------------------------------------------------------------------------------------
+
+    def _context_of(self, connection: Any, client_id: str | None) -> ForwardContext:
+        return ForwardContext(
+            connection_id=connection.connection_id,
+            listener=connection.listener_index,
+            peer=connection.peer,
+            client_id=client_id,
+            principal=connection.principal or "User:ANONYMOUS",
+            software_name=connection.client_software_name,
+            software_version=connection.client_software_version,
+        )
+
+    def _forward(
+        self, connection: Any, row: ApiRow, version: int, correlation_id: int, client_id: str | None, frame: bytes
+    ) -> None:
+        pending = connection.reserve()
+
+        def answered(reply: ForwardReply | ForwardError) -> None:
+            if pending.cancelled:
+                return
+            if isinstance(reply, ForwardReply) and reply.status == Status.OK:
+                if reply.metadata_version > self.topics.version:
+                    self._take_over_metadata()
+                pending.complete((len(reply.payload).to_bytes(4, "big"), reply.payload))
+            else:
+                why = reply.status.name.lower() if isinstance(reply, ForwardReply) else str(reply)
+                self.data_loop.close(connection, f"a {row.name} request has no answer: {why}")
+            self._settle()
+
+        try:
+            deadline = self.loop.time() + DEFAULT_TIMEOUT_S
+            self.forward.send(frame, self._context_of(connection, client_id), deadline, answered)
+        except ForwardError as error:
+            self.loop.call_soon(answered, error)
+
+    def _auto_create(
+        self,
+        connection: Any,
+        client_id: str | None,
+        names: list[str],
+        then: Callable[[list[tuple[str, int, str | None]]], None],
+    ) -> None:
+        def answered(reply: ForwardReply | ForwardError) -> None:
+            outcomes: list[tuple[str, int, str | None]]
+            if isinstance(reply, ForwardReply) and reply.status == Status.OK:
+                self._take_over_metadata()
+                outcomes = decode_auto_created(reply.payload)
+            else:
+                outcomes = [(name, ErrorCode.LEADER_NOT_AVAILABLE, None) for name in names]
+            then(outcomes)
+
+        try:
+            deadline = self.loop.time() + DEFAULT_TIMEOUT_S
+            self.forward.send(
+                encode_names(names), self._context_of(connection, client_id), deadline, answered, Kind.AUTO_CREATE
+            )
+        except ForwardError as error:
+            self.loop.call_soon(answered, error)
+
+    # -- the end ----------------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Take no new requests, answer those in flight (long polls at once), then end."""
+        if self.stopping:
+            return
+        self.stopping = True
+        self.shm.set_state(ProcessState.STOPPING)
+        self.loop.remove_reader(self.receiver.fileno())
+        self.data_loop.stop_reading()
+        self.room.finish_all()
+        self._settle()
+        self.loop.call_later(STOP_LIMIT_S, self._give_up)
+
+    def _check_drained(self) -> None:
+        if self.data_loop.drained and not self.done.done():
+            self.done.set_result(None)
+
+    def _give_up(self) -> None:
+        if not self.done.done():
+            log.warning("connections that did not take their last response in time are closed")
+            self.done.set_result(None)
+
+    def close(self) -> None:
+        self.data_loop.close_all()
+        self.forward.close()
+        self.appends.close()
+        self.look_ups.close()
+        self.cold_reader.close()
+        self.receiver.closed(self._closed)
+        self.receiver.close()
+
+
+async def _serve(context: ProcessContext) -> None:
+    worker = Worker(context, asyncio.get_running_loop())
+    worker.start()
+    await worker.done
+    worker.close()
+
+
+def main(context: ProcessContext) -> int:
+    """Serve until SIGTERM; the exit code."""
+    uvloop.run(_serve(context))
+    return 0
