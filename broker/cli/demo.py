@@ -63,7 +63,7 @@ def compare(corpus: Corpus, received: Corpus) -> None:
 
 def produce(bootstrap_servers: str, corpus: Corpus) -> float:
     """Sends everything with confluent-kafka and waits for the acknowledgements; seconds that took. Raises DemoError."""
-    from confluent_kafka import KafkaException, Producer
+    from confluent_kafka import Producer
 
     refused: list[str] = []
 
@@ -88,10 +88,7 @@ def produce(bootstrap_servers: str, corpus: Corpus) -> float:
             _send(producer, key, line, acknowledged)
             if number % 1000 == 0:
                 producer.poll(0)
-    try:
-        unsent = producer.flush(_STALL_SECONDS)
-    except KafkaException as error:
-        raise DemoError(f"produce failed: {error}") from None
+    unsent = producer.flush(_STALL_SECONDS)
     if refused or unsent:
         raise DemoError(
             refused[0] if refused else f"{unsent} records were not acknowledged within {_STALL_SECONDS:g} s"
@@ -100,12 +97,15 @@ def produce(bootstrap_servers: str, corpus: Corpus) -> float:
 
 
 def _send(producer: Any, key: bytes, line: bytes, acknowledged: Any) -> None:
-    """Waits while the client's queue is full."""
+    """Waits while the client's queue is full. Raises DemoError if it stays so."""
+    stalled = 0
     while True:
         try:
             return producer.produce(TOPIC, line, key, on_delivery=acknowledged)
         except BufferError:
-            producer.poll(1.0)
+            stalled = 0 if producer.poll(1.0) else stalled + 1
+            if stalled > _STALL_SECONDS:
+                raise DemoError(f"nothing was acknowledged for {_STALL_SECONDS:g} s") from None
 
 
 def consume(bootstrap_servers: str, partitions: int, records: int) -> tuple[Corpus, float]:
@@ -113,10 +113,15 @@ def consume(bootstrap_servers: str, partitions: int, records: int) -> tuple[Corp
 
     Ends at the end offsets that the broker tells, which must add up to ``records``. Raises DemoError.
     """
+    from kafka.errors import KafkaError
+
     received: Corpus = {}
     began = time.monotonic()
-    for record in _records(bootstrap_servers, partitions, records):
-        received.setdefault(record.key.decode(), []).append(record.value)
+    try:
+        for record in _records(bootstrap_servers, partitions, records):
+            received.setdefault(record.key.decode(), []).append(record.value)
+    except KafkaError as error:
+        raise DemoError(f"consume failed: {error!r}") from None
     return received, time.monotonic() - began
 
 

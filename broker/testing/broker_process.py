@@ -69,7 +69,11 @@ class Broker:
         self._host = ""
 
     def __enter__(self) -> "Broker":
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self._remove_directory()
+            raise
         return self
 
     def __exit__(
@@ -80,8 +84,7 @@ class Broker:
                 self.stop()
         finally:
             self._end_group()
-            if self._owns_directory:
-                shutil.rmtree(self.directory)
+            self._remove_directory()
 
     @property
     def running(self) -> bool:
@@ -125,7 +128,7 @@ class Broker:
             self._identify()
             self.start_seconds = time.monotonic() - began
             if first and self.topics:
-                create_topics(self.host, self.port, self.topics)
+                self._create_topics()
         except BaseException:
             self._end_group()
             raise
@@ -194,6 +197,12 @@ class Broker:
             return ""
         return self.log_file.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace").strip()
 
+    def _create_topics(self) -> None:
+        try:
+            create_topics(self.host, self.port, self.topics, self.timeout)
+        except (OSError, RuntimeError) as error:
+            raise self._error(f"the topics were not created: {error}") from error
+
     def _launch(self) -> None:
         config = dict(self.config)
         if self._port:
@@ -260,6 +269,10 @@ class Broker:
     def _error(self, text: str) -> BrokerError:
         tail = self.log_tail()
         return BrokerError(f"{text}\n--- end of {self.log_file}\n{tail}" if tail else text)
+
+    def _remove_directory(self) -> None:
+        if self._owns_directory:
+            shutil.rmtree(self.directory)
 
     def _wait_for_end(self, pids: list[int]) -> bool:
         pidfds = open_pidfds(pids)

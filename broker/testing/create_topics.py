@@ -3,15 +3,15 @@
 import socket
 import struct
 from collections.abc import Mapping
+from typing import BinaryIO
 
 _API_KEY, _VERSION, _CORRELATION_ID = 19, 4, 1
-_TIMEOUT_MS = 30_000
 
 
-def create_topics(host: str, port: int, topics: Mapping[str, int | Mapping[str, str]]) -> None:
+def create_topics(host: str, port: int, topics: Mapping[str, int | Mapping[str, str]], timeout: float = 30.0) -> None:
     """Creates topics; a number is the partitions, a mapping is the configuration with ``partitions`` beside it.
 
-    Raises RuntimeError with the broker's error code and message.
+    Raises RuntimeError with the broker's error code and message, OSError if there is no answer within ``timeout`` seconds.
     """
     request = struct.pack(">hhih", _API_KEY, _VERSION, _CORRELATION_ID, -1) + struct.pack(">i", len(topics))
     for name, wanted in topics.items():
@@ -19,12 +19,18 @@ def create_topics(host: str, port: int, topics: Mapping[str, int | Mapping[str, 
         partitions = wanted if isinstance(wanted, int) else int(configs.pop("partitions", 1))
         request += _string(name) + struct.pack(">ihi", partitions, 1, 0) + struct.pack(">i", len(configs))
         request += b"".join(_string(key) + _string(str(value)) for key, value in configs.items())
-    request += struct.pack(">i?", _TIMEOUT_MS, False)
-    with socket.create_connection((host, port), timeout=_TIMEOUT_MS / 1000) as connection:
+    request += struct.pack(">i?", int(timeout * 1000), False)
+    with socket.create_connection((host, port), timeout=timeout) as connection:
         connection.sendall(struct.pack(">i", len(request)) + request)
         with connection.makefile("rb") as stream:
-            (size,) = struct.unpack(">i", stream.read(4))
-            _check(stream.read(size))
+            _check(_exactly(stream, struct.unpack(">i", _exactly(stream, 4))[0]))
+
+
+def _exactly(stream: BinaryIO, size: int) -> bytes:
+    data = stream.read(size)
+    if len(data) < size:
+        raise ConnectionError("the broker closed the connection instead of answering CreateTopics")
+    return data
 
 
 def _string(text: str) -> bytes:
@@ -44,7 +50,7 @@ def _check(response: bytes) -> None:
         if code:
             failed.append(f"{name}: error {code} {message or ''}".strip())
     if failed:
-        raise RuntimeError(f"topics were not created: {'; '.join(failed)}")
+        raise RuntimeError("; ".join(failed))
 
 
 def _text(data: bytes, position: int) -> tuple[str | None, int]:

@@ -1,0 +1,99 @@
+"""start, status, stop and demo with the real processes."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from broker.testing import Broker
+
+COMMAND = [sys.executable, "-m", "broker.cli.main"]
+
+
+def odradek(*arguments, timeout=120):
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=timeout, check=False
+    )
+
+
+@pytest.fixture
+def running(tmp_path):
+    with Broker(directory=tmp_path, topics={"t": 2}) as broker:
+        yield broker
+
+
+def test_status_tells_what_runs(running):
+    by_directory = odradek("status", "--data-dir", running.data_dir, "--json")
+    report = json.loads(by_directory.stdout)
+    assert by_directory.returncode == 0
+    assert report["pid"] == running.pid and report["partitions"] == 2
+    assert report["listeners"][0]["port"] == running.port
+    assert {"supervisor", "coordinator", "worker", "cleaner"} <= {process["kind"] for process in report["processes"]}
+    assert report["pss_bytes"] > 1_000_000
+    for_people = odradek("status", "--pid", running.pid)
+    assert for_people.returncode == 0 and f"PLAINTEXT://127.0.0.1:{running.port}" in for_people.stdout
+
+
+def test_stop_ends_the_broker_in_order(running):
+    pids = running.process_ids()
+    result = odradek("stop", "--set", f"log.dirs={running.data_dir}")
+    assert result.returncode == 0 and f"stopped broker {running.pid}" in result.stdout
+    assert not running.running and running._reap() == 0
+    assert not [pid for pid in pids if os.path.exists(f"/proc/{pid}")]  # noqa: PTH110
+    assert odradek("status", "--data-dir", running.data_dir).returncode == 3
+    assert odradek("stop", "--data-dir", running.data_dir).returncode == 1
+
+
+def test_interrupt_ends_the_broker_in_order(running):
+    running.signal(signal.SIGINT)
+    assert running._reap() == 0
+    assert "Traceback" not in running.log_file.read_text()
+
+
+def test_warnings_go_to_stderr_and_the_broker_starts(tmp_path):
+    with Broker({"no.such.key": "1", "num.io.threads": "4"}, directory=tmp_path) as broker:
+        text = broker.log_file.read_text()
+    assert "odradek: warning: unknown key no.such.key is ignored (--set)" in text
+    assert "without effect so far: num.io.threads" in text
+
+
+def test_starts_that_cannot_work_are_one_line(running, tmp_path):
+    file = tmp_path / "file"
+    file.touch()
+    cases = {
+        "in use": ["--set", f"listeners=PLAINTEXT://127.0.0.1:{running.port}", "--set", f"log.dirs={tmp_path}/new"],
+        str(running.data_dir): ["--set", "listeners=PLAINTEXT://127.0.0.1:0", "--set", f"log.dirs={running.data_dir}"],
+        str(file): ["--set", "listeners=PLAINTEXT://127.0.0.1:0", "--set", f"log.dirs={file}"],
+    }
+    for words, options in cases.items():
+        result = odradek("start", *options)
+        assert result.returncode == 1, result
+        lines = [line for line in result.stderr.splitlines() if line.startswith("odradek: ")]
+        assert len(lines) == 1 and words in lines[0] and "Traceback" not in result.stderr, result
+
+
+def test_a_directory_of_another_broker_id_is_refused(tmp_path):
+    with Broker({"node.id": "5"}, directory=tmp_path) as broker:
+        broker.stop()
+        result = odradek(
+            "start",
+            "--set",
+            "node.id=6",
+            "--set",
+            "listeners=PLAINTEXT://127.0.0.1:0",
+            "--set",
+            f"log.dirs={broker.data_dir}",
+        )
+    assert result.returncode == 1
+    assert "5" in result.stderr and "6" in result.stderr and "Traceback" not in result.stderr
+
+
+def test_the_demo_compares_every_byte():
+    result = odradek("demo", "--megabytes", "3", timeout=240)
+    assert result.returncode == 0, result
+    assert re.search(r"compared  [\d,]+ records, every byte .* all equal", result.stdout)
+    assert "MB/s" in result.stdout and "memory" in result.stdout and "stopped" in result.stdout

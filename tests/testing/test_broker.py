@@ -1,0 +1,166 @@
+"""The broker that tests start: what it promises, and how it fails."""
+
+import os
+import signal
+import socket
+import sys
+
+import pytest
+
+from broker.testing import Broker, BrokerError
+from broker.testing.process_tree import descendants, listens_on, open_pidfds, pss_bytes, wait_for_end
+
+pytest_plugins = ["pytester"]
+
+
+def exists(pid):
+    return os.path.exists(f"/proc/{pid}")  # noqa: PTH110
+
+
+def test_a_broker_answers_where_it_says_and_is_gone_afterwards():
+    with Broker(topics={"plain": 3, "tuned": {"partitions": "2", "segment.bytes": "2000000"}}) as broker:
+        pids = broker.process_ids()
+        assert pids[0] == broker.pid and len(pids) >= 4
+        assert broker.bootstrap_servers == f"127.0.0.1:{broker.port}"
+        socket.create_connection((broker.host, broker.port), timeout=5).close()
+        assert {process["pid"] for process in broker.processes() if process["pid"]} <= set(pids)
+        assert 1_000_000 < broker.pss_bytes() < 500_000_000
+        assert (broker.data_dir / "plain-2").is_dir() and (broker.data_dir / "tuned-1").is_dir()
+        directory = broker.directory
+    assert not any(exists(pid) for pid in pids)
+    assert not directory.exists()
+
+
+def test_it_is_ready_in_less_than_half_a_second(tmp_path):
+    seconds = []
+    for number in range(3):
+        with Broker(directory=tmp_path / str(number)) as broker:
+            seconds.append(broker.start_seconds)
+    assert min(seconds) < 0.5, seconds
+
+
+def test_brokers_side_by_side_do_not_meet(tmp_path):
+    with Broker(directory=tmp_path / "a") as one, Broker(directory=tmp_path / "b") as other:
+        assert one.port != other.port
+        assert set(one.process_ids()).isdisjoint(other.process_ids())
+    assert (tmp_path / "a" / "broker.log").stat().st_size > 0
+
+
+@pytest.mark.parametrize("end", ["stop", "kill", "kill_group"])
+def test_it_starts_again_on_the_same_data_and_port(tmp_path, end):
+    with Broker(directory=tmp_path, topics={"t": 1}) as broker:
+        port, pids = broker.port, broker.process_ids()
+        getattr(broker, end)()
+        assert not broker.running and not any(exists(pid) for pid in pids)
+        broker.restart()
+        assert broker.running and broker.port == port and broker.pid not in pids
+        assert broker.status()["partitions"] == 1
+
+
+def test_a_second_broker_on_the_same_data_is_refused_with_its_own_words(tmp_path):
+    with Broker(directory=tmp_path) as broker:
+        second = Broker({"log.dirs": broker.data_dir}, directory=tmp_path / "second")
+        with pytest.raises(BrokerError, match="exit code 1 before it was ready"):
+            second.start()
+        assert second.log_tail().startswith("odradek: ")
+        assert broker.running
+
+
+def test_a_bad_configuration_is_told_with_the_end_of_the_log():
+    broker = Broker({"num.partitions": "many"})
+    with pytest.raises(BrokerError, match=r"exit code 1 before it was ready\n.*\n.*num\.partitions=many: must be"):
+        broker.__enter__()
+    assert not broker.running and not broker.directory.exists()
+
+
+def test_a_start_that_takes_too_long_leaves_no_process(tmp_path):
+    program = tmp_path / "sleeper"
+    program.write_text("#!/bin/sh\nsleep 1000 & exec sleep 1000\n")
+    program.chmod(0o755)
+    broker = Broker(directory=tmp_path / "b", python=str(program), timeout=0.3)
+    with pytest.raises(BrokerError, match=r"not ready within 0\.3 s"):
+        broker.start()
+    assert not broker.running
+    members = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if in_group(pid, broker.pid)]  # noqa: PTH208
+    assert members == []
+
+
+def in_group(pid, group):
+    """Whether a living process is in the group; zombies that their new parent has not reaped yet do not count."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            fields = stat.read().rpartition(b") ")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return int(fields[2]) == group and fields[0] != b"Z"
+
+
+def test_a_readiness_message_from_somebody_else_is_not_believed(tmp_path):
+    program = tmp_path / "liar"
+    send = "import os, socket; socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'READY=1', os.environ['NOTIFY_SOCKET'])"
+    program.write_text(f'#!/bin/sh\n{sys.executable} -c "{send}"\nexit 7\n')
+    program.chmod(0o755)
+    with pytest.raises(BrokerError, match="exit code 7 before it was ready"):
+        Broker(directory=tmp_path / "b", python=str(program)).start()
+
+
+def test_what_was_not_started_cannot_be_signalled(tmp_path):
+    with pytest.raises(BrokerError, match="does not run"):
+        Broker(directory=tmp_path).signal(signal.SIGTERM)
+
+
+def test_the_process_tree_is_the_kernel_s():
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(writer)
+        os.read(reader, 1)
+        os._exit(0)
+    os.close(reader)
+    assert descendants(os.getpid())[0] == os.getpid() and child in descendants(os.getpid())
+    assert pss_bytes([child]) > 0
+    (pidfd,) = open_pidfds([child])
+    assert not wait_for_end([pidfd], 0)
+    os.close(writer)
+    assert wait_for_end([pidfd], 10)
+    os.waitpid(child, 0)
+    os.close(pidfd)
+    assert open_pidfds([child]) == [] and pss_bytes([child]) == 0
+
+
+@pytest.mark.parametrize(("family", "host"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
+def test_who_listens_on_a_port_is_known(family, host):
+    with socket.socket(family) as server:
+        server.bind((host, 0))
+        port = server.getsockname()[1]
+        assert not listens_on(os.getpid(), port)
+        server.listen(1)
+        assert listens_on(os.getpid(), port)
+        assert not listens_on(os.getppid(), port)
+
+
+def test_the_fixtures_give_running_brokers(pytester):
+    pytester.makepyfile(
+        """
+        import socket
+
+        def test_one(odradek_broker):
+            socket.create_connection((odradek_broker.host, odradek_broker.port), timeout=5).close()
+
+        def test_several(odradek_broker_factory):
+            brokers = [odradek_broker_factory({"node.id": number}, topics={"t": number}) for number in (1, 2)]
+            assert [broker.status()["node_id"] for broker in brokers] == [1, 2]
+
+        pids = []
+
+        def test_shared(odradek_shared_broker):
+            pids.append(odradek_shared_broker.pid)
+
+        def test_shared_again(odradek_shared_broker):
+            assert pids == [odradek_shared_broker.pid]
+        """
+    )
+    result = pytester.runpytest_subprocess(
+        "-p", "broker.testing.pytest_plugin", "-p", "no:cacheprovider", "-p", "no:xdist"
+    )
+    result.assert_outcomes(passed=4)
