@@ -184,6 +184,9 @@ cdef int encode_array(Op* op, bint compact, PyObject* value, Output* sink) excep
     write_length(&sink.buffer, <int32_t>count, compact)
     for i in range(count):
         sink.trail.indexes[depth] = i
+        if PyList_Check(values) and i >= PyList_GET_SIZE(values):
+            refuse(sink, b"a list that shrank meanwhile", value)
+            return 0
         element = <object>(PyList_GET_ITEM(values, i) if PyList_Check(values) else PyTuple_GET_ITEM(values, i))
         encode_value(op, op.element, <PyObject*>element, sink)
         if sink.reason != NULL:

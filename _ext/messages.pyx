@@ -112,6 +112,11 @@ cdef inline void put(object message, Py_ssize_t offset, object value) noexcept:
     Py_XDECREF(old)
 
 
+def rebuild(cls, dict fields):
+    """The message of class `cls` with these fields: what a copy is made by."""
+    return cls(**fields)
+
+
 cdef class Message:
     """What every message and structure derives from.
 
@@ -154,6 +159,11 @@ cdef class Message:
         return True
 
     __hash__ = None
+
+    def __reduce__(self):
+        """For the `copy` module; the classes of inner structures cannot be found by name, so messages are not pickled."""
+        cdef Layout layout = layout_of(type(self))
+        return rebuild, (type(self), {name: getattr(self, name) for name in layout.fields})
 
     def __repr__(self):
         cdef Layout layout = layout_of(type(self))

@@ -63,7 +63,7 @@ def decode_request_header(buffer: Any, offset: int = 0) -> tuple[Any, int]:
     """The header of the request at `offset` in `buffer` (without the frame's size), and the offset of its body.
 
     Of an unknown API the form of the header is not known either: its client id is read if it is there, else it is
-    null, and the offset means nothing. Raises ProtocolError.
+    empty, and the offset means nothing. Raises ProtocolError.
     """
     try:
         api_key, api_version = KEY_AND_VERSION.unpack_from(buffer, offset)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import weakref
 
@@ -49,6 +50,15 @@ def test_messages_are_equal_by_class_and_fields() -> None:
 def test_a_message_shows_its_fields() -> None:
     broker = metadata.Response.MetadataResponseBroker(node_id=1, host="h", port=9092)
     assert repr(broker) == "MetadataResponseBroker(node_id=1, host='h', port=9092, rack=None)"
+
+
+def test_messages_can_be_copied() -> None:
+    request = fetch.Request(min_bytes=3, topics=[fetch.Request.FetchTopic(topic="a")])
+    shallow, deep = copy.copy(request), copy.deepcopy(request)
+    assert shallow == deep == request
+    request.topics[0].topic = "b"
+    assert shallow.topics is request.topics
+    assert deep.topics[0].topic == "a"
 
 
 def test_messages_in_a_cycle_are_collected() -> None:

@@ -1,0 +1,116 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""Calls the inline functions of `cursor.pxd` for tests/protocol/test_cursor.py, which compiles this file."""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+
+from broker._ext cimport cursor as c
+
+
+def read(str kind, bytes data, *sizes):
+    """The value, the position after it, the error and the refused value; None for NULL."""
+    cdef c.Cursor at
+    cdef const unsigned char* found
+    c.cursor_init(&at, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+    value = None
+    if kind == "int8":
+        value = c.read_int8(&at)
+    elif kind == "int16":
+        value = c.read_int16(&at)
+    elif kind == "uint16":
+        value = c.read_uint16(&at)
+    elif kind == "int32":
+        value = c.read_int32(&at)
+    elif kind == "uint32":
+        value = c.read_uint32(&at)
+    elif kind == "int64":
+        value = c.read_int64(&at)
+    elif kind == "uint64":
+        value = c.read_uint64(&at)
+    elif kind == "float64":
+        value = c.read_float64(&at)
+    elif kind == "uvarint":
+        value = c.read_uvarint(&at)
+    elif kind == "uvarlong":
+        value = c.read_uvarlong(&at)
+    elif kind == "varint":
+        value = c.read_varint(&at)
+    elif kind == "varlong":
+        value = c.read_varlong(&at)
+    elif kind == "length":
+        value = c.read_length(&at, False)
+    elif kind == "compact length":
+        value = c.read_length(&at, True)
+    elif kind == "string length":
+        value = c.read_string_length(&at, False)
+    elif kind == "compact string length":
+        value = c.read_string_length(&at, True)
+    elif kind == "tagged fields":
+        value = c.skip_tagged_fields(&at)
+    elif kind == "uuid":
+        found = c.read_uuid(&at)
+        value = None if found == NULL else PyBytes_FromStringAndSize(<const char*>found, 16)
+    elif kind == "bytes":
+        for size in sizes:
+            found = c.read_bytes(&at, size)
+            value = None if found == NULL else PyBytes_FromStringAndSize(<const char*>found, size)
+    else:
+        raise ValueError(kind)
+    if at.error:
+        assert c.cursor_left(&at) == 0
+        assert c.read_int8(&at) == 0 and c.read_bytes(&at, 1) == NULL and c.read_uvarint(&at) == 0
+    return value, <const char*>at.ptr - PyBytes_AS_STRING(data), at.error, at.refused
+
+
+def write(list values):
+    """The bytes of (kind, value) pairs, one after the other."""
+    cdef c.WriteBuffer b
+    c.buffer_init(&b)
+    try:
+        for kind, value in values:
+            if kind == "int8":
+                c.write_int8(&b, value)
+            elif kind == "int16":
+                c.write_int16(&b, value)
+            elif kind == "int32":
+                c.write_int32(&b, value)
+            elif kind == "int64":
+                c.write_int64(&b, value)
+            elif kind == "float64":
+                c.write_float64(&b, value)
+            elif kind == "uvarint":
+                c.write_uvarint(&b, value)
+            elif kind == "uvarlong":
+                c.write_uvarlong(&b, value)
+            elif kind == "varint":
+                c.write_varint(&b, value)
+            elif kind == "varlong":
+                c.write_varlong(&b, value)
+            elif kind == "length":
+                c.write_length(&b, value, False)
+            elif kind == "compact length":
+                c.write_length(&b, value, True)
+            elif kind == "string length":
+                c.write_string_length(&b, value, False)
+            elif kind == "compact string length":
+                c.write_string_length(&b, value, True)
+            elif kind == "bytes":
+                c.write_bytes(&b, PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value))
+            else:
+                raise ValueError(kind)
+        assert not b.error and b.size <= b.capacity
+        return PyBytes_FromStringAndSize(<const char*>b.data, b.size)
+    finally:
+        c.buffer_free(&b)
+
+
+def write_too_much():
+    """Whether a write beyond the buffer's limit sets the error, and the next one does nothing."""
+    cdef c.WriteBuffer b
+    c.buffer_init(&b)
+    try:
+        c.write_int32(&b, 1)
+        refused = c.buffer_reserve(&b, <Py_ssize_t>1 << 31) == NULL
+        c.write_int32(&b, 2)
+        return refused, b.error, b.size
+    finally:
+        c.buffer_free(&b)
