@@ -94,11 +94,9 @@ class Cluster:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put this folder's tests into one xdist group, those that stop the broker behind all others."""
+    """Put this folder's tests that stop the broker behind all others."""
     here = Path(__file__).parent
     ours = [item for item in items if here in item.path.parents]
-    for item in ours:
-        item.add_marker(pytest.mark.xdist_group("clients"))
     ours.sort(key=lambda item: "stopped_cluster" in getattr(item, "fixturenames", ()))
     positions = [index for index, item in enumerate(items) if here in item.path.parents]
     for index, item in zip(positions, ours, strict=True):
@@ -114,7 +112,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         else:
             from broker.testing import Broker as Odradek
 
-            broker = stack.enter_context(Odradek(config=CONFIG))
+            broker = stack.enter_context(Odradek(config=CONFIG, directory=tmp_path_factory.mktemp("odradek")))
         yield Cluster(broker, stack)
 
 

@@ -21,7 +21,7 @@ from kafka import TopicPartition as KafkaPythonTopicPartition
 from tests.clients.conftest import Cluster
 from tests.clients.offsets import list_offset
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.xdist_group("clients"), pytest.mark.timeout(120)]
 
 TIMEOUT_S = 30
 
@@ -34,6 +34,8 @@ def _error(call: Callable[[], object]) -> KafkaError:
 
 def _create(admin: AdminClient, topic: NewTopic, **options: object) -> None:
     admin.create_topics([topic], operation_timeout=TIMEOUT_S, **options)[topic.topic].result(TIMEOUT_S)
+    if not options:
+        _until(lambda: topic.topic in admin.list_topics(timeout=TIMEOUT_S).topics)
 
 
 def _delete(admin: AdminClient, topic: str) -> None:
@@ -43,6 +45,10 @@ def _delete(admin: AdminClient, topic: str) -> None:
 def _partitions(admin: AdminClient, topic: str) -> list[int]:
     described = admin.describe_topics(TopicCollection([topic]))[topic].result(TIMEOUT_S)
     return [partition.id for partition in described.partitions]
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
 
 
 def _until(met: Callable[[], bool]) -> None:
@@ -131,8 +137,8 @@ def test_a_topic_is_not_created_twice(cluster: Cluster) -> None:
 def test_partitions_are_added_and_take_records_and_are_never_taken_away(cluster: Cluster) -> None:
     _create(cluster.admin, NewTopic("growing", 1, 1))
     cluster.admin.create_partitions([NewPartitions("growing", 3)])["growing"].result(TIMEOUT_S)
-    assert _partitions(cluster.admin, "growing") == [0, 1, 2]
-    _produce(cluster, "growing", 2, [1_000])
+    _until(lambda: _partitions(cluster.admin, "growing") == [0, 1, 2])
+    _produce(cluster, "growing", 2, [_now_ms()])
     assert list_offset(cluster.admin, "growing", 2, OffsetSpec.latest())[0] == 1
 
     for count in (2, 3):
@@ -147,7 +153,7 @@ def test_partitions_are_added_and_take_records_and_are_never_taken_away(cluster:
 def test_a_deleted_topic_is_gone_and_its_name_is_free(cluster: Cluster) -> None:
     _create(cluster.admin, NewTopic("deleted", 2, 1))
     first = cluster.admin.describe_topics(TopicCollection(["deleted"]))["deleted"].result(TIMEOUT_S)
-    _produce(cluster, "deleted", 0, [1_000, 2_000])
+    _produce(cluster, "deleted", 0, [_now_ms(), _now_ms()])
     _delete(cluster.admin, "deleted")
     _until(lambda: "deleted" not in cluster.admin.list_topics(timeout=TIMEOUT_S).topics)
     _until(lambda: not (cluster.data_dir / "deleted-0").exists())
@@ -167,7 +173,7 @@ def test_offsets_are_listed_at_the_ends_by_time_and_by_the_largest_time(cluster:
     assert list_offset(admin, "offsets", 0, OffsetSpec.latest())[0] == 0
     assert list_offset(admin, "offsets", 0, OffsetSpec.max_timestamp()) == (-1, -1)
 
-    start_ms = int(time.time() * 1000) - 3_600_000
+    start_ms = _now_ms() - 3_600_000
     times = [start_ms + offset for offset in (100, 300, 200, 900, 400)]
     _produce(cluster, "offsets", 0, times)
     assert list_offset(admin, "offsets", 0, OffsetSpec.earliest())[0] == 0
@@ -182,7 +188,7 @@ def test_offsets_are_listed_at_the_ends_by_time_and_by_the_largest_time(cluster:
 
 def test_consumers_find_offsets_by_time_over_many_segments(cluster: Cluster) -> None:
     _create(cluster.admin, NewTopic("offsets-by-time", 1, 1))
-    start_ms = int(time.time() * 1000) - 3_600_000
+    start_ms = _now_ms() - 3_600_000
     producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=5, batch_size=4096)
     records = 12_000
     for number in range(records):
@@ -210,7 +216,7 @@ def test_consumers_find_offsets_by_time_over_many_segments(cluster: Cluster) -> 
 
 def test_reading_behind_the_end_is_out_of_range(cluster: Cluster) -> None:
     _create(cluster.admin, NewTopic("short", 1, 1))
-    _produce(cluster, "short", 0, [1_000])
+    _produce(cluster, "short", 0, [_now_ms()])
     consumer = Consumer(
         {
             "bootstrap.servers": cluster.bootstrap_servers,
@@ -236,13 +242,16 @@ def test_producing_to_an_unknown_topic_creates_it(cluster: Cluster) -> None:
 
 
 def test_asking_about_an_unknown_topic_creates_it_only_if_the_client_allows(cluster: Cluster) -> None:
-    settings = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "unused", "log_level": 0}
-    shy = Consumer({**settings, "allow.auto.create.topics": False, "topic.metadata.propagation.max.ms": 100})
-    shy.assign([TopicPartition("not-made", 0, 0)])
-    message = shy.poll(TIMEOUT_S)
-    assert message is not None and message.error().code() == KafkaError.UNKNOWN_TOPIC_OR_PART
-    shy.close()
-    assert _error(lambda: _partitions(cluster.admin, "not-made")).code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+    consumers = {}
+    for topic, allowed in (("not-made-by-asking", False), ("made-by-asking", True)):
+        settings = {"group.id": "unused", "log_level": 0, "allow.auto.create.topics": allowed}
+        consumers[topic] = Consumer({"bootstrap.servers": cluster.bootstrap_servers, **settings})
+        consumers[topic].assign([TopicPartition(topic, 0, 0)])
+        assert consumers[topic].poll(0.5) is None
+    _until(lambda: "made-by-asking" in cluster.admin.list_topics(timeout=TIMEOUT_S).topics)
+    assert "not-made-by-asking" not in cluster.admin.list_topics(timeout=TIMEOUT_S).topics
+    for consumer in consumers.values():
+        consumer.close()
 
 
 @pytest.mark.parametrize("name", ["bad name", "a/b", "n" * 250, "."])

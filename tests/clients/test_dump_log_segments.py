@@ -10,7 +10,7 @@ import pytest
 from tests.clients.conftest import Cluster
 from tests.clients.dump_log_segments import Dump, dump, files_of
 
-pytestmark = [pytest.mark.timeout(240), pytest.mark.java]
+pytestmark = [pytest.mark.xdist_group("clients"), pytest.mark.timeout(240), pytest.mark.java]
 
 DEEP = ("--deep-iteration",)
 

@@ -12,7 +12,7 @@ from tests.clients.conftest import Cluster
 from tests.clients.contract import CODECS
 from tests.clients.offsets import end_offset
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.java]
+pytestmark = [pytest.mark.xdist_group("clients"), pytest.mark.timeout(120), pytest.mark.java]
 
 _codecs = pytest.mark.parametrize("codec", CODECS)
 
