@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -101,3 +103,22 @@ def test_every_index_is_one_that_kafka_would_not_rebuild(stopped_cluster: Cluste
         # a sound time index is not remarked upon
         if file.suffix == ".index":
             assert dumps[file].lines in ([f"{file} passed sanity check."], [f"{file} is empty."])
+
+
+@pytest.mark.parametrize(
+    ("suffix", "position", "options"),
+    [(".log", -1, DEEP), (".log", 8, DEEP), (".index", 4, ()), (".timeindex", 11, ()), (".snapshot", 2, ())],
+    ids=lambda value: str(value),
+)
+def test_the_tool_would_have_complained(
+    stopped_cluster: Cluster, tmp_path: Path, suffix: str, position: int, options: tuple[str, ...]
+) -> None:
+    partition = max(stopped_cluster.data_dir.glob("burst-*-0"), key=lambda path: len(list(path.iterdir())))
+    copy = shutil.copytree(partition, tmp_path / partition.name)
+    (first, *_) = (file for file in files_of(tmp_path, suffix) if (tmp_path / file).stat().st_size > 0)
+    with open(tmp_path / first, "r+b") as damaged:
+        damaged.seek(position, os.SEEK_END if position < 0 else os.SEEK_SET)
+        byte = damaged.read(1)[0]
+        damaged.seek(-1, os.SEEK_CUR)
+        damaged.write(bytes([byte ^ 1]))
+    assert dump(tmp_path, [first], *options)[1], copy
