@@ -73,6 +73,7 @@ cdef class ProducePending(Pending):
     cdef ProduceItem* items
     cdef uint8_t* frame
     cdef readonly bint executed
+    cdef readonly int tries           # at a taken lock
     cdef ProduceWaiter waiter
     cdef readonly int64_t deadline_ms
     cdef int result

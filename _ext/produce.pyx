@@ -82,6 +82,7 @@ cdef enum:
     FIRST_BY_ID = 13
     FIRST_WITH_BATCHES = 3            # before: message sets of formats v0 and v1
     NEWEST = 13
+    MAX_BUSY = 64
     OPEN_LIMIT = 128 * 1024 * 1024    # the most that a compressed batch may open to, in bytes
 
 cdef enum:
@@ -110,16 +111,21 @@ cdef int refuse(ProduceItem* item, int error, const char* message) noexcept nogi
 cdef int append_items(ProduceItem* items, int count, int spins, int64_t wall_ms) noexcept nogil:
     """Append every item that is neither refused nor appended yet, those of one slot together and in order.
 
-    Returns how many met a slot whose lock is taken: they are to be offered again.
+    Returns at how many slots the lock is taken: what is neither is to be offered again, before anything behind it.
     """
     cdef AppendItem[MAX_JOINED] batches
     cdef int[MAX_JOINED] places
     cdef AppendOutcome outcome
     cdef AppendResult result
+    cdef uint32_t[MAX_BUSY] taken         # slots whose lock is taken: nothing may overtake what was refused there
     cdef int i, j, n, busy = 0
-    cdef uint64_t seen_busy = 0
     for i in range(count):
         if items[i].error or items[i].appended:
+            continue
+        n = 0
+        while n < busy and taken[n] != items[i].slot:
+            n += 1
+        if n < busy or busy == MAX_BUSY:
             continue
         n = 0
         j = i
@@ -131,6 +137,7 @@ cdef int append_items(ProduceItem* items, int count, int spins, int64_t wall_ms)
             j += 1
         result = append_as_leader(items[i].slot - 1, items[i].incarnation, -1, batches, n, wall_ms, spins, &outcome)
         if result == APPEND_BUSY:
+            taken[busy] = items[i].slot
             busy += 1
             continue
         for j in range(n):
@@ -370,13 +377,14 @@ cdef class Producing:
         busy = append_items(self.items, self.item_count, SPINS_OF_LOOP, now_ms())
         for r in range(self.request_count):
             request = &self.requests[r]
-            self.count_in(request, self.items)
             if not settled(request, self.items):
                 pending = ProducePending.__new__(ProducePending)
                 pending.take_request(self, request)
                 connection.attach(pending)
                 pending.wait_or_answer()
-            elif request.acks == 0:
+                continue
+            self.count_in(request, self.items)
+            if request.acks == 0:
                 if failed(request, self.items):
                     out.begin_close(connection, CLOSE_HANDLER, "a record sent with acks=0 was refused")
             else:
@@ -595,15 +603,13 @@ cdef class ProducePending(Pending):
 
     def worked(self):
         """In the loop, after `work`."""
-        self.producing.count_in(&self.request, self.items)
         self.wait_or_answer()
 
     def again(self):
-        """In the loop: try once more what met a taken lock."""
-        if not self.cancelled or not self.executed:
-            append_items(self.items, self.request.count, SPINS_OF_LOOP, now_ms())
-            self.producing.count_in(&self.request, self.items)
-            self.wait_or_answer()
+        """In the loop: try once more what met a taken lock; also for a client that is gone, as if it had gone after."""
+        self.tries += 1
+        append_items(self.items, self.request.count, SPINS_OF_LOOP, now_ms())
+        self.wait_or_answer()
 
     cdef int wait_or_answer(self) except -1:
         """Answer if all is decided; else wait: for a lock, or for the high watermark."""
@@ -621,6 +627,7 @@ cdef class ProducePending(Pending):
                 if not self.items[i].error and not self.items[i].appended:
                     refuse(&self.items[i], REQUEST_TIMED_OUT, "the partition stayed busy")
         self.executed = True
+        self.producing.count_in(&self.request, self.items)
         if self.waiter is None and self.request.acks == -1:
             self.waiter = ProduceWaiter.__new__(ProduceWaiter)
             self.waiter.pending = self

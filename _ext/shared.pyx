@@ -274,10 +274,10 @@ cdef class SharedMemory:
         the_region.header.log_dir_count = index + 1
         return index
 
-    def process_started(self, int index, uint64_t pid):
-        """The supervisor forked `pid` for place `index`: a new incarnation of that place [R 7]."""
+    def process_starts(self, int index):
+        """The supervisor is about to fork for place `index`: a new incarnation of that place, which fills in its pid [R 7]."""
         cdef Process* p = &the_region.processes[index]
-        p.pid = pid
+        p.pid = 0
         p.incarnation += 1
         p.started_ms = now_ms()
         store_release_32(&p.state, STARTING)

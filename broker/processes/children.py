@@ -86,6 +86,7 @@ class Children:
         child.restart_at = None
         child.seen_progress = (-1, child.started)
         signals = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+        self.shm.process_starts(child.index)
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
         pid = os.fork()
         if pid == 0:
@@ -93,7 +94,6 @@ class Children:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         child.pid = pid
         child.pidfd = os.pidfd_open(pid)
-        self.shm.process_started(child.index, pid)
 
     def _become(self, child: Child, parent: int, mask: Iterable[int]) -> None:
         code = 1

@@ -94,7 +94,7 @@ class Supervisor:
         producers.initialise_arena()
         supervisor_place = self.shm.add_process(ProcessKind.SUPERVISOR)
         assert supervisor_place == 0
-        self.shm.process_started(0, os.getpid())
+        self.shm.process_starts(0)
         self.shm.enter(0)
         self.shm.set_state(ProcessState.SERVING)
         self.shm.broker_id = self.config.node_id

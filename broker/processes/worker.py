@@ -38,7 +38,8 @@ from broker.storage.compression import check_compressed
 log = logging.getLogger(__name__)
 
 TICK_S = 0.5
-RETRY_S = 0.001
+RETRY_S = 0.0005
+QUICK_TRIES = 3
 STOP_LIMIT_S = 10.0
 
 
@@ -179,7 +180,6 @@ class Worker:
         self.shm.beat()
         self.data_loop.sweep_idle(int(self.loop.time() * 1000))
         self._report_closed()
-        self._handle_retries()
         self.loop.call_later(TICK_S, self._tick)
 
     def _settle(self) -> None:
@@ -230,14 +230,25 @@ class Worker:
         self._settle()
 
     def _retry(self, pending: Any) -> None:
+        """Once more at once (most holders are done by then), later a little slower."""
         if not self._retries:
-            self.loop.call_later(RETRY_S, self._handle_retries)
+            if pending.tries < QUICK_TRIES:
+                self.loop.call_soon(self._handle_retries)
+            else:
+                self.loop.call_later(RETRY_S, self._handle_retries)
         self._retries.append(pending)
 
     def _handle_retries(self) -> None:
+        """In the order of arrival: what follows a request of its connection that must wait, waits behind it."""
         retries, self._retries = self._retries, []
+        blocked: set[Any] = set()
         for pending in retries:
+            if pending.connection in blocked:
+                self._retry(pending)
+                continue
             pending.again()
+            if not pending.executed:
+                blocked.add(pending.connection)
         if retries:
             self.room.serve()
             self._settle()

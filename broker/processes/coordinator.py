@@ -1,0 +1,196 @@
+"""The coordinator: the broker's membership in the cluster, the controller if elected, and the admin APIs.
+
+Does: opens the metadata store, begins or resumes the broker's session, registers the broker, becomes controller,
+brings the slots to what the store says, and then executes what workers forward. Requests run one after the other in
+one controller thread, which alone touches the store and writes the partition table; the event loop only moves frames,
+and never waits for a disk. Must not: serve clients itself, or lie between a producer and its partition. It ends on
+SIGTERM, when the requests under way are answered. Its death disturbs no produce and no fetch: forwarded requests wait
+for its successor, or get a retriable error if they were on their way, and the successor takes everything from the
+store and the slots.
+"""
+
+import asyncio
+import logging
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import uvloop
+
+from broker._ext.shared import ProcessState
+from broker.api.coordinator_call import CoordinatorCall, CoordinatorView
+from broker.api.dispatch import frame_response
+from broker.api.table import BY_KEY, Where, handler_of
+from broker.controller.controller import Controller, NotController
+from broker.controller.partitions import LocalPartitions
+from broker.controller.producer_ids import ProducerIds
+from broker.metadata import sqlite
+from broker.metadata.cluster import BrokerIdTaken, WrongCluster, ensure_cluster_id, register_broker
+from broker.metadata.sqlite import SqliteStore
+from broker.metadata.store import Session, StoreError
+from broker.metadata.znodes import BrokerRegistration
+from broker.net.forward_frames import (
+    ForwardReply,
+    ForwardRequest,
+    Kind,
+    MalformedFrame,
+    Status,
+    decode_names,
+    encode_auto_created,
+)
+from broker.net.forward_server import ForwardServer
+from broker.processes.context import ProcessContext
+from broker.protocol import ProtocolError, decode
+from broker.protocol.header import decode_request_header
+from broker.protocol.registry import by_key
+from broker.shm.partition_table import PartitionTable
+
+log = logging.getLogger(__name__)
+
+TICK_S = 0.5
+STOP_LIMIT_S = 10.0
+
+
+def session_of(boot_id: int) -> Session:
+    """The session of a broker from its start to its end, whichever coordinator holds it."""
+    return Session(boot_id or 1, boot_id.to_bytes(8, "big"))
+
+
+class Office:
+    """What the controller thread owns: the store and everything that is done with it. All methods run in that thread."""
+
+    def __init__(self, context: ProcessContext) -> None:
+        self._context = context
+        self._handlers = {row.key: handler_of(row) for row in BY_KEY.values() if row.where is Where.COORDINATOR}
+        self._store: SqliteStore | None = None
+        self._view: CoordinatorView | None = None
+
+    def open(self) -> None:
+        """Join the cluster and become controller.
+
+        Raises StoreError, WrongCluster, BrokerIdTaken, NotController.
+        """
+        config, shm = self._context.config, self._context.shm
+        store = self._store = SqliteStore(Path(self._context.log_dirs[0]) / sqlite.FILE_NAME)
+        store.begin_session(session_of(shm.boot_id))
+        store.expire_other_sessions()
+        ensure_cluster_id(store, shm.cluster_id or None)
+        rack = config["broker.rack"]
+        registration = BrokerRegistration(
+            list(self._context.advertised), None if rack is None else str(rack), time.time_ns() // 1_000_000
+        )
+        register_broker(store, config.node_id, registration)
+        table = PartitionTable(shm, self._context.log_dirs)
+        partitions = LocalPartitions(table, config, config.node_id, lambda index: not shm.log_dir_offline(index))
+        controller = Controller(store, partitions, config, config.node_id)
+        controller.take_office()
+        self._view = CoordinatorView(config, store, controller, ProducerIds(store, config.node_id))
+
+    def execute(self, request: ForwardRequest) -> ForwardReply:
+        """One request of a worker, from its bytes to those of the answer. What handlers raise goes through."""
+        if request.deadline <= time.monotonic():
+            return ForwardReply(Status.FAILED, 0)  # nobody waits any more: better not done than done unheard
+        if request.kind == Kind.AUTO_CREATE:
+            return self._auto_create(request.payload)
+        assert self._view is not None
+        try:
+            header, body = decode_request_header(request.payload)
+            row = BY_KEY.get(header.request_api_key)
+            if row is None or row.where is not Where.COORDINATOR:
+                return ForwardReply(Status.UNSUPPORTED, 0)
+            version = header.request_api_version
+            if not row.min_version <= version <= row.max_version:
+                return ForwardReply(Status.UNSUPPORTED, 0)
+            message, _ = decode(by_key(row.key).request, version, request.payload, body)
+        except ProtocolError as error:
+            log.warning("a request of %s cannot be read: %s", request.context.peer, error)
+            return ForwardReply(Status.MALFORMED, 0)
+        call = CoordinatorCall(
+            version=version,
+            client_id=request.context.client_id,
+            peer=request.context.peer,
+            principal=request.context.principal,
+            listener_index=request.context.listener,
+            view=self._view,
+        )
+        response = self._handlers[row.key](message, call)
+        payload = frame_response(row, version, header.correlation_id, response)
+        return ForwardReply(Status.OK, self._view.controller.metadata_version, payload)
+
+    def _auto_create(self, payload: bytes) -> ForwardReply:
+        assert self._view is not None
+        try:
+            names = decode_names(payload)
+        except MalformedFrame as error:
+            log.error("a worker asked for topics in a way that cannot be read: %s", error)
+            return ForwardReply(Status.MALFORMED, 0)
+        outcomes = self._view.controller.auto_create(names)
+        answer = encode_auto_created([(one.name, int(one.code), one.message) for one in outcomes])
+        return ForwardReply(Status.OK, self._view.controller.metadata_version, answer)
+
+    def close(self) -> None:
+        """The broker leaves the cluster: its session ends, and with it its registration."""
+        if self._store is not None:
+            self._store.end_session()
+            self._store.close()
+
+
+class Coordinator:
+    """One a coordinator process; everything in it is used in the loop's thread, but for the office."""
+
+    def __init__(self, context: ProcessContext) -> None:
+        self._shm = context.shm
+        self._context = context
+        self._loop = asyncio.get_running_loop()
+        self._thread = ThreadPoolExecutor(1, "controller")
+        self._office = Office(context)
+        self._server = ForwardServer(self._serve)
+        self._stopped = asyncio.Event()
+        self._ticker: asyncio.TimerHandle | None = None
+
+    async def run(self) -> None:
+        """Serve until SIGTERM. What `Office.open` raises goes through."""
+        self._loop.add_signal_handler(signal.SIGTERM, self._stopped.set)
+        self._loop.add_reader(self._shm.event_fd(), self._on_wake)
+        await self._in_office(self._office.open)
+        assert self._context.forward_listener is not None
+        await self._server.start(self._context.forward_listener)
+        self._tick()
+        self._shm.set_state(ProcessState.SERVING)
+        self._shm.wake(0)
+        await self._stopped.wait()
+        self._shm.set_state(ProcessState.STOPPING)
+        await self._server.stop(STOP_LIMIT_S)
+        await self._in_office(self._office.close)
+        self._thread.shutdown()
+
+    async def _in_office(self, work):  # type: ignore[no-untyped-def]
+        return await self._loop.run_in_executor(self._thread, work)
+
+    async def _serve(self, request: ForwardRequest) -> ForwardReply:
+        reply: ForwardReply = await self._loop.run_in_executor(self._thread, self._office.execute, request)
+        return reply
+
+    def _on_wake(self) -> None:
+        self._shm.drain_event()
+        self._shm.take_full_look()
+        self._shm.confirm_version(self._shm.metadata_version)
+
+    def _tick(self) -> None:
+        self._shm.beat()
+        self._ticker = self._loop.call_later(TICK_S, self._tick)
+
+
+async def _run(context: ProcessContext) -> None:
+    await Coordinator(context).run()
+
+
+def main(context: ProcessContext) -> int:
+    """Coordinate until SIGTERM; the exit code."""
+    try:
+        uvloop.run(_run(context))
+    except (StoreError, WrongCluster, BrokerIdTaken, NotController) as error:
+        log.error("the coordinator cannot begin: %s", error)
+        return 1
+    return 0

@@ -1,0 +1,181 @@
+"""A loader: fills the partition table when the broker starts, before anything serves.
+
+The first loader reads the metadata store, finds each partition's directory and gives it a slot; then all loaders open
+logs in parallel, each taking the next slot that nobody took. Afterwards every slot is ONLINE or OFFLINE and the
+loaders end. Does not: remove or change directories that belong to no known topic, or write the store beyond the
+cluster's first nodes. A loader that dies is started again and goes on; the log that it was opening is opened by the
+coordinator, with recovery.
+"""
+
+import logging
+import select
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from broker._ext import loading
+from broker._ext.shared import ProcessKind, ProcessState
+from broker.controller.image import ClusterImage, load_image, load_states
+from broker.controller.partitions import LocalPartitions
+from broker.controller.topics import give_ids
+from broker.metadata import sqlite
+from broker.metadata.cluster import WrongCluster, ensure_cluster_id
+from broker.metadata.sqlite import SqliteStore
+from broker.metadata.store import StoreError
+from broker.processes.context import ProcessContext
+from broker.shm.checkpoints import read_checkpoints
+from broker.shm.partition_table import PartitionTable
+from broker.storage.checkpoints import CorruptCheckpointError
+from broker.storage.file_names import ForeignNameError, parse_directory_name
+
+log = logging.getLogger(__name__)
+
+
+def main(context: ProcessContext) -> int:
+    """Load until nothing is left; the exit code."""
+    shm = context.shm
+    table = PartitionTable(shm, context.log_dirs)
+    config = context.config
+    partitions = LocalPartitions(table, config, config.node_id, lambda index: not shm.log_dir_offline(index))
+    if context.ordinal == 0 and not loading.begun():
+        try:
+            prepare(context, partitions)
+        except (StoreError, WrongCluster) as error:
+            log.error("the partitions cannot be loaded: %s", error)
+            return 1
+        loading.begin(shm.slots_used)
+        for info in shm.processes():
+            if info.kind == ProcessKind.LOADER and info.index != context.index:
+                shm.wake(info.index)
+    shm.set_state(ProcessState.SERVING)
+    _wait_until_begun(context)
+    Loading(context, partitions).run()
+    return 0
+
+
+def _wait_until_begun(context: ProcessContext) -> None:
+    poll = select.poll()
+    poll.register(context.shm.event_fd(), select.POLLIN)
+    while not loading.begun():
+        poll.poll()
+        context.shm.drain_event()
+
+
+# -- the first loader ---------------------------------------------------------------------------------------------
+
+
+def prepare(context: ProcessContext, partitions: LocalPartitions) -> None:
+    """Give a slot to every partition of the store that this broker keeps. Raises StoreError, WrongCluster."""
+    began = time.monotonic()
+    store = SqliteStore(Path(context.log_dirs[0]) / sqlite.FILE_NAME)
+    try:
+        ensure_cluster_id(store, context.shm.cluster_id or None)
+        image = load_image(store)
+        give_ids(store, image)
+        mine = {
+            topic.name: [p for p, replicas in topic.assignment.partitions.items() if context.config.node_id in replicas]
+            for topic in image.topics.values()
+        }
+        states = load_states(store, mine.items())
+    finally:
+        store.close()
+    directories = find_directories(context)
+    report_strays(context, image, directories)
+    offline = [index for index in range(len(context.log_dirs)) if context.shm.log_dir_offline(index)]
+    for name, indexes in mine.items():
+        topic = image.topics[name]
+        for partition in indexes:
+            log_dir = directories.get((name, partition))
+            if name in image.deleting:
+                if log_dir is not None:
+                    partitions.discard(topic, partition, log_dir)
+            elif (name, partition) in states:  # else its creation is completed by the coordinator
+                state, partition_epoch = states[name, partition]
+                lost = log_dir is None and bool(offline)
+                partitions.prepare(topic, partition, state, partition_epoch, offline[0] if lost else log_dir, lost)
+    log.info(
+        "%d topics, %d partitions to load; looked up in %.0f ms",
+        len(image.topics),
+        context.shm.slots_used,
+        (time.monotonic() - began) * 1000,
+    )
+
+
+def find_directories(context: ProcessContext) -> dict[tuple[str, int], int]:
+    """The log directory of every partition directory found, by topic and partition."""
+    found: dict[tuple[str, int], int] = {}
+    for index, path in enumerate(context.log_dirs):
+        if context.shm.log_dir_offline(index):
+            continue
+        for name in _subdirectories(path):
+            try:
+                parsed = parse_directory_name(name)
+            except ForeignNameError as error:
+                log.warning("left untouched in %s: %s", path, error)
+                continue
+            if parsed.fate is None and found.setdefault((parsed.topic, parsed.partition), index) != index:
+                first = context.log_dirs[found[parsed.topic, parsed.partition]]
+                log.error("%s is in %s and in %s: the second is left untouched, remove one of them", name, first, path)
+    return found
+
+
+def _subdirectories(path: Path) -> Iterator[str]:
+    return (entry.name for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+
+
+def report_strays(context: ProcessContext, image: ClusterImage, directories: dict[tuple[str, int], int]) -> None:
+    """Tell of directories that belong to no topic of the store; they stay."""
+    strays: Counter[str] = Counter()
+    for (name, partition), index in directories.items():
+        topic = image.topics.get(name)
+        if topic is None or partition not in topic.assignment.partitions:
+            strays[str(context.log_dirs[index] / f"{name}-{partition}")] += 1
+    for path in sorted(strays):
+        log.warning("%s belongs to no topic in the metadata and is left untouched: move it away or delete it", path)
+
+
+# -- all loaders --------------------------------------------------------------------------------------------------
+
+
+class Loading:
+    """Opens logs until none is left, with the offsets of the checkpoint files."""
+
+    def __init__(self, context: ProcessContext, partitions: LocalPartitions) -> None:
+        self._context = context
+        self._partitions = partitions
+        self._recovery_points: list[dict[tuple[str, int], int]] = []
+        self._log_start_offsets: list[dict[tuple[str, int], int]] = []
+        for index, path in enumerate(context.log_dirs):
+            recovery, start = ({}, {}) if context.shm.log_dir_offline(index) else _checkpoints(path)
+            self._recovery_points.append(recovery)
+            self._log_start_offsets.append(start)
+
+    def run(self) -> int:
+        """How many slots were taken."""
+        count, began = 0, time.monotonic()
+        while (slot := loading.take()) >= 0:
+            self._open(slot)
+            self._context.shm.beat()
+            count += 1
+        log.info("%d partitions opened in %.0f ms", count, (time.monotonic() - began) * 1000)
+        return count
+
+    def _open(self, slot: int) -> None:
+        name, partition, log_dir = self._partitions.place_of(slot)
+        self._partitions.open(
+            slot,
+            log_start_offset=self._log_start_offsets[log_dir].get((name, partition), 0),
+            recovery_point=self._recovery_points[log_dir].get((name, partition), 0),
+            clean=bool(self._context.clean[log_dir]),
+        )
+
+
+def _checkpoints(path: Path) -> tuple[dict[tuple[str, int], int], dict[tuple[str, int], int]]:
+    """Recovery points and log start offsets; none, so that all is recovered from the start, if a file is damaged."""
+    try:
+        recovery, start = read_checkpoints(path)
+    except (CorruptCheckpointError, OSError) as error:
+        log.error("checkpoints cannot be used, logs in %s are recovered from their beginning: %s", path, error)
+        return {}, {}
+    return dict(recovery), dict(start)
