@@ -31,6 +31,7 @@ cdef enum CursorError:
     CURSOR_UTF8 = 5                     # a string that is not UTF-8
     CURSOR_TAGGED = 6                   # a tagged field whose size is not that of its value
     CURSOR_MARKER = 7                   # the marker of a nullable structure is neither -1 nor 1
+    CURSOR_ELEMENTS = 8                 # arrays with more elements than a message may have
 
 
 cdef struct Cursor:

@@ -1,10 +1,14 @@
 """Messages from bytes: the loop that runs a plan over a bounded cursor. Sans-I/O and stateless."""
 
 from cpython.object cimport PyObject
-from libc.stdint cimport uint8_t
+from libc.stdint cimport int64_t, uint8_t
 
 from broker._ext.cursor cimport Cursor
 from broker._ext.plan cimport Plan, Trail
+
+
+cdef enum:
+    MAX_ELEMENTS = 1 << 22              # of all arrays of a message together: bounds what a frame of any size can cost
 
 
 cdef struct Input:
@@ -12,6 +16,7 @@ cdef struct Input:
     const uint8_t* start
     PyObject* owner                     # the buffer object: record fields are views of it
     PyObject* view                      # a memoryview of it once one was needed; owned
+    int64_t elements                    # of all arrays so far
     Trail trail
 
 
