@@ -13,6 +13,7 @@ import asyncio
 import logging
 import signal
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -165,8 +166,8 @@ class Coordinator:
         await self._in_office(self._office.close)
         self._thread.shutdown()
 
-    async def _in_office(self, work):  # type: ignore[no-untyped-def]
-        return await self._loop.run_in_executor(self._thread, work)
+    async def _in_office(self, work: Callable[[], None]) -> None:
+        await self._loop.run_in_executor(self._thread, work)
 
     async def _serve(self, request: ForwardRequest) -> ForwardReply:
         reply: ForwardReply = await self._loop.run_in_executor(self._thread, self._office.execute, request)

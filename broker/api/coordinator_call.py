@@ -1,0 +1,34 @@
+"""What a handler in the coordinator is given beside the request: who asks, and what the coordinator owns."""
+
+from dataclasses import dataclass
+
+from broker.config.broker_config import BrokerConfig
+from broker.controller.controller import Controller
+from broker.controller.producer_ids import ProducerIds
+from broker.metadata.store import Store
+
+
+@dataclass
+class CoordinatorView:
+    """One a coordinator, used in its controller thread alone."""
+
+    config: BrokerConfig
+    store: Store
+    controller: Controller
+    producer_ids: ProducerIds
+
+
+@dataclass
+class CoordinatorCall:
+    """One a request.
+
+    :param peer: address of the client, for the log.
+    :param principal: who asks, e.g. "User:ANONYMOUS".
+    """
+
+    version: int
+    client_id: str | None
+    peer: str
+    principal: str
+    listener_index: int
+    view: CoordinatorView

@@ -1,0 +1,60 @@
+"""DeleteTopics (20). Executed by the coordinator, in its controller thread.
+
+A topic is gone for every client when the answer comes; its files are renamed by then and removed later.
+"""
+
+import uuid
+from typing import Any
+
+from broker.api.coordinator_call import CoordinatorCall
+from broker.controller.controller import Outcome
+from broker.protocol import delete_topics
+from broker.protocol.errors import ErrorCode
+from broker.protocol.schema import ZERO_UUID
+
+FIRST_WITH_DISABLED_ERROR = 3
+FIRST_WITH_IDS = 6
+Result = delete_topics.Response.DeletableTopicResult
+
+
+def handle(request: Any, call: CoordinatorCall) -> Any:
+    """Delete the topics that the request names, or gives the ids of."""
+    if call.version < FIRST_WITH_IDS:
+        wishes: list[str | uuid.UUID | None] = list(request.topic_names)
+        asked = [(name, ZERO_UUID) for name in request.topic_names]
+    else:
+        asked = [(one.name, one.topic_id) for one in request.topics]
+        wishes = [_wish(name, topic_id) for name, topic_id in asked]
+    outcomes = iter(call.view.controller.delete_topics([wish for wish in wishes if wish is not None]))
+    return delete_topics.Response(
+        responses=[
+            _refused(name, topic_id) if wish is None else _result(next(outcomes), wish, call.version)
+            for wish, (name, topic_id) in zip(wishes, asked, strict=True)
+        ]
+    )
+
+
+def _wish(name: str | None, topic_id: bytes) -> str | uuid.UUID | None:
+    """The name or the id, whichever alone is given; None if that is not so."""
+    if (name is None) == (topic_id == ZERO_UUID):
+        return None
+    return name if name is not None else uuid.UUID(bytes=topic_id)
+
+
+def _refused(name: str | None, topic_id: bytes) -> Any:
+    wrong = "both" if name is not None else "neither"
+    return Result(
+        name=name,
+        topic_id=topic_id,
+        error_code=ErrorCode.INVALID_REQUEST,
+        error_message=f"A topic must be given by its name or by its id; {wrong} is set.",
+    )
+
+
+def _result(outcome: Outcome, wish: str | uuid.UUID, version: int) -> Any:
+    code = outcome.code
+    if code == ErrorCode.TOPIC_DELETION_DISABLED and version < FIRST_WITH_DISABLED_ERROR:
+        code = ErrorCode.INVALID_REQUEST
+    known_id = outcome.topic_id.bytes if outcome.topic_id is not None else ZERO_UUID
+    known_name = wish if isinstance(wish, str) else outcome.name or None
+    return Result(name=known_name, topic_id=known_id, error_code=code, error_message=outcome.message)

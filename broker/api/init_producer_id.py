@@ -1,0 +1,41 @@
+"""InitProducerId (22). Executed by the coordinator, in its controller thread.
+
+Gives an idempotent producer its id, with epoch 0; the id and epoch that it may have had do not matter then. A
+transactional id is answered as by a Kafka whose transaction coordinator is not up: there is none yet, and the error
+says "try again".
+"""
+
+import logging
+from typing import Any
+
+from broker.api.coordinator_call import CoordinatorCall
+from broker.controller.producer_ids import ProducerIdsExhausted
+from broker.metadata.store import StoreError
+from broker.protocol import init_producer_id
+from broker.protocol.errors import ErrorCode
+
+log = logging.getLogger(__name__)
+
+NO_PRODUCER = -1
+
+
+def handle(request: Any, call: CoordinatorCall) -> Any:
+    """An id that no producer had before, or an error."""
+    if request.transactional_id is not None:
+        empty = request.transactional_id == ""
+        return _refused(ErrorCode.INVALID_REQUEST if empty else ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    if (request.producer_id == NO_PRODUCER) != (request.producer_epoch == NO_PRODUCER):
+        return _refused(ErrorCode.INVALID_REQUEST)
+    try:
+        producer_id = call.view.producer_ids.next()
+    except StoreError as error:
+        log.warning("no producer id for %s, it will ask again: %s", call.peer, error)
+        return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    except ProducerIdsExhausted as error:
+        log.error("no producer id for %s: %s", call.peer, error)
+        return _refused(ErrorCode.UNKNOWN_SERVER_ERROR)
+    return init_producer_id.Response(producer_id=producer_id, producer_epoch=0)
+
+
+def _refused(code: ErrorCode) -> Any:
+    return init_producer_id.Response(error_code=code, producer_id=NO_PRODUCER, producer_epoch=NO_PRODUCER)

@@ -1,0 +1,337 @@
+"""The controller: makes topic changes durable in the metadata store, then real in the shared table, then known.
+
+Runs in the coordinator's controller thread, one change after the other. The store's transaction is the truth: a
+change that is in it happens, even if the controller dies right after, because its successor's `recover` brings slots
+and directories to it; a change that is not in it did not happen, and its client may try again. Whenever the store
+refuses or fails, the image in memory is thrown away and read anew before the next change.
+"""
+
+import logging
+import random
+import uuid
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from broker.config.broker_config import BrokerConfig
+from broker.controller.assignment import Broker
+from broker.controller.image import ClusterImage, Topic, load_image, load_states
+from broker.controller.partitions import LocalPartitions
+from broker.controller.topic_names import INTERNAL
+from broker.controller.topics import (
+    NewPartitions,
+    NewTopic,
+    Plan,
+    Refusal,
+    initial_states,
+    plan_partitions,
+    plan_topic,
+    write_missing_states,
+    write_plans,
+)
+from broker.metadata import znodes
+from broker.metadata.cluster import elect_controller
+from broker.metadata.store import NodeError, Store, StoreError, delete_tree
+from broker.protocol.errors import ErrorCode
+
+log = logging.getLogger(__name__)
+
+Wish = TypeVar("Wish", NewTopic, NewPartitions)
+
+
+class NotController(Exception):
+    """Another broker is the controller."""
+
+
+@dataclass
+class Outcome:
+    """What became of one wish: ``code`` NONE and the topic as it is now (or would be), or the error and its message."""
+
+    name: str
+    code: ErrorCode
+    message: str | None = None
+    topic: Topic | None = None
+    topic_id: uuid.UUID | None = None
+
+
+class Controller:
+    """Topic changes of a cluster.
+
+    :param store: with a session begun.
+    :param chance: where the first replicas of topics are put.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        partitions: LocalPartitions,
+        config: BrokerConfig,
+        broker_id: int,
+        chance: random.Random | None = None,
+    ) -> None:
+        self._store = store
+        self._partitions = partitions
+        self._config = config
+        self._broker_id = broker_id
+        self._chance = chance or random.Random()
+        self._epoch_version = -1
+        self._stale = True
+        self.epoch = 0
+        self.image = ClusterImage()
+        self.metadata_version = 0
+
+    # -- office ---------------------------------------------------------------------------------------------------
+
+    def take_office(self) -> None:
+        """Become the controller in a new epoch and recover. Raises NotController, StoreError."""
+        self._stale = True
+        election = elect_controller(self._store, self._broker_id)
+        if election.epoch is None:
+            raise NotController(f"broker {election.broker_id} is the controller")
+        self.epoch = election.epoch
+        stat = self._store.exists(znodes.CONTROLLER_EPOCH)
+        assert stat is not None
+        self._epoch_version = stat.version
+        log.info("broker %d is the controller, epoch %d", self._broker_id, self.epoch)
+        self.recover()
+
+    def recover(self) -> None:
+        """Read the store anew and bring states, slots and directories to it. Raises StoreError.
+
+        Completes what a dead controller left half done: topics without all states or slots, and deletions.
+        """
+        self._stale = True
+        image = load_image(self._store)
+        for name in sorted(image.deleting):
+            self._finish_deletion(image, name)
+        kept = self._partitions.kept()
+        for name, entry in list(kept.items()):
+            known = image.topics.get(name)
+            if known is None or known.topic_id is None or known.topic_id.bytes != entry.topic_id:
+                log.warning("topic %s (%s) is not in the metadata: taken out of service", name, entry.topic_id.hex())
+                self._partitions.delete(name, entry.settled + entry.unsettled)
+                del kept[name]
+        for topic in image.topics.values():
+            settled = set(kept[topic.name].settled) if topic.name in kept else set()
+            missing = [partition for partition in topic.assignment.partitions if partition not in settled]
+            if missing:
+                self._partitions.ensure(topic, self._complete_states(topic, missing))
+        self.image = image
+        self.metadata_version = self._partitions.announce_all()
+        self._stale = False
+
+    def _complete_states(self, topic: Topic, partitions: list[int]) -> dict[int, tuple[znodes.PartitionState, int]]:
+        """The states of these partitions, those written now that are not there."""
+        states = load_states(self._store, [(topic.name, partitions)])
+        absent = [partition for partition in partitions if (topic.name, partition) not in states]
+        if absent:
+            alive = [broker.id for broker in self.brokers()]
+            made = initial_states(Plan(topic, absent), alive, self.epoch)
+            write_missing_states(self._store, topic, made, self._epoch_version)
+            states.update({(topic.name, partition): (state, 0) for partition, state in made.items()})
+        return {partition: states[topic.name, partition] for partition in partitions}
+
+    def brokers(self) -> list[Broker]:
+        """The brokers that live. Raises StoreError."""
+        found = []
+        for name in self._store.children(znodes.BROKER_IDS):
+            registration = znodes.decode_broker(int(name), self._store.get(znodes.broker_path(int(name)))[0])
+            found.append(Broker(int(name), registration.rack))
+        return found
+
+    # -- changes --------------------------------------------------------------------------------------------------
+
+    def create_topics(self, wishes: Sequence[NewTopic], validate_only: bool = False) -> list[Outcome]:
+        """Create topics, each for itself: an outcome for each distinct name, in the order of the wishes."""
+
+        def plan(wish: NewTopic, image: ClusterImage, brokers: list[Broker]) -> Plan:
+            return plan_topic(wish, image, self._config, brokers, self._chance)
+
+        return self._change(wishes, plan, validate_only)
+
+    def create_partitions(self, wishes: Sequence[NewPartitions], validate_only: bool = False) -> list[Outcome]:
+        """Add partitions to topics, likewise."""
+
+        def plan(wish: NewPartitions, image: ClusterImage, brokers: list[Broker]) -> Plan:
+            return plan_partitions(wish, image, brokers, self._chance)
+
+        return self._change(wishes, plan, validate_only)
+
+    def auto_create(self, names: Sequence[str]) -> list[Outcome]:
+        """Create topics with the broker's defaults because a client asked for them; existing ones are fine.
+
+        Internal topics are not created so: whoever coordinates on them creates them, with the right settings.
+        """
+        wanted = list(dict.fromkeys(names))
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        internal = [
+            Outcome(name, unknown, f"Topic '{name}' is internal: its coordinator creates it when it is first needed.")
+            for name in wanted
+            if name in INTERNAL and name not in self.image.topics
+        ]
+        refused = {outcome.name for outcome in internal}
+        outcomes = self.create_topics([NewTopic(name) for name in wanted if name not in refused])
+        for outcome in outcomes:
+            topic = self.image.topics.get(outcome.name)
+            if outcome.code == ErrorCode.TOPIC_ALREADY_EXISTS and topic is not None:
+                outcome.code, outcome.message, outcome.topic = ErrorCode.NONE, None, topic
+                outcome.topic_id = topic.topic_id
+        return outcomes + internal
+
+    def _change(
+        self,
+        wishes: Sequence[Wish],
+        plan: Callable[[Wish, ClusterImage, list[Broker]], Plan],
+        validate_only: bool,
+    ) -> list[Outcome]:
+        """Plan every wish, make the plans durable together, then real; what the store refuses is looked at again."""
+        outcomes: dict[str, Outcome] = {}
+        plans: list[Plan] = []
+        try:
+            self._refresh()
+            brokers = self.brokers()
+        except (StoreError, NotController) as error:
+            return [_failed(name, error) for name in dict.fromkeys(wish.name for wish in wishes)]
+        scratch = ClusterImage(dict(self.image.topics), dict(self.image.by_id), set(self.image.deleting))
+        room = self._partitions.room()
+        counts = Counter(wish.name for wish in wishes)
+        for wish in wishes:
+            try:
+                if counts[wish.name] > 1:
+                    raise Refusal(ErrorCode.INVALID_REQUEST, f"Topic '{wish.name}' is named {counts[wish.name]} times.")
+                made = plan(wish, scratch, brokers)
+                room -= sum(self._broker_id in made.topic.assignment.partitions[p] for p in made.added)
+                if room < 0:
+                    raise Refusal(
+                        ErrorCode.INVALID_PARTITIONS,
+                        f"Topic '{wish.name}' would need {-room} partition(s) more than this broker can hold.",
+                    )
+            except Refusal as refusal:
+                outcomes[wish.name] = Outcome(wish.name, refusal.code, refusal.message)
+                continue
+            made.states = initial_states(made, [broker.id for broker in brokers], self.epoch)
+            scratch.put(made.topic)
+            plans.append(made)
+            outcomes[wish.name] = Outcome(wish.name, ErrorCode.NONE, None, made.topic, made.topic.topic_id)
+        if plans and not validate_only:
+            self._carry_out(plans, outcomes)
+        return list(outcomes.values())
+
+    def _carry_out(self, plans: list[Plan], outcomes: dict[str, Outcome]) -> None:
+        try:
+            write_plans(self._store, plans, self._epoch_version)
+        except StoreError as error:
+            log.warning("topic change refused by the metadata store: %s", error)
+            self._stale = True
+            self._settle(plans, outcomes, error)
+            return
+        slots = []
+        self._stale = True  # until slots and image have followed
+        for made in plans:
+            slots += self._partitions.ensure(made.topic, {p: (state, 0) for p, state in made.states.items()})
+            self.image.put(made.topic)
+            log.info("topic %s: %d partition(s) added", made.topic.name, len(made.added))
+        self.metadata_version = self._partitions.announce(slots)
+        self._stale = False
+
+    def _settle(self, plans: list[Plan], outcomes: dict[str, Outcome], error: StoreError) -> None:
+        """After a failure: what is in the store has happened, the rest gets a retriable error."""
+        try:
+            self._refresh()
+        except (StoreError, NotController) as again:
+            for made in plans:
+                outcomes[made.topic.name] = _failed(made.topic.name, again)
+            return
+        for made in plans:
+            found = self.image.topics.get(made.topic.name)
+            if found is None or found.assignment != made.topic.assignment:
+                outcomes[made.topic.name] = _failed(made.topic.name, error)
+
+    def _refresh(self) -> None:
+        """Make sure that the image is what the store says. Raises StoreError, NotController."""
+        if not self._stale:
+            return
+        stat = self._store.exists(znodes.CONTROLLER_EPOCH)
+        if stat is None or stat.version != self._epoch_version:
+            self.take_office()
+        else:
+            self.recover()
+
+    def delete_topics(self, wishes: Sequence[str | uuid.UUID]) -> list[Outcome]:
+        """Delete topics by name or id; an outcome for each wish, in order, ``name`` empty for an unknown id."""
+        try:
+            self._refresh()
+        except (StoreError, NotController) as error:
+            return [_named(_failed("", error), wish) for wish in wishes]
+        outcomes = [self._deletable(wish) for wish in wishes]
+        counts = Counter(outcome.name for outcome in outcomes)
+        for outcome in outcomes:
+            if outcome.name and counts[outcome.name] > 1:
+                outcome.code, outcome.message = ErrorCode.INVALID_REQUEST, f"Topic '{outcome.name}' is named twice."
+        doomed = [outcome for outcome in outcomes if outcome.code == ErrorCode.NONE]
+        if not doomed:
+            return outcomes
+        self._stale = True  # until all of it is done
+        try:
+            self._mark_deleted([outcome.name for outcome in doomed])
+            slots = [slot for outcome in doomed for slot in self._finish_deletion(self.image, outcome.name)]
+        except StoreError as error:
+            log.warning("deletion of topics interrupted: %s", error)
+            for outcome in doomed:
+                if outcome.name in self.image.topics and outcome.name not in self.image.deleting:
+                    failed = _failed(outcome.name, error)
+                    outcome.code, outcome.message = failed.code, failed.message
+            return outcomes
+        self.metadata_version = self._partitions.announce(slots)
+        self._stale = False
+        return outcomes
+
+    def _deletable(self, wish: str | uuid.UUID) -> Outcome:
+        if isinstance(wish, str):
+            topic, unknown = self.image.topics.get(wish), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        else:
+            topic, unknown = self.image.by_id.get(wish), ErrorCode.UNKNOWN_TOPIC_ID
+        if topic is None or topic.name in self.image.deleting:
+            return _named(Outcome("", unknown, f"There is no topic '{wish}'."), wish)
+        if not self._config["delete.topic.enable"]:
+            code, message = ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false on this broker."
+            return Outcome(topic.name, code, message, topic, topic.topic_id)
+        return Outcome(topic.name, ErrorCode.NONE, None, topic, topic.topic_id)
+
+    def _mark_deleted(self, names: Sequence[str]) -> None:
+        """From here on the deletion happens, whoever completes it."""
+        transaction = self._store.transaction().check(znodes.CONTROLLER_EPOCH, self._epoch_version)
+        for name in names:
+            transaction.create(znodes.delete_topic_path(name))
+        transaction.commit()
+        self.image.deleting.update(names)
+
+    def _finish_deletion(self, image: ClusterImage, name: str) -> list[int]:
+        """Slots and directories first, then the nodes, the mark of the deletion with the last ones; the slots."""
+        topic = image.topics.get(name)
+        slots = self._partitions.delete(name, topic.assignment.partitions) if topic else []
+        delete_tree(self._store, znodes.partitions_path(name))
+        transaction = self._store.transaction().check(znodes.CONTROLLER_EPOCH, self._epoch_version)
+        for path in (znodes.topic_path(name), znodes.topic_config_path(name), znodes.delete_topic_path(name)):
+            if self._store.exists(path) is not None:
+                transaction.delete(path)
+        transaction.commit()
+        image.remove(name)
+        log.info("topic %s deleted", name)
+        return slots
+
+
+def _named(outcome: Outcome, wish: str | uuid.UUID) -> Outcome:
+    """The outcome under what the client called the topic."""
+    if isinstance(wish, str):
+        outcome.name = wish
+    else:
+        outcome.topic_id = wish
+    return outcome
+
+
+def _failed(name: str, error: Exception) -> Outcome:
+    """A retriable outcome: another controller, a store that moved on, or one that cannot be used now."""
+    retriable = isinstance(error, NotController | NodeError)
+    return Outcome(name, ErrorCode.NOT_CONTROLLER if retriable else ErrorCode.KAFKA_STORAGE_ERROR, str(error))

@@ -1,0 +1,81 @@
+"""What the metadata store says of all topics, in memory.
+
+Read by the first loader when the broker starts, and by the coordinator when it becomes controller, which then keeps its
+copy up to date with every change that it has made durable. One thread a process uses it.
+"""
+
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from broker.metadata import znodes
+from broker.metadata.store import Store
+from broker.metadata.znodes import PartitionState, TopicAssignment
+
+
+@dataclass
+class Topic:
+    """A topic as the store has it: its assignment, its own settings, and the version of the assignment's node."""
+
+    name: str
+    assignment: TopicAssignment
+    config: dict[str, str]
+    version: int = 0
+
+    @property
+    def topic_id(self) -> uuid.UUID | None:
+        """The topic's id; None only for topics that Kafka made before 2.8."""
+        return self.assignment.topic_id
+
+
+@dataclass
+class ClusterImage:
+    """All topics by name and by id, and the names of those whose deletion has begun."""
+
+    topics: dict[str, Topic] = field(default_factory=dict)
+    by_id: dict[uuid.UUID, Topic] = field(default_factory=dict)
+    deleting: set[str] = field(default_factory=set)
+
+    def put(self, topic: Topic) -> None:
+        """Add a topic, or replace the one of that name."""
+        self.remove(topic.name)
+        self.topics[topic.name] = topic
+        if topic.topic_id is not None:
+            self.by_id[topic.topic_id] = topic
+
+    def remove(self, name: str) -> None:
+        """Forget a topic, also that it was being deleted; nothing if there is none."""
+        old = self.topics.pop(name, None)
+        if old is not None and old.topic_id is not None:
+            del self.by_id[old.topic_id]
+        self.deleting.discard(name)
+
+
+def load_image(store: Store) -> ClusterImage:
+    """All of it from the store. Raises CorruptNode, StoreUnavailable."""
+    image = ClusterImage()
+    names = store.children(znodes.TOPICS)
+    assignments = store.get_many([znodes.topic_path(name) for name in names])
+    configs = store.get_many([znodes.topic_config_path(name) for name in names])
+    for name, found, config in zip(names, assignments, configs, strict=True):
+        if found is not None:
+            settings = znodes.decode_config(znodes.topic_config_path(name), config[0]) if config else {}
+            image.put(Topic(name, znodes.decode_topic(name, found[0]), settings, found[1].version))
+    image.deleting.update(store.children(znodes.DELETE_TOPICS))
+    return image
+
+
+def load_states(
+    store: Store, topics: Iterable[tuple[str, Sequence[int]]]
+) -> dict[tuple[str, int], tuple[PartitionState, int]]:
+    """Leader, in-sync replicas and partition epoch (the node's version) of the partitions given by topic.
+
+    A partition whose state is not written yet is left out. Raises CorruptNode, StoreUnavailable.
+    """
+    wanted = [(name, partition) for name, partitions in topics for partition in partitions]
+    found = store.get_many([znodes.state_path(name, partition) for name, partition in wanted])
+    return {
+        (name, partition): (znodes.decode_state(name, partition, node[0]), node[1].version)
+        for (name, partition), node in zip(wanted, found, strict=True)
+        if node is not None
+    }

@@ -1,0 +1,257 @@
+"""Partitions that this broker keeps, brought to what the metadata says: slots of the shared table, directories.
+
+Runs in the coordinator's controller thread, and in the first loader before it. The slots' own locks protect them
+against the workers; against a second writer of the table protects that there is one coordinator. Everything here may
+be repeated: a successor of a coordinator that died half way calls the same functions and completes what is missing.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from broker._ext import slots
+from broker._ext.shared import SlotState
+from broker.config.broker_config import BrokerConfig
+from broker.config.errors import ConfigError
+from broker.config.key import Value
+from broker.controller.image import Topic
+from broker.controller.topic_names import INTERNAL
+from broker.metadata.znodes import NO_LEADER, PartitionState
+from broker.shm.partition_table import PartitionTable
+from broker.storage.file_names import STRAY, marked_directory_name
+from broker.storage.log_directory import CorruptMetadataError, read_partition_metadata
+
+log = logging.getLogger(__name__)
+
+AS_SENT = 255
+CODECS = {"producer": AS_SENT, "uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+"""``compression.type`` as the number of the record batch's codec."""
+
+_NUMBERS = {
+    "segment_bytes": "segment.bytes",
+    "segment_ms": "segment.ms",
+    "segment_jitter_ms": "segment.jitter.ms",
+    "retention_ms": "retention.ms",
+    "retention_bytes": "retention.bytes",
+    "flush_messages": "flush.messages",
+    "flush_ms": "flush.ms",
+    "timestamp_before_max_ms": "message.timestamp.before.max.ms",
+    "timestamp_after_max_ms": "message.timestamp.after.max.ms",
+    "file_delete_delay_ms": "file.delete.delay.ms",
+    "index_interval_bytes": "index.interval.bytes",
+    "index_max_bytes": "segment.index.bytes",
+    "max_message_bytes": "max.message.bytes",
+    "min_in_sync_replicas": "min.insync.replicas",
+}
+
+
+class KeptTopic(NamedTuple):
+    """A topic in the shared table: its partitions that are open (or offline), and those that are not open yet."""
+
+    topic_id: bytes
+    settled: list[int]
+    unsettled: list[int]
+
+
+class NoLogDirectory(Exception):
+    """There is no log directory in use to put a partition in."""
+
+
+def _entries(path: str) -> int:
+    try:
+        with os.scandir(path) as entries:
+            return sum(entry.is_dir() for entry in entries)
+    except OSError as error:
+        log.warning("cannot count the partitions in %s: %s", path, error)
+        return 0
+
+
+def topic_settings(effective: Mapping[str, Value]) -> dict[str, int]:
+    """The fields of a slot's TopicSettings from all effective values of a topic (`BrokerConfig.topic_config`)."""
+    settings = {name: int(str(effective[key])) for name, key in _NUMBERS.items()}
+    policies = effective["cleanup.policy"]
+    assert isinstance(policies, tuple)
+    settings["log_append_time"] = int(effective["message.timestamp.type"] == "LogAppendTime")
+    settings["compact"] = int("compact" in policies)
+    settings["delete_"] = int("delete" in policies)
+    settings["compression"] = CODECS[str(effective["compression.type"])]
+    settings["unclean_election"] = int(bool(effective["unclean.leader.election.enable"]))
+    return settings
+
+
+class LocalPartitions:
+    """The partitions of this broker in the shared table.
+
+    :param table: the PartitionTable of this process.
+    :param log_dir_online: whether the log directory of an index, as in ``log.dirs``, is in use.
+    """
+
+    def __init__(
+        self, table: PartitionTable, config: BrokerConfig, broker_id: int, log_dir_online: Callable[[int], bool]
+    ) -> None:
+        self._table = table
+        self._config = config
+        self._broker_id = broker_id
+        self._log_dir_online = log_dir_online
+        self._last_settings: tuple[Topic, dict[str, int]] | None = None  # partitions of a topic come in a row
+        self._kept = [_entries(path) if log_dir_online(index) else 0 for index, path in enumerate(config.log_dirs)]
+
+    def settings_of(self, topic: Topic) -> dict[str, int]:
+        """A topic's settings for its slots; the defaults, and a line in the log, if the store holds a bad value."""
+        if self._last_settings is None or self._last_settings[0] is not topic:
+            try:
+                settings = topic_settings(self._config.topic_config(topic.config))
+            except ConfigError as error:
+                log.error("topic %s keeps to the broker's defaults, a setting of its own is bad: %s", topic.name, error)
+                settings = topic_settings(self._config.topic_defaults)
+            self._last_settings = (topic, settings)
+        return self._last_settings[1]
+
+    def _emptiest(self) -> int:
+        """The log directory in use with the fewest partitions. Raises NoLogDirectory."""
+        online = [index for index in range(len(self._kept)) if self._log_dir_online(index)]
+        if not online:
+            raise NoLogDirectory("every log directory is offline")
+        return min(online, key=self._kept.__getitem__)
+
+    def create(
+        self, topic: Topic, partition: int, state: PartitionState, partition_epoch: int, log_dir: int | None = None
+    ) -> int:
+        """Give a partition a slot, not yet open; the slot.
+
+        :param log_dir: index of the directory that has its files; None to choose the emptiest.
+        """
+        chosen = self._emptiest() if log_dir is None else log_dir
+        assert topic.topic_id is not None
+        slot = self._table.create(
+            topic.name,
+            topic.topic_id.bytes,
+            partition,
+            log_dir=chosen,
+            replicas=topic.assignment.partitions[partition],
+            in_sync=state.in_sync_replicas,
+            leader_id=state.leader,
+            leader_epoch=state.leader_epoch,
+            partition_epoch=partition_epoch,
+            settings=self.settings_of(topic),
+            internal=topic.name in INTERNAL,
+        )
+        self._kept[chosen] += 1
+        return slot
+
+    def kept(self) -> dict[str, KeptTopic]:
+        """What the table holds, announced or not: by topic name. Looks at every slot."""
+        found: dict[str, KeptTopic] = {}
+        for name, partition, slot in slots.in_use():
+            topic = found.get(name)
+            if topic is None:
+                topic = found[name] = KeptTopic(bytes(slots.describe(slot)["topic_id"]), [], [])
+            settled = slots.state_of(slot) != SlotState.SLOT_LOADING
+            (topic.settled if settled else topic.unsettled).append(partition)
+        return found
+
+    def room(self) -> int:
+        """How many partitions more this broker can hold."""
+        return self._table.room()
+
+    def ensure(self, topic: Topic, states: Mapping[int, tuple[PartitionState, int]]) -> list[int]:
+        """Create and open what is missing of the partitions in `states` that this broker keeps; their slots.
+
+        A partition whose directory cannot be made is offline afterwards, with a line in the log: the topic exists.
+        """
+        opened = []
+        for partition, (state, partition_epoch) in states.items():
+            if self._broker_id not in topic.assignment.partitions[partition]:
+                continue
+            slot = self._table.find(topic.name, partition)
+            try:
+                if slot < 0:
+                    slot = self.create(topic, partition, state, partition_epoch)
+            except (ValueError, NoLogDirectory) as error:
+                log.error("partition %s-%d cannot be served: %s", topic.name, partition, error)
+                continue
+            self.open(slot, clean=False)  # there is nothing yet, or what a dead predecessor had begun
+            opened.append(slot)
+        return opened
+
+    def open(self, slot: int, *, log_start_offset: int = 0, recovery_point: int = 0, clean: bool) -> None:
+        """Make or load the log of a slot; if that fails the slot is offline, with a line in the log.
+
+        Offsets are those of the checkpoint files; `clean`: the log directory was closed in order. A directory in the
+        way that belongs to a former topic of the same name is renamed, as Kafka does.
+        """
+        path = self._table.path(slot)
+        try:
+            self._set_stray_aside(slot, path)
+            self._table.open(slot, log_start_offset=log_start_offset, recovery_point=recovery_point, clean=clean)
+        except (OSError, CorruptMetadataError) as error:
+            log.error("partition %s is offline: %s", path, error)
+            slots.set_offline(slot)
+
+    def _set_stray_aside(self, slot: int, path: Path) -> None:
+        if slots.state_of(slot) != SlotState.SLOT_LOADING:
+            return
+        found = read_partition_metadata(path)
+        place = slots.describe(slot)
+        if found is None or found.bytes == place["topic_id"]:
+            return
+        aside = path.with_name(marked_directory_name(place["topic"], place["partition"], STRAY))
+        log.warning("%s belongs to another topic of that name (id %s): renamed to %s", path, found, aside.name)
+        path.rename(aside)
+
+    # -- at start-up ----------------------------------------------------------------------------------------------
+
+    def prepare(
+        self,
+        topic: Topic,
+        partition: int,
+        state: PartitionState,
+        partition_epoch: int,
+        log_dir: int | None,
+        lost: bool = False,
+    ) -> None:
+        """Give a partition its slot, to be opened by any loader; nothing if it has one already.
+
+        :param log_dir: index of the log directory that has its files; None if none has: it begins empty.
+        :param lost: its files may be in a directory that is offline, so the partition is.
+        """
+        if self._table.find(topic.name, partition) >= 0:
+            return
+        try:
+            slot = self.create(topic, partition, state, partition_epoch, log_dir)
+        except (ValueError, NoLogDirectory) as error:
+            log.error("partition %s-%d cannot be served: %s", topic.name, partition, error)
+            return
+        if lost:
+            slots.set_offline(slot)
+
+    def discard(self, topic: Topic, partition: int, log_dir: int) -> None:
+        """Finish the deletion of a partition that a stopped broker had begun: its directory is renamed."""
+        if self._table.find(topic.name, partition) < 0:
+            self.create(topic, partition, PartitionState(0, NO_LEADER, 0, []), 0, log_dir)
+        self.delete(topic.name, [partition])
+
+    def place_of(self, slot: int) -> tuple[str, int, int]:
+        """Topic, partition and index of the log directory of a slot."""
+        place = slots.describe(slot)
+        return place["topic"], place["partition"], place["log_dir"]
+
+    def delete(self, name: str, partitions: Iterable[int]) -> list[int]:
+        """Take the partitions of a topic out of service and rename their directories; the slots."""
+        found = [slot for partition in partitions if (slot := self._table.find(name, partition)) >= 0]
+        for slot in found:
+            try:
+                self._table.delete(slot)
+            except OSError as error:
+                log.error("slot %d of topic %s stays until its log directory can be written: %s", slot, name, error)
+        return found
+
+    def announce(self, changed: Iterable[int]) -> int:
+        """Tell every process of slots that came, changed or went; the metadata version they must have reached."""
+        return self._table.announce(changed)
+
+    def announce_all(self) -> int:
+        """The same for every slot there ever was: a dead predecessor may have left some unannounced."""
+        return self._table.announce(range(self._table.shm.slots_used))

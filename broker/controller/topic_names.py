@@ -1,0 +1,33 @@
+"""Which topic names are allowed, and which two may not both exist. Pure functions."""
+
+import re
+from collections.abc import Iterable
+
+MAX_LENGTH = 249
+CONSUMER_OFFSETS, TRANSACTION_STATE = "__consumer_offsets", "__transaction_state"
+CLUSTER_METADATA = "__cluster_metadata"
+INTERNAL = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE})
+"""Topics of the broker itself; clients see them marked as internal."""
+
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def why_illegal(name: str) -> str | None:
+    """What is wrong with a topic's name and what would be right; None if nothing is."""
+    if not name:
+        return "a topic name must not be empty"
+    if name in (".", ".."):
+        return f"topic name {name!r} must not be . or .."
+    if len(name) > MAX_LENGTH:
+        return f"topic name {name[:32]}... has {len(name)} characters, at most {MAX_LENGTH} are allowed"
+    if not _LEGAL.fullmatch(name):
+        return f"topic name {name!r} must consist of ASCII letters and digits, . _ and - only"
+    return None
+
+
+def colliding(name: str, existing: Iterable[str]) -> str | None:
+    """An existing topic that differs from `name` only in dots and underscores, which metrics cannot tell apart."""
+    if "." not in name and "_" not in name:
+        return None
+    folded = name.replace(".", "_")
+    return next((other for other in existing if other != name and other.replace(".", "_") == folded), None)
