@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from broker.protocol import header, registry
+from broker.protocol import consumer_protocol, header, registry
 from broker.protocol.schema import Field, Structure
 
 RANGES = {
@@ -34,7 +34,8 @@ class Case(NamedTuple):
 
 def message_classes() -> list[Any]:
     apis = [registry.by_key(key) for key in registry.ALL_KEYS]
-    return [header.RequestHeader, header.ResponseHeader, *(cls for api in apis for cls in (api.request, api.response))]
+    others = [header.RequestHeader, header.ResponseHeader, consumer_protocol.Subscription, consumer_protocol.Assignment]
+    return [*others, *(cls for api in apis for cls in (api.request, api.response))]
 
 
 def cases(cls: Any) -> list[Case]:

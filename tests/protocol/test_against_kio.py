@@ -19,7 +19,7 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 from kio.serial._introspect import EntityField, EntityTupleField, classify_field
 
-from broker.protocol import decode, encode, header, registry
+from broker.protocol import consumer_protocol, decode, encode, header, registry
 from broker.protocol.schema import Field, Structure
 from tests.protocol.messages import of_field
 
@@ -40,6 +40,14 @@ SCALARS = {
 }
 
 
+OUTSIDE_APIS = (
+    header.RequestHeader,
+    header.ResponseHeader,
+    consumer_protocol.Subscription,
+    consumer_protocol.Assignment,
+)
+
+
 class Pair(NamedTuple):
     """Our class of a message and kio's class of the same message in one version."""
 
@@ -51,11 +59,11 @@ class Pair(NamedTuple):
 def pairs() -> dict[str, list[Pair]]:
     """All that kio knows of requests, responses and headers, by the message's name."""
     ours = {cls.__name__: cls for key in registry.ALL_KEYS for cls in registry.by_key(key)[5:]}
-    ours |= {cls.__name__: cls for cls in (header.RequestHeader, header.ResponseHeader)}
+    ours |= {cls.__name__: cls for cls in OUTSIDE_APIS}
     found: dict[str, list[Pair]] = {}
     for info in pkgutil.walk_packages(kio.schema.__path__, "kio.schema."):
         kind = info.name.rpartition(".")[2]
-        if kind not in ("request", "response", "header") or info.ispkg:
+        if kind not in ("request", "response", "header", "data") or info.ispkg:
             continue
         module = importlib.import_module(info.name)
         version = int(info.name.split(".")[-2].removeprefix("v"))

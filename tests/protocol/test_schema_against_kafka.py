@@ -6,11 +6,16 @@ from typing import Any
 
 import pytest
 
-from broker.protocol import header, registry
+from broker.protocol import consumer_protocol, header, registry
 from broker.protocol.schema import Structure
 from tests.protocol import kafka_definitions as kafka
 
-HEADERS = {"RequestHeader": header.RequestHeader, "ResponseHeader": header.ResponseHeader}
+OUTSIDE_APIS = {
+    "RequestHeader": header.RequestHeader,
+    "ResponseHeader": header.ResponseHeader,
+    "ConsumerProtocolSubscription": consumer_protocol.Subscription,
+    "ConsumerProtocolAssignment": consumer_protocol.Assignment,
+}
 
 #: Since 3.9 Kafka renamed these; bytes and meaning stayed. Left the older name, right the newer.
 RENAMED_MESSAGES = {
@@ -36,8 +41,8 @@ IGNORABLE_FOR_OLD_VERSIONS = {("RequestHeader", "ClientId")}
 
 
 def structure_of(message: str) -> Structure:
-    if message in HEADERS:
-        return HEADERS[message]._structure
+    if message in OUTSIDE_APIS:
+        return OUTSIDE_APIS[message]._structure
     for key in registry.ALL_KEYS:
         schema = registry.by_key(key)
         for cls in (schema.request, schema.response):
@@ -72,7 +77,7 @@ def renamed(rows: list[tuple], names: dict[str, str]) -> list[tuple]:
 
 def messages(release: str) -> list[str]:
     found = kafka.api_messages(release)
-    return [*found, *HEADERS]
+    return [*found, *OUTSIDE_APIS]
 
 
 def released_versions(definition: dict[str, Any]) -> range:
