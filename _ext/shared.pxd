@@ -228,7 +228,7 @@ cdef struct Header:
     uint64_t arena_hint
     uint64_t next_producer_id     # allocated block, see controller
     uint64_t last_producer_id
-    uint64_t clean_shutdown
+    uint64_t loading_begun       # every partition has its slot: loaders may take them
     uint64_t loading_done
     uint64_t loading_total
     uint64_t controller_epoch
