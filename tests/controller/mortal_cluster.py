@@ -1,0 +1,131 @@
+"""A controller over a real store and a real partition table, all in this process; and ways to let it die."""
+
+import os
+import random
+from pathlib import Path
+
+from broker._ext.shared import ProcessKind, SharedMemory, SlotState
+from broker._ext.topics import TopicDirectory
+
+from broker._ext import append_files, producers, slots
+from broker.config.broker_config import resolve
+from broker.config.listeners import Listener
+from broker.controller.controller import Controller
+from broker.controller.partitions import LocalPartitions
+from broker.metadata.cluster import ensure_cluster_id, register_broker
+from broker.metadata.sqlite import SqliteStore
+from broker.metadata.store import Session
+from broker.metadata.znodes import BrokerRegistration
+from broker.shm.partition_table import PartitionTable
+
+BROKER = 1
+
+
+class Death(BaseException):
+    """The process ends here."""
+
+
+class MortalStore(SqliteStore):
+    """A store whose process dies before (or after) the n-th change from now: `lives` counts down, None is for ever."""
+
+    lives = None
+    after = False
+
+    def _strike(self, after):
+        if self.lives is not None and self.after is after:
+            self.lives -= 1
+            if self.lives < 0:
+                raise Death
+
+    def transaction(self):
+        transaction = super().transaction()
+        commit = transaction.commit
+
+        def mortal_commit():
+            self._strike(False)
+            results = commit()
+            self._strike(True)
+            return results
+
+        transaction.commit = mortal_commit
+        return transaction
+
+
+class MortalTable(PartitionTable):
+    """A partition table whose writer dies before the n-th verb from now."""
+
+    lives = None
+
+    def _strike(self):
+        if self.lives is not None:
+            self.lives -= 1
+            if self.lives < 0:
+                raise Death
+
+    def create(self, *arguments, **options):
+        self._strike()
+        return super().create(*arguments, **options)
+
+    def open(self, *arguments, **options):
+        self._strike()
+        return super().open(*arguments, **options)
+
+    def delete(self, slot):
+        self._strike()
+        super().delete(slot)
+
+    def announce(self, changed):
+        self._strike()
+        return super().announce(changed)
+
+
+class Cluster:
+    """One broker: what outlives a controller (store file, shared memory, log directory), and its controllers."""
+
+    def __init__(self, path: Path, settings=(), max_slots=64):
+        self.data = [path / f"data-{n}" for n in range(2)]
+        self.shm = SharedMemory(max_slots, 1 << 20)
+        for directory in self.data:
+            directory.mkdir()
+            self.shm.add_log_dir(os.open(directory, os.O_RDONLY | os.O_DIRECTORY))
+        self.shm.enter(self.shm.add_process(ProcessKind.COORDINATOR))
+        self.shm.broker_id = BROKER
+        append_files.limit_append_files(64)
+        producers.initialise_arena()
+        given = [("broker.id", str(BROKER), ""), ("log.dirs", ",".join(map(str, self.data)), ""), *settings]
+        self.config = resolve(given)
+        self.path = path / "metadata.db"
+        self.stores = []
+
+    def open(self):
+        """A coordinator begins, up to its office."""
+        self.store = MortalStore(self.path)
+        self.stores.append(self.store)
+        self.store.begin_session(Session(5, b"boot"))
+        ensure_cluster_id(self.store, None)
+        endpoints = [Listener("PLAINTEXT", "h", 9092, "PLAINTEXT")]
+        register_broker(self.store, BROKER, BrokerRegistration(endpoints, None, 1))
+        self.table = MortalTable(self.shm, self.data)
+        online = lambda index: not self.shm.log_dir_offline(index)  # noqa: E731
+        self.partitions = LocalPartitions(self.table, self.config, BROKER, online)
+        self.controller = Controller(self.store, self.partitions, self.config, BROKER, random.Random(0))
+        return self.controller
+
+    def succeed(self):
+        """The coordinator is gone, whatever it was at; its successor takes office."""
+        self.store.close()
+        self.open().take_office()
+        return self.controller
+
+    def directories(self):
+        """Names of all partition directories."""
+        return sorted(path.name for directory in self.data for path in directory.iterdir() if path.is_dir())
+
+    def served(self):
+        """{topic: partitions online}, as a worker that begins now sees it."""
+        mirror = TopicDirectory()
+        mirror.refresh()
+        return {
+            name.decode(): [p for p, slot in topic.partitions() if slots.state_of(slot) == SlotState.SLOT_ONLINE]
+            for name, topic in mirror.by_name.items()
+        }
