@@ -1,16 +1,22 @@
 """The channel on which the acceptor hands sockets to a worker: SOCK_SEQPACKET, descriptors by SCM_RIGHTS.
 
-The supervisor makes a pair for each worker's place; both ends outlive the worker, so that sockets handed to one that died are
-received by its successor. In the other direction the worker tells which connections it has closed.
+The supervisor makes a pair for each worker's place; both ends outlive the worker, so that a socket handed to one that died
+stays in the channel. A message to the worker is the connection's id (8 bytes, little-endian), the listener's index (2) and
+the peer's "host:port" as text, with one descriptor. In the other direction a message is the ids, 8 bytes each, of
+connections that the worker has closed.
 """
 
 import array
 import contextlib
+import errno
+import logging
 import os
 import socket
 import struct
 from collections.abc import Iterable
 from typing import NamedTuple
+
+log = logging.getLogger(__name__)
 
 _HEAD = struct.Struct("<QH")
 _ID = struct.Struct("<Q")
@@ -48,7 +54,7 @@ class Sender:
         except BlockingIOError:
             return False
         except OSError as error:
-            if error.errno in (105, 109):  # ENOBUFS, ETOOMANYREFS: too many on their way
+            if error.errno in (errno.ENOBUFS, errno.ENOMEM, errno.ETOOMANYREFS):  # too many on their way
                 return False
             raise
         return True
@@ -63,7 +69,8 @@ class Sender:
                 return found
             if not data:
                 return found
-            found += [number for (number,) in _ID.iter_unpack(data)]
+            whole = len(data) - len(data) % _ID.size
+            found += [number for (number,) in _ID.iter_unpack(data[:whole])]
 
 
 class Receiver:
@@ -94,9 +101,11 @@ class Receiver:
             for level, kind, content in ancillary:
                 if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                     fds.frombytes(content[: len(content) - len(content) % fds.itemsize])
-            if not fds:
-                continue
             connection_id, listener_index = _HEAD.unpack_from(data)
+            if not fds:  # this process has no descriptor left: the kernel closed the socket on the way
+                log.warning("a connection from %s is lost: no descriptor is left", data[_HEAD.size :].decode())
+                self.closed([connection_id])
+                continue
             os.set_inheritable(fds[0], False)
             os.set_blocking(fds[0], False)
             found.append(HandedOver(fds[0], connection_id, listener_index, data[_HEAD.size :].decode()))

@@ -4,6 +4,7 @@ The acceptor owns it. A connection counts from its acceptance until its worker s
 """
 
 import ipaddress
+import socket
 from collections import Counter
 from collections.abc import Mapping
 
@@ -18,32 +19,50 @@ def canonical_address(host: str) -> str:
     return str(mapped or address)
 
 
+def parse_overrides(text: str) -> dict[str, int]:
+    """Limits by address from ``max.connections.per.ip.overrides``: "host:count,..."; a name counts for all its addresses.
+
+    :raises ValueError: a host that is neither an address nor a name that can be looked up; the message names it.
+    """
+    limits: dict[str, int] = {}
+    for item in filter(None, text.split(",")):
+        host, _, count = item.strip().rpartition(":")
+        try:
+            found = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
+        except socket.gaierror as error:
+            raise ValueError(f"max.connections.per.ip.overrides: {host!r} is not known: {error.strerror}") from error
+        for *_, address in found:
+            limits[canonical_address(str(address[0]))] = int(count)
+    return limits
+
+
 class ConnectionLimits:
-    """:param overrides: limits of single addresses, ``max.connections.per.ip.overrides``."""
+    """:param overrides: limits of single addresses, by their canonical text."""
 
     def __init__(self, total: int, per_address: int, overrides: Mapping[str, int] | None = None) -> None:
-        self._total = total
+        self.total = total
         self._per_address = per_address
-        self._overrides = {canonical_address(host): limit for host, limit in (overrides or {}).items()}
+        self._overrides = dict(overrides or {})
         self._address_of: dict[int, str] = {}
         self._count: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._address_of)
 
-    def refusal(self, host: str) -> str | None:
-        """Why one more connection from `host` is too many; None if it is not."""
-        address = canonical_address(host)
-        if len(self._address_of) >= self._total:
-            return f"max.connections={self._total} are open"
+    @property
+    def full(self) -> bool:
+        """Whether as many are open in all as may be."""
+        return len(self._address_of) >= self.total
+
+    def refusal(self, address: str) -> str | None:
+        """Why one more connection from this canonical address is too many; None if it is not."""
         limit = self._overrides.get(address, self._per_address)
         if self._count[address] >= limit:
             return f"max.connections.per.ip={limit} are open from {address}"
         return None
 
-    def opened(self, connection_id: int, host: str) -> None:
+    def opened(self, connection_id: int, address: str) -> None:
         """Count a connection."""
-        address = canonical_address(host)
         self._address_of[connection_id] = address
         self._count[address] += 1
 

@@ -1,8 +1,10 @@
 """Binding the listening sockets. The supervisor does it before it forks, and closes them first when it stops."""
 
 import errno
+import os
 import socket
 from collections.abc import Sequence
+from pathlib import Path
 
 from broker.config.listeners import Listener
 
@@ -61,3 +63,26 @@ def advertised(configured: Sequence[Listener], bound: Sequence[Listener]) -> lis
         host = one.host or listener.host or socket.gethostname()
         told.append(one._replace(host=host, port=one.port or listener.port))
     return told
+
+
+def listen_unix(directory: Path, name: str, backlog: int = 64) -> socket.socket:
+    """A listening, non-blocking Unix socket that only this user may connect to; what was there of that name is removed.
+
+    :raises OSError: it cannot be made there.
+    """
+    (directory / name).unlink(missing_ok=True)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    before = os.umask(0o177)
+    try:
+        fd = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            sock.bind(f"/proc/self/fd/{fd}/{name}")  # the path of a Unix socket has at most 107 bytes
+        finally:
+            os.close(fd)
+        sock.listen(backlog)
+    except OSError:
+        sock.close()
+        raise
+    finally:
+        os.umask(before)
+    return sock

@@ -1,30 +1,41 @@
 """What systemd is told (sd_notify): readiness, status, that the watchdog's dog is awake, the end."""
 
+import logging
 import os
 import socket
+from collections.abc import Mapping
+
+log = logging.getLogger(__name__)
+
+LONGEST_WAIT_S = 1.0
 
 
 class Notifier:
     """Sends to ``NOTIFY_SOCKET``; nothing happens where there is none. Used by the supervisor only."""
 
-    def __init__(self, environment: dict[str, str] | None = None) -> None:
-        variables = dict(os.environ) if environment is None else environment
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        variables = os.environ if environment is None else environment
         address = variables.get("NOTIFY_SOCKET", "")
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) if address else None
+        if self._socket is not None:
+            self._socket.settimeout(LONGEST_WAIT_S)
         usec = variables.get("WATCHDOG_USEC", "")
         mine = variables.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
         self.watchdog_s: float | None = int(usec) / 2_000_000 if usec.isdigit() and int(usec) > 0 and mine else None
         """How often to send ``WATCHDOG=1``, in seconds; None where no watchdog asks."""
 
     def send(self, **fields: object) -> None:
-        """Send ``KEY=value`` lines. A notification that nobody takes is not worth an end: the failure is dropped."""
+        """Send ``KEY=value`` lines. That nobody takes them is no reason to end: it is logged."""
         if self._socket is None:
             return
         message = "\n".join(f"{name}={value}" for name, value in fields.items())
         try:
             self._socket.sendto(message.encode(), self._address)
-        except OSError:
-            # Whoever asked for notifications is gone; the broker goes on without.
+        except OSError as error:
+            log.warning("%s could not be told: %s", message.replace("\n", " "), error)
+
+    def close(self) -> None:
+        if self._socket is not None:
             self._socket.close()
             self._socket = None

@@ -1,4 +1,4 @@
-"""The supervisor's children: fork without exec, watch by pidfd, restart with a growing delay, end in order.
+"""The supervisor's children: fork without exec, watch by pidfd, restart with a growing delay, end those that are stuck.
 
 Runs in the supervisor only. It starts no thread, takes no slot's lock, and reads of the shared memory only the process table.
 """
@@ -7,14 +7,16 @@ import ctypes
 import importlib
 import logging
 import os
+import resource
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from broker._ext.shared import ProcessState, SharedMemory
 from broker.processes import logs
+from broker.processes.event_loop import STOP_SIGNALS
 from broker.processes.table import ProcessRow
 
 log = logging.getLogger(__name__)
@@ -25,9 +27,25 @@ MEMORY_FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL}
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 
 
+class RestartDelay:
+    """Nothing at first; then 0.1 s, doubling to 10 s, for as long as each life is shorter than 10 s."""
+
+    def __init__(self) -> None:
+        self._next_s = 0.0
+
+    def after(self, lived_s: float) -> float:
+        """How many seconds to wait after a life of `lived_s` seconds."""
+        delay = 0.0 if lived_s >= SHORT_LIFE_S else self._next_s
+        self._next_s = min(max(FIRST_DELAY_S, delay * 2), LONGEST_DELAY_S)
+        return delay
+
+
 @dataclass
 class Child:
-    """A place in the process table and whoever is in it now."""
+    """A place in the process table and whoever is in it now; `pid` is 0 while nobody is.
+
+    `ended`: the last one in it returned 0. `seen_progress` and `seen_lock`: what was seen, and since when.
+    """
 
     row: ProcessRow
     ordinal: int
@@ -36,11 +54,11 @@ class Child:
     pidfd: int = -1
     started: float = 0.0
     restarts: int = 0
-    delay: float = 0.0
-    restart_at: float | None = None
+    delay: RestartDelay = field(default_factory=RestartDelay)
     last_exit: str = ""
     ended: bool = False
-    seen_progress: tuple[int, float] = field(default=(-1, 0.0))
+    seen_progress: tuple[int, float] = (-1, 0.0)
+    seen_lock: tuple[tuple[int, int] | None, float] = (None, 0.0)
 
     @property
     def name(self) -> str:
@@ -53,14 +71,17 @@ class Child:
 
 def exit_reason(status: int) -> tuple[str, int | None]:
     """What a wait status means: (in words, the number of the signal that ended the process or None)."""
-    if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        return f"ended by {signal.Signals(number).name}", number
-    return f"exit code {os.WEXITSTATUS(status)}", None
+    if not os.WIFSIGNALED(status):
+        return f"exit code {os.WEXITSTATUS(status)}", None
+    number = os.WTERMSIG(status)
+    named = number in {one.value for one in signal.Signals}
+    return f"ended by {signal.Signals(number).name if named else f'signal {number}'}", number
 
 
 class Children:
-    """:param run: called in the child with its Child; returns the exit code."""
+    """:param rows: rows of the process table, each with how many there are of it.
+    :param run: called in the child with its Child; returns the exit code.
+    """
 
     def __init__(
         self,
@@ -77,42 +98,61 @@ class Children:
     def of_stage(self, stage: int) -> list[Child]:
         return [child for child in self.all if child.row.stage == stage]
 
-    def start(self, child: Child) -> None:
-        """Fork the child. It never returns here."""
+    def start(self, child: Child) -> bool:
+        """Fork the child; False if the system gives no process now. The child itself never returns from here."""
         parent = os.getpid()
         sys.stdout.flush()
         sys.stderr.flush()
         child.started = self.clock()
-        child.restart_at = None
+        child.ended = False
         child.seen_progress = (-1, child.started)
-        signals = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
-        self.shm.process_starts(child.index)
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-        pid = os.fork()
-        if pid == 0:
-            self._become(child, parent, before)
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        child.seen_lock = (None, child.started)
+        self.shm.process_starts(child.index)  # before the fork: the child may serve before this process runs on
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+        try:
+            pid = os.fork()
+            if pid == 0:
+                self._become(child, parent, before)
+        except OSError as error:
+            return self._not_started(child, error)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        try:
+            child.pidfd = os.pidfd_open(pid)
+        except OSError as error:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            return self._not_started(child, error)
         child.pid = pid
-        child.pidfd = os.pidfd_open(pid)
+        return True
+
+    def _not_started(self, child: Child, error: OSError) -> bool:
+        child.last_exit = f"not started: {error.strerror}"
+        log.error("%s cannot be started: %s", child.name, error.strerror)
+        self.shm.process_died(child.index)
+        return False
 
     def _become(self, child: Child, parent: int, mask: Iterable[int]) -> None:
-        code = 1
+        code: object = 1
         try:
             libc = ctypes.CDLL(None)
             libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
             libc.prctl(_PR_SET_NAME, f"odradek-{child.row.name[:7]}".encode())
             signal.set_wakeup_fd(-1)
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
+            for number in (*STOP_SIGNALS, signal.SIGCHLD):
                 signal.signal(number, signal.SIG_DFL)
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's ^C is for the supervisor to pass on
+            # A terminal's ^C and hang-up reach the whole group; the supervisor passes them on in order.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             logs.set_up(child.name)
             if os.getppid() != parent:
-                os._exit(0)
-            self.shm.enter(child.index)
-            code = self._run(child)
+                code = 0
+            else:
+                self.shm.enter(child.index)
+                code = self._run(child)
         except SystemExit as leave:
-            code = leave.code if isinstance(leave.code, int) else 1
+            code = 0 if leave.code is None else leave.code
         except BaseException:
             log.exception("%s ends by an error", child.name)
         finally:
@@ -120,64 +160,85 @@ class Children:
                 logging.shutdown()
                 sys.stderr.flush()
             finally:
-                os._exit(code & 0xFF)
+                os._exit(code & 0xFF if isinstance(code, int) else 1)
 
     def reap(self, child: Child) -> int | None:
-        """Reap a child that ended; the signal that ended it, or None. Its place is cleared for a successor."""
+        """Reap a child that ended, and clear its place for a successor; the signal that ended it, or None.
+
+        After a memory fault the shared memory is left alone: what it holds cannot be trusted, and nobody will go on with it.
+        """
         _, status = os.waitpid(child.pid, 0)
         child.last_exit, number = exit_reason(status)
         os.close(child.pidfd)
         pid, child.pid, child.pidfd = child.pid, 0, -1
         request = self.shm.process(child.index).request
-        self.shm.process_died(child.index)
-        child.ended = number is None and os.WEXITSTATUS(status) == 0
-        lived = self.clock() - child.started
+        if number not in MEMORY_FAULTS:
+            self.shm.process_died(child.index)
+        child.ended = status == 0
         if not child.ended or child.row.stage > 0:
             level = logging.INFO if child.ended else logging.ERROR
             at_hand = f"; the request at hand: {request}" if request and not child.ended else ""
+            lived = self.clock() - child.started
             log.log(level, "%s (pid %d) after %.1f s: %s%s", child.name, pid, lived, child.last_exit, at_hand)
-        if lived >= SHORT_LIFE_S:
-            child.delay = 0.0
         return number
 
-    def schedule(self, child: Child) -> None:
-        """Restart the child: at once after a long life, else after a delay that grows while it keeps dying."""
+    def restart_delay(self, child: Child) -> float:
+        """Count a restart; in how many seconds it is due: at once after a long life, else ever later."""
         child.restarts += 1
-        child.restart_at = self.clock() + child.delay
-        child.delay = min(max(FIRST_DELAY_S, child.delay * 2), LONGEST_DELAY_S)
-
-    def due(self) -> list[Child]:
-        now = self.clock()
-        return [child for child in self.all if child.restart_at is not None and child.restart_at <= now]
-
-    def next_due(self) -> float | None:
-        """Seconds until the next restart falls due, None if none is scheduled."""
-        times = [child.restart_at for child in self.all if child.restart_at is not None]
-        return max(0.0, min(times) - self.clock()) if times else None
+        return child.delay.after(self.clock() - child.started)
 
     def signal(self, children: Iterable[Child], number: int) -> None:
         for child in children:
             if child.running:
                 signal.pidfd_send_signal(child.pidfd, number)
 
-    def stuck(self, lock_limit_s: float, progress_limit_s: float, monotonic_ms: int) -> list[tuple[Child, str]]:
-        """Children that hold a slot's lock, or whose loop has not turned, for longer than they may; and which."""
+    def kill_all(self) -> None:
+        """Kill all and reap all, without a word to the shared memory."""
+        self.signal(self.all, signal.SIGKILL)
+        for child in self.all:
+            if child.running:
+                os.waitpid(child.pid, 0)
+                os.close(child.pidfd)
+                child.pid, child.pidfd = 0, -1
+
+    def look_anew(self) -> None:
+        """Forget for how long children were seen stuck: the supervisor itself stood still, and they perhaps with it."""
+        now = self.clock()
+        for child in self.all:
+            child.seen_progress = (child.seen_progress[0], now)
+            child.seen_lock = (child.seen_lock[0], now)
+
+    def stuck(self, lock_limit_s: float, progress_limit_s: float) -> list[tuple[Child, str]]:
+        """Children that are seen to hold one and the same lock, or whose loop has not turned, for too long; and which.
+
+        A loop is expected to turn only while the child says that it serves.
+        """
         found = []
         now = self.clock()
         for child in self.all:
             if not child.running or child.row.stage == 0:
                 continue
             info = self.shm.process(child.index)
-            if info.state != ProcessState.SERVING:
+            held = (info.locked_slot, info.locked_since_ms) if info.locked_slot else None
+            if held != child.seen_lock[0]:
+                child.seen_lock = (held, now)
+            elif held is not None and now - child.seen_lock[1] > lock_limit_s:
+                found.append((child, f"holds the lock of slot {info.locked_slot - 1} for over {lock_limit_s:g} s"))
                 continue
-            if info.locked_slot and monotonic_ms - info.locked_since_ms > lock_limit_s * 1000:
-                found.append((child, f"holds the lock of slot {info.locked_slot - 1} for over {lock_limit_s:.0f} s"))
-                continue
-            if info.progress != child.seen_progress[0]:
+            if info.progress != child.seen_progress[0] or info.state != ProcessState.SERVING:
                 child.seen_progress = (info.progress, now)
             elif now - child.seen_progress[1] > progress_limit_s:
-                found.append((child, f"its loop has not turned for {progress_limit_s:.0f} s"))
+                found.append((child, f"its loop has not turned for {progress_limit_s:g} s"))
         return found
+
+
+def close_all_but(keep: Collection[int]) -> None:
+    """Close every descriptor of this process but the standard ones and these."""
+    low = 3
+    for fd in sorted({fd for fd in keep if fd >= low}):
+        os.closerange(low, fd)
+        low = fd + 1
+    os.closerange(low, max(low, resource.getrlimit(resource.RLIMIT_NOFILE)[0]))
 
 
 def resolve(main: str) -> Callable[..., int]:

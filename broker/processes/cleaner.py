@@ -43,6 +43,7 @@ def main(context: ProcessContext) -> int:
     poll.register(wakeup_read, select.POLLIN)
     poll.register(shm.event_fd(), select.POLLIN)
     parent = os.getppid()
+    failures = 0
     shm.set_state(ProcessState.SERVING)
     shm.wake(0)
     while not asked:
@@ -57,11 +58,14 @@ def main(context: ProcessContext) -> int:
             try:
                 action()
             except Exception:  # one of the three borders: a cleaner's pass
-                log.exception("the pass %r failed; it is tried again in %d ms", name, interval_ms)
+                failures += 1
+                log.exception("the pass %r failed (failure %d); again in %d ms", name, failures, interval_ms)
+            shm.beat()
             heapq.heappush(schedule, (shm_now() + interval_ms, number))
     if os.getppid() != parent or not others_ended(context):
         log.warning("the supervisor or others ended out of order: the logs are left to be recovered")
         return 1
+    shm.set_state(ProcessState.STOPPING)  # no loop turns any more, and the supervisor shall not take that for a hang
     shutdown.close_all(context.config, shm, context.log_dirs)
     return 0
 

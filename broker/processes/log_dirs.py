@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 
 from broker.config.broker_config import BrokerConfig
+from broker.config.running import read_pid_file
 from broker.storage.log_directory import (
     CorruptMetadataError,
     DirectoryInUseError,
@@ -25,10 +26,24 @@ class StartError(Exception):
     """The broker cannot start; the message is one line that names what is wrong."""
 
 
+def _start_error(error: OSError, path: Path) -> StartError:
+    return StartError(f"log directory {error.filename or path}: {error.strerror}")
+
+
+def _holder(path: Path) -> str:
+    """Who holds the lock, as far as the directory's pid file tells."""
+    try:
+        running = read_pid_file(str(path))
+    except (OSError, ValueError):
+        return ""
+    return f" (by process {running.pid})" if running is not None and running.is_alive() else ""
+
+
 class LogDirectories:
     """The configured log directories, open and locked, as a context.
 
-    Attributes: `paths`; `fds`, one a directory; `online`; `clean`: closed in order before this start; `cluster_id`.
+    Attributes: `paths`; `fds`, one a directory; `online`; `clean`: closed in order before this start, known from
+    `take_clean_marks` on; `cluster_id`.
 
     :raises StartError: a directory cannot be used, belongs to another cluster or node, or another broker holds it.
     """
@@ -38,7 +53,7 @@ class LogDirectories:
         self.first = self.paths[0]
         self.fds: list[int] = []
         self.online = [True] * len(self.paths)
-        self.clean: list[bool] = []
+        self.clean = [False] * len(self.paths)
         self.cluster_id = ""
         self._locks: list[int] = []
         self._config = config
@@ -48,10 +63,9 @@ class LogDirectories:
             for path in self.paths:
                 self._open(path)
             self._identify()
-            self.clean = [take_clean_shutdown(path)[0] for path in self.paths]
         except OSError as error:
             self.close()
-            raise StartError(f"log directory {error.filename or self.first}: {error.strerror}") from error
+            raise _start_error(error, self.first) from error
         except BaseException:
             self.close()
             raise
@@ -66,6 +80,18 @@ class LogDirectories:
         for fd in (*self.fds, *self._locks):
             os.close(fd)
         self.fds, self._locks = [], []
+
+    @property
+    def descriptors(self) -> list[int]:
+        """What every child inherits: the directories, and their locks, which thereby last as long as any process."""
+        return [*self.fds, *self._locks]
+
+    def take_clean_marks(self) -> None:
+        """Learn and forget which directories were closed in order; once nothing else can keep the broker from starting."""
+        try:
+            self.clean = [take_clean_shutdown(path)[0] for path in self.paths]
+        except OSError as error:
+            raise _start_error(error, self.first) from error
 
     def now_unclean(self) -> None:
         """The processes of this start died: whatever is loaded next is to be recovered."""
@@ -83,7 +109,7 @@ class LogDirectories:
         try:
             self._locks.append(lock_directory(path))
         except DirectoryInUseError as error:
-            raise StartError(str(error)) from error
+            raise StartError(f"{error}{_holder(path)}") from error
         self.fds.append(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 
     def _identify(self) -> None:

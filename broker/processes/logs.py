@@ -21,10 +21,19 @@ class _Formatter(logging.Formatter):
         return "\n".join(prefix + part for part in line.splitlines())
 
 
+def _is_journal() -> bool:
+    """Whether stderr is the very stream to the journal that systemd announced; the variable alone may be inherited."""
+    try:
+        found = os.fstat(sys.stderr.fileno())
+    except (OSError, ValueError):
+        return False
+    return os.environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
+
+
 def set_up(process: str, level: int = logging.INFO) -> None:
     """Send this process's log to stderr under its name; called again after each fork."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Formatter(process, "JOURNAL_STREAM" in os.environ))
+    handler.setFormatter(_Formatter(process, _is_journal()))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)

@@ -1,25 +1,21 @@
 """The supervisor: makes what the processes share, forks them, accepts and hands over connections, and restarts who dies.
 
 Must not: run a thread or an asyncio loop, take a slot's lock, read from a client's socket, touch a log. What it supervises
-cannot break it. It ends on SIGTERM or SIGINT (in order), or when its start fails (StartError, one line). Its death makes every
-child stop (PDEATHSIG); the locks of the log directories last until the last of them is gone. A child that is killed, exits or
-raises is restarted alone; after SIGSEGV, SIGBUS, SIGABRT or SIGILL the shared memory cannot be trusted: all children are
-killed and reaped, and everything is built anew from the logs, in a new mapping.
+cannot break it. It ends on SIGTERM, SIGINT or SIGHUP (in order), or when its start fails (StartError, one line). Its death
+makes every child stop (PDEATHSIG); the locks of the log directories last until the last of them is gone. A child that is
+killed, exits or raises is restarted alone; after SIGSEGV, SIGBUS, SIGABRT or SIGILL the shared memory cannot be trusted: all
+children are killed and reaped, and everything is built anew from the logs, in a new mapping. The supervisor itself goes on
+through that (it reads of the mapping only the process table): the listening sockets, the locks and systemd's watchdog stay.
 """
 
-import errno
 import gc
-import json
 import logging
 import os
 import resource
-import select
 import signal
 import socket
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
 
 from broker._ext import append_files, producers
 from broker._ext.shared import ProcessKind, ProcessState, SharedMemory
@@ -28,32 +24,37 @@ from broker.config.listeners import Listener
 from broker.config.running import PID_FILE, STATUS_SOCKET, write_pid_file
 from broker.net import handover, listeners
 from broker.net.acceptor import Acceptor
-from broker.net.limits import ConnectionLimits
+from broker.net.limits import ConnectionLimits, parse_overrides
 from broker.net.notify import Notifier
 from broker.processes import logs
-from broker.processes.children import MEMORY_FAULTS, Child, Children, resolve
+from broker.processes.children import MEMORY_FAULTS, Child, Children, RestartDelay, close_all_but, resolve
 from broker.processes.context import ProcessContext
+from broker.processes.event_loop import EventLoop, StopSignals
 from broker.processes.log_dirs import LogDirectories, StartError
+from broker.processes.status import StatusSocket
 from broker.processes.table import PROCESSES, ProcessRow
 
 log = logging.getLogger(__name__)
 
 COORDINATOR_SOCKET = "odradek.coordinator.sock"
-LOCK_LIMIT_S, PROGRESS_LIMIT_S = 10.0, 30.0
-STOP_LIMIT_S = 30.0
 WATCH_EVERY_S = 1.0
+STOOD_STILL_S = 5.0
 PAUSE_OF_ACCEPTING_S = 0.2
+HAND_OVER_AGAIN_S = 0.02
+RESTARTS_OF_A_START = 5
+MOST_OPEN_FILES = 1 << 20
 
 __all__ = ["StartError", "Supervisor", "run"]
 
 
-class _Rebuild(Exception):
-    """A child ended by a memory fault: the shared memory is to be built anew."""
+class MemoryFault(Exception):
+    """A child ended in a way after which the shared memory is to be built anew."""
 
 
 class Supervisor:
-    """One start of the broker, from the listening sockets on; `serve` runs until the ordered stop.
+    """One broker, from its bound sockets on. `run` returns after the ordered stop.
 
+    :param sockets: listening; `bound` says what of, in the same order.
     :param rows: the process table; tests put their own in.
     """
 
@@ -65,7 +66,6 @@ class Supervisor:
         bound: Sequence[Listener],
         rows: Sequence[ProcessRow] = PROCESSES,
         clock: Callable[[], float] = time.monotonic,
-        notifier: Notifier | None = None,
     ) -> None:
         self.config = config
         self.directories = directories
@@ -73,97 +73,150 @@ class Supervisor:
         self.bound = list(bound)
         self.rows = rows
         self.clock = clock
-        self.notifier = notifier or Notifier()
         self.state = "starting"
-        self.started = time.time()
-        self.stop_requested = 0
-        self.home = directories.first
-        self.epoll = select.epoll()
-        self._actions: dict[int, Callable[[], None]] = {}
-        self._accept_again: float | None = None
-        self._next_watch = 0.0
-        self._next_dog = 0.0
+        self.started = clock()
+        self.memory_faults = 0
+        self.last_fault = ""
+        self.loop = EventLoop(clock)
+        self.notifier = Notifier()
+        self._home = directories.first
         self._accepting = False
-        self.loading_ms: float | None = None
+        self._watched: list[int] = []
+        self._served = False
+        self._last_watch = clock()
+        self._stop_limit_s = config.integer("odradek.stop.timeout.ms") / 1000
+        self._lock_limit_s = config.integer("odradek.stuck.lock.ms") / 1000
+        self._progress_limit_s = config.integer("odradek.stuck.process.ms") / 1000
 
-    # -- building ---------------------------------------------------------------------------------------------------
+    def run(self) -> int:
+        """Start everything, serve until a signal asks for the end, stop in order; the exit code.
 
-    def build(self) -> None:
+        :raises StartError: it cannot start.
+        """
+        self.signals = StopSignals()
+        self.loop.watch(self.signals.fileno(), self.signals.drain)
+        delay = RestartDelay()
+        try:
+            self._build()
+            status = StatusSocket(self, self._home)
+            self.directories.take_clean_marks()
+            self._watch_children()
+            self._feed_dog()
+            while True:
+                began = self.clock()
+                try:
+                    self._start_all()
+                    self._serve()
+                    self._stop()
+                except MemoryFault as fault:
+                    self._after_fault(fault)
+                    if self.state == "stopping":
+                        return 1
+                    self._wait(delay.after(self.clock() - began))
+                    if self.signals.count:
+                        log.info("stopped; the next start recovers the logs")
+                        return 0
+                    self._build()
+                else:
+                    status.close()
+                    log.info("stopped")
+                    return 0
+        finally:
+            if hasattr(self, "children"):
+                self.children.kill_all()
+                self._tear_down()
+            for name in (PID_FILE, STATUS_SOCKET, COORDINATOR_SOCKET):
+                (self._home / name).unlink(missing_ok=True)
+            self.signals.close()
+            self.notifier.close()
+            self.loop.close()
+
+    # -- what the processes share -----------------------------------------------------------------------------------
+
+    def _build(self) -> None:
         """Shared memory, channels, sockets between processes, and every module that a child will need."""
-        self.shm = SharedMemory(self.config.integer("odradek.max.partitions"))
-        producers.initialise_arena()
-        supervisor_place = self.shm.add_process(ProcessKind.SUPERVISOR)
-        assert supervisor_place == 0
-        self.shm.process_starts(0)
-        self.shm.enter(0)
-        self.shm.set_state(ProcessState.SERVING)
-        self.shm.broker_id = self.config.node_id
-        self.shm.cluster_id = self.directories.cluster_id
-        for number, fd in enumerate(self.directories.fds):
-            self.shm.add_log_dir(fd)
-            if not self.directories.online[number]:
-                self.shm.set_log_dir_offline(number)
-        counts = [(row, row.count(self.config)) for row in self.rows]
-        self.children = Children(self.shm, counts, self._run_child, self.clock)
-        self.workers = [child for child in self.children.all if child.row.kind == ProcessKind.WORKER]
-        self.channels = [handover.make_channel() for _ in self.workers]
-        overrides = self._limits_of_addresses()
-        self.acceptor = Acceptor(
-            [handover.Sender(ours) for ours, _ in self.channels],
-            ConnectionLimits(
-                self.config.integer("max.connections"), self.config.integer("max.connections.per.ip"), overrides
-            ),
-            lambda ordinal: self.shm.process(self.workers[ordinal].index).state == ProcessState.SERVING,
-        )
-        self.forward_listener = self._listen_unix(COORDINATOR_SOCKET)
-        self.status_listener = self._listen_unix(STATUS_SOCKET)
+        try:
+            self.shm = SharedMemory(self.config.integer("odradek.max.partitions"))
+            producers.initialise_arena()
+            self.shm.add_process(ProcessKind.SUPERVISOR)
+            self.shm.process_starts(0)
+            self.shm.enter(0)
+            self.shm.set_state(ProcessState.SERVING)
+            self.shm.broker_id = self.config.node_id
+            self.shm.cluster_id = self.directories.cluster_id
+            for number, fd in enumerate(self.directories.fds):
+                self.shm.add_log_dir(fd)
+                if not self.directories.online[number]:
+                    self.shm.set_log_dir_offline(number)
+            children = Children(
+                self.shm, [(row, row.count(self.config)) for row in self.rows], self._run_child, self.clock
+            )
+            self._workers = [child for child in children.all if child.row.kind == ProcessKind.WORKER]
+            self._channels = [handover.make_channel() for _ in self._workers]
+            limits = ConnectionLimits(
+                self.config.integer("max.connections"),
+                self.config.integer("max.connections.per.ip"),
+                parse_overrides(str(self.config["max.connections.per.ip.overrides"])),
+            )
+            self.acceptor = Acceptor(self._channels, limits, self._is_serving)
+            self._forward_listener = listeners.listen_unix(self._home, COORDINATOR_SOCKET)
+        except OSError as error:
+            raise StartError(f"the processes' shared memory and sockets: {error}") from error
+        except ValueError as error:
+            raise StartError(str(error)) from error
         for row in self.rows:
             resolve(row.main)
-        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        append_files.limit_append_files(soft // 3)
+        append_files.limit_append_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 3)
+        self._watch(self.shm.event_fd(), self._woken)
+        for ordinal, (ours, _) in enumerate(self._channels):
+            self._watch(ours.fileno(), lambda ordinal=ordinal: self._channel_readable(ordinal))  # type: ignore[misc]
+        self.children = children
         gc.collect()
         gc.freeze()
 
-    def _limits_of_addresses(self) -> dict[str, int]:
-        value = self.config.get("max.connections.per.ip.overrides")
-        items = value if isinstance(value, tuple) else ()
-        return {host: int(limit) for host, _, limit in (str(item).rpartition(":") for item in items)}
+    def _watch(self, fd: int, action: Callable[[], None]) -> None:
+        self.loop.watch(fd, action)
+        self._watched.append(fd)
 
-    def _listen_unix(self, name: str) -> socket.socket:
-        """A Unix socket in the first log directory, whatever was left there of an earlier broker being removed."""
-        (self.home / name).unlink(missing_ok=True)
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-        before = os.umask(0o177)
-        fd = os.open(self.home, os.O_PATH | os.O_DIRECTORY)
-        try:
-            sock.bind(f"/proc/self/fd/{fd}/{name}")  # a Unix socket's path has at most 107 bytes
-        finally:
-            os.umask(before)
-            os.close(fd)
-        sock.listen(64)
-        return sock
+    def _tear_down(self) -> None:
+        """Give back what one build made; the listening sockets, the status and the directories stay."""
+        for fd in self._watched:
+            self.loop.unwatch(fd)
+        self._watched.clear()
+        for child in self.children.all:
+            self.loop.cancel(f"restart {child.name}")
+        self.loop.cancel("hand over")
+        self.acceptor.close()
+        for ours, theirs in self._channels:
+            ours.close()
+            theirs.close()
+        self._forward_listener.close()
+
+    def _after_fault(self, fault: MemoryFault) -> None:
+        self.memory_faults += 1
+        self.last_fault = str(fault)
+        self._set_accepting(False)
+        for child in self.children.all:
+            if child.running:
+                self.loop.unwatch(child.pidfd)
+        self.children.kill_all()
+        log.critical("%s: the shared memory cannot be trusted; all other processes were killed", fault)
+        self._tear_down()
+        self.directories.now_unclean()
+        if self.state != "stopping":
+            self.state = "starting"
+            self.notifier.send(STATUS=f"starting anew after a memory fault: {fault}")
 
     def _run_child(self, child: Child) -> int:
         """In the child: close what is not its own, then its main function."""
         row = child.row
-        self.epoll.close()
-        os.close(self._signals[0])
-        os.close(self._signals[1])
-        for sock in (*self.sockets, self.status_listener):
-            sock.close()
-        handover_fd = -1
-        for ordinal, (ours, theirs) in enumerate(self.channels):
-            ours.close()
-            if row.kind == ProcessKind.WORKER and ordinal == child.ordinal:
-                handover_fd = theirs.fileno()
-            else:
-                theirs.close()
-        forward_listener = self.forward_listener
-        if row.kind != ProcessKind.COORDINATOR:
-            forward_listener.close()
-        for other in self.children.all:
-            if other.pidfd >= 0:
-                os.close(other.pidfd)
+        forward_listener = self._forward_listener if row.kind == ProcessKind.COORDINATOR else None
+        handover_fd = self._channels[child.ordinal][1].fileno() if row.kind == ProcessKind.WORKER else -1
+        keep = {self.shm.memfd, handover_fd, *self.directories.descriptors}
+        keep |= {self.shm.event_fd(info.index) for info in self.shm.processes()}
+        if forward_listener is not None:
+            keep.add(forward_listener.fileno())
+        close_all_but(keep)
         context = ProcessContext(
             config=self.config,
             shm=self.shm,
@@ -174,87 +227,86 @@ class Supervisor:
             advertised=listeners.advertised(self.config.advertised_listeners, self.bound),
             log_dirs=self.directories.paths,
             clean=self.directories.clean,
-            forward_path=str(self.home / COORDINATOR_SOCKET),
-            forward_listener=forward_listener if row.kind == ProcessKind.COORDINATOR else None,
+            # Through the inherited descriptor: the path of a Unix socket has at most 107 bytes.
+            forward_path=f"/proc/self/fd/{self.directories.fds[0]}/{COORDINATOR_SOCKET}",
+            forward_listener=forward_listener,
             handover_fd=handover_fd,
             notes={"count": row.count(self.config)},
         )
         return resolve(row.main)(context)
 
-    # -- the loop ---------------------------------------------------------------------------------------------------
-
-    def _watch(self, fd: int, action: Callable[[], None]) -> None:
-        self._actions[fd] = action
-        self.epoll.register(fd, select.EPOLLIN)
-
-    def _unwatch(self, fd: int) -> None:
-        if self._actions.pop(fd, None) is not None:
-            self.epoll.unregister(fd)
-
-    def _turn(self) -> None:
-        """Wait for events and timers once, and act on them."""
-        now = self.clock()
-        due = [self._next_watch - now]
-        restart = self.children.next_due()
-        if restart is not None:
-            due.append(restart)
-        if self._accept_again is not None:
-            due.append(self._accept_again - now)
-        if self.notifier.watchdog_s is not None:
-            due.append(self._next_dog - now)
-        for fd, _ in self.epoll.poll(max(0.0, min(due))):
-            action = self._actions.get(fd)
-            if action is not None:
-                action()
-        self._timers()
-
-    def _timers(self) -> None:
-        now = self.clock()
-        if self.state != "stopping":
-            for child in self.children.due():
-                self._start(child)
-        if self._accept_again is not None and now >= self._accept_again:
-            self._accept_again = None
-            self._set_accepting(True)
-        if now >= self._next_watch:
-            self._next_watch = now + WATCH_EVERY_S
-            self.shm.beat()
-            stuck = self.children.stuck(
-                LOCK_LIMIT_S, PROGRESS_LIMIT_S, time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 10**6
-            )
-            for child, reason in stuck:
-                log.error("%s (pid %d) is ended: %s", child.name, child.pid, reason)
-                self.children.signal([child], signal.SIGKILL)
-        if self.notifier.watchdog_s is not None and now >= self._next_dog:
-            self._next_dog = now + self.notifier.watchdog_s
-            self.notifier.send(WATCHDOG=1)
+    # -- children ---------------------------------------------------------------------------------------------------
 
     def _start(self, child: Child) -> None:
-        self.children.start(child)
-        self._watch(child.pidfd, lambda: self._child_ended(child))
+        if self.children.start(child):
+            self.loop.watch(child.pidfd, lambda: self._child_ended(child))
+        else:
+            self._restart(child)
+
+    def _restart(self, child: Child) -> None:
+        delay = self.children.restart_delay(child)
+        self.loop.after(delay, f"restart {child.name}", lambda: self._start(child))
+        if not self._served and child.restarts > RESTARTS_OF_A_START:
+            raise StartError(f"{child.name} cannot start ({child.last_exit}): its messages above say why")
 
     def _child_ended(self, child: Child) -> None:
-        self._unwatch(child.pidfd)
+        self.loop.unwatch(child.pidfd)
         number = self.children.reap(child)
+        if number in MEMORY_FAULTS:
+            raise MemoryFault(f"{child.name} {child.last_exit}")
         if child.row.kind == ProcessKind.WORKER:
             self.acceptor.worker_died(child.ordinal)
-        if number in MEMORY_FAULTS:
-            raise _Rebuild(f"{child.name} {child.last_exit}")
-        if self.state == "stopping" or (child.row.stage == 0 and child.ended):
-            return
-        self.children.schedule(child)
+            self._look_at_accepting()
+        if self.state != "stopping" and not (child.row.stage == 0 and child.ended):
+            self._restart(child)
 
-    def _on_signal(self) -> None:
-        try:
-            numbers = os.read(self._signals[0], 64)
-        except BlockingIOError:
-            return
-        for number in numbers:
-            if number in (signal.SIGTERM, signal.SIGINT):
-                self.stop_requested += 1
+    def _watch_children(self) -> None:
+        """Once a second: show that this loop turns, and end those whose does not."""
+        now = self.clock()
+        if now - self._last_watch > STOOD_STILL_S:
+            self.children.look_anew()
+        self._last_watch = now
+        if self.state != "starting" or any(child.running for child in self.children.all):
+            self.shm.beat()
+            for child, reason in self.children.stuck(self._lock_limit_s, self._progress_limit_s):
+                log.error("%s (pid %d) is killed: %s", child.name, child.pid, reason)
+                self.children.signal([child], signal.SIGKILL)
+        self.loop.after(WATCH_EVERY_S, "watch", self._watch_children)
+
+    def _feed_dog(self) -> None:
+        if self.notifier.watchdog_s is not None:
+            self.notifier.send(WATCHDOG=1)
+            self.loop.after(self.notifier.watchdog_s, "dog", self._feed_dog)
+
+    # -- connections ------------------------------------------------------------------------------------------------
+
+    def _is_serving(self, ordinal: int) -> bool:
+        return bool(self.shm.process(self._workers[ordinal].index).state == ProcessState.SERVING)
 
     def _woken(self) -> None:
         self.shm.drain_event()
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        self.acceptor.hand_over()
+        self._look_at_accepting()
+
+    def _channel_readable(self, ordinal: int) -> None:
+        self.acceptor.read_closed(ordinal)
+        self._hand_over()
+
+    def _accept(self, sock: socket.socket, index: int) -> None:
+        if not self.acceptor.accept(sock, index):
+            self.loop.after(PAUSE_OF_ACCEPTING_S, "pause", self._look_at_accepting)
+        self._look_at_accepting()
+
+    def _look_at_accepting(self) -> None:
+        """Accept while there is room for what comes; come back to what waits for room in a channel."""
+        if self.state != "serving":
+            return
+        if self.acceptor.waiting:
+            self.loop.after(HAND_OVER_AGAIN_S, "hand over", self._hand_over)
+        self._set_accepting(self.acceptor.may_accept and not self.loop.has_timer("pause"))
 
     def _set_accepting(self, on: bool) -> None:
         if on == self._accepting:
@@ -262,187 +314,81 @@ class Supervisor:
         self._accepting = on
         for index, sock in enumerate(self.sockets):
             if on:
-                self._watch(sock.fileno(), lambda sock=sock, index=index: self._accept(sock, index))  # type: ignore[misc]
+                self.loop.watch(sock.fileno(), lambda sock=sock, index=index: self._accept(sock, index))  # type: ignore[misc]
             else:
-                self._unwatch(sock.fileno())
-
-    def _accept(self, sock: socket.socket, index: int) -> None:
-        if not self.acceptor.accept(sock, index) or self.acceptor.full:
-            self._set_accepting(False)
-            self._accept_again = self.clock() + PAUSE_OF_ACCEPTING_S
-
-    def _channel_readable(self, ordinal: int) -> None:
-        self.acceptor.read_closed(ordinal)
-        self.acceptor.hand_over()
+                self.loop.unwatch(sock.fileno())
 
     # -- start, serve, stop -----------------------------------------------------------------------------------------
 
-    def serve(self) -> None:
-        """Start all stages, accept until a stop is asked for, stop in order. Raises _Rebuild after a memory fault."""
-        self._signals = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        signal.set_wakeup_fd(self._signals[1], warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: None)
-        self._watch(self._signals[0], self._on_signal)
-        self._watch(self.shm.event_fd(), self._woken)
-        self._watch(self.status_listener.fileno(), self._answer_status)
-        for ordinal, sender in enumerate(self.acceptor.senders):
-            self._watch(sender.channel.fileno(), lambda ordinal=ordinal: self._channel_readable(ordinal))  # type: ignore[misc]
+    def _start_all(self) -> None:
+        """Stage after stage, until the coordinator, the cleaner and all workers serve; or until a stop is asked for."""
         began = self.clock()
-        self._load()
-        self.loading_ms = (self.clock() - began) * 1000
-        for child in self.children.of_stage(1):
-            if not self.stop_requested:
-                self._start(child)
-        while not self.stop_requested and not self._all_serving():
-            self._turn()
-        if not self.stop_requested:
-            self.state = "serving"
-            self._set_accepting(True)
-            write_pid_file(str(self.home), self.bound)
-            names = ", ".join(str(listener) for listener in self.bound)
-            log.info(
-                "ready in %.0f ms, %d partitions: %s", (time.time() - self.started) * 1000, self.shm.slots_used, names
-            )
-            self.notifier.send(READY=1, MAINPID=os.getpid(), STATUS=f"serving on {names}")
-        while not self.stop_requested:
-            self._turn()
-        self._stop()
-
-    def _load(self) -> None:
         loaders = self.children.of_stage(0)
         for child in loaders:
             self._start(child)
-        while any(not child.ended for child in loaders) and not self.stop_requested:
-            self._turn()
-            if any(child.restarts > 3 for child in loaders):
-                raise StartError("the logs cannot be loaded: see the messages of the loader above")
+        while not (self.signals.count or all(child.ended for child in loaders)):
+            self.loop.turn()
+        if self.signals.count:
+            return
+        log.info("logs loaded in %.0f ms: %d partitions", (self.clock() - began) * 1000, self.shm.slots_used)
+        others = self.children.of_stage(1)
+        for child in others:
+            self._start(child)
+        while not (self.signals.count or all(self._has_started(child) for child in others)):
+            self.loop.turn()
 
-    def _all_serving(self) -> bool:
-        return all(self.shm.process(child.index).state == ProcessState.SERVING for child in self.children.of_stage(1))
+    def _has_started(self, child: Child) -> bool:
+        return bool(self.shm.process(child.index).state == ProcessState.SERVING)
+
+    def _serve(self) -> None:
+        if self.signals.count:
+            return
+        self.state = "serving"
+        self._served = True
+        self._look_at_accepting()
+        write_pid_file(str(self._home), self.bound)
+        names = ", ".join(str(listener) for listener in self.bound)
+        log.info("ready after %.0f ms: %s", (self.clock() - self.started) * 1000, names)
+        self.notifier.send(READY=1, MAINPID=os.getpid(), STATUS=f"serving on {names}")
+        while not self.signals.count:
+            self.loop.turn()
 
     def _stop(self) -> None:
         self.state = "stopping"
         log.info("stopping")
         self.notifier.send(STOPPING=1, STATUS="stopping")
         self._set_accepting(False)
-        self._accept_again = None
         for sock in self.sockets:
             sock.close()
+        self.loop.cancel("pause")
+        self.loop.cancel("hand over")
+        for child in self.children.all:
+            self.loop.cancel(f"restart {child.name}")
         self.acceptor.close()
         self.shm.stopping = True
-        for order in sorted({child.row.stop_order for child in self.children.all}):
+        for order in sorted({row.stop_order for row in self.rows}):
             self._end([child for child in self.children.all if child.row.stop_order == order and child.running])
-        (self.home / PID_FILE).unlink(missing_ok=True)
-        (self.home / STATUS_SOCKET).unlink(missing_ok=True)
-        (self.home / COORDINATOR_SOCKET).unlink(missing_ok=True)
-        log.info("stopped")
 
     def _end(self, children: Sequence[Child]) -> None:
+        """SIGTERM, and the end waited for; SIGKILL when time is over or one more signal came meanwhile."""
         self.children.signal(children, signal.SIGTERM)
-        deadline = self.clock() + STOP_LIMIT_S
-        hasten = self.stop_requested
-        while any(child.running for child in children):
-            self._turn()
-            if self.clock() > deadline or self.stop_requested > max(1, hasten):
-                late = [child for child in children if child.running]
+        signals = self.signals.count
+        deadline = self.clock() + self._stop_limit_s
+        self.loop.after(self._stop_limit_s, "stop", lambda: None)
+        while late := [child for child in children if child.running]:
+            self.loop.turn()
+            late = [child for child in late if child.running]
+            if late and (self.clock() >= deadline or self.signals.count > signals):
                 log.warning("killed, did not end in time: %s", ", ".join(child.name for child in late))
                 self.children.signal(late, signal.SIGKILL)
-                deadline = self.clock() + STOP_LIMIT_S
-                hasten = self.stop_requested
+                signals, deadline = self.signals.count, float("inf")
+        self.loop.cancel("stop")
 
-    def kill_all(self) -> None:
-        """After a memory fault: nobody may go on with that memory. Kill all, reap all."""
-        self.children.signal(self.children.all, signal.SIGKILL)
-        for child in self.children.all:
-            if child.running:
-                self._unwatch(child.pidfd)
-                self.children.reap(child)
-
-    def close(self) -> None:
-        """Give back what one start made; the listening sockets and the directories stay."""
-        signal.set_wakeup_fd(-1)
-        for ours, theirs in self.channels:
-            ours.close()
-            theirs.close()
-        self.acceptor.close()
-        self.forward_listener.close()
-        self.status_listener.close()
-        self.epoll.close()
-        for fd in self._signals:
-            os.close(fd)
-
-    # -- status -----------------------------------------------------------------------------------------------------
-
-    def status(self) -> dict[str, Any]:
-        """What `odradek status` shows; read from the process table and /proc."""
-        from broker import __version__
-
-        processes = []
-        for child in [None, *self.children.all]:
-            info = self.shm.process(child.index if child else 0)
-            if child is not None and not child.running and child.row.stage == 0:
-                continue
-            state = ProcessState(info.state).name.lower()
-            processes.append(
-                {
-                    "kind": child.row.name if child else "supervisor",
-                    "ordinal": child.ordinal if child else 0,
-                    "pid": info.pid if child is None or child.running else None,
-                    "state": state,
-                    "restarts": child.restarts if child else 0,
-                    "connections": info.connections,
-                    "uptime_s": round(self.clock() - child.started, 3)
-                    if child
-                    else round(time.time() - self.started, 3),
-                    "last_exit": child.last_exit if child else "",
-                    "pss_bytes": _pss(info.pid) if child is None or child.running else 0,
-                }
-            )
-        done, total = self.shm.loading
-        return {
-            "pid": os.getpid(),
-            "version": __version__,
-            "state": self.state,
-            "uptime_s": round(time.time() - self.started, 3),
-            "node_id": self.config.node_id,
-            "cluster_id": self.directories.cluster_id,
-            "listeners": [listener._asdict() for listener in self.bound],
-            "partitions": self.shm.slots_used,
-            "loading": {"done": done, "total": total},
-            "connections": len(self.acceptor.limits),
-            "connections_accepted": self.acceptor.accepted,
-            "connections_refused": self.acceptor.refused,
-            "log_dirs": [
-                {"path": str(path), "online": not self.shm.log_dir_offline(number)}
-                for number, path in enumerate(self.directories.paths)
-            ],
-            "pss_bytes": sum(process["pss_bytes"] for process in processes),
-            "processes": processes,
-        }
-
-    def _answer_status(self) -> None:
-        try:
-            connection, _ = self.status_listener.accept()
-        except OSError:
-            return
-        with connection:
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-            connection.setblocking(False)
-            try:
-                connection.send(json.dumps(self.status()).encode() + b"\n")
-            except OSError as error:
-                log.info("a status was not taken: %s", error.strerror)
-
-
-def _pss(pid: int) -> int:
-    try:
-        with open(f"/proc/{pid}/smaps_rollup", "rb") as rollup:
-            return sum(int(line.split()[1]) * 1024 for line in rollup if line.startswith(b"Pss:"))
-    except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.ESRCH):
-            log.info("memory of process %d is not known: %s", pid, error.strerror)
-        return 0
+    def _wait(self, seconds: float) -> None:
+        """Let time pass in which nothing but the status is served; a signal cuts it short."""
+        self.loop.after(seconds, "start anew", lambda: None)
+        while self.loop.has_timer("start anew") and not self.signals.count:
+            self.loop.turn()
 
 
 def run(config: BrokerConfig, rows: Sequence[ProcessRow] = PROCESSES) -> int:
@@ -451,56 +397,30 @@ def run(config: BrokerConfig, rows: Sequence[ProcessRow] = PROCESSES) -> int:
     :raises StartError: it cannot start; the message is one line for the operator.
     """
     logs.set_up("supervisor")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MOST_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     with LogDirectories(config) as directories:
         sockets: list[socket.socket] = []
         try:
-            try:
-                for listener in config.listeners:
-                    sockets.append(
-                        listeners.bind(
-                            listener,
-                            send_buffer=config.integer("socket.send.buffer.bytes"),
-                            receive_buffer=config.integer("socket.receive.buffer.bytes"),
-                        )
-                    )
-            except listeners.BindError as error:
-                raise StartError(str(error)) from error
+            sockets.extend(_bind(config, listener) for listener in config.listeners)
             bound = [listeners.as_bound(one, sock) for one, sock in zip(config.listeners, sockets, strict=True)]
-            return _serve(config, directories, sockets, bound, rows)
+            return Supervisor(config, directories, sockets, bound, rows).run()
         finally:
             for sock in sockets:
                 sock.close()
 
 
-def _serve(
-    config: BrokerConfig,
-    directories: LogDirectories,
-    sockets: Sequence[socket.socket],
-    bound: Sequence[Listener],
-    rows: Sequence[ProcessRow],
-) -> int:
-    faults = 0
-    while True:
-        supervisor = Supervisor(config, directories, sockets, bound, rows)
-        supervisor.build()
-        try:
-            supervisor.serve()
-        except _Rebuild as fault:
-            faults += 1
-            supervisor.kill_all()
-            log.critical(
-                "%s: the shared memory cannot be trusted; all processes ended, starting anew (%d)", fault, faults
-            )
-            if supervisor.stop_requested:
-                return 1
-            directories.now_unclean()
-            if time.time() - supervisor.started < 10 and faults > 5:
-                raise StartError(f"gave up after {faults} memory faults: {fault}") from None
-            continue
-        except BaseException:
-            supervisor.kill_all()
-            (Path(directories.first) / PID_FILE).unlink(missing_ok=True)
-            raise
-        finally:
-            supervisor.close()
-        return 0
+def _bind(config: BrokerConfig, listener: Listener) -> socket.socket:
+    backlog = "socket.listen.backlog.size"
+    try:
+        return listeners.bind(
+            listener,
+            # Kafka's default of 50 suits a thread that only accepts; connections also wait while processes are started.
+            backlog=config.integer(backlog) if config.is_set(backlog) else listeners.BACKLOG,
+            send_buffer=config.integer("socket.send.buffer.bytes"),
+            receive_buffer=config.integer("socket.receive.buffer.bytes"),
+        )
+    except listeners.BindError as error:
+        raise StartError(str(error)) from error

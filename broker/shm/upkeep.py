@@ -41,12 +41,14 @@ def flush_due(shm: SharedMemory) -> None:
     """Sync the logs whose flush.ms has passed."""
     for slot in slots.flush_due():
         slots.flush(slot)
+        shm.beat()
 
 
 def checkpoint(shm: SharedMemory, log_dirs: Sequence[Path]) -> None:
     """Sync what was rolled since, so that recovery after a crash reads little, then write the checkpoints."""
     for slot in slots.rolled_since_flush():
         slots.flush(slot)
+        shm.beat()
     write_checkpoints(shm, log_dirs)
 
 

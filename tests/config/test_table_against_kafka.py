@@ -21,7 +21,8 @@ OWN_DEFAULTS = {
     "metric.reporters",
     "remote.log.metadata.manager.class.name",
 }
-OWN_KEYS = {"metadata.store", "metrics.listener", "odradek.max.partitions"}
+OWN_KEYS = {"metadata.store", "metrics.listener", "odradek.max.partitions", "odradek.stop.timeout.ms"}
+OWN_KEYS |= {"odradek.stuck.lock.ms", "odradek.stuck.process.ms"}
 DYNAMIC_ONLY = {
     "leader.replication.throttled.rate",
     "follower.replication.throttled.rate",

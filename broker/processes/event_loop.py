@@ -1,0 +1,94 @@
+"""The supervisor's loop: epoll, timers by name, and the signals that ask for the end. One thread, no asyncio.
+
+An action of a descriptor may stop watching others, but starts to watch new ones only from a timer or between turns: within
+one turn a number that was closed is never another descriptor's, so no action runs for what it was not meant for.
+"""
+
+import os
+import select
+import signal
+import time
+from collections.abc import Callable
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+Action = Callable[[], None]
+
+
+class EventLoop:
+    """:param clock: monotonic seconds; tests put their own in."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self._epoll = select.epoll()
+        self._actions: dict[int, Action] = {}
+        self._timers: dict[str, tuple[float, Action]] = {}
+
+    def watch(self, fd: int, action: Action) -> None:
+        """Call `action` whenever `fd` is readable."""
+        self._epoll.register(fd, select.EPOLLIN)
+        self._actions[fd] = action
+
+    def unwatch(self, fd: int) -> None:
+        """Call it no more; before the descriptor is closed. Nothing if it is not watched."""
+        if self._actions.pop(fd, None) is not None:
+            self._epoll.unregister(fd)
+
+    def after(self, delay_s: float, name: str, action: Action) -> None:
+        """Call `action` once in `delay_s` seconds. A timer of the same name is replaced."""
+        self._timers[name] = (self.clock() + delay_s, action)
+
+    def has_timer(self, name: str) -> bool:
+        return name in self._timers
+
+    def cancel(self, name: str) -> None:
+        """Forget a timer; nothing if there is none of that name."""
+        self._timers.pop(name, None)
+
+    def turn(self) -> None:
+        """Wait for descriptors and timers once, and act on what is due."""
+        timeout = -1.0
+        if self._timers:
+            timeout = max(0.0, min(when for when, _ in self._timers.values()) - self.clock())
+        for fd, _ in self._epoll.poll(timeout):
+            action = self._actions.get(fd)
+            if action is not None:
+                action()
+        now = self.clock()
+        for name in [name for name, (when, _) in self._timers.items() if when <= now]:
+            due = self._timers.pop(name, None)
+            if due is not None:
+                due[1]()
+
+    def close(self) -> None:
+        self._epoll.close()
+
+
+class StopSignals:
+    """Counts SIGTERM, SIGINT and SIGHUP from its making until `close`; `fileno` is readable after one."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._before = {number: signal.signal(number, self._arrived) for number in STOP_SIGNALS}
+        signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+
+    def _arrived(self, *_: object) -> None:
+        self.count += 1
+
+    def fileno(self) -> int:
+        return self._read
+
+    def drain(self) -> None:
+        """Make `fileno` unreadable again; the count stays."""
+        try:
+            os.read(self._read, 4096)
+        except BlockingIOError:
+            return
+
+    def close(self) -> None:
+        signal.set_wakeup_fd(-1)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        os.close(self._read)
+        os.close(self._write)
