@@ -177,11 +177,13 @@ class LocalPartitions:
         return opened
 
     def open(self, slot: int, *, log_start_offset: int = 0, recovery_point: int = 0, clean: bool) -> None:
-        """Make or load the log of a slot; if that fails the slot is offline, with a line in the log.
+        """Make or load the log of a slot that waits for it; if that fails the slot is offline, with a line in the log.
 
         Offsets are those of the checkpoint files; `clean`: the log directory was closed in order. A directory in the
         way that belongs to a former topic of the same name is renamed, as Kafka does.
         """
+        if slots.state_of(slot) != SlotState.SLOT_LOADING:
+            return
         path = self._table.path(slot)
         try:
             self._set_stray_aside(slot, path)
@@ -191,8 +193,6 @@ class LocalPartitions:
             slots.set_offline(slot)
 
     def _set_stray_aside(self, slot: int, path: Path) -> None:
-        if slots.state_of(slot) != SlotState.SLOT_LOADING:
-            return
         found = read_partition_metadata(path)
         place = slots.describe(slot)
         if found is None or found.bytes == place["topic_id"]:

@@ -2,25 +2,13 @@
 
 import pytest
 
-from tests.controller.mortal_cluster import Cluster
+from tests.controller.mortal_cluster import single_broker
 
 
 @pytest.fixture
 def make_cluster(tmp_path):
-    made = []
-
-    def make(settings=(), **options):
-        path = tmp_path / str(len(made))
-        path.mkdir()
-        cluster = Cluster(path, settings, **options)
-        made.append(cluster)
-        cluster.open().take_office()
-        return cluster
-
-    yield make
-    for cluster in made:
-        for store in cluster.stores:
-            store.close()
+    with single_broker(tmp_path) as make:
+        yield make
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import os
 import random
+from contextlib import contextmanager
 from pathlib import Path
 
 from broker._ext.shared import ProcessKind, SharedMemory, SlotState
@@ -13,7 +14,7 @@ from broker.config.listeners import Listener
 from broker.controller.controller import Controller
 from broker.controller.partitions import LocalPartitions
 from broker.metadata.cluster import ensure_cluster_id, register_broker
-from broker.metadata.sqlite import SqliteStore
+from broker.metadata.sqlite import FILE_NAME, SqliteStore
 from broker.metadata.store import Session
 from broker.metadata.znodes import BrokerRegistration
 from broker.shm.partition_table import PartitionTable
@@ -84,18 +85,24 @@ class Cluster:
 
     def __init__(self, path: Path, settings=(), max_slots=64):
         self.data = [path / f"data-{n}" for n in range(2)]
-        self.shm = SharedMemory(max_slots, 1 << 20)
         for directory in self.data:
             directory.mkdir()
+        self.max_slots = max_slots
+        self.boot()
+        given = [("broker.id", str(BROKER), ""), ("log.dirs", ",".join(map(str, self.data)), ""), *settings]
+        self.config = resolve(given)
+        self.path = self.data[0] / FILE_NAME
+        self.stores = []
+
+    def boot(self, kind=ProcessKind.COORDINATOR):
+        """Fresh shared memory, as when the broker starts; this process is the one of `kind` in it."""
+        self.shm = SharedMemory(self.max_slots, 1 << 20)
+        for directory in self.data:
             self.shm.add_log_dir(os.open(directory, os.O_RDONLY | os.O_DIRECTORY))
-        self.shm.enter(self.shm.add_process(ProcessKind.COORDINATOR))
+        self.shm.enter(self.shm.add_process(kind))
         self.shm.broker_id = BROKER
         append_files.limit_append_files(64)
         producers.initialise_arena()
-        given = [("broker.id", str(BROKER), ""), ("log.dirs", ",".join(map(str, self.data)), ""), *settings]
-        self.config = resolve(given)
-        self.path = path / "metadata.db"
-        self.stores = []
 
     def open(self):
         """A coordinator begins, up to its office."""
@@ -129,3 +136,21 @@ class Cluster:
             name.decode(): [p for p, slot in topic.partitions() if slots.state_of(slot) == SlotState.SLOT_ONLINE]
             for name, topic in mirror.by_name.items()
         }
+
+
+@contextmanager
+def single_broker(path):
+    """A function that makes clusters of one broker, with a controller in office; stores are closed at the end."""
+    made = []
+
+    def make(settings=(), **options):
+        place = path / str(len(made))
+        place.mkdir()
+        made.append(Cluster(place, settings, **options))
+        made[-1].open().take_office()
+        return made[-1]
+
+    yield make
+    for cluster in made:
+        for store in cluster.stores:
+            store.close()

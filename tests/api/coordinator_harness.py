@@ -1,0 +1,36 @@
+"""Calls a coordinator's handler as the coordinator does: through the bytes of every version, over a real store and table."""
+
+from broker.api.coordinator_call import CoordinatorCall, CoordinatorView
+from broker.api.table import BY_KEY, handler_of
+from broker.controller.producer_ids import ProducerIds
+from broker.protocol import decode, encode
+from broker.protocol.registry import by_key
+from tests.controller.mortal_cluster import BROKER
+
+
+class Harness:
+    """Handlers over a `Cluster`."""
+
+    def __init__(self, cluster):
+        self.cluster = cluster
+        ids = ProducerIds(cluster.store, BROKER)
+        self.view = CoordinatorView(cluster.config, cluster.store, cluster.controller, ids)
+
+    def ask(self, request, api_key, version=None):
+        """The response to a request, both having gone over the wire in this version (the newest if None)."""
+        row, schema = BY_KEY[api_key], by_key(api_key)
+        version = row.max_version if version is None else version
+        assert row.min_version <= version <= row.max_version
+        data = encode(request, version)
+        received, end = decode(schema.request, version, data)
+        assert end == len(data)
+        call = CoordinatorCall(version, "tests", "127.0.0.1:1", "User:ANONYMOUS", 0, self.view)
+        response = handler_of(row)(received, call)
+        answer, _ = decode(schema.response, version, encode(response, version))
+        return answer
+
+
+def versions(api_key):
+    """All versions of an API that are served."""
+    row = BY_KEY[api_key]
+    return range(row.min_version, row.max_version + 1)

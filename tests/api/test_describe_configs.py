@@ -1,0 +1,85 @@
+"""DescribeConfigs: topics and the broker, with sources, synonyms and documentation."""
+
+import pytest
+
+from broker.config.table import BROKER_KEYS, TOPIC_KEYS
+from broker.controller.topics import NewTopic
+from broker.protocol import describe_configs
+from broker.protocol.errors import ErrorCode
+from tests.api.coordinator_harness import Harness, versions
+from tests.controller.mortal_cluster import single_broker
+
+KEY = describe_configs.API_KEY
+TOPIC, BROKER, LOGGER = 2, 4, 8
+
+
+@pytest.fixture
+def harness(tmp_path):
+    with single_broker(tmp_path) as make_cluster:
+        cluster = make_cluster([("log.retention.hours", "2", "server.properties:1"), ("segment.bytes", "9", "")])
+        cluster.controller.create_topics([NewTopic("t", 1, 1, configs=[("segment.ms", "1000")])])
+        yield Harness(cluster)
+
+
+def request(*resources, synonyms=False, documentation=False):
+    return describe_configs.Request(
+        resources=[
+            describe_configs.Request.DescribeConfigsResource(
+                resource_type=kind, resource_name=name, configuration_keys=keys
+            )
+            for kind, name, keys in resources
+        ],
+        include_synonyms=synonyms,
+        include_documentation=documentation,
+    )
+
+
+@pytest.mark.parametrize("version", versions(KEY))
+def test_a_topic_tells_all_its_keys_and_where_values_come_from(harness, version):
+    (result,) = harness.ask(request((TOPIC, "t", None)), KEY, version).results
+    assert (result.error_code, result.resource_type, result.resource_name) == (ErrorCode.NONE, TOPIC, "t")
+    entries = {entry.name: entry for entry in result.configs}
+    assert set(entries) == set(TOPIC_KEYS)
+    told = {name: (entries[name].value, entries[name].config_source) for name in entries}
+    assert told["segment.ms"] == ("1000", 1)
+    assert told["retention.ms"] == ("7200000", 4)
+    assert told["cleanup.policy"] == ("delete", 5)
+    assert all(not entry.synonyms for entry in entries.values())
+    if version >= 3:
+        assert entries["segment.ms"].config_type == TOPIC_KEYS["segment.ms"].type
+        assert entries["segment.ms"].documentation is None
+
+
+def test_synonyms_and_documentation_come_if_asked_for(harness):
+    (result,) = harness.ask(
+        request((TOPIC, "t", ["retention.ms", "no.such"]), synonyms=True, documentation=True), KEY
+    ).results
+    (entry,) = result.configs
+    first = entry.synonyms[0]
+    assert (first.name, first.value, first.source) == ("log.retention.hours", "2", 4)
+    assert entry.documentation == TOPIC_KEYS["retention.ms"].doc
+
+
+def test_the_broker_tells_its_keys_but_no_secrets(harness):
+    results = harness.ask(request((BROKER, "1", None), (BROKER, "", None)), KEY).results
+    assert {entry.name for entry in results[0].configs} == set(BROKER_KEYS)
+    assert [entry.value for entry in results[0].configs if entry.is_sensitive and entry.value is not None] == []
+    assert any(entry.is_sensitive for entry in results[0].configs)
+    assert (results[1].error_code, results[1].configs) == (ErrorCode.NONE, [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "code", "words"),
+    [
+        (TOPIC, "none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "'none'"),
+        (TOPIC, "no/topic", ErrorCode.INVALID_TOPIC_EXCEPTION, "no/topic"),
+        (BROKER, "7", ErrorCode.INVALID_REQUEST, "this is broker 1"),
+        (BROKER, "x", ErrorCode.INVALID_REQUEST, "'x'"),
+        (LOGGER, "1", ErrorCode.INVALID_REQUEST, "type 8"),
+    ],
+)
+def test_what_cannot_be_described_says_why_and_spares_the_others(harness, kind, name, code, words):
+    bad, good = harness.ask(request((kind, name, None), (TOPIC, "t", ["segment.ms"])), KEY).results
+    assert (bad.error_code, bad.resource_type, bad.resource_name, bad.configs) == (code, kind, name, [])
+    assert words in bad.error_message
+    assert [entry.value for entry in good.configs] == ["1000"]

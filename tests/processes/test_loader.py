@@ -1,0 +1,176 @@
+"""The loader: what the store says meets what is on the disk when a broker starts."""
+
+import json
+import uuid
+
+import pytest
+from broker._ext.shared import ProcessKind, SlotState
+
+from broker._ext import slots
+from broker.controller.topics import NewTopic
+from broker.metadata import znodes
+from broker.metadata.sqlite import SqliteStore
+from broker.processes import loader
+from broker.processes.context import ProcessContext
+from broker.storage.file_names import RECOVERY_POINT_CHECKPOINT
+from broker.storage.log_directory import read_partition_metadata, write_partition_metadata
+from tests.controller.mortal_cluster import Death, single_broker
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    with single_broker(tmp_path) as make:
+        yield make()
+
+
+def load(cluster, clean=True):
+    """The broker is started again: its only loader runs; {topic: partitions online}."""
+    cluster.store.close()
+    cluster.boot(ProcessKind.LOADER)
+    context = ProcessContext(
+        config=cluster.config,
+        shm=cluster.shm,
+        index=0,
+        kind=ProcessKind.LOADER,
+        ordinal=0,
+        listeners=(),
+        advertised=(),
+        log_dirs=cluster.data,
+        clean=[clean] * len(cluster.data),
+        forward_path="",
+    )
+    assert loader.main(context) == 0
+    return cluster.served()
+
+
+def begin(cluster):
+    """Then the coordinator begins."""
+    cluster.open().take_office()
+    return cluster.served()
+
+
+def test_an_empty_broker_loads_nothing(cluster):
+    assert load(cluster) == {}
+    assert cluster.shm.loading == (0, 0)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_every_partition_is_online_in_its_directory_again(cluster, clean):
+    cluster.controller.create_topics([NewTopic("a", 5, configs=[("segment.ms", "77")]), NewTopic("b")])
+    before = {
+        path: read_partition_metadata(path) for data in cluster.data for path in data.glob("*-*") if path.is_dir()
+    }
+    assert load(cluster, clean) == {"a": [0, 1, 2, 3, 4], "b": [0]}
+    assert cluster.shm.loading == (6, 6)
+    after = {path: read_partition_metadata(path) for data in cluster.data for path in data.glob("*-*") if path.is_dir()}
+    assert after == before
+    assert len(before) == 6
+    assert begin(cluster) == {"a": [0, 1, 2, 3, 4], "b": [0]}
+    state = slots.describe(cluster.table.find("a", 4))
+    assert (state["leader_id"], state["topic_id"]) == (1, cluster.controller.image.topics["a"].topic_id.bytes)
+
+
+def test_directories_of_unknown_topics_stay_and_are_told_of(cluster, caplog):
+    cluster.controller.create_topics([NewTopic("a")])
+    stray, foreign, doomed = (cluster.data[0] / name for name in ("ghost-3", "not a partition", "x-0.abc-delete"))
+    for path in (stray, foreign, doomed):
+        path.mkdir()
+        (path / "content").write_text("kept")
+    assert load(cluster) == {"a": [0]}
+    assert all((path / "content").read_text() == "kept" for path in (stray, foreign, doomed))
+    told = [record.getMessage() for record in caplog.records]
+    assert [line for line in told if "ghost-3" in line and "move it away or delete it" in line]
+    assert [line for line in told if "not a partition" in line]
+
+
+def test_a_directory_of_another_topic_of_that_name_is_not_adopted(cluster):
+    cluster.controller.create_topics([NewTopic("a")])
+    ((mine, _),) = [(path, 0) for data in cluster.data for path in data.glob("a-0")]
+    write_partition_metadata(mine, uuid.uuid4())
+    (mine / "precious").write_text("kept")
+    assert load(cluster) == {"a": [0]}
+    assert not (mine / "precious").exists()
+    (aside,) = mine.parent.glob("a-0.*-stray")
+    assert (aside / "precious").read_text() == "kept"
+
+
+def test_a_partition_without_directory_begins_empty(cluster):
+    cluster.controller.create_topics([NewTopic("a")])
+    (mine,) = [path for data in cluster.data for path in data.glob("a-0")]
+    mine.rename(mine.with_name("away-0"))
+    assert load(cluster) == {"a": [0]}
+
+
+def test_a_partition_that_may_be_in_a_lost_log_directory_is_offline(cluster, monkeypatch):
+    cluster.controller.create_topics([NewTopic("a", 2)])
+    lost = next(n for n, data in enumerate(cluster.data) if (data / "a-1").exists())
+    boot = cluster.boot
+
+    def boot_without(kind):
+        boot(kind)
+        cluster.shm.set_log_dir_offline(lost)
+
+    monkeypatch.setattr(cluster, "boot", boot_without)
+    assert load(cluster) == {"a": [0]}
+    begin(cluster)
+    assert slots.state_of(cluster.table.find("a", 1)) == SlotState.SLOT_OFFLINE
+    assert not (cluster.data[1 - lost] / "a-1").exists()
+
+
+def test_a_deletion_that_was_under_way_is_finished(cluster):
+    cluster.controller.create_topics([NewTopic("a", 3), NewTopic("b")])
+    cluster.table.lives = 1
+    with pytest.raises(Death):
+        cluster.controller.delete_topics(["a"])
+    assert load(cluster) == {"b": [0]}
+    assert begin(cluster) == {"b": [0]}
+    assert [name for name in cluster.directories() if not name.endswith("-delete")] == ["b-0"]
+    assert len(cluster.directories()) == 4
+    assert cluster.store.children(znodes.DELETE_TOPICS) == []
+    assert cluster.store.children(znodes.TOPICS) == ["b"]
+
+
+def test_a_creation_that_was_under_way_is_finished(cluster):
+    cluster.table.lives = 2
+    with pytest.raises(Death):
+        cluster.controller.create_topics([NewTopic("a", 3)])
+    for partition in (1, 2):  # as if the states had been in a later transaction
+        cluster.store.delete(znodes.state_path("a", partition))
+    assert load(cluster) == {"a": [0]}
+    assert begin(cluster) == {"a": [0, 1, 2]}
+    assert json.loads(cluster.store.get(znodes.state_path("a", 2))[0])["isr"] == [1]
+
+
+def test_a_topic_without_id_gets_one(cluster):
+    cluster.store.create("/brokers/topics/old", b'{"version":1,"partitions":{"0":[1]}}')
+    state = znodes.encode_state(znodes.PartitionState(1, 1, 4, [1]))
+    cluster.store.create(znodes.state_path("old", 0), state, make_parents=True)
+    assert load(cluster) == {"old": [0]}
+    node = SqliteStore(cluster.path)
+    given = znodes.decode_topic("old", node.get("/brokers/topics/old")[0]).topic_id
+    node.close()
+    (path,) = [path for data in cluster.data for path in data.glob("old-0")]
+    assert read_partition_metadata(path) == given
+    begin(cluster)
+    assert slots.describe(cluster.table.find("old", 0))["leader_epoch"] == 4
+
+
+def test_a_damaged_checkpoint_means_recovery_not_failure(cluster, caplog):
+    cluster.controller.create_topics([NewTopic("a", 2)])
+    for data in cluster.data:
+        (data / RECOVERY_POINT_CHECKPOINT).write_text("0\n3\nnonsense\n")
+    assert load(cluster) == {"a": [0, 1]}
+    assert "recovered from their beginning" in caplog.text
+
+
+def test_the_store_of_another_cluster_is_refused(cluster, caplog, monkeypatch):
+    boot = cluster.boot
+
+    def boot_elsewhere(kind):
+        boot(kind)
+        cluster.shm.cluster_id = "another-cluster"
+
+    monkeypatch.setattr(cluster, "boot", boot_elsewhere)
+    with pytest.raises(AssertionError):
+        load(cluster)
+    assert "another-cluster" in caplog.text
