@@ -1,0 +1,123 @@
+"""Small mains for the supervisor's own tests: they obey commands of clients and tell every step to the test's socket."""
+
+import json
+import os
+import select
+import signal
+import socket
+
+from broker._ext.shared import ProcessState
+from broker.net.handover import Receiver
+from broker.processes.table import PROCESSES, ProcessRow
+
+NAMES = {row.kind: row.name for row in PROCESSES}
+
+
+def tell(context, word):
+    """Send the test an event: "kind-ordinal word pid"."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+        name = f"{NAMES[context.kind]}-{context.ordinal}"
+        channel.sendto(f"EVENT={name} {word} {os.getpid()}".encode(), os.environ["NOTIFY_SOCKET"])
+
+
+def loader(context):
+    tell(context, f"clean={context.clean}")
+    if "GATE" in os.environ:
+        with open(os.environ["GATE"], "rb") as gate:
+            gate.read()
+    return 0
+
+
+def wait_for_term():
+    """A descriptor that becomes readable on SIGTERM."""
+    reading, writing = os.pipe2(os.O_NONBLOCK)
+    signal.set_wakeup_fd(writing)
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    return reading
+
+
+def idle(context):
+    term = wait_for_term()
+    context.shm.set_state(ProcessState.SERVING)
+    context.shm.wake(0)
+    tell(context, "serving")
+    while not select.select([term], [], [], 0.1)[0]:
+        context.shm.beat()
+    tell(context, "stopping")
+    return 0
+
+
+def hopeless(context):
+    raise RuntimeError("this one never starts")
+
+
+class Worker:
+    def __init__(self, context):
+        self.context = context
+        self.receiver = Receiver(context.handover_fd)
+        self.term = wait_for_term()
+        self.open = {}
+        self.stubborn = False
+
+    def run(self):
+        shm = self.context.shm
+        shm.set_state(ProcessState.SERVING)
+        shm.wake(0)
+        tell(self.context, "serving")
+        while True:
+            readable, _, _ = select.select([self.receiver, self.term, *self.open], [], [], 0.1)
+            shm.beat()
+            if self.term in readable:
+                os.read(self.term, 16)
+                tell(self.context, "stubborn" if self.stubborn else "stopping")
+                if not self.stubborn:
+                    return 0
+            for sock in readable:
+                if sock is self.receiver:
+                    for item in self.receiver.receive():
+                        self.greet(item)
+                elif sock in self.open:
+                    self.obey(sock)
+
+    def greet(self, item):
+        sock = socket.socket(fileno=item.fd)
+        self.open[sock] = item.connection_id
+        hello = {"worker": self.context.ordinal, "pid": os.getpid(), "id": item.connection_id}
+        hello |= {"listener": item.listener_index, "peer": item.peer, "blocking": os.get_blocking(item.fd)}
+        hello["nodelay"] = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        hello["keepalive"] = sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        sock.sendall(json.dumps(hello).encode() + b"\n")
+
+    def obey(self, sock):
+        command = sock.recv(100).decode().strip()
+        if command == "echo":
+            sock.sendall(b"echo\n")
+        elif command == "stubborn":
+            self.stubborn = True
+            sock.sendall(b"so be it\n")
+        elif command == "raise":
+            raise RuntimeError("as the client wished")
+        elif command == "hang":
+            select.select([], [], [])
+        elif command == "":
+            sock.close()
+            self.receiver.closed([self.open.pop(sock)])
+        else:
+            os.kill(os.getpid(), signal.Signals[command])
+
+
+def worker(context):
+    return Worker(context).run()
+
+
+MAINS = {"loader": loader, "worker": worker, "coordinator": idle}
+
+
+def rows(replaced):
+    """The real table with these mains; the cleaner stays the real one. `replaced`: "name=function ..."."""
+    mains = {name: main.__name__ for name, main in MAINS.items()} | dict(one.split("=") for one in replaced.split())
+    found = []
+    for row in PROCESSES:
+        main = f"tests.processes.fake_mains:{mains[row.name]}" if row.name in mains else row.main
+        found.append(ProcessRow(row.kind, row.name, main, row.stage, row.count, row.stop_order))
+    return tuple(found)
