@@ -1,0 +1,182 @@
+"""The connections of one worker: frames in, responses out in order.
+
+What a FrameHandler may rely on: frames of a connection are offered in the order of arrival, one at a time, in the loop's
+thread; whatever it writes with `DataLoop.out_*`, and whatever its Pendings are completed with, leaves in the order in which
+it was written and reserved. All times are CLOCK_MONOTONIC milliseconds.
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+from broker._ext.buffers cimport Buffer, BufferPool
+from broker._ext.output cimport OutQueue
+
+
+cpdef enum FrameResult:
+    FRAME_DONE = 0                # answered by out_*, or needs no answer
+    FRAME_JOINED = 1              # will be executed and answered in `flush`
+    FRAME_PENDING = 2             # a Pending was attached
+    FRAME_DEFER = 3               # not executed: offer it again when no Pending is left, or after `resume`
+    FRAME_CLOSE = 4               # send what is owed, then close; connection.close_reason says why
+
+cpdef enum CloseReason:
+    CLOSE_EOF = 0                 # the peer is done
+    CLOSE_RESET = 1               # the peer or the network broke it
+    CLOSE_IDLE = 2
+    CLOSE_BAD_FRAME = 3
+    CLOSE_OTHER_PROTOCOL = 4      # HTTP or TLS on this port
+    CLOSE_HANDLER = 5             # FRAME_CLOSE
+    CLOSE_FILE = 6                # a slice could not be sent whole
+    CLOSE_ERROR = 7               # an exception, named in the log
+    CLOSE_ASKED = 8               # DataLoop.close, or the stop
+    CLOSE_REASONS = 9
+
+cdef enum Hold:                   # why a connection offers no frame
+    HOLD_DEFER = 1
+    HOLD_BACKPRESSURE = 2
+    HOLD_THROTTLE = 4
+    HOLD_STOPPING = 8
+    HOLD_CLOSING = 16
+
+
+cdef class Pending:
+    """The place of one response that comes later. May be subclassed to carry what waits for it."""
+    cdef readonly Connection connection
+    cdef readonly bint done
+    cdef readonly bint cancelled               # the connection is gone: answers are dropped
+    cdef public object context                 # the handler's
+    cdef Pending next
+    cdef OutQueue answer
+    cdef OutQueue after                        # immediate responses that were written behind it
+    cdef int64_t saved_base
+    cdef int complete_bytes(self, const uint8_t* data, int64_t length) except -1
+    # Between `begin` and `finish` (one at a time) the DataLoop's out_* write this answer, also amid another's turn.
+    cdef int begin(self) except -1
+    cdef int finish(self) except -1
+    cdef int abandon(self) except -1           # drop what was written since `begin`; it is still to be answered
+    cdef int answered(self) except -1
+
+
+cdef class Connection:
+    cdef readonly DataLoop data_loop
+    cdef readonly int fd                       # -1: closed
+    cdef readonly int64_t connection_id
+    cdef readonly int listener_index
+    cdef readonly str peer
+    cdef public object principal
+    cdef public object client_software_name
+    cdef public object client_software_version
+    cdef public object session                 # the handler's state of this connection
+    cdef public object close_reason            # set before FRAME_CLOSE
+    cdef readonly int pending_count
+    cdef readonly int64_t last_activity_ms
+    cdef readonly int64_t throttled_until_ms
+    cdef Pending pending_head
+    cdef Pending pending_tail
+    cdef int64_t waiting_bytes                 # spans in Pendings
+    cdef OutQueue out
+    cdef Buffer part                           # part of a frame, its length in front; `part_bytes` when complete
+    cdef int64_t part_bytes
+    cdef Buffer held                           # bytes not offered while a hold lasts
+    cdef uint8_t[4] size_bytes                 # 1-3 bytes of a length
+    cdef int size_have
+    cdef uint32_t interest
+    cdef int hold
+    cdef int closing                           # 1 + CloseReason once it closes as soon as nothing is owed
+    cdef bint greeted                          # offered its first frame
+    cdef bint offered                          # frames since the last `flush` of the handler
+    cdef bint joined
+    cdef bint large                            # its last frame was large
+    cdef bint blocked                          # the socket is full, EPOLLOUT is awaited
+    cdef bint cold                             # a ColdReader is at work for it
+    cdef bint eof
+    cdef bint peer_finished                    # half-closed; there may be bytes to read yet
+    cdef bint resumed
+    cdef bint dirty
+    cpdef Pending reserve(self)
+    cdef int attach(self, Pending pending) except -1
+
+
+cdef class FrameHandler:
+    """Executes frames. One a DataLoop; subclassed."""
+    # One complete frame without its length. `data` may be written to and stays valid until `flush` returns. Returns a
+    # FrameResult. A handler that joined frames executes these before it writes any other response.
+    cdef int frame(self, Connection connection, uint8_t* data, int64_t size) except -1
+    # After the last complete frame of a read, and before the memory of any frame is used again.
+    cdef int flush(self, Connection connection) except -1
+    # The peer sends no more but may read yet: a good moment to answer its long polls.
+    cdef int half_closed(self, Connection connection) except -1
+    # Told once; its Pendings are cancelled already.
+    cdef int closed(self, Connection connection) except -1
+
+
+cdef class DataLoop:
+    cdef readonly FrameHandler handler
+    cdef readonly BufferPool pool
+    cdef readonly dict connections             # by connection_id
+    cdef public int64_t max_request_bytes
+    cdef public int64_t idle_ms
+    cdef public int max_pending
+    cdef public int64_t max_queued_bytes
+    cdef public object cold_reader
+    cdef public object on_closed
+    cdef readonly int64_t now_ms               # when this turn began
+    cdef readonly int64_t bytes_in
+    cdef readonly int64_t bytes_out
+    cdef readonly int64_t frames
+    cdef readonly int64_t bad_frames
+    cdef readonly int64_t sendfile_bytes
+    cdef readonly bint stopping
+    cdef int64_t[9] closes_by_reason
+    cdef int epoll_fd
+    cdef uint8_t* shared                       # receive buffer
+    cdef int64_t shared_bytes
+    cdef uint8_t* out                          # responses of the connection at hand
+    cdef int64_t out_room
+    cdef int64_t out_length
+    cdef int64_t out_base                      # bytes before it leave before the first Pending
+    cdef Connection current
+    cdef Pending target
+    cdef bint in_turn
+    cdef int64_t used_first
+    cdef int64_t used_second
+    cdef list dirty
+    cdef list graveyard
+    cdef list throttled
+
+    # --- for handlers: write responses of the connection at hand (in frame, flush), or of the Pending begun ---
+    cdef uint8_t* out_reserve(self, int64_t length) except NULL
+    cdef void out_commit(self, int64_t length) noexcept
+    cdef int out_bytes(self, const uint8_t* data, int64_t length) except -1
+    # A slice of the open file `fd`; `owner` is held until it is sent.
+    cdef int out_file(self, object owner, int fd, int64_t position, int64_t length) except -1
+    # Send what Pendings were completed with. Called at the end of every callback that completes any, except in a
+    # FrameHandler's methods, where it does nothing: the turn's end does it.
+    cpdef int flush_dirty(self) except -1
+
+    # --- reading ---
+    cdef int handle_event(self, Connection c, uint32_t events) except -1
+    cdef int readable(self, Connection c) except -1
+    cdef int end_of_stream(self, Connection c) except -1
+    cdef int offer(self, Connection c, uint8_t* first, int64_t first_n, uint8_t* second, int64_t second_n) except -1
+    cdef int64_t offer_frames(self, Connection c, uint8_t* data, int64_t n) except -1
+    cdef int after_part(self, Connection c, int64_t extra) except -1
+    cdef int offer_held(self, Connection c) except -1
+    cdef int keep(self, Connection c, uint8_t* data, int64_t n) except -1
+    cdef bint refuse(self, Connection c, const uint8_t* data, int64_t size) except -1
+    # --- writing ---
+    cdef OutQueue* out_queue(self) noexcept
+    cdef int spill(self) except -1
+    cdef int deliver(self, Connection c) except -1
+    cdef int pump(self, Connection c) except -1
+    cdef int read_cold(self, Connection c) except -1
+    # --- states ---
+    cdef int end_turn(self, Connection c) except -1
+    cdef void release_holds(self, Connection c) noexcept
+    cdef bint queue_full(self, Connection c) noexcept
+    cdef void mark_dirty(self, Connection c)
+    cdef int settle_dirty(self) except -1
+    cdef int update_interest(self, Connection c, bint force) except -1
+    cdef int begin_close(self, Connection c, int reason, object text) except -1
+    cdef int close_now(self, Connection c, int reason, object text) except -1
+    cdef int fail(self, Connection c) except -1
+    cdef void release_buffers(self, Connection c) noexcept
