@@ -24,6 +24,8 @@ static inline int compare_swap_64(uint64_t *p, uint64_t expected, uint64_t desir
 static inline int compare_swap_i32(int32_t *p, int32_t expected, int32_t desired) {
     return __atomic_compare_exchange_n(p, &expected, desired, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }
+/* Orders the stores before it ahead of those behind it; no instruction on x86. */
+static inline void fence_release(void) { __atomic_thread_fence(__ATOMIC_RELEASE); }
 static inline void fence(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 static inline void cpu_pause(void) {
 #if defined(__x86_64__)

@@ -20,6 +20,7 @@ cdef extern from "atomics.h" nogil:
     bint compare_swap_64(uint64_t* p, uint64_t expected, uint64_t desired)
     bint compare_swap_i32(int32_t* p, int32_t expected, int32_t desired)
     void fence()
+    void fence_release()
     void cpu_pause()
     void fault_point(uint64_t* armed, uint64_t identity)
     int FAULTS_COMPILED

@@ -18,6 +18,7 @@ cpdef enum FaultPoint:
     APPEND_BEFORE_UNLOCK = 12
     APPEND_UNLOCKED = 13
     APPEND_WOKEN = 14
+    WAKE_PENDING_SET = 15
     # A roll
     ROLL_STARTED = 20
     ROLL_TIME_INDEX_WRITTEN = 21

@@ -165,7 +165,7 @@ cdef struct Slot:
     int64_t flushed_offset        # everything before is on the device
     int64_t recovery_point        # as last written to the checkpoint
     int64_t flushed_ms
-    uint64_t flusher              # process index + 1 of the one flusher, 0 if none
+    uint64_t flusher              # process index + 2 of the one flusher, 0 if none; a truncation clears it
     # leadership [R 3]
     int32_t leader_epoch
     int32_t partition_epoch

@@ -16,6 +16,7 @@ from broker._ext.atomics cimport (
     compare_swap_64,
     cpu_pause,
     exchange_64,
+    fault_point,
     fence,
     fetch_add_64,
     fetch_and_64,
@@ -27,6 +28,8 @@ from broker._ext.atomics cimport (
     store_release_32,
     store_release_64,
 )
+
+from broker._ext.faults cimport WAKE_PENDING_SET
 
 import os
 import secrets
@@ -46,7 +49,12 @@ MAGIC = 0x4B45_4441_5244_4F01
 DEFAULT_ARENA_BYTES = 256 << 20
 cdef uint64_t UNIT_BYTES = 1024
 
+cdef extern from "<pthread.h>" nogil:
+    unsigned long pthread_self()
+
+
 cdef Region the_region
+cdef unsigned long loop_thread = 0      # the thread that called `enter`: the one that looks at `self_wake`
 memset(&the_region, 0, sizeof(Region))
 the_region.memfd = -1
 the_region.self = -1
@@ -90,11 +98,20 @@ cdef void wake_process(int process) noexcept nogil:
     """Make the loop of `process` look at its ready bitmap; one write for any number of wake-ups it has not yet taken."""
     cdef uint64_t one = 1
     cdef Process* p = &the_region.processes[process]
-    if process == the_region.self:
-        the_region.self_wake = True
+    if process == the_region.self and loop_thread == pthread_self():
+        the_region.self_wake = True     # an append thread of the same process does not get by with this: the loop may sleep
         return
     if __sync_swap_32(&p.event_pending, 1) == 0:
+        fault_point(the_region.header.fault, WAKE_PENDING_SET)
         write(p.event_fd, &one, 8)
+
+
+cdef void wake_after_death(int process) noexcept nogil:
+    """As `wake_process`, but written whatever `event_pending` says: the dead may have set it and written nothing."""
+    cdef uint64_t one = 1
+    cdef Process* p = &the_region.processes[process]
+    __sync_swap_32(&p.event_pending, 1)
+    write(p.event_fd, &one, 8)
 
 
 cdef extern from *:
@@ -283,7 +300,7 @@ cdef class SharedMemory:
         store_release_32(&p.state, STARTING)
 
     def process_died(self, int index):
-        """After reaping: clear what the dead process waited for and make everyone look once [R 6, R 7]."""
+        """After reaping: clear what the dead process waited for and was flushing, and make everyone look once [R 6, R 7]."""
         cdef Process* p = &the_region.processes[index]
         cdef uint64_t keep = ~(<uint64_t>1 << index)
         cdef uint64_t i
@@ -300,17 +317,20 @@ cdef class SharedMemory:
             if load_relaxed_64(&slot.waiters_log_end) | load_relaxed_64(&slot.waiters_committed):
                 fetch_and_64(&slot.waiters_log_end, keep)
                 fetch_and_64(&slot.waiters_committed, keep)
+            compare_swap_64(&slot.flusher, <uint64_t>(index + 2), 0)
         memset(summary_words(index), 0, the_region.header.bitmap_bytes)
         for other in range(the_region.header.process_count):
             if other != index and load_acquire_32(&the_region.processes[other].state) in (STARTING, SERVING):
                 store_release_64(&the_region.processes[other].full_look, 1)
-                wake_process(other)
+                wake_after_death(other)
 
     # -- by every process -----------------------------------------------------------------------------------------
 
     def enter(self, int index):
         """This process is the one at place `index` from now on."""
+        global loop_thread
         the_region.self = index
+        loop_thread = pthread_self()
         the_region.processes[index].pid = getpid()
 
     def set_state(self, state):
