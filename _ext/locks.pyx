@@ -57,7 +57,7 @@ cdef LockResult try_lock(uint32_t index, Slot* slot, int spins) noexcept nogil:
         left -= 1
         if left % 8 == 0:
             result = pthread_mutex_trylock(&slot.mutex)
-    if result == EBUSY:
+    if result != 0 and result != EOWNERDEAD:
         slot.lock_busy += 1   # a figure for people; a lost count does no harm
         return LOCK_BUSY
     if region().self >= 0:
