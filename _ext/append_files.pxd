@@ -9,6 +9,7 @@ cdef struct AppendFiles:          # of one slot, in this process only
     uint32_t incarnation
     uint32_t busy                 # 1 while its user holds the slot's lock, or the evictor closes it
     int64_t segment_base
+    uint64_t generation           # a truncation may have put another file under the same name
     int32_t log_fd                # 0: not open (0 is never a file of ours)
     int32_t index_fd
     int32_t time_fd
@@ -25,5 +26,6 @@ cdef void drop_files(uint32_t index) noexcept nogil
 # "<topic>-<partition>" and "<topic>-<partition>/<20 digits>.<kind>" relative to the log directory; out has 384 bytes.
 cdef void directory_path(Slot* slot, char* out) noexcept nogil
 cdef void segment_path(Slot* slot, int64_t base_offset, int kind, char* out) noexcept nogil
+cdef int open_at(Slot* slot, const char* path, int flags) noexcept nogil
 cdef int open_in_slot(Slot* slot, int64_t base_offset, int kind, int flags) noexcept nogil
 cdef int open_directory(Slot* slot) noexcept nogil

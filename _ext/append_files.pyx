@@ -3,7 +3,7 @@
 from libc.errno cimport EMFILE, ENFILE, errno
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
-from libc.stdlib cimport calloc
+from libc.stdlib cimport calloc, free
 from posix.fcntl cimport O_CREAT, O_RDONLY, O_RDWR
 from posix.unistd cimport close
 
@@ -30,6 +30,7 @@ cdef extern from *:
 
 
 cdef AppendFiles* table = NULL
+cdef uint64_t table_boot = 0       # of the mapping that the table belongs to
 cdef uint64_t table_slots = 0
 cdef int64_t open_count = 0
 cdef int64_t open_limit = 3000
@@ -42,12 +43,19 @@ cdef inline void count_open(int64_t change) noexcept nogil:
 
 def limit_append_files(int64_t limit):
     """Prepare this process's cache for at most about `limit` open descriptors; before the first append."""
-    global table, table_slots, open_limit
+    global table, table_boot, table_slots, open_limit
+    cdef uint64_t i
+    if table != NULL and table_boot != region().header.boot_id:     # of a mapping before: its slots are others
+        for i in range(table_slots):
+            close_files(&table[i])
+        free(table)
+        table = NULL
     if table == NULL:
         table = <AppendFiles*>calloc(region().header.max_slots, sizeof(AppendFiles))
         if table == NULL:
             raise MemoryError("no memory for the table of append files")
         table_slots = region().header.max_slots
+        table_boot = region().header.boot_id
     open_limit = max(limit, 16)
 
 
@@ -77,24 +85,27 @@ cdef void segment_path(Slot* slot, int64_t base_offset, int kind, char* out) noe
              suffix_of(kind))
 
 
+cdef int open_at(Slot* slot, const char* path, int flags) noexcept nogil:
+    """A descriptor of a path relative to the slot's log directory, or -errno."""
+    cdef int log_dir = region().header.log_dir_fds[slot.log_dir]
+    cdef int fd = openat(log_dir, path, flags | O_CLOEXEC, 0o644)
+    if fd < 0 and (errno == EMFILE or errno == ENFILE):
+        evict(open_limit // 2)
+        fd = openat(log_dir, path, flags | O_CLOEXEC, 0o644)
+    return fd if fd >= 0 else -errno
+
+
 cdef int open_in_slot(Slot* slot, int64_t base_offset, int kind, int flags) noexcept nogil:
     """A descriptor of one of the slot's files, or -errno."""
     cdef char[384] path
-    cdef int fd
     segment_path(slot, base_offset, kind, path)
-    fd = openat(region().header.log_dir_fds[slot.log_dir], path, flags | O_CLOEXEC, 0o644)
-    if fd < 0 and (errno == EMFILE or errno == ENFILE):
-        evict(open_limit // 2)
-        fd = openat(region().header.log_dir_fds[slot.log_dir], path, flags | O_CLOEXEC, 0o644)
-    return fd if fd >= 0 else -errno
+    return open_at(slot, path, flags)
 
 
 cdef int open_directory(Slot* slot) noexcept nogil:
     cdef char[384] path
-    cdef int fd
     directory_path(slot, path)
-    fd = openat(region().header.log_dir_fds[slot.log_dir], path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-    return fd if fd >= 0 else -errno
+    return open_at(slot, path, O_RDONLY | O_DIRECTORY)
 
 
 cdef void close_files(AppendFiles* files) noexcept nogil:
@@ -137,10 +148,11 @@ cdef AppendFiles* take_files(uint32_t index, Slot* slot, int64_t segment_base, i
     while not take_word(&files.busy):   # only the evictor can hold it, and only for three closes
         pass
     files.used = 1
-    if files.incarnation != slot.incarnation or files.segment_base != segment_base:
+    if files.incarnation != slot.incarnation or files.segment_base != segment_base or files.generation != slot.generation:
         close_files(files)
         files.incarnation = slot.incarnation
         files.segment_base = segment_base
+        files.generation = slot.generation
     if files.log_fd == 0:
         if open_count >= open_limit:
             evict(open_limit - open_limit // 8)
@@ -174,7 +186,10 @@ cdef void release_files(AppendFiles* files) noexcept nogil:
 
 cdef void drop_files(uint32_t index) noexcept nogil:
     """Close what is open for a slot; the caller holds its lock, or the slot is gone."""
-    cdef AppendFiles* files = &table[index]
+    cdef AppendFiles* files
+    if table == NULL:
+        return                          # this process never appends
+    files = &table[index]
     while not take_word(&files.busy):
         pass
     close_files(files)
