@@ -67,4 +67,8 @@ cdef void assign_epoch(Slot* slot, int32_t epoch, int64_t start_offset) noexcept
 cdef int64_t segment_holding(Slot* slot, int64_t offset, int64_t beyond) noexcept nogil
 cdef int64_t next_segment(Slot* slot, int64_t after, int64_t beyond) noexcept nogil
 cdef void wake_after(uint32_t index, Slot* slot, bint log_end, bint committed) noexcept nogil
+# Leave the active segment as an ordered stop does; the caller holds the slot's lock. 0, or -errno.
+cdef int end_segment(uint32_t index, Slot* slot) noexcept nogil
+cdef void clear_recent(Slot* slot) noexcept nogil
+cdef void note_failure(Slot* slot, int result) noexcept nogil
 cdef int snapshot_producers(Slot* slot, int64_t offset) noexcept nogil

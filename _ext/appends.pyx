@@ -3,10 +3,10 @@
 Every function here that changes a log runs with the slot's mutex held by the calling thread, allocates nothing and needs no GIL.
 """
 
-from libc.errno cimport EIO, ENOENT, errno
+from libc.errno cimport EFBIG, EIO, ENODEV, ENOENT, ENOSPC, ENXIO, EROFS, errno
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
-from libc.string cimport memcpy, memset, strlen
+from libc.string cimport memcpy, memmove, memset
 from posix.fcntl cimport O_CREAT, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY
 from posix.unistd cimport close, fsync, ftruncate, pread, pwrite
 
@@ -15,16 +15,17 @@ from broker._ext.append_files cimport (
     directory_path,
     drop_files,
     index_file,
+    open_at,
     open_directory,
     open_in_slot,
     release_files,
     segment_path,
     take_files,
 )
-from broker._ext.atomics cimport fault_point, fence, store_release_32, store_release_64
+from broker._ext.atomics cimport fault_point, fence, fence_release, store_release_32, store_release_64
 from broker._ext.faults cimport *
 from broker._ext.locks cimport LOCK_BUSY, LOCK_OWNER_DIED, LOCK_TAKEN, LockResult, mark_consistent, try_lock, unlock
-from broker._ext.log_scan cimport SCAN_BATCH, SCAN_END, Scanner, scan_batch, scan_file, scan_window, write_at
+from broker._ext.log_scan cimport SCAN_BATCH, SCAN_END, Scanner, read_at, scan_batch, scan_file, scan_window, write_at
 from broker._ext.log_state cimport FILE_INDEX, FILE_LOG, FILE_SNAPSHOT, FILE_TIME_INDEX, FILE_TXN_INDEX
 from broker._ext.lookup cimport LOOKUP_FOUND, FoundBatch, find_position, floor_index_entry
 from broker._ext.producers cimport (
@@ -44,7 +45,9 @@ from broker._ext.producers cimport (
     check_sequence,
     entry_epoch,
     find_producer,
+    first_unstable_without,
     forget_producers,
+    recount_producers,
     reserve_producer,
     settle_last_stable,
     write_snapshot,
@@ -58,6 +61,8 @@ from broker._ext.records cimport (
     BatchInfo,
     check_batch,
     load16,
+    load32,
+    load64,
     parse_batch_header,
     read_varint,
     read_varlong,
@@ -92,6 +97,9 @@ cdef extern from "<fcntl.h>" nogil:
     int unlinkat(int directory, const char* path, int flags)
     int O_CLOEXEC
 
+cdef extern from "<sched.h>" nogil:
+    int sched_yield()
+
 cdef extern from "<stdio.h>" nogil:
     int renameat(int old_directory, const char* old_path, int new_directory, const char* new_path)
 
@@ -121,6 +129,9 @@ cdef enum Intent:                 # of a structural change, for whoever must fin
     INTENT_NONE = 0
     INTENT_TRUNCATE = 1           # arguments: offset, segment that holds it, position in it
 
+cdef enum:
+    EPOCH_FILE_BYTES = 65536      # of the leader-epoch checkpoint that are kept: thousands of epochs
+
 
 cdef inline void fault(int point) noexcept nogil:
     fault_point(region().header.fault, <uint64_t>point)
@@ -133,6 +144,7 @@ cdef inline Commit* current(Slot* slot) noexcept nogil:
 
 
 cdef void publish(Slot* slot, const Commit* commit) noexcept nogil:
+    fence_release()     # who sees the block being filled sees that the other one was published before, and tries again
     memcpy(&slot.commits[(slot.sequence + 1) & 1], commit, sizeof(Commit))
     fault(APPEND_BLOCK_FILLED)
     store_release_64(&slot.sequence, slot.sequence + 1)
@@ -217,6 +229,18 @@ cdef inline void set_applied(Slot* slot, int64_t base, int64_t position) noexcep
     store_release_64(<uint64_t*>&slot.applied_base, <uint64_t>base)
 
 
+cdef int reserve_patiently(uint32_t index, Slot* slot, int64_t producer_id) noexcept nogil:
+    """Room for a producer where there is no turning back: 0, or -ENOSPC when the arena is full of open transactions.
+
+    Who has the arena's mutex chooses a run and is done; if it was stopped, the supervisor ends it, for it holds a slot's lock.
+    """
+    cdef ArenaResult result = reserve_producer(index, slot, producer_id, 0)
+    while result == ARENA_BUSY:
+        sched_yield()
+        result = reserve_producer(index, slot, producer_id, 0)
+    return 0 if result == ARENA_READY else -ENOSPC
+
+
 cdef int redo(uint32_t index, Slot* slot) noexcept nogil:
     """Apply the committed batches from `applied` to the committed size; 0, or -errno. Idempotent."""
     cdef uint8_t[4096] buffer
@@ -239,18 +263,26 @@ cdef int redo(uint32_t index, Slot* slot) noexcept nogil:
             if info.control:
                 read_marker(&scanner, position, &info, &coordinator_epoch, &kind)
             if info.producer_id >= 0:
-                if reserve_producer(index, slot, info.producer_id) != ARENA_READY:
+                result = reserve_patiently(index, slot, info.producer_id)
+                if result != 0:
                     close(fd)
-                    return -EIO
+                    return result
             apply_one(slot, &info, info.base_offset, coordinator_epoch, info.max_timestamp)
-            if slot.epoch_count == 0 or slot.epochs[(slot.epoch_count - 1) % EPOCHS_KEPT].epoch < info.partition_leader_epoch:
-                assign_epoch(slot, info.partition_leader_epoch, info.base_offset)
             fault(RECOVER_APPLIED_ONE)
             position += info.size
         close(fd)
+    recount_producers(slot)             # a batch may be in its entry, and not in what is derived from the entries
     set_applied(slot, commit.segment_base, size)
     settle_last_stable(slot, commit.high_watermark)
     return 0
+
+
+cdef void clear_recent(Slot* slot) noexcept nogil:
+    if slot.recent_sequence & 1 == 0:
+        store_release_32(&slot.recent_sequence, slot.recent_sequence + 1)
+        fence_release()
+    memset(slot.recent, 0xFF, sizeof(slot.recent))
+    store_release_32(&slot.recent_sequence, slot.recent_sequence + 1)
 
 
 cdef int cut_file(Slot* slot, int64_t base, int kind, int64_t size) noexcept nogil:
@@ -261,6 +293,18 @@ cdef int cut_file(Slot* slot, int64_t base, int kind, int64_t size) noexcept nog
     result = ftruncate(fd, size)
     close(fd)
     return 0 if result == 0 else -errno
+
+
+cdef int cut_to_commit(Slot* slot, const Commit* commit) noexcept nogil:
+    """The active segment's files end where the commit says; 0, or -errno."""
+    cdef int result = cut_file(slot, commit.segment_base, FILE_LOG, commit.size)
+    if result == 0:
+        result = cut_file(slot, commit.segment_base, FILE_INDEX, <int64_t>commit.index_entries * 8)
+    if result == 0:
+        result = cut_file(slot, commit.segment_base, FILE_TIME_INDEX, <int64_t>commit.timeindex_entries * 12)
+    if result == 0:
+        result = cut_file(slot, commit.segment_base, FILE_TXN_INDEX, <int64_t>commit.txnindex_entries * 34)
+    return result
 
 
 cdef void unlink_segment(Slot* slot, int64_t base) noexcept nogil:
@@ -284,21 +328,17 @@ cdef int recover(uint32_t index, Slot* slot) noexcept nogil:
             result = finish_truncation(index, slot)
             commit = current(slot)
         if result == 0:
+            result = read_epochs(slot)
+        if result == 0:
             if commit.log_end_offset != commit.segment_base:
                 unlink_segment(slot, commit.log_end_offset)     # of a roll that was not committed
-            result = cut_file(slot, commit.segment_base, FILE_LOG, commit.size)
-            if result == 0:
-                result = cut_file(slot, commit.segment_base, FILE_INDEX, commit.index_entries * 8)
-            if result == 0:
-                result = cut_file(slot, commit.segment_base, FILE_TIME_INDEX, commit.timeindex_entries * 12)
-            if result == 0:
-                result = cut_file(slot, commit.segment_base, FILE_TXN_INDEX, commit.txnindex_entries * 34)
+            result = cut_to_commit(slot, commit)
         fault(RECOVER_FILES_CUT)
         if result == 0:
             result = redo(index, slot)
         if slot.recent_sequence & 1:
-            memset(slot.recent, 0xFF, sizeof(slot.recent))
-            store_release_32(&slot.recent_sequence, slot.recent_sequence + 1)
+            clear_recent(slot)
+        new_generation(slot)            # the dead may have published a roll, and not said so
     fault(RECOVER_BEFORE_CONSISTENT)
     if result != 0:
         store_release_32(&slot.state, SLOT_OFFLINE)
@@ -318,60 +358,122 @@ cdef LockResult take_slot(uint32_t index, Slot* slot, int spins) noexcept nogil:
 # -- leader epochs ------------------------------------------------------------------------------------------------
 
 cdef void assign_epoch(Slot* slot, int32_t epoch, int64_t start_offset) noexcept nogil:
-    """Note a leader epoch in the slot: the newest EPOCHS_KEPT, in a ring; `epoch_count` counts all of them."""
+    """Note a leader epoch, above and behind all others, in the slot: the newest EPOCHS_KEPT, in a ring that only grows;
+    `epoch_count` counts all of them. What takes epochs away reads the ring anew from the file."""
     cdef int at = slot.epoch_count % EPOCHS_KEPT
     slot.epochs[at].epoch = epoch
     slot.epochs[at].start_offset = start_offset
     slot.epoch_count += 1
 
 
-cdef int append_epoch_line(Slot* slot, int32_t epoch, int64_t start_offset) noexcept nogil:
-    """Add an epoch to the checkpoint file (temporary file, fsync, rename) before its first batch; 0, or -errno."""
+cdef int read_epoch_lines(Slot* slot, char* content) noexcept nogil:
+    """The lines "<epoch> <start offset>" of the checkpoint file, the newest EPOCH_FILE_BYTES of them; 0, or -errno."""
+    cdef char[384] directory
+    cdef char[512] path
+    cdef char* at
+    cdef int64_t size, start, length
+    cdef int fd
+    content[0] = 0
+    directory_path(slot, directory)
+    snprintf(path, 512, "%s/leader-epoch-checkpoint", directory)
+    fd = open_at(slot, path, O_RDONLY)
+    if fd < 0:
+        return 0 if fd == -ENOENT else fd
+    size = end_of(fd)
+    start = max(0, size - (EPOCH_FILE_BYTES - 1))
+    length = read_at(fd, content, <size_t>(size - start), start)
+    close(fd)
+    if length < 0:
+        content[0] = 0
+        return <int>length
+    content[length] = 0
+    at = skip_line(content)             # the version, or what is left of a line
+    if start == 0:
+        at = skip_line(at)              # the count
+    memmove(content, at, <size_t>(content + length - at) + 1)
+    return 0
+
+
+cdef int change_epoch_file(Slot* slot, int32_t epoch, int64_t start_offset, bint add, bint* dropped) noexcept nogil:
+    """Drop the entries of `epoch` and above and those that begin at `start_offset` or behind, and add this one if wanted;
+    by a temporary file, fsync and rename. 0, or -errno."""
     cdef char[384] directory
     cdef char[512] path
     cdef char[512] temporary
-    cdef char[65536] content
-    cdef char[65536] fresh
-    cdef char* at
-    cdef char* end
+    cdef char[EPOCH_FILE_BYTES] content
+    cdef char[EPOCH_FILE_BYTES + 64] fresh
+    cdef char[64] head
+    cdef char* at = content
     cdef char* line
     cdef char* number_end
-    cdef int fd, log_dir = region().header.log_dir_fds[slot.log_dir], kept = 0, body = 0
-    cdef int64_t length = 0, value
-    directory_path(slot, directory)
-    snprintf(path, 512, "%s/leader-epoch-checkpoint", directory)
-    snprintf(temporary, 512, "%s/leader-epoch-checkpoint.tmp", directory)
-    fd = openat(log_dir, path, O_RDONLY | O_CLOEXEC)
-    if fd >= 0:
-        length = pread(fd, content, sizeof(content) - 1, 0)
-        close(fd)
-        if length < 0:
-            return -errno
-    content[length] = 0
-    # Keep the entries below the new one: after the two head lines, "<epoch> <start offset>" each.
-    at = skip_line(skip_line(content))
-    end = content + length
-    while at < end:
+    cdef int fd, log_dir = region().header.log_dir_fds[slot.log_dir], kept = 0, body = 0, length, result
+    cdef int64_t value
+    dropped[0] = False
+    result = read_epoch_lines(slot, content)
+    if result != 0:
+        return result
+    while at[0] != 0:
         line = at
         at = skip_line(at)
         value = strtoll(line, &number_end, 10)
-        if number_end == line or value >= epoch or strtoll(number_end, NULL, 10) >= start_offset:
+        if number_end == line:
             continue
-        if body + (at - line) > <int64_t>sizeof(fresh) - 128:
-            break
+        if value >= epoch or strtoll(number_end, NULL, 10) >= start_offset:
+            dropped[0] = True
+            continue
         memcpy(fresh + body, line, at - line)
         body += <int>(at - line)
         kept += 1
-    body += snprintf(fresh + body, 64, "%d %lld\n", epoch, <long long>start_offset)
-    fd = openat(log_dir, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o644)
+    if add:
+        body += snprintf(fresh + body, 64, "%d %lld\n", epoch, <long long>start_offset)
+        kept += 1
+    elif not dropped[0]:
+        return 0
+    directory_path(slot, directory)
+    snprintf(path, 512, "%s/leader-epoch-checkpoint", directory)
+    snprintf(temporary, 512, "%s/leader-epoch-checkpoint.tmp", directory)
+    fd = open_at(slot, temporary, O_WRONLY | O_CREAT | O_TRUNC)
     if fd < 0:
-        return -errno
-    length = snprintf(content, 64, "0\n%d\n", kept + 1)
-    if write_at(fd, content, <size_t>length, 0) != 0 or write_at(fd, fresh, <size_t>body, length) != 0 or fsync(fd) != 0:
-        close(fd)
-        return -EIO
+        return fd
+    length = snprintf(head, 64, "0\n%d\n", kept)
+    result = write_at(fd, head, <size_t>length, 0)
+    if result == 0:
+        result = write_at(fd, fresh, <size_t>body, length)
+    if result == 0 and fsync(fd) != 0:
+        result = -errno
     close(fd)
-    return 0 if renameat(log_dir, temporary, log_dir, path) == 0 else -errno
+    if result == 0 and renameat(log_dir, temporary, log_dir, path) != 0:
+        result = -errno
+    if result != 0:
+        unlinkat(log_dir, temporary, 0)
+    return result
+
+
+cdef int read_epochs(Slot* slot) noexcept nogil:
+    """Take the newest EPOCHS_KEPT epochs from the checkpoint file into the slot; 0, or -errno."""
+    cdef char[EPOCH_FILE_BYTES] content
+    cdef char* at = content
+    cdef char* line
+    cdef char* number_end
+    cdef int64_t value
+    cdef int result = read_epoch_lines(slot, content)
+    if result != 0:
+        return result
+    slot.epoch_count = 0
+    while at[0] != 0:
+        line = at
+        at = skip_line(at)
+        value = strtoll(line, &number_end, 10)
+        if number_end != line:
+            assign_epoch(slot, <int32_t>value, strtoll(number_end, NULL, 10))
+    return 0
+
+
+cdef int cut_epochs(Slot* slot, int64_t end_offset) noexcept nogil:
+    """Forget the epochs that begin at `end_offset` or behind, as of a log that ends there: the file, then the slot."""
+    cdef bint dropped
+    cdef int result = change_epoch_file(slot, 0x7FFFFFFF, end_offset, False, &dropped)
+    return read_epochs(slot) if result == 0 else result
 
 
 cdef char* skip_line(char* at) noexcept nogil:
@@ -380,14 +482,21 @@ cdef char* skip_line(char* at) noexcept nogil:
     return at + 1 if at[0] == 10 else at
 
 
+cdef inline bint new_epoch(Slot* slot, int32_t epoch) noexcept nogil:
+    return slot.epoch_count == 0 or slot.epochs[(slot.epoch_count - 1) % EPOCHS_KEPT].epoch < epoch
+
+
 cdef int note_epoch(Slot* slot, int32_t epoch, int64_t start_offset) noexcept nogil:
     """The file first, then the slot; nothing where the epoch is known. 0, or -errno."""
+    cdef bint dropped
     cdef int result
-    if slot.epoch_count and slot.epochs[(slot.epoch_count - 1) % EPOCHS_KEPT].epoch >= epoch:
+    if epoch < 0 or not new_epoch(slot, epoch):
         return 0
-    result = append_epoch_line(slot, epoch, start_offset)
+    result = change_epoch_file(slot, epoch, start_offset, True, &dropped)
     if result == 0:
         fault(APPEND_EPOCH_FILE_WRITTEN)
+        if dropped:                     # an epoch that began here and left no batch never was
+            return read_epochs(slot)
         assign_epoch(slot, epoch, start_offset)
     return result
 
@@ -404,7 +513,7 @@ cdef int snapshot_producers(Slot* slot, int64_t offset) noexcept nogil:
     cdef char[400] temporary
     segment_path(slot, offset, FILE_SNAPSHOT, path)
     snprintf(temporary, 400, "%s.tmp", path)
-    return 0 if write_snapshot(slot, region().header.log_dir_fds[slot.log_dir], path, temporary) == 0 else -errno
+    return write_snapshot(slot, region().header.log_dir_fds[slot.log_dir], path, temporary)
 
 
 cdef int put_time_entry(Slot* slot, AppendFiles* files, Commit* commit) noexcept nogil:
@@ -423,6 +532,24 @@ cdef int put_time_entry(Slot* slot, AppendFiles* files, Commit* commit) noexcept
         commit.timeindex_entries += 1
         commit.timeindexed_timestamp = commit.max_timestamp
         commit.timeindexed_offset = commit.max_timestamp_offset
+    return result
+
+
+cdef int end_segment(uint32_t index, Slot* slot) noexcept nogil:
+    """The last entry of the active segment's time index, as an ordered stop leaves it; a commit of its own. 0, or -errno."""
+    cdef Commit commit = current(slot)[0]
+    cdef AppendFiles* files
+    cdef int32_t entries = commit.timeindex_entries
+    cdef int result = 0
+    if commit.max_timestamp <= commit.timeindexed_timestamp:
+        return 0
+    files = take_files(index, slot, commit.segment_base, &result)
+    if files == NULL:
+        return result
+    result = put_time_entry(slot, files, &commit)
+    release_files(files)
+    if result == 0 and commit.timeindex_entries != entries:
+        publish(slot, &commit)
     return result
 
 
@@ -490,9 +617,22 @@ cdef int roll_now(uint32_t index, Slot* slot, int64_t wall_ms) noexcept nogil:
     return 0
 
 
-cdef bint must_roll(Slot* slot, Commit* commit, BatchInfo* info, int64_t wall_ms, int64_t batch_timestamp) noexcept nogil:
-    """Whether the batch belongs to a new segment: size, time, full index, offset overflow (Kafka's rules)."""
-    cdef int64_t limit_ms = slot.settings.segment_ms - slot.settings.segment_jitter_ms
+cdef int64_t drawn_jitter(Slot* slot, int64_t segment_base) noexcept nogil:
+    """In [0, segment.jitter.ms], the same for a segment whoever asks, and different for segments that began together."""
+    cdef uint64_t mixed
+    if slot.settings.segment_jitter_ms <= 0:
+        return 0
+    memcpy(&mixed, &slot.topic_id[8], sizeof(mixed))
+    mixed ^= (<uint64_t>segment_base << 16) ^ <uint64_t>slot.partition
+    mixed = (mixed ^ (mixed >> 29)) * <uint64_t>0xBF58476D1CE4E5B9
+    return <int64_t>((mixed >> 8) % (<uint64_t>min(slot.settings.segment_jitter_ms, slot.settings.segment_ms) + 1))
+
+
+cdef bint must_roll(Slot* slot, Commit* commit, BatchInfo* info, int64_t last_offset, int64_t wall_ms) noexcept nogil:
+    """Whether the batch, which ends at `last_offset`, belongs to a new segment: size, time, full index, offset overflow
+    (Kafka's rules)."""
+    cdef int64_t limit_ms = slot.settings.segment_ms - drawn_jitter(slot, commit.segment_base)
+    cdef int64_t batch_timestamp = info.max_timestamp
     cdef int64_t index_limit = slot.settings.index_max_bytes // 8
     if commit.size == 0:
         return False
@@ -505,13 +645,16 @@ cdef bint must_roll(Slot* slot, Commit* commit, BatchInfo* info, int64_t wall_ms
         return True
     if commit.index_entries >= index_limit or commit.timeindex_entries >= slot.settings.index_max_bytes // 12 - 1:
         return True
-    return commit.log_end_offset + info.last_offset_delta - commit.segment_base > 0x7FFFFFFF
+    return last_offset - commit.segment_base > 0x7FFFFFFF
 
 
 # -- append -------------------------------------------------------------------------------------------------------
 
-cdef int check_producer(uint32_t index, Slot* slot, AppendItem* items, int at) noexcept nogil:
-    """Whether items[at] may be appended, given the slot and the items before it that will be: 1 yes, 0 no, APPEND_BUSY."""
+cdef int check_producer(uint32_t index, Slot* slot, AppendItem* items, int at, uint32_t* pending) noexcept nogil:
+    """Whether items[at] may be appended, given the slot and the items before it that will be: 1 yes, 0 no, APPEND_BUSY.
+
+    `pending` counts the producers of this write.
+    """
     cdef AppendItem* item = &items[at]
     cdef AppendItem* before
     cdef ProducerBatch duplicate
@@ -521,18 +664,19 @@ cdef int check_producer(uint32_t index, Slot* slot, AppendItem* items, int at) n
     cdef int32_t last_sequence
     cdef bint decided = False
     cdef int i = at - 1
-    if item.info.producer_id < 0 or item.info.control:
+    if item.info.producer_id < 0:
         return 1
     expected = <int64_t>item.info.base_sequence + item.info.last_offset_delta
     last_sequence = <int32_t>(expected - 0x80000000LL if expected > 0x7FFFFFFF else expected)
-    while i >= 0:                       # provisional state: what this very write will have made of the producer
+    while i >= 0 and not item.info.control:     # provisional state: what this very write will have made of the producer
         before = &items[i]
         i -= 1
         if before.error != 0 or before.duplicate or before.info.producer_id != item.info.producer_id:
             continue
         if item.info.producer_epoch < before.info.producer_epoch:
-            check = PRODUCER_FENCED
+            check = PRODUCER_FENCED     # by a newer epoch of this write: nothing older makes it a duplicate
             decided = True
+            break
         elif item.info.producer_epoch > before.info.producer_epoch:
             check = PRODUCER_NEXT if item.info.base_sequence == 0 else PRODUCER_OUT_OF_ORDER
             decided = True
@@ -546,7 +690,7 @@ cdef int check_producer(uint32_t index, Slot* slot, AppendItem* items, int at) n
             decided = True
         if check == PRODUCER_NEXT and decided:
             break
-    if not decided or check == PRODUCER_OUT_OF_ORDER:
+    if (not decided or check == PRODUCER_OUT_OF_ORDER) and not item.info.control:
         duplicate.base_offset = -1
         if not decided:
             check = check_sequence(find_producer(slot, item.info.producer_id), item.info.producer_epoch, item.info.base_sequence,
@@ -563,12 +707,15 @@ cdef int check_producer(uint32_t index, Slot* slot, AppendItem* items, int at) n
     if check != PRODUCER_NEXT:
         item.error = ERROR_INVALID_PRODUCER_EPOCH if check == PRODUCER_FENCED else ERROR_OUT_OF_ORDER_SEQUENCE
         return 0
-    arena = reserve_producer(index, slot, item.info.producer_id)
+    if decided:
+        return 1                        # room was reserved for an item before
+    arena = reserve_producer(index, slot, item.info.producer_id, pending[0])
     if arena == ARENA_BUSY:
         return APPEND_BUSY
     if arena == ARENA_FULL:
         item.error = ERROR_STORAGE      # retriable: a producer's state has room again when another's expires
         return 0
+    pending[0] += 1
     return 1
 
 
@@ -584,9 +731,9 @@ cdef int put_transaction_entry(Slot* slot, Commit* commit, AppendItem* item, int
     producer = find_producer(slot, item.info.producer_id)
     if producer == NULL or producer.transaction_first_offset < 0:
         return 0
-    stable = commit.high_watermark if slot.first_unstable_offset < 0 else slot.first_unstable_offset
-    if producer.transaction_first_offset == slot.first_unstable_offset:
-        stable = offset                 # this marker ends the oldest one
+    stable = first_unstable_without(slot, item.info.producer_id)
+    if stable < 0:
+        stable = offset + 1             # this marker ends the only one
     entry[0] = entry[1] = 0
     store64(entry + 2, <uint64_t>item.info.producer_id)
     store64(entry + 10, <uint64_t>producer.transaction_first_offset)
@@ -639,6 +786,10 @@ cdef int write_indexes(Slot* slot, AppendFiles* files, Commit* commit, AppendIte
     cdef int64_t timestamp
     for i in range(count):
         item = batches[i]
+        timestamp = item.info.max_timestamp
+        if timestamp > commit.max_timestamp:
+            commit.max_timestamp = timestamp
+            commit.max_timestamp_offset = item.base_offset + item.info.last_offset_delta
         if commit.size - commit.indexed_position > slot.settings.index_interval_bytes:
             store32(entries + due * 8, <uint32_t>(item.base_offset + item.info.last_offset_delta - commit.segment_base))
             store32(entries + due * 8 + 4, <uint32_t>commit.size)
@@ -650,12 +801,8 @@ cdef int write_indexes(Slot* slot, AppendFiles* files, Commit* commit, AppendIte
                 commit.timeindexed_timestamp = commit.max_timestamp
                 commit.timeindexed_offset = commit.max_timestamp_offset
             commit.indexed_position = commit.size
-        timestamp = item.info.max_timestamp
         if commit.size == 0:
             commit.first_timestamp = timestamp
-        if timestamp > commit.max_timestamp:
-            commit.max_timestamp = timestamp
-            commit.max_timestamp_offset = item.base_offset + item.info.last_offset_delta
         commit.size += item.info.size
         commit.log_end_offset = item.base_offset + item.info.last_offset_delta + 1
     if due:
@@ -722,8 +869,8 @@ cdef int write_and_commit(uint32_t index, Slot* slot, AppendItem** batches, int 
         result = write_indexes(slot, files, &commit, batches, count)
     if result != 0:
         # Unpublished bytes are nobody's; the next append writes over them, a clean stop must not find them.
-        ftruncate(files.log_fd, position)
         release_files(files)
+        cut_to_commit(slot, current(slot))
         return result
     release_files(files)
     if follow_high_watermark:
@@ -732,6 +879,8 @@ cdef int write_and_commit(uint32_t index, Slot* slot, AppendItem** batches, int 
         commit.high_watermark_position = commit.size
     publish(slot, &commit)
     fault(APPEND_COMMITTED)
+    if slot.producer_run != 0:
+        slot.producers_changed = 1      # the last snapshot is no longer one of the log's end
     for i in range(count):
         coordinator_epoch = -1
         if batches[i].info.control:
@@ -750,11 +899,20 @@ cdef inline bint leads_alone(Slot* slot) noexcept nogil:
     return slot.in_sync_count <= 1
 
 
+cdef void note_failure(Slot* slot, int result) noexcept nogil:
+    """A device that fails takes its whole log directory out of use; a full one does not, and may be tried again."""
+    if result == -EIO or result == -EROFS or result == -ENXIO or result == -ENODEV:
+        store_release_32(&slot.state, SLOT_OFFLINE)
+        store_release_32(&region().header.log_dir_offline[slot.log_dir], 1)
+
+
 cdef AppendResult check_slot(Slot* slot, uint32_t incarnation, int32_t leader_epoch, uint32_t role) noexcept nogil:
     if slot.incarnation != incarnation:
         return APPEND_STALE
     if slot.state != SLOT_ONLINE:
         return APPEND_OFFLINE if slot.state == SLOT_OFFLINE else APPEND_STALE
+    if region().header.log_dir_offline[slot.log_dir]:
+        return APPEND_OFFLINE
     if slot.role != role:
         return APPEND_NOT_LEADER
     if leader_epoch >= 0 and slot.leader_epoch != leader_epoch:
@@ -770,6 +928,7 @@ cdef AppendResult append_as_leader(uint32_t index, uint32_t incarnation, int32_t
     cdef AppendItem* ready[MAX_JOINED]
     cdef AppendResult checked
     cdef Commit commit
+    cdef uint32_t pending = 0
     cdef int i, n, result = 0, verdict
     cdef bint failed = False, alone
     outcome.error_number = 0
@@ -786,7 +945,7 @@ cdef AppendResult append_as_leader(uint32_t index, uint32_t incarnation, int32_t
         items[i].duplicate = items[i].appended = 0
         items[i].base_offset = items[i].append_time = -1
     for i in range(count):
-        verdict = check_producer(index, slot, items, i)
+        verdict = check_producer(index, slot, items, i, &pending)
         if verdict == APPEND_BUSY:
             unlock(index, slot)
             return APPEND_BUSY
@@ -806,7 +965,9 @@ cdef AppendResult append_as_leader(uint32_t index, uint32_t incarnation, int32_t
             if slot.settings.log_append_time:
                 items[i].append_time = wall_ms
                 set_max_timestamp(items[i].data, &items[i].info, wall_ms, True)
-            if must_roll(slot, &commit, &items[i].info, wall_ms, items[i].info.max_timestamp):
+            if n and (items[i].info.control or ready[n - 1].info.control):
+                break                   # a marker speaks of what is applied: it is committed alone
+            if must_roll(slot, &commit, &items[i].info, commit.log_end_offset + items[i].info.last_offset_delta, wall_ms):
                 break
             items[i].base_offset = commit.log_end_offset
             store64(items[i].data + AT_BASE_OFFSET, <uint64_t>commit.log_end_offset)
@@ -836,9 +997,7 @@ cdef AppendResult append_as_leader(uint32_t index, uint32_t incarnation, int32_t
     outcome.log_end_offset = commit.log_end_offset
     outcome.high_watermark = commit.high_watermark
     outcome.leader_epoch = slot.leader_epoch
-    if result == -EIO:
-        store_release_32(&slot.state, SLOT_OFFLINE)
-        store_release_32(&region().header.log_dir_offline[slot.log_dir], 1)
+    note_failure(slot, result)
     fault(APPEND_BEFORE_UNLOCK)
     unlock(index, slot)
     fault(APPEND_UNLOCKED)
@@ -858,6 +1017,7 @@ cdef AppendResult append_as_follower(uint32_t index, uint32_t incarnation, int32
     cdef AppendItem[MAX_JOINED] items
     cdef AppendItem* ready[MAX_JOINED]
     cdef AppendResult checked
+    cdef ArenaResult arena
     cdef Commit commit
     cdef int64_t at = 0
     cdef int n = 0, result = 0
@@ -882,12 +1042,18 @@ cdef AppendResult append_as_follower(uint32_t index, uint32_t incarnation, int32
                 checked = APPEND_OUT_OF_RANGE
                 at = size
                 break
-            if must_roll(slot, &commit, &items[n].info, wall_ms, items[n].info.max_timestamp):
+            if must_roll(slot, &commit, &items[n].info, items[n].info.base_offset + items[n].info.last_offset_delta, wall_ms):
                 roll = True
                 break
-            if items[n].info.producer_id >= 0 and reserve_producer(index, slot, items[n].info.producer_id) != ARENA_READY:
-                result = -EIO
-                break
+            if n and (items[n].info.control or ready[n - 1].info.control or new_epoch(slot, items[n].info.partition_leader_epoch)):
+                break                   # a marker is committed alone; an epoch is noted where the log ends
+            if items[n].info.producer_id >= 0:
+                arena = reserve_producer(index, slot, items[n].info.producer_id, <uint32_t>n)
+                if arena != ARENA_READY:
+                    result = -ENOSPC if arena == ARENA_FULL else 0
+                    checked = APPEND_BUSY
+                    at = size           # after what was taken so far
+                    break
             items[n].data = data + at
             items[n].base_offset = items[n].info.base_offset
             if commit.size == 0:
@@ -911,6 +1077,7 @@ cdef AppendResult append_as_follower(uint32_t index, uint32_t incarnation, int32
         set_high_watermark(slot, min(leader_high_watermark, commit.log_end_offset))
         if leader_log_start_offset > slot.log_start_offset and leader_log_start_offset <= commit.log_end_offset:
             store_release_64(<uint64_t*>&slot.log_start_offset, <uint64_t>leader_log_start_offset)
+    note_failure(slot, result)
     commit = current(slot)[0]
     outcome.log_end_offset = commit.log_end_offset
     outcome.high_watermark = commit.high_watermark
@@ -1043,12 +1210,12 @@ cdef int finish_truncation(uint32_t index, Slot* slot) noexcept nogil:
     cdef int64_t offset = slot.intent_arguments[0], base = slot.intent_arguments[1], position = slot.intent_arguments[2]
     cdef int64_t wall_ms = slot.intent_arguments[3]
     cdef Commit commit = current(slot)[0]
-    cdef int result, i, fd
-    cdef int64_t entries, indexed_offset = 0, indexed_position = 0
+    cdef int result, i
     cdef int* kinds = [FILE_LOG, FILE_INDEX, FILE_TIME_INDEX]
     drop_files(index)
     if commit.segment_base != offset or commit.size != 0:
-        result = remove_segments_above(slot, base if base < offset else offset)
+        # A segment that begins at `offset` goes too: its bytes were published, and its file is not written again [R 4].
+        result = remove_segments_above(slot, base if base < offset else offset - 1)
         if result != 0:
             return result
         fault(TRUNCATE_SEGMENTS_REMOVED)
@@ -1079,11 +1246,12 @@ cdef int finish_truncation(uint32_t index, Slot* slot) noexcept nogil:
         slot.flushed_offset = offset
     if slot.recovery_point > offset:
         slot.recovery_point = offset
-    while slot.epoch_count and slot.epochs[(slot.epoch_count - 1) % EPOCHS_KEPT].start_offset >= offset:
-        slot.epoch_count -= 1
-    result = rebuild_producers(index, slot, offset)
+    store_release_64(&slot.flusher, 0)  # who is flushing now must not say that what follows is on the device
+    result = cut_epochs(slot, offset)
+    if result == 0:
+        result = rebuild_producers(index, slot, offset)
     fault(TRUNCATE_STATE_REBUILT)
-    memset(slot.recent, 0xFF, sizeof(slot.recent))
+    clear_recent(slot)
     settle_last_stable(slot, current(slot).high_watermark)
     new_generation(slot)
     if result == 0:
@@ -1093,13 +1261,13 @@ cdef int finish_truncation(uint32_t index, Slot* slot) noexcept nogil:
 
 cdef int cut_indexes(Slot* slot, int64_t base, int64_t offset, int64_t position) noexcept nogil:
     """Drop the entries of a segment's indexes that speak of what was cut: at or above `offset`; 0, or -errno."""
-    cdef uint8_t[12] entry
-    cdef int64_t entries, low, high, middle
+    cdef uint8_t[34] entry
+    cdef int64_t low, high, middle, said
     cdef int fd, width, which
-    cdef int* kinds = [FILE_INDEX, FILE_TIME_INDEX]
-    cdef uint32_t relative
-    for which in range(2):
-        width = 8 if which == 0 else 12
+    cdef int* kinds = [FILE_INDEX, FILE_TIME_INDEX, FILE_TXN_INDEX]
+    cdef int* widths = [8, 12, 34]
+    for which in range(3):
+        width = widths[which]
         fd = open_in_slot(slot, base, kinds[which], O_RDWR)
         if fd == -ENOENT:
             continue
@@ -1112,8 +1280,11 @@ cdef int cut_indexes(Slot* slot, int64_t base, int64_t offset, int64_t position)
             if pread(fd, entry, width, middle * width) != width:
                 close(fd)
                 return -EIO
-            relative = big_endian(&entry[0] if which == 0 else &entry[8])
-            if <int64_t>relative + base >= offset:
+            if which == 2:
+                said = <int64_t>load64(entry + 18)      # the aborted transaction's last offset
+            else:
+                said = base + <int64_t>load32(&entry[0] if which == 0 else &entry[8])
+            if said >= offset:
                 high = middle
             else:
                 low = middle + 1
@@ -1122,10 +1293,6 @@ cdef int cut_indexes(Slot* slot, int64_t base, int64_t offset, int64_t position)
             return -errno
         close(fd)
     return 0
-
-
-cdef inline uint32_t big_endian(const uint8_t* p) noexcept nogil:
-    return (<uint32_t>p[0] << 24) | (<uint32_t>p[1] << 16) | (<uint32_t>p[2] << 8) | p[3]
 
 
 cdef extern from "<unistd.h>" nogil:
@@ -1166,9 +1333,10 @@ cdef int rebuild_producers(uint32_t index, Slot* slot, int64_t offset) noexcept 
             if info.producer_id >= 0:
                 if info.control:
                     read_marker(&scanner, position, &info, &coordinator_epoch, &kind)
-                if reserve_producer(index, slot, info.producer_id) != ARENA_READY:
+                result = reserve_patiently(index, slot, info.producer_id)
+                if result != 0:
                     close(fd)
-                    return -EIO
+                    return result
                 apply_one(slot, &info, info.base_offset, coordinator_epoch, info.max_timestamp)
             position += info.size
         close(fd)
@@ -1217,7 +1385,14 @@ cdef AppendResult truncate_to(uint32_t index, uint32_t incarnation, int32_t lead
     commit = current(slot)
     if checked == APPEND_OK and (offset > commit.log_end_offset or offset < 0):
         checked = APPEND_OUT_OF_RANGE
-    if checked != APPEND_OK or offset == commit.log_end_offset:
+    if checked == APPEND_OK and offset == commit.log_end_offset:
+        # An epoch that begins where the log ends is of a leader that left no batch.
+        if slot.epoch_count and slot.epochs[(slot.epoch_count - 1) % EPOCHS_KEPT].start_offset >= offset:
+            result = cut_epochs(slot, offset)
+            note_failure(slot, result)
+        unlock(index, slot)
+        return APPEND_OK if result == 0 else APPEND_IO_ERROR
+    if checked != APPEND_OK:
         unlock(index, slot)
         return checked
     base = segment_holding(slot, offset, 0x7FFFFFFFFFFFFFFF)
@@ -1235,15 +1410,16 @@ cdef AppendResult truncate_to(uint32_t index, uint32_t incarnation, int32_t lead
         store_release_64(&slot.intent, INTENT_TRUNCATE)
         fault(TRUNCATE_INTENT_STORED)
         result = finish_truncation(index, slot)
-    if result != 0:
-        store_release_32(&slot.state, SLOT_OFFLINE)
+        if result != 0:
+            store_release_32(&slot.state, SLOT_OFFLINE)     # half done
+    note_failure(slot, result)
     unlock(index, slot)
     wake_after(index, slot, True, True)
     return APPEND_OK if result == 0 else APPEND_IO_ERROR
 
 
 cdef int locate_for_cut(Slot* slot, Commit* commit, int64_t base, int64_t offset, int64_t* position) noexcept nogil:
-    cdef int log_fd, index_fd
+    cdef int log_fd, index_fd, result
     cdef int64_t entries, size
     if base == commit.segment_base:
         return locate(slot, base, commit.index_entries, commit.size, offset, position)
@@ -1257,6 +1433,8 @@ cdef int locate_for_cut(Slot* slot, Commit* commit, int64_t base, int64_t offset
     if index_fd >= 0:
         entries = end_of(index_fd) // 8
         close(index_fd)
-    if locate(slot, base, entries, size, offset, position) == -ENOENT:
+    result = locate(slot, base, entries, size, offset, position)
+    if result == -ENOENT:               # the segment ends before `offset`: a truncation cut it there
         position[0] = size
-    return 0
+        return 0
+    return result

@@ -52,8 +52,9 @@ cdef ProducerEntry* find_producer(Slot* slot, int64_t producer_id) noexcept nogi
 cdef ProducerCheck check_sequence(ProducerEntry* entry, int16_t epoch, int32_t base_sequence, int32_t last_sequence,
                                   ProducerBatch* duplicate_of) noexcept nogil
 
-# Room for one more producer; to be called before the write, because after the commit nothing may fail.
-cdef ArenaResult reserve_producer(uint32_t index, Slot* slot, int64_t producer_id) noexcept nogil
+# Room for one more producer beside `pending` others of the same write that are not applied yet, known ones included (they may be
+# evicted for this one); to be called before the write, because after the commit nothing may fail.
+cdef ArenaResult reserve_producer(uint32_t index, Slot* slot, int64_t producer_id, uint32_t pending) noexcept nogil
 
 # Take a committed batch into the state; doing it again changes nothing.
 cdef void apply_batch(Slot* slot, int64_t producer_id, int16_t epoch, int32_t base_sequence, int64_t base_offset,
@@ -68,9 +69,14 @@ cdef void restore_batch(Slot* slot, int64_t producer_id, int32_t base_sequence, 
                         int64_t last_offset, int64_t timestamp) noexcept nogil
 
 cdef void forget_producers(Slot* slot) noexcept nogil
+# What is derived from the entries, after a death: their number and the oldest open transaction.
+cdef void recount_producers(Slot* slot) noexcept nogil
+# First offset of the oldest open transaction of any producer but this one, -1 if there is none.
+cdef int64_t first_unstable_without(Slot* slot, int64_t producer_id) noexcept nogil
 # Drop producers without open transaction that were last heard before `before_ms`; the number dropped, -1 if the arena is busy.
 cdef int expire_producers(uint32_t index, Slot* slot, int64_t before_ms) noexcept nogil
 # The last stable offset that follows from open transactions, into the slot.
 cdef void settle_last_stable(Slot* slot, int64_t high_watermark) noexcept nogil
 
+# 0, or -errno.
 cdef int write_snapshot(Slot* slot, int directory_fd, const char* path, const char* temporary_path) noexcept nogil

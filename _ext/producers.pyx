@@ -4,14 +4,16 @@ Nothing here takes the slot's mutex: the caller holds it. The arena's own mutex 
 held, for the choice of a run only, and nothing is taken under it.
 """
 
-from libc.errno cimport EBUSY
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.errno cimport EBUSY, errno
+from libc.stdint cimport INT64_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 from posix.fcntl cimport O_CREAT, O_TRUNC, O_WRONLY
-from posix.unistd cimport close, pwrite, write
+from posix.unistd cimport close
 
-from broker._ext.atomics cimport cpu_pause, store_release_64
+from broker._ext.atomics cimport cpu_pause, fault_point, store_release_64
 from broker._ext.crc32c cimport crc32c
+from broker._ext.faults cimport PRODUCER_RUN_FILLED
+from broker._ext.log_scan cimport write_at
 from broker._ext.records cimport store16, store32, store64
 from broker._ext.shared cimport BATCHES_KEPT, Header, Slot, pthread_mutex_t, region
 
@@ -25,6 +27,9 @@ cdef extern from "<fcntl.h>" nogil:
 
 cdef extern from "<stdio.h>" nogil:
     int renameat(int old_directory, const char* old_path, int new_directory, const char* new_path)
+
+cdef extern from "<unistd.h>" nogil:
+    int unlinkat(int directory, const char* path, int flags)
 
 cdef extern from "<pthread.h>" nogil:
     ctypedef struct pthread_mutexattr_t:
@@ -204,6 +209,7 @@ cdef ArenaResult move_to(uint32_t index, Slot* slot, int shift, int64_t expire_b
         place = vacant(target, <uint32_t>1 << shift, <int64_t>(start[i].key - 1), &was_free)
         memcpy(place, &start[i], sizeof(ProducerEntry))
         kept += 1
+    fault_point(region().header.fault, PRODUCER_RUN_FILLED)
     store_release_64(&slot.producer_run, (unit << 8) | <uint64_t>(shift + 1))
     slot.producer_count = kept
     release(index, slot, old)
@@ -229,23 +235,36 @@ cdef bint evict_oldest(Slot* slot) noexcept nogil:
     return True
 
 
-cdef ArenaResult reserve_producer(uint32_t index, Slot* slot, int64_t producer_id) noexcept nogil:
-    cdef uint32_t entries = run_entries(slot)
+cdef uint32_t vacancies(Slot* slot, uint32_t enough) noexcept nogil:
+    """How many places of the run are free, counted up to `enough`."""
+    cdef ProducerEntry* start = run_start(slot)
+    cdef uint32_t i, found = 0
+    for i in range(run_entries(slot)):
+        if start[i].key == 0 or start[i].key == TOMBSTONE:
+            found += 1
+            if found == enough:
+                break
+    return found
+
+
+cdef ArenaResult reserve_producer(uint32_t index, Slot* slot, int64_t producer_id, uint32_t pending) noexcept nogil:
+    cdef uint32_t entries = run_entries(slot), wanted = slot.producer_count + pending + 1
     cdef ArenaResult result
-    cdef bint was_free
+    cdef int shift = UNIT_SHIFT
     if find_producer(slot, producer_id) != NULL:
         return ARENA_READY
-    if entries == 0:
-        return move_to(index, slot, UNIT_SHIFT, 0)
-    if slot.producer_count + 1 <= entries - entries // 4:
+    if entries and wanted <= entries - entries // 4:
         return ARENA_READY
-    if run_shift(slot) < LARGEST_RUN_SHIFT:
-        result = move_to(index, slot, run_shift(slot) + 1, 0)
-        if result != ARENA_FULL:
+    while (<uint32_t>1 << shift) - (<uint32_t>1 << shift) // 4 < wanted and shift < LARGEST_RUN_SHIFT:
+        shift += 1
+    if (<uint32_t>1 << shift) > entries:
+        result = move_to(index, slot, shift, INT64_MIN)
+        if result != ARENA_FULL or entries == 0:
             return result
-    if vacant(run_start(slot), entries, producer_id, &was_free) != NULL and slot.producer_count + 1 < entries:
-        return ARENA_READY
-    return ARENA_READY if evict_oldest(slot) else ARENA_FULL
+    while vacancies(slot, pending + 1) < pending + 1:
+        if not evict_oldest(slot):
+            return ARENA_FULL
+    return ARENA_READY
 
 
 cdef ProducerEntry* entry_for(Slot* slot, int64_t producer_id, bint* made) noexcept nogil:
@@ -339,11 +358,11 @@ cdef void apply_marker(Slot* slot, int64_t producer_id, int16_t epoch, int32_t c
         return
     entry.last_timestamp = timestamp
     entry.transaction_first_offset = -1
-    entry.last_marker_offset = offset
     if epoch != entry_epoch(entry):
         store_release_64(&entry.ring, pack(epoch, 0, newest_index(entry), coordinator_epoch))
     else:
         store_release_64(&entry.ring, pack(epoch, entry_batches(entry), newest_index(entry), coordinator_epoch))
+    store_release_64(<uint64_t*>&entry.last_marker_offset, <uint64_t>offset)    # last: a redo after a death goes by it
     if made:
         store_release_64(&entry.key, <uint64_t>producer_id + 1)
     slot.producers_changed = 1
@@ -351,15 +370,29 @@ cdef void apply_marker(Slot* slot, int64_t producer_id, int16_t epoch, int32_t c
 
 
 cdef void settle_first_unstable(Slot* slot) noexcept nogil:
+    slot.first_unstable_offset = first_unstable_without(slot, -1)   # no producer has the id -1
+
+
+cdef int64_t first_unstable_without(Slot* slot, int64_t producer_id) noexcept nogil:
     cdef ProducerEntry* start = run_start(slot)
+    cdef uint64_t key = <uint64_t>producer_id + 1
     cdef int64_t first = -1
     cdef uint32_t i
     for i in range(run_entries(slot)):
-        if start[i].key == 0 or start[i].key == TOMBSTONE or start[i].transaction_first_offset < 0:
+        if start[i].key == 0 or start[i].key == TOMBSTONE or start[i].key == key or start[i].transaction_first_offset < 0:
             continue
         if first < 0 or start[i].transaction_first_offset < first:
             first = start[i].transaction_first_offset
-    slot.first_unstable_offset = first
+    return first
+
+
+cdef void recount_producers(Slot* slot) noexcept nogil:
+    cdef ProducerEntry* start = run_start(slot)
+    cdef uint32_t i, used = 0
+    for i in range(run_entries(slot)):
+        used += start[i].key != 0
+    slot.producer_count = used
+    settle_first_unstable(slot)
 
 
 cdef void settle_last_stable(Slot* slot, int64_t high_watermark) noexcept nogil:
@@ -373,7 +406,7 @@ cdef ArenaResult restore_producer(uint32_t index, Slot* slot, int64_t producer_i
                                   int64_t timestamp, int64_t transaction_first_offset) noexcept nogil:
     cdef bint made = False
     cdef ProducerEntry* entry
-    cdef ArenaResult result = reserve_producer(index, slot, producer_id)
+    cdef ArenaResult result = reserve_producer(index, slot, producer_id, 0)
     if result != ARENA_READY:
         return result
     entry = entry_for(slot, producer_id, &made)
@@ -447,19 +480,19 @@ cdef void encode_entry(ProducerEntry* entry, uint8_t* out) noexcept nogil:
 
 
 cdef int write_snapshot(Slot* slot, int directory_fd, const char* path, const char* temporary_path) noexcept nogil:
-    """Write the producer snapshot in Kafka's format (version 1, CRC-32C) and rename it into place; 0, or -1 with errno."""
+    """Write the producer snapshot in Kafka's format (version 1, CRC-32C) and rename it into place; 0, or -errno."""
     cdef uint8_t[64 * SNAPSHOT_ENTRY_BYTES] buffer
     cdef uint8_t[10] head
     cdef ProducerEntry* start = run_start(slot)
     cdef uint32_t i, count = 0, filled, crc
-    cdef int fd, turn
+    cdef int fd, result = 0
     cdef int64_t at
     for i in range(run_entries(slot)):
         if start[i].key != 0 and start[i].key != TOMBSTONE:
             count += 1
     fd = openat(directory_fd, temporary_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o644)
     if fd < 0:
-        return -1
+        return -errno
     store16(head, 1)
     store32(head + 6, count)
     crc = crc32c(0, head + 6, 4)
@@ -472,19 +505,20 @@ cdef int write_snapshot(Slot* slot, int directory_fd, const char* path, const ch
         filled += 1
         if filled == 64:
             crc = crc32c(crc, buffer, filled * SNAPSHOT_ENTRY_BYTES)
-            if pwrite(fd, buffer, filled * SNAPSHOT_ENTRY_BYTES, at) != filled * SNAPSHOT_ENTRY_BYTES:
-                close(fd)
-                return -1
+            result = write_at(fd, buffer, filled * SNAPSHOT_ENTRY_BYTES, at)
+            if result != 0:
+                break
             at += filled * SNAPSHOT_ENTRY_BYTES
             filled = 0
-    if filled:
+    if result == 0 and filled:
         crc = crc32c(crc, buffer, filled * SNAPSHOT_ENTRY_BYTES)
-        if pwrite(fd, buffer, filled * SNAPSHOT_ENTRY_BYTES, at) != filled * SNAPSHOT_ENTRY_BYTES:
-            close(fd)
-            return -1
-    store32(head + 2, crc)
-    if pwrite(fd, head, 10, 0) != 10:
-        close(fd)
-        return -1
+        result = write_at(fd, buffer, filled * SNAPSHOT_ENTRY_BYTES, at)
+    if result == 0:
+        store32(head + 2, crc)
+        result = write_at(fd, head, 10, 0)
     close(fd)
-    return renameat(directory_fd, temporary_path, directory_fd, path)
+    if result == 0 and renameat(directory_fd, temporary_path, directory_fd, path) != 0:
+        result = -errno
+    if result != 0:
+        unlinkat(directory_fd, temporary_path, 0)
+    return result

@@ -6,8 +6,8 @@ deletion is the coordinator's durable store; the rules are in ``broker/shm/READM
 
 import os
 
-from libc.errno cimport ENOENT, errno
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.errno cimport EIO, ENOENT, errno
+from libc.stdint cimport INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 from posix.fcntl cimport O_RDONLY
 from posix.unistd cimport close, fsync
@@ -22,6 +22,7 @@ from broker._ext.appends cimport (
     append_as_follower,
     append_as_leader,
     assign_epoch,
+    end_segment,
     next_segment,
     publish,
     roll_now,
@@ -39,6 +40,7 @@ from broker._ext.log_state cimport (
     FILE_INDEX,
     FILE_LOG,
     FILE_TIME_INDEX,
+    FILE_TXN_INDEX,
     EpochEntry,
     LoadedBatch,
     LoadedProducer,
@@ -223,15 +225,20 @@ def allocate(str topic, bytes topic_id, int partition, *, int log_dir, replicas,
 cdef void clear(Slot* slot) noexcept nogil:
     """Everything of the former partition goes, but not the mutex, the incarnation and the sequence."""
     cdef char* start = <char*>slot.commits
+    cdef int i
     memset(start, 0, sizeof(Slot) - (start - <char*>slot))
     memset(slot.topic_id, 0, 16)
     slot.first_unstable_offset = -1
     slot.role = ROLE_NONE
+    for i in range(MAX_FOLLOWERS):
+        slot.followers[i].broker_id = -1
     memset(slot.recent, 0xFF, sizeof(slot.recent))
 
 
 cdef put_leadership(Slot* slot, int leader_id, int leader_epoch, int partition_epoch, replicas, in_sync):
     cdef int i
+    if len(replicas) > MAX_IN_SYNC or len(in_sync) > MAX_IN_SYNC:
+        raise ValueError(f"{topic_of(slot)}-{slot.partition}: {len(replicas)} replicas, at most {MAX_IN_SYNC} are possible")
     slot.leader_id = leader_id
     slot.leader_epoch = leader_epoch
     slot.partition_epoch = partition_epoch
@@ -279,10 +286,11 @@ def configure(uint32_t index, settings):
         put_settings(slot, settings)
 
 
-def fill(uint32_t index, LoadedLog loaded, bint flushed):
+def fill(uint32_t index, LoadedLog loaded, bint flushed, int64_t producers_before_ms=INT64_MIN):
     """Put a loaded log into its slot and the slot ONLINE, as leader if this broker leads the partition.
 
     :param flushed: whether all of the log is known to be on the device (it was closed in order).
+    :param producers_before_ms: producers without open transaction last heard before this have expired; left out.
     :raises OSError: the leader-epoch checkpoint could not be written; the slot is OFFLINE then.
     """
     cdef Slot* slot = slot_at(index)
@@ -324,6 +332,8 @@ def fill(uint32_t index, LoadedLog loaded, bint flushed):
         forget_producers(slot)
         for i in range(state.producers.count):
             producer = <LoadedProducer*>state.producers.items + i
+            if producer.last_timestamp < producers_before_ms and producer.current_txn_first_offset < 0:
+                continue
             if restore_producer(index, slot, producer.producer_id, producer.producer_epoch, producer.coordinator_epoch,
                                 producer.last_timestamp, producer.current_txn_first_offset) != ARENA_READY:
                 continue        # full of open transactions: the oldest others were evicted already
@@ -424,6 +434,7 @@ def announce(indexes):
     cdef int i
     for index in indexes:
         version += 1
+        slot_at(<uint32_t>index).created_version = version      # [R 8]: not to be used again before all have passed it
         header.changes[version % CHANGE_RING] = <uint64_t>index + 1
         store_release_64(&header.metadata_version, version)
     fault_point(header.fault, DELETE_ANNOUNCED)
@@ -435,73 +446,89 @@ def announce(indexes):
 
 # -- flush, snapshots, producers ----------------------------------------------------------------------------------
 
-cdef int sync_file(Slot* slot, int64_t base, int kind) noexcept nogil:
-    cdef int fd = open_in_slot(slot, base, kind, O_RDONLY)
-    cdef int result
-    if fd < 0:
-        return 0 if fd == -ENOENT else fd
-    result = 0 if fdatasync(fd) == 0 else -errno
-    close(fd)
+cdef int sync_segments(Slot* slot, int64_t flushed, int64_t last_base, bint* device_failed) noexcept nogil:
+    """Sync every segment from the one that holds `flushed` to the one at `last_base`, and the names of the new ones; 0, or -errno.
+
+    A file or directory that is gone was deleted or truncated meanwhile: there is nothing of it to sync.
+    """
+    cdef int* kinds = [FILE_LOG, FILE_INDEX, FILE_TIME_INDEX, FILE_TXN_INDEX]
+    cdef int64_t base = segment_holding(slot, flushed, last_base + 1)
+    cdef int result = 0, fd, i
+    if base < -1:
+        result = <int>(base + 1)
+        return 0 if result == -ENOENT else result
+    if base < 0:
+        base = next_segment(slot, -1, last_base + 1)
+    while 0 <= base:
+        for i in range(4):
+            fd = open_in_slot(slot, base, kinds[i], O_RDONLY)
+            if fd == -ENOENT:
+                continue
+            if fd < 0:
+                return fd
+            if fdatasync(fd) != 0:
+                result = -errno
+            close(fd)
+            if result != 0:
+                device_failed[0] = True
+                return result
+        base = next_segment(slot, base, last_base + 1)
+    if flushed <= last_base:            # the first sync of a segment: its name, and the partition's, must last as well
+        fd = open_directory(slot)
+        if fd < 0:
+            return 0 if fd == -ENOENT else fd
+        if fsync(fd) != 0 or fsync(region().header.log_dir_fds[slot.log_dir]) != 0:
+            result = -errno
+            device_failed[0] = True
+        close(fd)
     return result
 
 
 cdef int flush_slot(uint32_t index) noexcept nogil:
     cdef Slot* slot = slot_at(index)
     cdef Commit commit
-    cdef int64_t base, first
-    cdef int result = 0, fd
+    cdef int result = 0
+    cdef bint device_failed = False, advanced = False
     cdef uint32_t incarnation = slot.incarnation
+    cdef uint64_t me = <uint64_t>(region().self + 2)
     if slot.state != SLOT_ONLINE:
         return 0
-    read_commit(slot, &commit)
+    if not compare_swap_64(&slot.flusher, 0, me):
+        return 0
+    read_commit(slot, &commit)          # after the word was taken: a truncation from here on takes it away
     if slot.flushed_offset >= commit.log_end_offset:
+        compare_swap_64(&slot.flusher, me, 0)
         return 0
-    if not compare_swap_64(&slot.flusher, 0, <uint64_t>(region().self + 2)):
-        return 0
-    base = first = segment_holding(slot, slot.flushed_offset, commit.segment_base + 1)
-    if base < -1:
-        result = <int>(base + 1)
-    if base == -1:
-        base = next_segment(slot, -1, commit.segment_base + 1)
-    while result == 0 and 0 <= base:
-        result = sync_file(slot, base, FILE_LOG)
-        if result == 0:
-            result = sync_file(slot, base, FILE_INDEX)
-        if result == 0:
-            result = sync_file(slot, base, FILE_TIME_INDEX)
-        base = next_segment(slot, base, commit.segment_base + 1)
-    if result == 0 and first != commit.segment_base:
-        fd = open_directory(slot)       # names of segments that were rolled since
-        if fd >= 0:
-            result = 0 if fsync(fd) == 0 else -errno
-            close(fd)
-    if result == 0 and slot.incarnation == incarnation:
-        store_release_64(<uint64_t*>&slot.flushed_offset, <uint64_t>commit.log_end_offset)
-        slot.flushed_ms = now_ms()
-    store_release_64(&slot.flusher, 0)
-    if result != 0:
+    result = sync_segments(slot, slot.flushed_offset, commit.segment_base, &device_failed)
+    # Under the lock, so that no truncation comes between the look at the word and the store.
+    if result == 0 and wait_slot(index, slot, 15000) == 0:
+        if slot.flusher == me and slot.incarnation == incarnation and slot.state == SLOT_ONLINE:
+            if commit.log_end_offset > slot.flushed_offset:
+                store_release_64(<uint64_t*>&slot.flushed_offset, <uint64_t>commit.log_end_offset)
+            slot.flushed_ms = now_ms()
+            advanced = True
+        unlock(index, slot)
+    compare_swap_64(&slot.flusher, me, 0)
+    if device_failed:
         # What a failed sync left unwritten is not known, and asking again would not tell [R 4]: the directory is out of use.
         store_release_32(&slot.state, SLOT_OFFLINE)
         store_release_32(&region().header.log_dir_offline[slot.log_dir], 1)
-    wake_after(index, slot, False, True)
-    return 1 if result == 0 else result
+    if advanced or result != 0:
+        wake_after(index, slot, False, True)
+    return result if result != 0 else advanced
 
 
 def flush(uint32_t index):
-    """Sync the log to the device up to its end; whether there was anything to do. :raises OSError: the directory is offline."""
+    """Sync the log to the device up to its end; whether there was anything to do, and nobody else at it.
+
+    :raises OSError: a file could not be opened or synced; if it could not be synced, its log directory is offline.
+    """
     cdef int result
     with nogil:
         result = flush_slot(index)
     if result < 0:
         raise OSError(-result, os.strerror(-result), f"{topic_of(slot_at(index))}-{slot_at(index).partition}")
     return result == 1
-
-
-def release_flushers(int process):
-    """Give free what a dead process was flushing, so that others may; by its successor or the cleaner."""
-    cdef uint64_t i
-    for i in range(region().header.slots_used):
-        compare_swap_64(&slot_at(<uint32_t>i).flusher, <uint64_t>(process + 2), 0)
 
 
 def snapshot(uint32_t index):
@@ -736,6 +763,18 @@ def checkpoint_offsets():
     return found
 
 
+def not_online():
+    """[(topic, partition, log directory)] of the logs that have a slot but cannot speak for themselves: not loaded, or failed."""
+    cdef uint64_t i
+    cdef Slot* slot
+    found = []
+    for i in range(region().header.slots_used):
+        slot = slot_at(<uint32_t>i)
+        if slot.state == SLOT_LOADING or slot.state == SLOT_OFFLINE:
+            found.append((topic_of(slot), slot.partition, slot.log_dir))
+    return found
+
+
 def flush_due():
     """Slots that hold unsynced records for longer than their flush.ms, or more of them than their flush.messages."""
     cdef uint64_t i
@@ -770,7 +809,7 @@ def rolled_since_flush():
 
 
 def to_close():
-    """Slots with something to sync, to snapshot or to recover at the ordered stop."""
+    """Slots with something to sync, to index or to snapshot at the ordered stop: none of a log that nobody wrote to."""
     cdef uint64_t i
     cdef Slot* slot
     cdef Commit commit
@@ -779,19 +818,31 @@ def to_close():
         slot = slot_at(<uint32_t>i)
         if slot.state == SLOT_ONLINE:
             read_commit(slot, &commit)
-            if slot.flushed_offset < commit.log_end_offset or slot.producers_changed:
+            if slot.flushed_offset < commit.log_end_offset or slot.producers_changed \
+                    or commit.max_timestamp > commit.timeindexed_timestamp:
                 found.append(i)
     return found
 
 
 def settle(uint32_t index):
-    """Leave a log as a clean start expects it: a dead holder's work finished, the last time index entry, all synced.
+    """Leave a log as a clean start expects it: a dead holder's work finished, the last time index entry, a snapshot of the
+    producers at its end if there ever were any, all synced.
 
     :raises OSError: a file could not be written or synced.
     """
+    cdef Slot* slot = slot_at(index)
+    cdef Commit commit
+    cdef int result = 0
     with Held(index):       # recovers the slot if its last holder died
-        pass
-    if slot_at(index).state != SLOT_ONLINE:
-        raise OSError(5, "the log is offline", topic_of(slot_at(index)))
+        if slot.state == SLOT_ONLINE:
+            with nogil:
+                result = end_segment(index, slot)
+    if slot.state != SLOT_ONLINE:
+        raise OSError(EIO, "the log is offline", topic_of(slot))
+    if result != 0:
+        raise OSError(-result, os.strerror(-result), f"{topic_of(slot)}-{slot.partition} time index")
     snapshot(index)
     flush(index)
+    read_commit(slot, &commit)
+    if slot.flushed_offset < commit.log_end_offset:
+        raise OSError(EIO, "the log could not be synced to its end", topic_of(slot))
