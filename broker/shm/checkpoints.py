@@ -15,6 +15,7 @@ def write_checkpoints(shm: SharedMemory, log_dirs: Sequence[Path]) -> None:
     """Recovery points (what is on the device), log start offsets above 0 and high watermarks, a file each a directory.
 
     :raises OSError: a file could not be written.
+    :raises CorruptCheckpointError: the former file, needed for logs that are not loaded, does not follow its format.
     """
     recovery: list[Offsets] = [{} for _ in log_dirs]
     start: list[Offsets] = [{} for _ in log_dirs]
@@ -26,9 +27,20 @@ def write_checkpoints(shm: SharedMemory, log_dirs: Sequence[Path]) -> None:
         if log_start > 0:
             start[log_dir][topic, partition] = log_start
         slots.set_recovery_point(slot, flushed)
+    waiting: list[set[tuple[str, int]]] = [set() for _ in log_dirs]
+    for topic, partition, log_dir in slots.not_online():
+        waiting[log_dir].add((topic, partition))
     for number, path in enumerate(log_dirs):
         if shm.log_dir_offline(number):
             continue
+        if waiting[number]:  # logs that are not loaded, or failed, keep what was written of them before
+            for offsets, name in (
+                (recovery[number], file_names.RECOVERY_POINT_CHECKPOINT),
+                (start[number], file_names.LOG_START_OFFSET_CHECKPOINT),
+                (watermark[number], file_names.REPLICATION_CHECKPOINT),
+            ):
+                before = read_offset_checkpoint(path / name)
+                offsets.update({key: before[key] for key in waiting[number] & before.keys()})
         write_offset_checkpoint(path / file_names.RECOVERY_POINT_CHECKPOINT, recovery[number])
         write_offset_checkpoint(path / file_names.LOG_START_OFFSET_CHECKPOINT, start[number])
         write_offset_checkpoint(path / file_names.REPLICATION_CHECKPOINT, watermark[number])

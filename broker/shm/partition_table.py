@@ -20,6 +20,8 @@ from broker.storage.log_directory import write_partition_metadata
 
 log = logging.getLogger(__name__)
 
+NEVER_MS = -(1 << 63)
+
 
 class PartitionTable:
     """:param log_dirs: paths of the log directories, in the order in which the supervisor announced them."""
@@ -78,13 +80,20 @@ class PartitionTable:
         return self.log_dirs[state["log_dir"]] / f"{state['topic']}-{state['partition']}"
 
     def open(
-        self, slot: int, *, log_start_offset: int = 0, recovery_point: int = 0, clean: bool = True
+        self,
+        slot: int,
+        *,
+        log_start_offset: int = 0,
+        recovery_point: int = 0,
+        clean: bool = True,
+        producers_before_ms: int | None = None,
     ) -> LoadedLog | None:
         """Make or load the partition's log and put the slot ONLINE; None if it was open already.
 
         :param log_start_offset: from the log-start-offset checkpoint, 0 without entry.
         :param recovery_point: from the recovery-point checkpoint, 0 without entry.
         :param clean: whether the log directory was closed in order.
+        :param producers_before_ms: idempotent producers last heard before this have expired; None keeps all.
         :raises OSError: the log cannot be read or written, or holds what this broker does not open; the slot is
             OFFLINE then.
         """
@@ -97,7 +106,7 @@ class PartitionTable:
             if not (path / file_names.PARTITION_METADATA).exists():
                 write_partition_metadata(path, uuid.UUID(bytes=state["topic_id"]))
             loaded = load_log(path, log_start_offset, recovery_point, clean)
-            slots.fill(slot, loaded, clean)
+            slots.fill(slot, loaded, clean, NEVER_MS if producers_before_ms is None else producers_before_ms)
         except (OSError, UnsupportedLogError) as error:
             slots.set_offline(slot)
             if isinstance(error, OSError):

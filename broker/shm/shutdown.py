@@ -18,7 +18,8 @@ log = logging.getLogger(__name__)
 
 def close_all(config: BrokerConfig, shm: SharedMemory, log_dirs: Sequence[Path]) -> None:
     """Leave every log directory that is in use in the state of an ordered stop; one that fails is left to be recovered."""
-    failed: set[int] = set()
+    # A log that failed or was not loaded is not known to be in order: the next start has to look at it.
+    failed = {log_dir for _, _, log_dir in slots.not_online()}
     for slot in slots.to_close():
         try:
             slots.settle(slot)

@@ -3,7 +3,7 @@
 import logging
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from broker._ext import slots
@@ -39,16 +39,22 @@ def passes(config: BrokerConfig, shm: SharedMemory, log_dirs: Sequence[Path]) ->
 
 def flush_due(shm: SharedMemory) -> None:
     """Sync the logs whose flush.ms has passed."""
-    for slot in slots.flush_due():
-        slots.flush(slot)
+    flush_each(shm, slots.flush_due())
+
+
+def flush_each(shm: SharedMemory, due: Iterable[int]) -> None:
+    """Sync these logs; one that fails keeps none of the others waiting."""
+    for slot in due:
+        try:
+            slots.flush(slot)
+        except OSError as error:
+            log.error("the log of slot %d could not be synced: %s", slot, error)
         shm.beat()
 
 
 def checkpoint(shm: SharedMemory, log_dirs: Sequence[Path]) -> None:
     """Sync what was rolled since, so that recovery after a crash reads little, then write the checkpoints."""
-    for slot in slots.rolled_since_flush():
-        slots.flush(slot)
-        shm.beat()
+    flush_each(shm, slots.rolled_since_flush())
     write_checkpoints(shm, log_dirs)
 
 
