@@ -7,6 +7,8 @@ be repeated: a successor of a coordinator that died half way calls the same func
 
 import logging
 import os
+import time
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -20,8 +22,8 @@ from broker.controller.image import Topic
 from broker.controller.topic_names import INTERNAL
 from broker.metadata.znodes import NO_LEADER, PartitionState
 from broker.shm.partition_table import PartitionTable
-from broker.storage.file_names import STRAY, marked_directory_name
-from broker.storage.log_directory import CorruptMetadataError, read_partition_metadata
+from broker.storage.file_names import PARTITION_METADATA, STRAY, marked_directory_name
+from broker.storage.log_directory import CorruptMetadataError, encode_uuid, read_partition_metadata
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +59,22 @@ class KeptTopic(NamedTuple):
 
 class NoLogDirectory(Exception):
     """There is no log directory in use to put a partition in."""
+
+
+def is_of_topic(directory: Path, topic_id: uuid.UUID) -> bool:
+    """Whether a partition's directory belongs to the topic; also if it says nothing, or is not there.
+
+    Looks at the bytes first, because a start looks at thousands. Raises CorruptMetadataError, OSError.
+    """
+    try:
+        descriptor = os.open(f"{directory}/{PARTITION_METADATA}", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True
+    try:
+        content = os.read(descriptor, 4096)
+    finally:
+        os.close(descriptor)
+    return content.endswith(b" " + encode_uuid(topic_id).encode()) or read_partition_metadata(directory) == topic_id
 
 
 def _entries(path: str) -> int:
@@ -96,7 +114,7 @@ class LocalPartitions:
         self._broker_id = broker_id
         self._log_dir_online = log_dir_online
         self._last_settings: tuple[Topic, dict[str, int]] | None = None  # partitions of a topic come in a row
-        self._kept = [_entries(path) if log_dir_online(index) else 0 for index, path in enumerate(config.log_dirs)]
+        self._directories: list[int] | None = None  # subdirectories of each log directory, counted when first needed
 
     def settings_of(self, topic: Topic) -> dict[str, int]:
         """A topic's settings for its slots; the defaults, and a line in the log, if the store holds a bad value."""
@@ -111,10 +129,14 @@ class LocalPartitions:
 
     def _emptiest(self) -> int:
         """The log directory in use with the fewest partitions. Raises NoLogDirectory."""
-        online = [index for index in range(len(self._kept)) if self._log_dir_online(index)]
+        online = [index for index in range(len(self._config.log_dirs)) if self._log_dir_online(index)]
         if not online:
             raise NoLogDirectory("every log directory is offline")
-        return min(online, key=self._kept.__getitem__)
+        if self._directories is None:
+            self._directories = [_entries(path) for path in self._config.log_dirs]
+        chosen = min(online, key=self._directories.__getitem__)
+        self._directories[chosen] += 1
+        return chosen
 
     def create(
         self, topic: Topic, partition: int, state: PartitionState, partition_epoch: int, log_dir: int | None = None
@@ -125,7 +147,7 @@ class LocalPartitions:
         """
         chosen = self._emptiest() if log_dir is None else log_dir
         assert topic.topic_id is not None
-        slot = self._table.create(
+        return self._table.create(
             topic.name,
             topic.topic_id.bytes,
             partition,
@@ -138,8 +160,6 @@ class LocalPartitions:
             settings=self.settings_of(topic),
             internal=topic.name in INTERNAL,
         )
-        self._kept[chosen] += 1
-        return slot
 
     def kept(self) -> dict[str, KeptTopic]:
         """What the table holds, announced or not: by topic name. Looks at every slot."""
@@ -172,7 +192,8 @@ class LocalPartitions:
             except (ValueError, NoLogDirectory) as error:
                 log.error("partition %s-%d cannot be served: %s", topic.name, partition, error)
                 continue
-            self.open(slot, clean=False)  # there is nothing yet, or what a dead predecessor had begun
+            # Mostly there is nothing yet; what a dead predecessor may have begun is recovered.
+            self.open(slot, clean=not self._table.path(slot).exists())
             opened.append(slot)
         return opened
 
@@ -187,18 +208,24 @@ class LocalPartitions:
         path = self._table.path(slot)
         try:
             self._set_stray_aside(slot, path)
-            self._table.open(slot, log_start_offset=log_start_offset, recovery_point=recovery_point, clean=clean)
+            self._table.open(
+                slot,
+                log_start_offset=log_start_offset,
+                recovery_point=recovery_point,
+                clean=clean,
+                producers_before_ms=int(time.time() * 1000) - self._config.integer("producer.id.expiration.ms"),
+            )
         except (OSError, CorruptMetadataError) as error:
             log.error("partition %s is offline: %s", path, error)
             slots.set_offline(slot)
 
     def _set_stray_aside(self, slot: int, path: Path) -> None:
-        found = read_partition_metadata(path)
         place = slots.describe(slot)
-        if found is None or found.bytes == place["topic_id"]:
+        topic_id = uuid.UUID(bytes=place["topic_id"])
+        if is_of_topic(path, topic_id):
             return
         aside = path.with_name(marked_directory_name(place["topic"], place["partition"], STRAY))
-        log.warning("%s belongs to another topic of that name (id %s): renamed to %s", path, found, aside.name)
+        log.warning("%s belongs to another topic of that name: renamed to %s", path, aside.name)
         path.rename(aside)
 
     # -- at start-up ----------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ coordinator, with recovery.
 """
 
 import logging
+import os
 import select
 import time
 from collections import Counter
@@ -121,7 +122,8 @@ def find_directories(context: ProcessContext) -> dict[tuple[str, int], int]:
 
 
 def _subdirectories(path: Path) -> Iterator[str]:
-    return (entry.name for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    with os.scandir(path) as entries:
+        yield from (entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
 
 
 def report_strays(context: ProcessContext, image: ClusterImage, directories: dict[tuple[str, int], int]) -> None:

@@ -1,0 +1,140 @@
+"""The coordinator as a process of a real broker: what its death means to clients, and what its successor takes over."""
+
+import os
+import select
+import signal
+import sqlite3
+import struct
+import time
+from concurrent.futures import wait
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from broker.metadata import znodes
+from broker.metadata.sqlite import FILE_NAME
+from broker.testing import Broker
+
+
+def node(broker, path):
+    """The data of a metadata node, read beside the broker."""
+    with sqlite3.connect(f"file:{broker.data_dir / FILE_NAME}?mode=ro", uri=True) as db:
+        row = db.execute("SELECT data FROM node WHERE path = ?", (path,)).fetchone()
+    return row and bytes(row[0])
+
+
+def coordinator(broker):
+    """Its process id, once it serves."""
+    (found,) = [process for process in broker.processes() if process["kind"] == "coordinator"]
+    return found["pid"]
+
+
+def kill(broker):
+    """Kill the coordinator, and wait until it is gone."""
+    descriptor = os.pidfd_open(coordinator(broker))
+    signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+    select.select([descriptor], [], [], 10)
+    os.close(descriptor)
+
+
+def create(admin, names):
+    """Create topics of two partitions, again after a lost connection: existing is as good as created."""
+    left = set(names)
+    for _ in range(20):
+        futures = admin.create_topics([NewTopic(name, 2, 1) for name in left], request_timeout=20)
+        for name, future in futures.items():
+            try:
+                future.result(30)
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                    left.discard(name)
+                elif not error.args[0].retriable():
+                    raise
+            else:
+                left.discard(name)
+        if not left:
+            return
+    raise AssertionError(f"{len(left)} topics could not be created")
+
+
+def entries(broker, prefix):
+    """How many partition directories there are of topics with that prefix."""
+    return sum(path.name.startswith(prefix) for path in broker.data_dir.iterdir())
+
+
+@pytest.fixture
+def broker():
+    with Broker(topics={"data": 1}) as one:
+        yield one
+
+
+def test_the_broker_is_registered_as_in_kafka_and_leaves_when_it_stops(broker):
+    registration = znodes.decode_broker(1, node(broker, "/brokers/ids/1"))
+    assert [(one.host, one.port) for one in registration.endpoints] == [(broker.host, broker.port)]
+    assert znodes.decode_controller(node(broker, "/controller")) == 1
+    assert node(broker, "/controller_epoch") == b"1"
+    broker.stop()
+    assert (node(broker, "/brokers/ids/1"), node(broker, "/controller")) == (None, None)
+    assert node(broker, "/controller_epoch") == b"1"
+
+
+@pytest.mark.parametrize("made", [0, 1, 30])
+def test_topics_whose_coordinator_dies_are_there_whole_after_a_retry(broker, made):
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
+    names = [f"topic-{n}" for n in range(40)]
+    futures = admin.create_topics([NewTopic(name, 2, 1) for name in names], request_timeout=20)
+    deadline = time.monotonic() + 20
+    while entries(broker, "topic-") < made:
+        assert time.monotonic() < deadline
+    kill(broker)
+    wait(futures.values(), 30)
+    create(admin, names)
+    create(admin, ["last"])
+    topics = admin.list_topics(timeout=10).topics
+    assert {name: len(topic.partitions) for name, topic in topics.items()} == dict.fromkeys([*names, "last"], 2) | {
+        "data": 1
+    }
+    assert all(partition.leader == 1 for topic in topics.values() for partition in topic.partitions.values())
+    assert node(broker, "/controller_epoch") == b"2"
+    assert entries(broker, "topic-") == 80
+    assert all((broker.data_dir / f"{name}-1" / "partition.metadata").exists() for name in names)
+
+
+def test_produce_and_fetch_go_on_without_a_coordinator(broker):
+    options = {"bootstrap.servers": broker.bootstrap_servers, "log_level": 0}
+    failed = []
+    producer = Producer(options | {"linger.ms": 0, "retries": 0, "allow.auto.create.topics": False})
+    producer.produce("data", b"before", on_delivery=lambda error, _: failed.append(error))
+    assert producer.flush(10) == 0
+    os.kill(coordinator(broker), signal.SIGSTOP)  # nobody takes forwarded requests any more
+    for n in range(100):
+        producer.produce("data", b"%d" % n, on_delivery=lambda error, _: failed.append(error))
+    assert producer.flush(10) == 0
+    assert failed == [None] * 101
+    consumer = Consumer(options | {"group.id": "none", "enable.auto.commit": False})
+    consumer.assign([TopicPartition("data", 0, 0)])
+    values = [message.value() for message in consumer.consume(101, timeout=10)]
+    consumer.close()
+    assert values == [b"before", *(b"%d" % n for n in range(100))]
+    os.kill(coordinator(broker), signal.SIGCONT)
+
+
+def test_a_successor_never_hands_out_a_producer_id_again(broker):
+    def producer_id():
+        client = Producer({"bootstrap.servers": broker.bootstrap_servers, "enable.idempotence": True, "log_level": 0})
+        client.produce("data", b"x")
+        assert client.flush(20) == 0
+
+    producer_id()
+    first = znodes.decode_producer_id_block(node(broker, "/latest_producer_id_block"))
+    kill(broker)
+    producer_id()
+    second = znodes.decode_producer_id_block(node(broker, "/latest_producer_id_block"))
+    assert second.first == first.last + 1
+    log = next((broker.data_dir / "data-0").glob("*.log")).read_bytes()
+    ids, position = [], 0
+    while position < len(log):  # producer id at byte 43 of a batch, its length at byte 8
+        ids.append(struct.unpack_from(">q", log, position + 43)[0])
+        position += 12 + struct.unpack_from(">i", log, position + 8)[0]
+    assert ids == [first.first, second.first]
