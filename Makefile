@@ -49,7 +49,7 @@ run: build ## a broker in the foreground on port 9092, data in .build/run
 		--set advertised.listeners=PLAINTEXT://localhost:9092 --set log.dirs=$(CURDIR)/.build/run
 
 test: lint build-debug ## lint, then all tests (TESTS=tests/config for some of them)
-	@ODRADEK_DEBUG_BUILD=$(DEBUG_BUILD) $(BIN)/python -m pytest -q -n $(JOBS) $(TESTS)
+	@ODRADEK_DEBUG_BUILD=$(DEBUG_BUILD) $(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup $(TESTS)
 
 bench: build ## the benchmark against Apache Kafka; writes bench/RESULTS.md
 	@$(BIN)/python -m bench

@@ -44,6 +44,7 @@ APIS = (
     ApiRow(1, "Fetch", 4, 18, NATIVE, "broker._ext.fetch:Fetching", "READ on topic"),
     ApiRow(2, "ListOffsets", 1, 11, WORKER, "broker.api.list_offsets:handle", "DESCRIBE on topic", off_loop=True),
     ApiRow(3, "Metadata", 0, 13, WORKER, "broker.api.metadata:handle", "DESCRIBE on topic"),
+    ApiRow(10, "FindCoordinator", 0, 6, WORKER, "broker.api.find_coordinator:handle", "DESCRIBE on group or transactional id"),
     ApiRow(18, "ApiVersions", 0, 4, WORKER, "broker.api.api_versions:handle", "none"),
     ApiRow(19, "CreateTopics", 2, 7, COORDINATOR, "broker.api.create_topics:handle", "CREATE on cluster or topic"),
     ApiRow(20, "DeleteTopics", 1, 6, COORDINATOR, "broker.api.delete_topics:handle", "DELETE on topic"),
