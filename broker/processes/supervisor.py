@@ -371,8 +371,8 @@ class Supervisor:
 
     def _end(self, children: Sequence[Child]) -> None:
         """SIGTERM, and the end waited for; SIGKILL when time is over or one more signal came meanwhile."""
+        signals = self.signals.count  # first: the next may be an answer to what the children say to theirs
         self.children.signal(children, signal.SIGTERM)
-        signals = self.signals.count
         deadline = self.clock() + self._stop_limit_s
         self.loop.after(self._stop_limit_s, "stop", lambda: None)
         while late := [child for child in children if child.running]:

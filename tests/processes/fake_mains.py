@@ -7,6 +7,7 @@ import signal
 import socket
 
 from broker._ext.shared import ProcessState
+
 from broker.net.handover import Receiver
 from broker.processes.table import PROCESSES, ProcessRow
 

@@ -1,0 +1,180 @@
+"""Restart delays, exit reasons and stuck processes, with a clock that the test turns."""
+
+import os
+import signal
+from types import SimpleNamespace
+
+import pytest
+from broker._ext.shared import ProcessState, SharedMemory
+
+from broker.processes.children import Children, RestartDelay, exit_reason
+from broker.processes.event_loop import EventLoop
+from broker.processes.table import PROCESSES
+
+
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_the_delay_grows_while_lives_are_short_and_not_beyond_ten_seconds():
+    delay = RestartDelay()
+    found = [round(delay.after(0.5), 3) for _ in range(10)]
+    assert found == [0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0]
+    assert [delay.after(10.0), delay.after(9.9), delay.after(11), delay.after(0), delay.after(0)] == [
+        0,
+        0.1,
+        0,
+        0.1,
+        0.2,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("number", "words"), [(9, "ended by SIGKILL"), (11, "ended by SIGSEGV"), (40, "ended by signal 40")]
+)
+def test_what_a_signal_is_called(number, words):
+    assert exit_reason(number) == (words, number)
+
+
+def test_what_an_exit_code_is_called():
+    assert exit_reason(3 << 8) == ("exit code 3", None)
+
+
+def test_timers_run_once_when_due_and_in_no_turn_before():
+    clock, ran = Clock(), []
+    loop = EventLoop(clock)
+    loop.after(5, "a", lambda: ran.append("a"))
+    loop.after(7, "b", lambda: ran.append("b"))
+    loop.after(6, "b", lambda: ran.append("b again"))
+    loop.after(6, "c", lambda: ran.append("c"))
+    loop.after(0, "now", lambda: ran.append("now"))
+    loop.cancel("c")
+    loop.turn()
+    assert ran == ["now"] and loop.has_timer("a")
+    clock.now += 20
+    loop.turn()
+    assert ran == ["now", "a", "b again"] and not loop.has_timer("a")
+    loop.close()
+
+
+@pytest.fixture
+def children():
+    """The children of the real table, none forked, seen through a process table that the test writes."""
+    clock = Clock()
+    shm = SharedMemory(64)
+    shm.add_process(0)
+    found = Children(shm, [(row, 1) for row in PROCESSES], lambda child: 0, clock)
+    infos = {
+        child.index: SimpleNamespace(state=ProcessState.SERVING, progress=0, locked_slot=0, locked_since_ms=0)
+        for child in found.all
+    }
+    found.shm = SimpleNamespace(process=infos.__getitem__)
+    for child in found.all:
+        child.pid = os.getpid()
+    return found, infos, clock
+
+
+def names(stuck):
+    return [child.name for child, _ in stuck]
+
+
+def test_a_loop_that_does_not_turn_is_noticed_after_its_time_only(children):
+    found, infos, clock = children
+    for _ in range(31):
+        for child in found.all:
+            infos[child.index].progress += child.name != "worker-0"
+        assert found.stuck(10, 30) == []
+        clock.now += 1
+    for child in found.all:
+        infos[child.index].progress += child.name != "worker-0"
+    assert names(found.stuck(10, 30)) == ["worker-0"]
+
+
+@pytest.mark.parametrize("state", [ProcessState.STARTING, ProcessState.STOPPING])
+def test_a_loop_is_not_expected_to_turn_before_or_after_it_serves(children, state):
+    found, infos, clock = children
+    for info in infos.values():
+        info.state = state
+    for _ in range(3):
+        assert found.stuck(10, 30) == []
+        clock.now += 31
+
+
+def test_the_holder_of_one_lock_is_noticed_and_the_holder_of_many_is_not(children):
+    found, infos, clock = children
+    worker, cleaner = (next(one for one in found.all if one.name == name) for name in ("worker-0", "cleaner-0"))
+    infos[worker.index].locked_slot, infos[worker.index].locked_since_ms = 8, 1
+    for second in range(11):
+        infos[cleaner.index].locked_slot, infos[cleaner.index].locked_since_ms = 8, second
+        assert found.stuck(10, 30) == []
+        clock.now += 1
+    infos[cleaner.index].locked_since_ms = 99
+    assert [(child.name, reason) for child, reason in found.stuck(10, 30)] == [
+        ("worker-0", "holds the lock of slot 7 for over 10 s")
+    ]
+
+
+def test_nobody_is_blamed_for_the_time_in_which_the_supervisor_stood_still(children):
+    found, infos, clock = children
+    for info in infos.values():
+        info.locked_slot = 3
+    found.stuck(10, 30)
+    clock.now += 1000
+    found.look_anew()
+    assert found.stuck(10, 30) == []
+    clock.now += 31
+    assert set(names(found.stuck(10, 30))) == {"coordinator-0", "cleaner-0", "worker-0"}
+
+
+def test_a_process_that_cannot_be_forked_is_reported_and_its_place_is_free(monkeypatch):
+    shm = SharedMemory(64)
+    shm.add_process(0)
+    found = Children(shm, [(PROCESSES[-1], 1)], lambda child: 0)
+    child = found.all[0]
+
+    def no_process():
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fork", no_process)
+        assert found.start(child) is False
+    assert not child.running and child.last_exit == "not started: Resource temporarily unavailable"
+    assert shm.process(child.index).state == ProcessState.DEAD
+    assert found.start(child) is True
+    os.waitid(os.P_PIDFD, child.pidfd, os.WEXITED | os.WNOWAIT)
+    assert found.reap(child) is None and child.ended and child.last_exit == "exit code 0"
+
+
+@pytest.mark.parametrize("outcome", [None, SystemExit(None), SystemExit("a text"), KeyboardInterrupt()])
+def test_a_main_that_ends_oddly_still_ends_its_process(outcome):
+    shm = SharedMemory(64)
+    shm.add_process(0)
+
+    def run(child):
+        if outcome is not None:
+            raise outcome
+
+    found = Children(shm, [(PROCESSES[-1], 1)], run)
+    child = found.all[0]
+    assert found.start(child)
+    os.waitid(os.P_PIDFD, child.pidfd, os.WEXITED | os.WNOWAIT)
+    found.reap(child)
+    wanted = 0 if isinstance(outcome, SystemExit) and outcome.code is None else 1
+    assert child.last_exit == f"exit code {wanted}"
+
+
+def test_all_are_killed_and_reaped():
+    shm = SharedMemory(64)
+    shm.add_process(0)
+    found = Children(shm, [(PROCESSES[-1], 3)], lambda child: signal.pause() or 0)
+    assert all(found.start(child) for child in found.all)
+    pids = [child.pid for child in found.all]
+    found.kill_all()
+    assert not any(child.running for child in found.all)
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)

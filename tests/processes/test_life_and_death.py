@@ -1,0 +1,167 @@
+"""What follows the death of a process, and the ordered stop."""
+
+import os
+import signal
+import socket
+
+import pytest
+
+from broker.testing.process_tree import descendants, open_pidfds, wait_for_end
+
+CLEAN = ".kafka_cleanshutdown"
+
+
+@pytest.mark.parametrize("victim", ["worker-0", "worker-1", "coordinator-0", "cleaner-0"])
+def test_a_killed_process_alone_is_restarted(broker, victim):
+    broker.start()
+    clients = {client.hello["worker"]: client for client in (broker.connect(), broker.connect())}
+    before = broker.pids()
+    os.kill(before[victim], signal.SIGKILL)
+    while (after := broker.pids())[victim] in (None, before[victim]):
+        continue
+    assert {name for name in before if before[name] != after[name]} == {victim}
+    row = next(one for one in broker.processes() if one["pid"] == after[victim])
+    assert row["restarts"] == 1 and row["last_exit"] == "ended by SIGKILL"
+    for ordinal, client in clients.items():
+        if victim == f"worker-{ordinal}":
+            assert client.ended()
+        else:
+            assert client.ask("echo") == "echo"
+    assert broker.stop() == 0 and (broker.data_dir / CLEAN).exists()
+
+
+def test_an_error_in_a_worker_is_told_with_its_place_and_restarts_it_alone(broker):
+    broker.start("num.network.threads=1")
+    client = broker.connect()
+    client.command("raise")
+    assert client.ended()
+    assert broker.connect().hello["pid"] != client.hello["pid"]
+    assert "RuntimeError: as the client wished" in broker.log() and "fake_mains.py" in broker.log()
+    assert f"worker-0 (pid {client.hello['pid']})" in broker.log()
+    assert broker.processes("worker")[0]["last_exit"] == "exit code 1"
+
+
+@pytest.mark.parametrize("fault", ["SIGSEGV", "SIGBUS", "SIGABRT", "SIGILL"])
+def test_a_memory_fault_restarts_all_and_the_logs_count_as_unclean(broker, fault):
+    broker.start().stop()
+    broker.start()
+    assert any("clean=[True]" in message for message in broker.messages)
+    before, listeners = broker.pids(), broker.listeners
+    broker.messages.clear()
+    client, other = broker.connect(), broker.connect()
+    client.command(fault)
+    assert client.ended() and other.ended()
+    broker.wait_for("READY=1")
+    assert any("clean=[False]" in message for message in broker.messages)
+    after = broker.pids()
+    assert {name for name in before if before[name] == after[name]} == {"supervisor-0"}
+    assert broker.listeners == listeners and broker.connect().ask("echo") == "echo"
+    status = broker.status()
+    assert status["memory_faults"] == 1 and status["connections"] == 1
+    assert f"ended by {fault}: the shared memory cannot be trusted" in broker.log()
+    assert broker.stop() == 0 and (broker.data_dir / CLEAN).exists()
+
+
+def test_a_connection_made_while_all_restart_is_served_afterwards(broker):
+    broker.start()
+    broker.connect().command("SIGSEGV")
+    clients = [broker.connect(greeted=False) for _ in range(5)]
+    broker.wait_for("READY=1")
+    assert all(client.greeting() is not None or client.ended() for client in clients)
+    assert broker.connect().ask("echo") == "echo"
+
+
+def test_the_stop_is_in_order_and_leaves_the_clean_mark(broker):
+    broker.start()
+    port = broker.port
+    client = broker.connect()
+    assert broker.stop() == 0
+    assert client.ended()
+    broker.wait_for("coordinator-0 stopping")
+    ends = [message.split()[0] for message in broker.messages if " stopping " in message]
+    assert sorted(ends[:2]) == ["EVENT=worker-0", "EVENT=worker-1"] and ends[2] == "EVENT=coordinator-0"
+    assert sorted(path.name for path in broker.data_dir.glob("odradek*")) == []
+    assert (broker.data_dir / CLEAN).exists()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
+    assert "killed" not in broker.log()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_interrupt_and_hang_up_stop_in_order_too(broker, number):
+    broker.start()
+    os.killpg(broker.process.pid, number)  # as a terminal does
+    assert broker.end() == 0
+    assert (broker.data_dir / CLEAN).exists() and "ended by" not in broker.log()
+
+
+def test_a_second_signal_hastens_the_stop(broker):
+    broker.start()
+    assert broker.connect().ask("stubborn") == "so be it"
+    broker.process.send_signal(signal.SIGTERM)
+    broker.wait_for(" stubborn ")
+    assert broker.stop() == 0
+    assert "killed, did not end in time: worker-" in broker.log() and (broker.data_dir / CLEAN).exists()
+
+
+def test_a_process_that_does_not_stop_in_time_is_killed(broker):
+    broker.start("odradek.stop.timeout.ms=200")
+    assert broker.connect().ask("stubborn") == "so be it"
+    assert broker.stop() == 0
+    assert "killed, did not end in time: worker-" in broker.log()
+
+
+def test_a_memory_fault_during_the_stop_leaves_no_clean_mark(broker):
+    broker.start("num.network.threads=1")
+    client = broker.connect()
+    assert client.ask("stubborn") == "so be it"
+    broker.process.send_signal(signal.SIGTERM)
+    broker.wait_for(" stubborn ")
+    os.kill(client.hello["pid"], signal.SIGSEGV)
+    assert broker.end() == 1
+    assert not (broker.data_dir / CLEAN).exists() and not list(broker.data_dir.glob("odradek*"))
+
+
+def test_a_process_whose_loop_does_not_turn_is_replaced(broker):
+    broker.start("odradek.stuck.process.ms=500")
+    client = broker.connect()
+    before = broker.pids()
+    client.command("hang")
+    broker.messages.clear()
+    name = f"worker-{client.hello['worker']}"
+    assert broker.wait_for_pid(f"{name} serving") != before.pop(name)
+    assert "its loop has not turned for 0.5 s" in broker.log()
+    after = broker.pids()
+    assert all(after[name] == pid for name, pid in before.items())
+
+
+def test_children_end_with_a_killed_supervisor_and_free_the_directory(broker):
+    broker.start()
+    pidfds = open_pidfds(descendants(broker.process.pid))
+    broker.process.kill()
+    broker.end()
+    try:
+        assert wait_for_end(pidfds, 20)
+    finally:
+        for pidfd in pidfds:
+            os.close(pidfd)
+    assert not (broker.data_dir / CLEAN).exists()
+    broker.messages.clear()
+    assert broker.start().connect().ask("echo") == "echo"
+    assert any("clean=[False]" in message for message in broker.messages)
+
+
+def test_a_stop_while_logs_are_loaded_leaves_them_to_be_recovered(broker, tmp_path):
+    os.mkfifo(tmp_path / "gate")
+    broker.launch(environment={"GATE": str(tmp_path / "gate")})
+    broker.wait_for("loader-0")
+    assert broker.stop() == 0
+    assert not (broker.data_dir / CLEAN).exists() and not list(broker.data_dir.glob("odradek*"))
+
+
+def test_a_process_that_never_gets_to_serve_ends_the_start(broker):
+    broker.launch(mains="coordinator=hopeless")
+    assert broker.end() == 1
+    lines = [line for line in broker.log().splitlines() if line.startswith("odradek: ")]
+    assert lines == ["odradek: coordinator-0 cannot start (exit code 1): its messages above say why"]
+    assert broker.log().count("RuntimeError: this one never starts") == 6
