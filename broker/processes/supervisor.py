@@ -17,7 +17,8 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 
-from broker._ext import append_files, producers
+from broker._ext.append_files import limit_append_files
+from broker._ext.producers import initialise_arena
 from broker._ext.shared import ProcessKind, ProcessState, SharedMemory
 from broker.config.broker_config import BrokerConfig
 from broker.config.listeners import Listener
@@ -137,7 +138,7 @@ class Supervisor:
         """Shared memory, channels, sockets between processes, and every module that a child will need."""
         try:
             self.shm = SharedMemory(self.config.integer("odradek.max.partitions"))
-            producers.initialise_arena()
+            initialise_arena()
             self.shm.add_process(ProcessKind.SUPERVISOR)
             self.shm.process_starts(0)
             self.shm.enter(0)
@@ -166,7 +167,7 @@ class Supervisor:
             raise StartError(str(error)) from error
         for row in self.rows:
             resolve(row.main)
-        append_files.limit_append_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 3)
+        limit_append_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 3)
         self._watch(self.shm.event_fd(), self._woken)
         for ordinal, (ours, _) in enumerate(self._channels):
             self._watch(ours.fileno(), lambda ordinal=ordinal: self._channel_readable(ordinal))  # type: ignore[misc]
