@@ -341,9 +341,13 @@ cdef int settle_snapshots(LogState* state, int directory, Array* snapshots, bint
 
 
 cdef int settle_epochs(LogState* state, int directory, bint clean) noexcept nogil:
-    """An epoch that begins where the log ends is one without a batch yet; after a recovery its batches may be lost."""
+    """An epoch that begins where the log ends is one without a batch yet; after a recovery its batches may be lost.
+
+    Of an empty log nothing is lost, so that the file stays as it is: to replace 10,000 files takes seconds.
+    """
     cdef int64_t before = state.epochs.count
-    cdef int64_t end = state.log_end_offset + 1 if clean else state.log_end_offset
+    cdef bint keep = clean or state.log_end_offset == state.log_start_offset
+    cdef int64_t end = state.log_end_offset + 1 if keep else state.log_end_offset
     cdef int error = fit_epochs(state, state.log_start_offset, end)
     if error == 0 and state.epochs.count != before:
         error = add_event(state, EVENT_CUT_EPOCHS, FILE_EPOCHS, 0, state.log_end_offset, 0, before - state.epochs.count)
