@@ -1,0 +1,68 @@
+/* What every kind of load shares: options, sockets, blocking requests for setting up and checking, the measured window,
+ * latencies. */
+#ifndef SESSION_H
+#define SESSION_H
+
+#include "wire.h"
+
+struct options {
+    const char *host, *topic, *batch_file, *out, *path, *kind;
+    int port, partitions, connections, inflight, size, size_max, records, max_bytes, max_wait, sources, sample;
+    long batch_bytes, requests, bytes;
+    double seconds, warmup, rate, pause, timeout;
+    bool sync;
+};
+
+struct latencies {
+    uint32_t *ns;
+    size_t count, room;
+};
+
+/* The measured window: what the clock and this process' own CPU say at its two ends. */
+struct window {
+    uint64_t began_ns, ended_ns, began_cpu_ns, ended_cpu_ns;
+};
+
+uint64_t now_ns(void);
+uint64_t own_cpu_ns(void);
+
+/* A connected socket with TCP_NODELAY. source 0 lets the kernel choose; n > 0 binds to 127.0.0.(1+n). */
+int connect_to(const struct options *options, int source);
+/* The same, -1 if nobody listens. */
+int try_connect(const struct options *options, int source);
+void set_nonblocking(int fd);
+void send_all(int fd, const uint8_t *data, size_t size);
+/* Sends a request and returns its response after the size field, which stands in the four bytes before; the memory
+ * stays valid until the next call. */
+struct cursor ask(int fd, const struct buffer *request);
+/* The same; false if the connection ended or did not answer in `SO_RCVTIMEO`. */
+bool try_ask(int fd, const struct buffer *request, struct cursor *response);
+
+struct topic find_topic(int fd, const char *name);
+/* The first offset (EARLIEST) or the log end offset (LATEST) of partitions 0..partitions-1. */
+void list_offsets(int fd, const char *topic, int partitions, int64_t timestamp, int64_t *offsets);
+struct batch batch_for(const struct options *options);
+
+/* With --sync the caller of this program takes its own readings at both ends: prints "ready" and waits for a line,
+ * later prints "done" and waits for another. */
+void open_window(struct window *window, const struct options *options);
+void close_window(struct window *window, const struct options *options);
+double window_seconds(const struct window *window);
+void print_window(const struct window *window);
+
+void add_latency(struct latencies *latencies, uint64_t ns);
+/* Prints p50_us, p99_us, max_us (as JSON members, with a comma in front). */
+void print_latencies(struct latencies *latencies);
+
+/* The kinds of load, each in its file. */
+void run_produce(const struct options *options);
+void run_fetch(const struct options *options);
+void run_deliver(const struct options *options);
+void run_longpoll(const struct options *options);
+void run_idle(const struct options *options);
+void run_wait(const struct options *options);
+void run_fill(const struct options *options);
+void run_batch(const struct options *options);
+void run_floor(const struct options *options);
+
+#endif
