@@ -7,8 +7,7 @@ a client whose next connection goes to another worker is told FETCH_SESSION_ID_N
 
 import os
 
-from libc.errno cimport errno
-from libc.stdint cimport int16_t, int32_t, int64_t, int8_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 from posix.unistd cimport pread
 
@@ -20,7 +19,6 @@ from broker._ext.cursor cimport (
     buffer_free,
     buffer_init,
     read_bytes,
-    read_int16,
     read_int32,
     read_int64,
     read_int8,
@@ -50,7 +48,6 @@ from broker._ext.shared cimport (
     Slot,
     monotonic_ms,
     read_commit,
-    region,
     slot_at,
 )
 from broker._ext.topics cimport Topic, TopicDirectory
@@ -239,7 +236,6 @@ cdef class Fetching:
         cdef int16_t error = NONE
         cdef int32_t replica_id = -1, wait_ms, min_bytes, max_bytes = 0x7FFFFFFF, session_id = 0, epoch = -1
         cdef bint read_committed = False
-        cdef int result
         if version < OLDEST or version > NEWEST:
             connection.close_reason = f"Fetch version {version} is not known; {OLDEST} to {NEWEST} are"
             return FRAME_CLOSE
@@ -362,7 +358,7 @@ cdef class Fetching:
     cdef int read_partitions(self, FetchWait wait, int16_t version, Cursor* body) except -1:
         """The topics, the forgotten topics and the rest of the request; 0 if it cannot be read."""
         cdef bint flexible = version >= FIRST_FLEXIBLE, by_id = version >= FIRST_BY_ID
-        cdef int64_t topics = read_length(body, flexible), partitions, t, i, length
+        cdef int64_t topics = read_length(body, flexible), partitions, length
         cdef const uint8_t* name
         cdef FetchPartition p
         cdef bytes topic
@@ -370,14 +366,14 @@ cdef class Fetching:
         cdef const uint8_t* at
         if body.error or topics > body.end - body.ptr:
             return 0
-        for t in range(topics):
+        for _ in range(topics):
             length = 16 if by_id else read_string_length(body, flexible)
             name = read_bytes(body, length)
             partitions = read_length(body, flexible)
             if body.error or name == NULL or partitions > body.end - body.ptr:
                 return 0
             topic = self.same_name(name, length)
-            for i in range(partitions):
+            for _ in range(partitions):
                 p = FetchPartition.__new__(FetchPartition)
                 p.topic = topic
                 p.by_id = by_id
@@ -427,19 +423,19 @@ cdef class Fetching:
 
     cdef int read_forgotten(self, FetchWait wait, int16_t version, Cursor* body) except -1:
         cdef bint flexible = version >= FIRST_FLEXIBLE
-        cdef int64_t topics = read_length(body, flexible), partitions, t, i, length
+        cdef int64_t topics = read_length(body, flexible), partitions, length
         cdef const uint8_t* name
         cdef int32_t partition
         if body.error or topics > body.end - body.ptr:
             return 0
-        for t in range(topics):
+        for _ in range(topics):
             length = 16 if version >= FIRST_BY_ID else read_string_length(body, flexible)
             name = read_bytes(body, length)
             partitions = read_length(body, flexible)
             if body.error or name == NULL or partitions > body.end - body.ptr:
                 return 0
             topic = (<const char*>name)[:length]
-            for i in range(partitions):
+            for _ in range(partitions):
                 partition = read_int32(body)
                 if wait.by_key is not None and not body.error:
                     wait.forget((topic, partition))
@@ -706,7 +702,7 @@ cdef class Fetching:
             p = included[i]
             topic = p.topic
             run = 1
-            while i + run < n and ((<FetchPartition>included[i + run]).topic is topic or (<FetchPartition>included[i + run]).topic == topic):
+            while i + run < n and (<FetchPartition>included[i + run]).topic == topic:
                 run += 1
             if by_id:
                 write_bytes(b, <const char*>topic, 16)

@@ -7,7 +7,7 @@ must wait for the high watermark. A Produce may follow a Produce that is appende
 
 import logging
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset, strlen
 
@@ -26,7 +26,6 @@ from broker._ext.appends cimport (
 from broker._ext.connection cimport (
     FRAME_CLOSE,
     FRAME_DEFER,
-    FRAME_DONE,
     FRAME_JOINED,
     FRAME_PENDING,
     CLOSE_HANDLER,
@@ -35,7 +34,6 @@ from broker._ext.connection cimport (
     Pending,
 )
 from broker._ext.cursor cimport (
-    CURSOR_OK,
     Cursor,
     WriteBuffer,
     buffer_free,
@@ -50,14 +48,12 @@ from broker._ext.cursor cimport (
     write_int16,
     write_int32,
     write_int64,
-    write_int8,
     write_length,
     write_string_length,
     write_uvarint,
 )
 from broker._ext.locks cimport SPINS_OF_LOOP, SPINS_OF_THREAD, set_lane
 from broker._ext.records cimport (
-    BATCH_HEADER_BYTES,
     CODEC_NONE,
     CODEC_ZSTD,
     ERROR_CORRUPT_MESSAGE,
@@ -70,7 +66,7 @@ from broker._ext.records cimport (
     set_max_timestamp,
     store32,
 )
-from broker._ext.shared cimport Commit, Slot, monotonic_ms, now_ms, read_commit, region, slot_at
+from broker._ext.shared cimport Commit, Slot, monotonic_ms, now_ms, read_commit, slot_at
 from broker._ext.topics cimport Topic, TopicDirectory
 from broker._ext.waiting cimport Waiter, WaitingRoom
 
@@ -83,6 +79,7 @@ cdef enum:
     FIRST_WITH_BATCHES = 3            # before: message sets of formats v0 and v1
     NEWEST = 13
     MAX_BUSY = 64
+    MAX_PARTITIONS = 100000           # of one request: more would take memory out of proportion
     OPEN_LIMIT = 128 * 1024 * 1024    # the most that a compressed batch may open to, in bytes
 
 cdef enum:
@@ -244,14 +241,14 @@ cdef class Producing:
         topics = read_length(body, flexible)
         if body.error or topics < 0:
             return 0
-        for t in range(topics):
+        for _ in range(topics):
             if version >= FIRST_BY_ID:
                 length = 16
             else:
                 length = read_string_length(body, flexible)
             name = read_bytes(body, length)
             partitions = read_length(body, flexible)
-            if body.error or name == NULL or partitions < 0 or partitions > body.end - body.ptr:
+            if body.error or name == NULL or partitions < 0 or partitions > MAX_PARTITIONS - (self.item_count - first):
                 self.item_count = first
                 return 0
             for p in range(partitions):
@@ -272,8 +269,6 @@ cdef class Producing:
                     return 0
             if flexible:
                 skip_tagged_fields(body)
-            if partitions == 0:
-                topics_without = 1
         if flexible:
             skip_tagged_fields(body)
         if body.error:
@@ -367,14 +362,13 @@ cdef class Producing:
 
     cdef int execute(self, Connection connection) except -1:
         """Append all joined requests of the connection at hand and answer them, in order."""
-        cdef int r, i, busy
+        cdef int r
         cdef ProduceRequest* request
         cdef ProducePending pending
         cdef DataLoop out = connection.data_loop
-        cdef bint blocked = False
         if self.request_count == 0:
             return 0
-        busy = append_items(self.items, self.item_count, SPINS_OF_LOOP, now_ms())
+        append_items(self.items, self.item_count, SPINS_OF_LOOP, now_ms())
         for r in range(self.request_count):
             request = &self.requests[r]
             if not settled(request, self.items):
@@ -525,7 +519,6 @@ cdef class ProducePending(Pending):
         """Take over the newest request of `producing` with a copy of its frame, before it is executed."""
         cdef ProduceRequest* request = &producing.requests[producing.request_count - 1]
         cdef int i
-        cdef int64_t move
         self.frame = <uint8_t*>malloc(size)
         self.own_items(producing, request)
         if self.frame == NULL:

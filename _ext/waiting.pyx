@@ -8,7 +8,7 @@ import heapq
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from broker._ext.atomics cimport exchange_64, fence, fetch_or_64, load_relaxed_64
+from broker._ext.atomics cimport fetch_or_64, load_relaxed_64
 from broker._ext.shared cimport Slot, monotonic_ms, region, slot_at, take_ready
 
 

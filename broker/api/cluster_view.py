@@ -26,7 +26,7 @@ class BrokerAddress(NamedTuple):
 class PartitionState(NamedTuple):
     """A partition as the slot has it now."""
 
-    index: int
+    number: int
     error: ErrorCode
     leader_id: int
     leader_epoch: int

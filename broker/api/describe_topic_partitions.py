@@ -37,11 +37,11 @@ def handle(request: Any, call: Call) -> Any:
             )
             continue
         begin = first_index if name == first else 0
-        states = [one for one in cluster_view.partitions(topic) if one.index >= begin]
+        states = [one for one in cluster_view.partitions(topic) if one.number >= begin]
         response.topics.append(_topic(topic, states[:room]))
         if len(states) > room:
             response.next_cursor = describe_topic_partitions.Response.Cursor(
-                topic_name=name, partition_index=states[room].index
+                topic_name=name, partition_index=states[room].number
             )
             break
         room -= len(states)
@@ -57,7 +57,7 @@ def _topic(topic: Any, states: list[cluster_view.PartitionState]) -> Any:
         partitions=[
             make(
                 error_code=one.error,
-                partition_index=one.index,
+                partition_index=one.number,
                 leader_id=one.leader_id,
                 leader_epoch=one.leader_epoch,
                 replica_nodes=one.replicas,

@@ -96,7 +96,7 @@ def _topic(topic: Topic, operations: bool) -> Any:
         partitions=[
             metadata.Response.MetadataResponsePartition(
                 error_code=one.error,
-                partition_index=one.index,
+                partition_index=one.number,
                 leader_id=one.leader_id,
                 leader_epoch=one.leader_epoch,
                 replica_nodes=one.replicas,

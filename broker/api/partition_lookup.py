@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from broker._ext import slots
+import broker._ext.slots as slots
 from broker._ext.shared import Role, SlotState
 from broker.api.call import Call
 from broker.protocol.errors import ErrorCode

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from broker._ext import slots
+import broker._ext.slots as slots
 from broker._ext.shared import SlotState
 from broker.config.broker_config import BrokerConfig
 from broker.config.errors import ConfigError

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from broker._ext import loading
+import broker._ext.loading as loading
 from broker._ext.shared import ProcessKind, ProcessState
 from broker.controller.image import ClusterImage, load_image, load_states
 from broker.controller.partitions import LocalPartitions
