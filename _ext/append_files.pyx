@@ -1,4 +1,7 @@
-"""A process's descriptors for appending. The slot's lock keeps a slot's files from two threads; `busy` keeps the evictor off."""
+"""A process's descriptors for appending.
+
+The slot's lock keeps a slot's files from two threads; `busy` keeps the evictor off.
+"""
 
 from libc.errno cimport EMFILE, ENFILE, errno
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
@@ -8,7 +11,7 @@ from posix.fcntl cimport O_CREAT, O_RDONLY, O_RDWR
 from posix.unistd cimport close
 
 from broker._ext.atomics cimport fetch_add_64
-from broker._ext.log_state cimport FILE_INDEX, FILE_LOG, FILE_SNAPSHOT, FILE_TIME_INDEX, FILE_TXN_INDEX
+from broker._ext.log_state cimport FILE_INDEX, FILE_LOG, FILE_TIME_INDEX, FILE_TXN_INDEX
 from broker._ext.shared cimport Slot, region
 
 

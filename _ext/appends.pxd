@@ -1,7 +1,7 @@
 """Every change of a partition's log: append, roll, truncate, recover after a death. One C function under one slot's lock each.
 
-The order of the steps is the contract (``broker/shm/README.md``, rules 1.x); the names of the fault points between them stand in
-``faults.pxd``.
+The order of the steps is the contract (``broker/shm/README.md``, rule 1); the names of the fault points between them
+stand in ``faults.pxd``.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -27,7 +27,7 @@ cdef enum:
 
 
 cdef struct AppendItem:           # one checked record batch
-    uint8_t* data                 # whole batch; base offset, leader epoch (and timestamps for LogAppendTime) are patched in place
+    uint8_t* data                 # whole batch; base offset, leader epoch (LogAppendTime: timestamps) are patched in place
     BatchInfo info
     # out
     int16_t error                 # Kafka's code, 0 when appended or a duplicate

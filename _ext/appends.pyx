@@ -1,10 +1,11 @@
 """Append, roll, truncate, recover; see appends.pxd.
 
-Every function here that changes a log runs with the slot's mutex held by the calling thread, allocates nothing and needs no GIL.
+Every function here that changes a log runs with the slot's mutex held by the calling thread, allocates nothing and needs no
+GIL.
 """
 
-from libc.errno cimport EFBIG, EIO, ENODEV, ENOENT, ENOSPC, ENXIO, EROFS, errno
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.errno cimport EIO, ENODEV, ENOENT, ENOSPC, ENXIO, EROFS, errno
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.string cimport memcpy, memmove, memset
 from posix.fcntl cimport O_CREAT, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY
@@ -25,9 +26,9 @@ from broker._ext.append_files cimport (
 from broker._ext.atomics cimport fault_point, fence, fence_release, store_release_32, store_release_64
 from broker._ext.faults cimport *
 from broker._ext.locks cimport LOCK_BUSY, LOCK_OWNER_DIED, LOCK_TAKEN, LockResult, mark_consistent, try_lock, unlock
-from broker._ext.log_scan cimport SCAN_BATCH, SCAN_END, Scanner, read_at, scan_batch, scan_file, scan_window, write_at
+from broker._ext.log_scan cimport SCAN_BATCH, Scanner, read_at, scan_batch, scan_file, scan_window, write_at
 from broker._ext.log_state cimport FILE_INDEX, FILE_LOG, FILE_SNAPSHOT, FILE_TIME_INDEX, FILE_TXN_INDEX
-from broker._ext.lookup cimport LOOKUP_FOUND, FoundBatch, find_position, floor_index_entry
+from broker._ext.lookup cimport LOOKUP_FOUND, FoundBatch, find_position
 from broker._ext.producers cimport (
     ARENA_BUSY,
     ARENA_FULL,
@@ -43,7 +44,6 @@ from broker._ext.producers cimport (
     apply_batch,
     apply_marker,
     check_sequence,
-    entry_epoch,
     find_producer,
     first_unstable_without,
     forget_producers,
@@ -53,7 +53,6 @@ from broker._ext.producers cimport (
     write_snapshot,
 )
 from broker._ext.records cimport (
-    AT_ATTRIBUTES,
     AT_BASE_OFFSET,
     AT_PARTITION_LEADER_EPOCH,
     AT_RECORDS,
@@ -204,7 +203,8 @@ cdef int parse_marker(const uint8_t* batch, int64_t size, int32_t* coordinator_e
     return 0
 
 
-cdef void apply_one(Slot* slot, BatchInfo* info, int64_t base_offset, int32_t coordinator_epoch, int64_t timestamp) noexcept nogil:
+cdef void apply_one(Slot* slot, BatchInfo* info, int64_t base_offset, int32_t coordinator_epoch,
+                    int64_t timestamp) noexcept nogil:
     """Take one committed batch into the producers' and transactions' state; doing it again changes nothing."""
     cdef int64_t last_offset = base_offset + info.last_offset_delta
     if info.producer_id < 0:
@@ -679,9 +679,12 @@ cdef int check_producer(uint32_t index, Slot* slot, AppendItem* items, int at, u
             decided = True
             break
         elif item.info.producer_epoch > before.info.producer_epoch:
-            check = PRODUCER_NEXT if item.info.base_sequence == 0 else PRODUCER_OUT_OF_ORDER
+            if not decided:
+                check = PRODUCER_NEXT if item.info.base_sequence == 0 else PRODUCER_OUT_OF_ORDER
             decided = True
-        elif item.info.base_sequence == before.info.base_sequence and item.info.last_offset_delta == before.info.last_offset_delta:
+            break                       # what is older is of older epochs as well
+        elif item.info.base_sequence == before.info.base_sequence \
+                and item.info.last_offset_delta == before.info.last_offset_delta:
             item.duplicate = 2          # of an item of this write: answered with its offset, once that is known
             item.base_offset = i + 1
             return 0
@@ -694,8 +697,8 @@ cdef int check_producer(uint32_t index, Slot* slot, AppendItem* items, int at, u
     if (not decided or check == PRODUCER_OUT_OF_ORDER) and not item.info.control:
         duplicate.base_offset = -1
         if not decided:
-            check = check_sequence(find_producer(slot, item.info.producer_id), item.info.producer_epoch, item.info.base_sequence,
-                                   last_sequence, &duplicate)
+            check = check_sequence(find_producer(slot, item.info.producer_id), item.info.producer_epoch,
+                                   item.info.base_sequence, last_sequence, &duplicate)
         elif check_sequence(find_producer(slot, item.info.producer_id), item.info.producer_epoch, item.info.base_sequence,
                             last_sequence, &duplicate) == PRODUCER_DUPLICATE:
             check = PRODUCER_DUPLICATE
@@ -851,7 +854,8 @@ cdef void note_recent(Slot* slot, int64_t segment_base, int64_t position, Append
     store_release_32(&slot.recent_sequence, slot.recent_sequence + 1)
 
 
-cdef int write_and_commit(uint32_t index, Slot* slot, AppendItem** batches, int count, bint follow_high_watermark) noexcept nogil:
+cdef int write_and_commit(uint32_t index, Slot* slot, AppendItem** batches, int count,
+                          bint follow_high_watermark) noexcept nogil:
     """Log, transaction index, indexes, commit, apply: the batches fit the active segment. 0, or -errno and nothing happened."""
     cdef Commit commit = current(slot)[0]
     cdef int64_t position = commit.size
@@ -1039,14 +1043,16 @@ cdef AppendResult append_as_follower(uint32_t index, uint32_t incarnation, int32
             if parse_batch_header(data + at, <size_t>(size - at), &items[n].info) != 0 or items[n].info.size > size - at:
                 at = size               # the incomplete batch at the end of a fetch
                 break
-            if check_batch(data + at, <size_t>(size - at), False, &items[n].info) != 0 or items[n].info.base_offset < commit.log_end_offset:
+            if check_batch(data + at, <size_t>(size - at), False, &items[n].info) != 0 \
+                    or items[n].info.base_offset < commit.log_end_offset:
                 checked = APPEND_OUT_OF_RANGE
                 at = size
                 break
             if must_roll(slot, &commit, &items[n].info, items[n].info.base_offset + items[n].info.last_offset_delta, wall_ms):
                 roll = True
                 break
-            if n and (items[n].info.control or ready[n - 1].info.control or new_epoch(slot, items[n].info.partition_leader_epoch)):
+            if n and (items[n].info.control or ready[n - 1].info.control
+                      or new_epoch(slot, items[n].info.partition_leader_epoch)):
                 break                   # a marker is committed alone; an epoch is noted where the log ends
             if items[n].info.producer_id >= 0:
                 arena = reserve_producer(index, slot, items[n].info.producer_id, <uint32_t>n)
@@ -1091,7 +1097,8 @@ cdef AppendResult append_as_follower(uint32_t index, uint32_t incarnation, int32
 
 # -- high watermark -----------------------------------------------------------------------------------------------
 
-cdef int locate(Slot* slot, int64_t segment_base, int64_t index_entries, int64_t size, int64_t offset, int64_t* position) noexcept nogil:
+cdef int locate(Slot* slot, int64_t segment_base, int64_t index_entries, int64_t size, int64_t offset,
+                int64_t* position) noexcept nogil:
     """Where in a segment the batch that holds `offset` begins; 0, or -errno."""
     cdef FoundBatch found
     cdef int log_fd, index_fd, result
@@ -1206,7 +1213,8 @@ cdef int remove_segments_above(Slot* slot, int64_t base) noexcept nogil:
 cdef int finish_truncation(uint32_t index, Slot* slot) noexcept nogil:
     """Carry out the truncation that the intent names {offset, segment, position in it}; 0, or -errno. Restartable.
 
-    The bytes that stay were published and are never rewritten: the file is cut, and the log goes on in a new segment at `offset`.
+    The bytes that stay were published and are never rewritten: the file is cut, and the log goes on in a new segment at
+    `offset`.
     """
     cdef int64_t offset = slot.intent_arguments[0], base = slot.intent_arguments[1], position = slot.intent_arguments[2]
     cdef int64_t wall_ms = slot.intent_arguments[3]

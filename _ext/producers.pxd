@@ -52,8 +52,8 @@ cdef ProducerEntry* find_producer(Slot* slot, int64_t producer_id) noexcept nogi
 cdef ProducerCheck check_sequence(ProducerEntry* entry, int16_t epoch, int32_t base_sequence, int32_t last_sequence,
                                   ProducerBatch* duplicate_of) noexcept nogil
 
-# Room for one more producer beside `pending` others of the same write that are not applied yet, known ones included (they may be
-# evicted for this one); to be called before the write, because after the commit nothing may fail.
+# Room for one more producer beside `pending` others of the same write that are not applied yet, known ones included (they may
+# be evicted for this one); to be called before the write, because after the commit nothing may fail.
 cdef ArenaResult reserve_producer(uint32_t index, Slot* slot, int64_t producer_id, uint32_t pending) noexcept nogil
 
 # Take a committed batch into the state; doing it again changes nothing.

@@ -5,7 +5,7 @@ held, for the choice of a run only, and nothing is taken under it.
 """
 
 from libc.errno cimport EBUSY, errno
-from libc.stdint cimport INT64_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 from posix.fcntl cimport O_CREAT, O_TRUNC, O_WRONLY
 from posix.unistd cimport close
@@ -119,13 +119,13 @@ cdef inline uint64_t hashed(int64_t producer_id) noexcept nogil:
 
 
 cdef ProducerEntry* find_producer(Slot* slot, int64_t producer_id) noexcept nogil:
-    cdef uint32_t entries = run_entries(slot), i, probes
+    cdef uint32_t entries = run_entries(slot), i
     cdef ProducerEntry* start = run_start(slot)
     cdef uint64_t key = <uint64_t>producer_id + 1
     if entries == 0:
         return NULL
     i = <uint32_t>hashed(producer_id) & (entries - 1)
-    for probes in range(entries):
+    for _ in range(entries):
         if start[i].key == key:
             return &start[i]
         if start[i].key == 0:
@@ -136,8 +136,8 @@ cdef ProducerEntry* find_producer(Slot* slot, int64_t producer_id) noexcept nogi
 
 cdef ProducerEntry* vacant(ProducerEntry* start, uint32_t entries, int64_t producer_id, bint* was_free) noexcept nogil:
     """The place for a producer that is not in the run; NULL if there is none."""
-    cdef uint32_t i = <uint32_t>hashed(producer_id) & (entries - 1), probes
-    for probes in range(entries):
+    cdef uint32_t i = <uint32_t>hashed(producer_id) & (entries - 1)
+    for _ in range(entries):
         if start[i].key == 0 or start[i].key == TOMBSTONE:
             was_free[0] = start[i].key == 0
             return &start[i]
@@ -342,7 +342,8 @@ cdef void apply_batch(Slot* slot, int64_t producer_id, int16_t epoch, int32_t ba
     if transactional and entry.transaction_first_offset < 0:
         entry.transaction_first_offset = base_offset
     entry.last_timestamp = timestamp
-    put_batch(entry, epoch, coordinator_epoch_of(entry), base_sequence, <int32_t>last_sequence, base_offset, last_offset, timestamp)
+    put_batch(entry, epoch, coordinator_epoch_of(entry), base_sequence, <int32_t>last_sequence, base_offset, last_offset,
+              timestamp)
     if made:
         store_release_64(&entry.key, <uint64_t>producer_id + 1)
     slot.producers_changed = 1

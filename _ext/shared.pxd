@@ -95,7 +95,7 @@ cdef struct Commit:               # what one release-store of `Slot.sequence` pu
     int64_t max_timestamp         # of the active segment, -1 if none
     int64_t max_timestamp_offset
     int64_t indexed_position      # end of what the last entry of the offset index covers
-    int64_t timeindexed_timestamp # timestamp of the last entry of the time index, -1 if none
+    int64_t timeindexed_timestamp  # timestamp of the last entry of the time index, -1 if none
     int64_t timeindexed_offset
     int64_t created_ms            # wall clock when the segment was made
 
@@ -159,7 +159,7 @@ cdef struct Slot:
     # applied from the log's redo [R 1]
     int64_t applied_base
     int64_t applied_position
-    int64_t first_unstable_offset # first offset of the oldest open transaction, -1 if none
+    int64_t first_unstable_offset  # first offset of the oldest open transaction, -1 if none
     int64_t last_stable_offset
     int64_t log_start_offset
     int64_t flushed_offset        # everything before is on the device
@@ -213,7 +213,7 @@ cdef struct Header:
     uint64_t max_slots
     uint64_t slots_used           # high-water mark of slots ever given
     uint64_t metadata_version     # [R 8]
-    uint64_t[CHANGE_RING] changes # slot + 1 of the change that made version v, at v % CHANGE_RING
+    uint64_t[CHANGE_RING] changes  # slot + 1 of the change that made version v, at v % CHANGE_RING
     uint64_t brokers_version
     uint64_t stopping
     uint64_t[3] fault             # armed fault point, countdown, signal (debug build)

@@ -4,9 +4,9 @@ Owned by the supervisor, which creates it before the first fork; every child inh
 The layout is in ``shared.pxd``, the rules are in ``broker/shm/README.md``.
 """
 
-from libc.errno cimport EAGAIN, errno
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcpy, memset, strlen
+from libc.errno cimport errno
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
 from posix.mman cimport MAP_FAILED, MAP_NORESERVE, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 from posix.unistd cimport close, ftruncate, getpid, read, write
@@ -18,20 +18,17 @@ from broker._ext.atomics cimport (
     exchange_64,
     fault_point,
     fence,
-    fetch_add_64,
     fetch_and_64,
     fetch_or_64,
     load_acquire_32,
     load_acquire_64,
     load_relaxed_64,
-    store_relaxed_64,
     store_release_32,
     store_release_64,
 )
 
 from broker._ext.faults cimport WAKE_PENDING_SET
 
-import os
 import secrets
 
 

@@ -7,7 +7,7 @@ deletion is the coordinator's durable store; the rules are in ``broker/shm/READM
 import os
 
 from libc.errno cimport EIO, ENOENT, errno
-from libc.stdint cimport INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 from posix.fcntl cimport O_RDONLY
 from posix.unistd cimport close, fsync
@@ -93,8 +93,9 @@ from broker._ext.shared cimport (
 cdef extern from "<unistd.h>" nogil:
     int fdatasync(int fd)
 
-cdef extern from "<sched.h>" nogil:
-    int sched_yield()
+cdef extern from "<fcntl.h>" nogil:
+    int openat(int directory, const char* path, int flags, ...)
+    int O_CLOEXEC
 
 cdef extern from "<time.h>" nogil:
     struct timespec:
@@ -363,7 +364,8 @@ def set_offline(uint32_t index):
         wake_after(index, slot, True, True)
 
 
-def set_role(uint32_t index, uint32_t incarnation, role, int leader_id, int leader_epoch, int partition_epoch, replicas, in_sync):
+def set_role(uint32_t index, uint32_t incarnation, role, int leader_id, int leader_epoch, int partition_epoch, replicas,
+             in_sync):
     """Make this broker leader or follower of the partition at a newer leader epoch, or change the in-sync set at the same one.
 
     :raises SlotChanged: another incarnation, or an older leader or partition epoch than the slot has.
@@ -447,13 +449,13 @@ def announce(indexes):
 # -- flush, snapshots, producers ----------------------------------------------------------------------------------
 
 cdef int sync_segments(Slot* slot, int64_t flushed, int64_t last_base, bint* device_failed) noexcept nogil:
-    """Sync every segment from the one that holds `flushed` to the one at `last_base`, and the names of the new ones; 0, or -errno.
+    """Sync every segment from the one that holds `flushed` to the one at `last_base`, and the names of new ones; 0, or -errno.
 
     A file or directory that is gone was deleted or truncated meanwhile: there is nothing of it to sync.
     """
     cdef int* kinds = [FILE_LOG, FILE_INDEX, FILE_TIME_INDEX, FILE_TXN_INDEX]
     cdef int64_t base = segment_holding(slot, flushed, last_base + 1)
-    cdef int result = 0, fd, i
+    cdef int result = 0, fd, epochs, i
     if base < -1:
         result = <int>(base + 1)
         return 0 if result == -ENOENT else result
@@ -477,9 +479,12 @@ cdef int sync_segments(Slot* slot, int64_t flushed, int64_t last_base, bint* dev
         fd = open_directory(slot)
         if fd < 0:
             return 0 if fd == -ENOENT else fd
-        if fsync(fd) != 0 or fsync(region().header.log_dir_fds[slot.log_dir]) != 0:
+        epochs = openat(fd, "leader-epoch-checkpoint", O_RDONLY | O_CLOEXEC)    # of an empty log it was not synced
+        if (epochs >= 0 and fdatasync(epochs) != 0) or fsync(fd) != 0 or fsync(region().header.log_dir_fds[slot.log_dir]) != 0:
             result = -errno
             device_failed[0] = True
+        if epochs >= 0:
+            close(epochs)
         close(fd)
     return result
 
@@ -615,7 +620,7 @@ def describe(uint32_t index):
 
 
 def producers(uint32_t index):
-    """Producer state of a slot: {producer id: (epoch, [(base sequence, last sequence, base offset, last offset)] newest first)}."""
+    """Producer state: {producer id: (epoch, [(base sequence, last sequence, base offset, last offset)] newest first)}."""
     cdef Slot* slot = slot_at(index)
     cdef ProducerEntry* start
     cdef uint32_t i
@@ -764,7 +769,7 @@ def checkpoint_offsets():
 
 
 def not_online():
-    """[(topic, partition, log directory)] of the logs that have a slot but cannot speak for themselves: not loaded, or failed."""
+    """[(topic, partition, log directory)] of the logs that have a slot but say nothing of themselves: not loaded, or failed."""
     cdef uint64_t i
     cdef Slot* slot
     found = []

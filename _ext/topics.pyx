@@ -5,13 +5,12 @@ what is read here of a slot holds until `confirm_version` is called for the vers
 """
 
 from libc.stdint cimport uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 
 from broker._ext.atomics cimport load_acquire_32, load_acquire_64
 from broker._ext.shared cimport (
     CHANGE_RING,
-    MAX_FOLLOWERS,
     SLOT_LOADING,
     SLOT_OFFLINE,
     SLOT_ONLINE,
@@ -62,7 +61,8 @@ cdef class Topic:
         return [(i, self.slots[i] - 1) for i in range(self.count) if self.slots[i]]
 
     def describe(self, int partition):
-        """(slot state, leader id, leader epoch, replicas, in-sync replicas, partition epoch) as the slot has it now, or None."""
+        """(slot state, leader id, leader epoch, replicas, in-sync replicas, partition epoch) as the slot has it now, or
+        None."""
         cdef Slot* slot
         cdef int i
         if not (0 <= partition < self.count) or self.slots[partition] == 0:
@@ -121,12 +121,13 @@ cdef class TopicDirectory:
         cdef Slot* slot = slot_at(index)
         cdef uint32_t state = load_acquire_32(&slot.state)
         cdef uint32_t incarnation = slot.incarnation
+        cdef bint present = state in (SLOT_ONLINE, SLOT_OFFLINE, SLOT_LOADING, SLOT_REMOTE)
         cdef Topic topic
         known = self.of_slot.get(index)
-        if known is not None and (known[2] != incarnation or state not in (SLOT_ONLINE, SLOT_OFFLINE, SLOT_LOADING, SLOT_REMOTE)):
+        if known is not None and (known[2] != incarnation or not present):
             self.forget(index, known)
             known = None
-        if state not in (SLOT_ONLINE, SLOT_OFFLINE, SLOT_LOADING, SLOT_REMOTE) or known is not None:
+        if not present or known is not None:
             return 0
         name = (<char*>slot.topic)[:slot.topic_bytes]
         topic_id = (<char*>slot.topic_id)[:16]
@@ -141,7 +142,7 @@ cdef class TopicDirectory:
 
     cdef int forget(self, uint32_t index, tuple known) except -1:
         cdef Topic topic = known[0]
-        cdef int partition = known[1], i
+        cdef int partition = known[1]
         del self.of_slot[index]
         if topic.slots[partition] == index + 1:
             topic.slots[partition] = 0
