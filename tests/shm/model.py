@@ -1,0 +1,109 @@
+"""A partition in plain Python: what its log, producers, epochs and offsets are after each verb, by Kafka's rules."""
+
+from dataclasses import dataclass, field
+
+from broker.storage.batch import ABORT, read_batch
+
+BATCHES_KEPT = 5
+EPOCHS_KEPT = 8
+OUT_OF_ORDER, FENCED = 45, 47
+SEQUENCES = 1 << 31
+
+
+@dataclass
+class Producer:
+    epoch: int
+    batches: list[tuple[int, int, int, int]] = field(
+        default_factory=list
+    )  # newest first, as slots.producers shows them
+    transaction_first: int = -1
+
+
+class Model:
+    def __init__(self) -> None:
+        self.log: list[bytes] = []
+        self.log_end = 0
+        self.high_watermark = 0
+        self.leader_epoch = 0
+        self.epochs: list[tuple[int, int]] = [(0, 0)]
+        self.producers: dict[int, Producer] = {}
+        self.aborted: list[tuple[int, int, int]] = []
+
+    # -- verbs ----------------------------------------------------------------------------------------------------
+
+    def append(self, data: bytes) -> tuple[int, int, bool]:
+        """(error, base offset, duplicate) of a leader's append; the batch is in the log if there is no error and no duplicate."""
+        new, _ = read_batch(data)
+        known = self.producers.get(new.producer_id)
+        if new.producer_id >= 0 and not new.is_control and known is not None:
+            last = (new.base_sequence + new.last_offset_delta) % SEQUENCES
+            if new.producer_epoch < known.epoch:
+                return FENCED, -1, False
+            if new.producer_epoch == known.epoch:
+                for first_sequence, last_sequence, base, _ in known.batches:
+                    if (first_sequence, last_sequence) == (new.base_sequence, last):
+                        return 0, base, True
+            same = new.producer_epoch == known.epoch and known.batches
+            if new.base_sequence != ((known.batches[0][1] + 1) % SEQUENCES if same else 0):
+                return OUT_OF_ORDER, -1, False
+        placed = self.log_end.to_bytes(8, "big") + data[8:12] + self.leader_epoch.to_bytes(4, "big") + data[16:]
+        self.take(placed)
+        return 0, self.log_end - new.last_offset_delta - 1, False
+
+    def take(self, data: bytes) -> None:
+        """A batch as it is, at its own offset."""
+        new, _ = read_batch(data)
+        self.note_epoch(new.partition_leader_epoch, new.base_offset)
+        self.log.append(data)
+        self.log_end = new.last_offset + 1
+        self.apply(data)
+
+    def note_epoch(self, epoch: int, start: int) -> None:
+        if not self.epochs or self.epochs[-1][0] < epoch:
+            while self.epochs and self.epochs[-1][1] >= start:
+                self.epochs.pop()
+            self.epochs.append((epoch, start))
+
+    def apply(self, data: bytes) -> None:
+        new, _ = read_batch(data)
+        if new.producer_id < 0:
+            return
+        known = self.producers.setdefault(new.producer_id, Producer(-1))
+        if new.is_control:
+            kind = int.from_bytes(new.records()[0].key[2:4], "big")
+            if kind == ABORT and known.transaction_first >= 0:
+                self.aborted.append((new.producer_id, known.transaction_first, new.base_offset))
+            known.transaction_first = -1
+            if known.epoch != new.producer_epoch:
+                known.epoch, known.batches = new.producer_epoch, []
+            return
+        if new.producer_epoch != known.epoch:
+            known.epoch, known.batches = new.producer_epoch, []
+        last = (new.base_sequence + new.last_offset_delta) % SEQUENCES
+        known.batches = [
+            (new.base_sequence, last, new.base_offset, new.last_offset),
+            *known.batches[: BATCHES_KEPT - 1],
+        ]
+        if new.is_transactional and known.transaction_first < 0:
+            known.transaction_first = new.base_offset
+
+    def truncate(self, offset: int) -> None:
+        self.epochs = [entry for entry in self.epochs if entry[1] < offset]
+        if offset == self.log_end:
+            return
+        self.log = [data for data in self.log if read_batch(data)[0].last_offset < offset]
+        self.log_end = offset
+        self.high_watermark = min(self.high_watermark, offset)
+        self.producers, self.aborted = {}, []
+        for data in self.log:
+            self.apply(data)
+
+    # -- what follows ---------------------------------------------------------------------------------------------
+
+    @property
+    def last_stable(self) -> int:
+        open_ones = [known.transaction_first for known in self.producers.values() if known.transaction_first >= 0]
+        return min([self.high_watermark, *open_ones])
+
+    def producers_shown(self) -> dict[int, tuple[int, list[tuple[int, int, int, int]]]]:
+        return {number: (known.epoch, known.batches) for number, known in self.producers.items()}

@@ -1,0 +1,151 @@
+"""A shared mapping with a partition table, as a test's own process and its forked children use it; no supervisor, no sockets."""
+
+import os
+import shutil
+import signal
+import traceback
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from broker._ext import append_files, producers, slots
+from broker._ext.segments import LoadedLog, load_log
+from broker._ext.shared import ProcessKind, ProcessState, Role, SharedMemory
+from broker.shm.partition_table import PartitionTable
+from broker.storage.batch import Record, build_batch
+
+BROKER_ID = 1
+NEVER_MS = 10**12
+SETTINGS = {
+    "segment_bytes": 1 << 20,
+    "segment_ms": NEVER_MS,
+    "segment_jitter_ms": 0,
+    "retention_ms": -1,
+    "retention_bytes": -1,
+    "flush_messages": 1 << 62,
+    "flush_ms": 1 << 62,
+    "timestamp_before_max_ms": 1 << 62,
+    "timestamp_after_max_ms": 1 << 62,
+    "file_delete_delay_ms": 1000,
+    "index_interval_bytes": 4096,
+    "index_max_bytes": 10 << 20,
+    "max_message_bytes": 1 << 20,
+    "min_in_sync_replicas": 1,
+    "log_append_time": 0,
+    "compact": 0,
+    "delete_": 1,
+    "compression": 255,
+    "unclean_election": 0,
+}
+
+
+def batch(count: int = 1, *, value: bytes = b"v" * 20, timestamp: int = 1000, **fields: Any) -> bytes:
+    """A batch of `count` equal records."""
+    return build_batch([Record(value=value, timestamp=timestamp) for _ in range(count)], **fields)
+
+
+class OneBroker:
+    """A mapping of `processes` places, of which this process takes the first."""
+
+    def __init__(self, path: Path, *, processes: int = 1, max_slots: int = 64, arena_bytes: int = 1 << 20) -> None:
+        self.shm = SharedMemory(max_slots, arena_bytes)
+        producers.initialise_arena()
+        append_files.limit_append_files(1000)
+        self.path = path
+        self.directory = os.open(path, os.O_RDONLY)
+        self.shm.add_log_dir(self.directory)
+        self.shm.broker_id = BROKER_ID
+        for place in range(processes):
+            self.shm.add_process(ProcessKind.WORKER)
+            self.shm.process_starts(place)
+        self.be(0)
+        self.table = PartitionTable(self.shm, [path])
+
+    def be(self, place: int) -> None:
+        """Take a place in the process table."""
+        self.shm.enter(place)
+        self.shm.set_state(ProcessState.SERVING)
+
+    def close(self) -> None:
+        os.close(self.directory)
+
+    def __enter__(self) -> "OneBroker":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def create(
+        self,
+        topic: str = "t",
+        partition: int = 0,
+        *,
+        topic_id: bytes | None = None,
+        alone: bool = True,
+        **settings: int,
+    ) -> int:
+        """A partition that this broker leads, alone in sync or not, its log opened; its slot."""
+        slot = self.table.create(
+            topic,
+            topic_id or uuid.uuid4().bytes,
+            partition,
+            log_dir=0,
+            replicas=[1, 2],
+            in_sync=[1] if alone else [1, 2],
+            leader_id=BROKER_ID,
+            leader_epoch=0,
+            partition_epoch=0,
+            settings=SETTINGS | settings,
+        )
+        self.table.open(slot)
+        self.table.announce([slot])
+        return slot
+
+    def lead(self, slot: int, epoch: int, *, alone: bool = True) -> None:
+        in_sync = [1] if alone else [1, 2]
+        slots.set_role(slot, slots.incarnation_of(slot), Role.ROLE_LEADER, 1, epoch, epoch, [1, 2], in_sync)
+
+    def obey(self, slot: int, epoch: int) -> None:
+        slots.set_role(slot, slots.incarnation_of(slot), Role.ROLE_FOLLOWER, 2, epoch, epoch, [1, 2], [1, 2])
+
+    def log_bytes(self, slot: int) -> bytes:
+        """The log as it lies on the disk: all segments' bytes one behind the other."""
+        return b"".join(path.read_bytes() for path in sorted(self.table.path(slot).glob("*.log")))
+
+    def reload(self, slot: int, copy: Path, *, clean: bool = False, index_interval_bytes: int = 4096) -> LoadedLog:
+        """What a start would find in a copy of the partition's directory."""
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(self.table.path(slot), copy)
+        return load_log(copy, 0, 0, clean, index_interval_bytes)
+
+    def fork(self, place: int, action: Callable[[], object]) -> int:
+        """Run `action` in a forked child at `place`; its process id. It exits with 0, or with 70 and its traceback on stderr."""
+        pid = os.fork()
+        if pid:
+            return pid
+        code = 70
+        try:
+            self.be(place)
+            action()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+
+    def reap(self, pid: int, place: int) -> int:
+        """Wait for a child and do what the supervisor does after its end; 0, its exit code, or minus its signal."""
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        self.shm.process_died(place)
+        return code
+
+    def die(self, action: Callable[[], object], point: int, *, place: int = 1, countdown: int = 1) -> None:
+        """Let a child do `action` and be killed at a fault point."""
+
+        def armed() -> None:
+            self.shm.arm_fault(int(point), countdown)
+            action()
+
+        code = self.reap(self.fork(place, armed), place)
+        assert code == -signal.SIGKILL, f"the child was to die at {point!r}, but ended with {code}"

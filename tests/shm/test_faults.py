@@ -1,0 +1,347 @@
+"""A kill between every two steps: whoever comes next finds everything acknowledged, and nothing by halves.
+
+Needs the debug build: ``make build-debug``, then ``PYTHONPATH=.build/debug .venv/bin/pytest -m faults tests/shm``.
+"""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from broker._ext import slots
+from broker._ext.faults import FaultPoint
+from broker._ext.shared import SharedMemory, SlotState
+from broker.storage.batch import ABORT, TRANSACTIONAL, build_end_marker, read_batch
+from tests.shm.one_broker import OneBroker, batch
+
+pytestmark = pytest.mark.faults
+if not SharedMemory(64, 1 << 16).faults_compiled:
+    pytest.skip(
+        "NO FAULT IS TESTED: this is a release build. make build-debug, then PYTHONPATH=.build/debug pytest -m faults",
+        allow_module_level=True,
+    )
+
+PRODUCER = 7
+SMALL_INTERVAL = 1  # every batch but the first gets its entries in the indexes
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[OneBroker]:
+    data = tmp_path / "data"
+    data.mkdir()
+    with OneBroker(data, processes=3) as made:
+        yield made
+
+
+def numbered(sequence: int, count: int = 2, **fields: int) -> bytes:
+    """A batch of the idempotent producer."""
+    timestamp = 1000 + sequence
+    return batch(count, timestamp=timestamp, producer_id=PRODUCER, producer_epoch=0, base_sequence=sequence, **fields)
+
+
+def check(
+    broker: OneBroker, slot: int, scratch: Path, *, index_interval: int = SMALL_INTERVAL
+) -> list[tuple[int, int]]:
+    """The slot, its files and what a start would find agree; [(base offset, base sequence)] of the log."""
+    state = slots.describe(slot)
+    assert state["state"] == SlotState.SLOT_ONLINE
+    assert state["intent"] == 0
+    found, at, end, data = [], 0, 0, broker.log_bytes(slot)
+    while at < len(data):
+        one, size = read_batch(data, at)
+        assert one.base_offset == end, "offsets have a gap or overlap"
+        end = one.last_offset + 1
+        found.append((one.base_offset, one.base_sequence))
+        at = size
+    assert end == state["log_end_offset"]
+    assert state["applied_position"] == state["size"]
+    path = broker.table.path(slot)
+    base = f"{state['segment_base']:020d}"
+    assert (path / f"{base}.log").stat().st_size == state["size"]
+    assert (path / f"{base}.index").stat().st_size == state["index_entries"] * 8
+    assert (path / f"{base}.timeindex").stat().st_size == state["timeindex_entries"] * 12
+    before = {p.name: p.read_bytes() for p in path.glob("*.index")} | {
+        p.name: p.read_bytes() for p in path.glob("*.txnindex")
+    }
+    loaded = broker.reload(slot, scratch / "copy", index_interval_bytes=index_interval)
+    assert loaded.log_end_offset == end
+    assert loaded.base_offset == state["segment_base"]
+    assert [entry for entry in loaded.epochs if entry[1] < end] == [
+        entry for entry in state["epochs"] if entry[1] < end
+    ]
+    shown = {
+        one.producer_id: (one.producer_epoch, [(b[0], b[1], b[2], b[3]) for b in reversed(one.batches)])
+        for one in loaded.producers
+    }
+    assert shown == slots.producers(slot)
+    assert before == {name: (scratch / "copy" / name).read_bytes() for name in before}
+    return found
+
+
+ACKNOWLEDGED = [numbered(0), numbered(2)]
+JOINED = [numbered(4), batch(3, timestamp=2000), numbered(6)]
+UNPUBLISHED = [
+    FaultPoint.APPEND_LOCKED,
+    FaultPoint.APPEND_EPOCH_FILE_WRITTEN,
+    FaultPoint.APPEND_LOG_WRITTEN,
+    FaultPoint.APPEND_INDEX_WRITTEN,
+    FaultPoint.APPEND_TIME_INDEX_WRITTEN,
+    FaultPoint.APPEND_BLOCK_FILLED,
+]
+PUBLISHED = [
+    (FaultPoint.APPEND_COMMITTED, 1),
+    (FaultPoint.APPEND_PRODUCER_APPLIED, 1),
+    (FaultPoint.APPEND_PRODUCER_APPLIED, 3),
+    (FaultPoint.APPEND_APPLIED, 1),
+    (FaultPoint.APPEND_RECENT_HALF_WRITTEN, 1),
+    (FaultPoint.APPEND_BEFORE_UNLOCK, 1),
+    (FaultPoint.APPEND_UNLOCKED, 1),
+    (FaultPoint.APPEND_WOKEN, 1),
+]
+
+
+def begun(broker: OneBroker) -> int:
+    """A partition with two acknowledged batches, and a newer leader epoch that has none yet."""
+    slot = broker.create(index_interval_bytes=SMALL_INTERVAL)
+    assert slots.append(slot, ACKNOWLEDGED) == [(0, 0, False), (0, 2, False)]
+    return slot
+
+
+def new_epoch(broker: OneBroker, slot: int) -> None:
+    """A newer leader epoch that the append is the first to note."""
+    epochs = broker.table.path(slot) / "leader-epoch-checkpoint"
+    before = epochs.read_bytes()
+    broker.lead(slot, 1)
+    assert epochs.read_bytes() != before
+
+
+@pytest.mark.parametrize("point", UNPUBLISHED, ids=lambda point: FaultPoint(point).name)
+def test_an_append_killed_before_its_commit_is_absent(broker: OneBroker, tmp_path: Path, point: FaultPoint) -> None:
+    slot = begun(broker)
+    if point == FaultPoint.APPEND_EPOCH_FILE_WRITTEN:
+        # Becoming leader notes the epoch; it dies in there, and the coordinator's successor does it again.
+        broker.die(lambda: broker.lead(slot, 1), point)
+        broker.lead(slot, 1)
+    else:
+        broker.die(lambda: slots.append(slot, JOINED), point)
+    assert slots.append(slot, JOINED) == [(0, 4, False), (0, 6, False), (0, 9, False)]
+    assert slots.append(slot, JOINED[::2]) == [(0, 4, True), (0, 9, True)]
+    assert check(broker, slot, tmp_path) == [(0, 0), (2, 2), (4, 4), (6, -1), (9, 6)]
+    assert slots.describe(slot)["lock_recoveries"] == 1
+
+
+@pytest.mark.parametrize(
+    ("point", "countdown"), PUBLISHED, ids=lambda value: FaultPoint(value).name if value > 3 else str(value)
+)
+def test_an_append_killed_after_its_commit_is_whole(
+    broker: OneBroker, tmp_path: Path, point: FaultPoint, countdown: int
+) -> None:
+    slot = begun(broker)
+    broker.die(lambda: slots.append(slot, JOINED), point, countdown=countdown)
+    # The producer had no answer, and sends the same again.
+    assert slots.append(slot, [JOINED[0], JOINED[2]]) == [(0, 4, True), (0, 9, True)]
+    assert slots.append(slot, [numbered(8)]) == [(0, 11, False)]
+    assert check(broker, slot, tmp_path) == [(0, 0), (2, 2), (4, 4), (6, -1), (9, 6), (11, 8)]
+    assert slots.describe(slot)["high_watermark"] == 13
+
+
+@pytest.mark.parametrize(
+    "recovery", [FaultPoint.RECOVER_STARTED, FaultPoint.RECOVER_FILES_CUT, FaultPoint.RECOVER_BEFORE_CONSISTENT],
+    ids=lambda point: point.name,
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "first", [point for point in UNPUBLISHED[2:]] + [FaultPoint.APPEND_COMMITTED], ids=lambda p: p.name
+)
+def test_a_recovery_that_is_killed_is_done_by_the_next(
+    broker: OneBroker, tmp_path: Path, first: FaultPoint, recovery: FaultPoint
+) -> None:
+    slot = begun(broker)
+    broker.die(lambda: slots.append(slot, JOINED), first)
+    broker.die(lambda: slots.append(slot, JOINED), recovery, place=2)
+    broker.die(lambda: slots.append(slot, JOINED), recovery, place=2)
+    published = first == FaultPoint.APPEND_COMMITTED
+    assert slots.append(slot, JOINED[::2])[0] == (0, 4, published)
+    assert slots.describe(slot)["lock_recoveries"] == 3
+    assert check(broker, slot, tmp_path)[:3] == [(0, 0), (2, 2), (4, 4)]
+
+
+@pytest.mark.parametrize("countdown", [1, 2, 3])
+def test_a_redo_that_is_killed_between_batches_is_redone(broker: OneBroker, tmp_path: Path, countdown: int) -> None:
+    slot = begun(broker)
+    broker.die(lambda: slots.append(slot, JOINED), FaultPoint.APPEND_COMMITTED)
+    broker.die(lambda: slots.append(slot, JOINED), FaultPoint.RECOVER_APPLIED_ONE, place=2, countdown=countdown)
+    assert slots.append(slot, JOINED[::2]) == [(0, 4, True), (0, 9, True)]
+    assert check(broker, slot, tmp_path) == [(0, 0), (2, 2), (4, 4), (6, -1), (9, 6)]
+
+
+ROLL = [point for point in FaultPoint if point.name.startswith("ROLL_")]
+
+
+@pytest.mark.parametrize("point", ROLL, ids=lambda point: point.name)
+def test_a_roll_killed_anywhere_happens_or_not(broker: OneBroker, tmp_path: Path, point: FaultPoint) -> None:
+    slot = begun(broker)
+    generation = slots.describe(slot)["generation"]
+    broker.die(lambda: slots.roll(slot), point)
+    assert slots.append(slot, JOINED) == [(0, 4, False), (0, 6, False), (0, 9, False)]
+    assert check(broker, slot, tmp_path) == [(0, 0), (2, 2), (4, 4), (6, -1), (9, 6)]
+    state = slots.describe(slot)
+    assert state["segment_base"] == (4 if point == FaultPoint.ROLL_COMMITTED else 0)
+    assert state["generation"] > generation, "who keeps descriptors by generation would not see the new segment"
+    slots.roll(slot)
+    assert slots.append(slot, [numbered(8)]) == [(0, 11, False)]
+    check(broker, slot, tmp_path)
+
+
+@pytest.mark.parametrize("point", ROLL, ids=lambda point: point.name)
+def test_an_append_that_rolls_and_is_killed_in_the_roll(broker: OneBroker, tmp_path: Path, point: FaultPoint) -> None:
+    size = len(numbered(0))
+    slot = broker.create(index_interval_bytes=SMALL_INTERVAL, segment_bytes=3 * size)
+    slots.append(slot, ACKNOWLEDGED)
+    joined = [numbered(4), numbered(6), numbered(8)]
+    broker.die(lambda: slots.append(slot, joined), point)
+    # The first was committed with the old segment; nobody was told so.
+    assert slots.append(slot, joined) == [(0, 4, True), (0, 6, False), (0, 8, False)]
+    assert check(broker, slot, tmp_path) == [(0, 0), (2, 2), (4, 4), (6, 6), (8, 8)]
+    assert slots.describe(slot)["segment_base"] == 6
+
+
+def killed_truncation(broker: OneBroker, offset: int, point: FaultPoint) -> int:
+    slot = broker.create(index_interval_bytes=SMALL_INTERVAL, segment_bytes=3 * len(numbered(0)))
+    slots.append(slot, [numbered(2 * i) for i in range(8)])
+    broker.obey(slot, 1)
+    broker.die(lambda: slots.truncate(slot, offset), point)
+    return slot
+
+
+TRUNCATE = [point for point in FaultPoint if point.name.startswith("TRUNCATE_")]
+
+
+@pytest.mark.parametrize("offset", [0, 2, 6, 8, 12, 14])
+@pytest.mark.parametrize("point", TRUNCATE, ids=lambda point: point.name)
+def test_a_truncation_killed_anywhere_is_finished(
+    broker: OneBroker, tmp_path: Path, point: FaultPoint, offset: int
+) -> None:
+    if point == FaultPoint.TRUNCATE_FILE_CUT and offset in (0, 6, 12):
+        return  # at the beginning of a segment no file is cut
+    slot = killed_truncation(broker, offset, point)
+    # A follower that takes the lock next: what it appends must land behind the cut.
+    more = batch(2, timestamp=9000, base_offset=offset, partition_leader_epoch=1)
+    assert slots.follow(slot, more, 0) == offset + 2
+    found = check(broker, slot, tmp_path)
+    assert found == [(2 * i, 2 * i) for i in range(offset // 2)] + [(offset, -1)]
+    assert slots.describe(slot)["epochs"] == ([(0, 0), (1, offset)] if offset else [(1, 0)])
+
+
+@pytest.mark.parametrize("again", TRUNCATE, ids=lambda point: point.name)
+def test_a_truncation_may_be_killed_twice(broker: OneBroker, tmp_path: Path, again: FaultPoint) -> None:
+    slot = killed_truncation(broker, 8, FaultPoint.TRUNCATE_INTENT_STORED)
+    more = batch(2, timestamp=9000, base_offset=8, partition_leader_epoch=1)
+    if again != FaultPoint.TRUNCATE_INTENT_STORED:
+        broker.die(lambda: slots.follow(slot, more, 0), again, place=2)
+    assert slots.follow(slot, more, 0) == 10
+    assert check(broker, slot, tmp_path) == [(0, 0), (2, 2), (4, 4), (6, 6), (8, -1)]
+
+
+DELETE = [point for point in FaultPoint if point.name.startswith("DELETE_")]
+
+
+@pytest.mark.parametrize("point", DELETE, ids=lambda point: point.name)
+def test_a_deletion_killed_anywhere_is_finished_by_a_successor(broker: OneBroker, point: FaultPoint) -> None:
+    slot = begun(broker)
+    path = broker.table.path(slot)
+
+    def delete() -> None:
+        broker.table.delete(slot)
+        broker.table.announce([slot])
+
+    broker.die(delete, point)
+    # A worker comes before the successor: it must not create anything, nor acknowledge into a directory that is gone.
+    if point >= FaultPoint.DELETE_RENAMED:
+        with pytest.raises(slots.SlotChanged, match="stale|offline"):
+            slots.append(slot, [numbered(4)])
+    delete()
+    assert slots.state_of(slot) == SlotState.SLOT_DELETED
+    assert not path.exists()
+    assert len(list(broker.path.glob("t-0.*-delete"))) == 1
+    assert broker.table.topics() == {}
+    fresh = broker.create()
+    assert slots.append(fresh, [numbered(0)]) == [(0, 0, False)]
+
+
+@pytest.mark.parametrize(
+    "point",
+    [FaultPoint.APPEND_LOG_WRITTEN, FaultPoint.APPEND_TXN_INDEX_WRITTEN, FaultPoint.APPEND_COMMITTED,
+     FaultPoint.APPEND_PRODUCER_APPLIED, FaultPoint.APPEND_APPLIED],
+    ids=lambda point: point.name,
+)  # fmt: skip
+def test_a_killed_abort_marker_is_indexed_once(broker: OneBroker, tmp_path: Path, point: FaultPoint) -> None:
+    slot = begun(broker)
+    broker.obey(slot, 1)
+    place = {"partition_leader_epoch": 0, "producer_id": PRODUCER, "producer_epoch": 0}
+    opened = batch(1, base_offset=4, base_sequence=4, attributes=TRANSACTIONAL, timestamp=3000, **place)
+    marker = build_end_marker(ABORT, base_offset=5, coordinator_epoch=1, timestamp=3001, **place)
+    assert slots.follow(slot, opened, 5) == 5
+    assert slots.describe(slot)["last_stable_offset"] == 4
+    broker.die(lambda: slots.follow(slot, marker, 6), point)
+    # An empty fetch takes the lock; the leader sends what is missing.
+    end = slots.follow(slot, b"", 6)
+    if end == 5:
+        end = slots.follow(slot, marker, 6)
+    assert end == 6
+    state = slots.describe(slot)
+    assert (state["high_watermark"], state["last_stable_offset"], state["txnindex_entries"]) == (6, 6, 1)
+    check(broker, slot, tmp_path)
+
+
+def test_a_run_of_producers_lost_in_its_growth_is_reclaimed(broker: OneBroker, tmp_path: Path) -> None:
+    slot = broker.create(index_interval_bytes=SMALL_INTERVAL)
+    firsts = [batch(1, producer_id=i, producer_epoch=0, base_sequence=0, timestamp=5) for i in range(12)]
+    slots.append(slot, firsts[:3])
+    used = slots.arena_units_used()
+    broker.die(lambda: slots.append(slot, firsts[3:]), FaultPoint.PRODUCER_RUN_FILLED)
+    assert slots.arena_units_used() > used
+    assert [answer[2] for answer in slots.append(slot, firsts)] == [True] * 3 + [False] * 9
+    assert slots.reclaim_arena() > 0
+    assert slots.arena_units_used() == 16 // 4
+    assert set(slots.producers(slot)) == set(range(12))
+    assert [answer[2] for answer in slots.append(slot, firsts)] == [True] * 12
+    check(broker, slot, tmp_path)
+
+
+def test_a_waker_killed_before_it_writes_silences_nobody(broker: OneBroker) -> None:
+    """It has announced a wake-up to this process, and died: the next wake-up must come through all the same."""
+    broker.shm.drain_event()
+    broker.die(lambda: broker.shm.wake(0), FaultPoint.WAKE_PENDING_SET)
+    assert os.eventfd_read(broker.shm.event_fd()) > 0
+    assert broker.shm.take_full_look()
+
+
+def held_by(broker: OneBroker, slot: int) -> Callable[[], None]:
+    def hold() -> None:
+        slots.lock_and_hold(slot)
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    return hold
+
+
+def test_a_stopped_holder_is_waited_for_until_it_is_killed(broker: OneBroker, tmp_path: Path) -> None:
+    slot = begun(broker)
+    pid = broker.fork(1, held_by(broker, slot))
+    assert os.WIFSTOPPED(os.waitpid(pid, os.WUNTRACED)[1])
+    with pytest.raises(slots.SlotChanged, match="busy"):
+        slots.append(slot, JOINED)
+    assert broker.shm.process(1).locked_slot == slot + 1
+    os.kill(pid, signal.SIGKILL)
+    assert broker.reap(pid, 1) == -signal.SIGKILL
+    assert slots.append(slot, JOINED) == [(0, 4, False), (0, 6, False), (0, 9, False)]
+    assert slots.describe(slot)["lock_recoveries"] == 1
+    check(broker, slot, tmp_path)
+
+
+def test_every_point_is_met_by_some_test() -> None:
+    met = {*UNPUBLISHED, *(point for point, _ in PUBLISHED), *ROLL, *TRUNCATE, *DELETE}
+    met |= {point for point in FaultPoint if point.name.startswith("RECOVER_")}
+    met |= {FaultPoint.APPEND_TXN_INDEX_WRITTEN, FaultPoint.PRODUCER_RUN_FILLED, FaultPoint.WAKE_PENDING_SET}
+    assert set(FaultPoint) - met == {FaultPoint.FAULT_NONE}
