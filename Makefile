@@ -13,8 +13,9 @@ TESTS ?=
 BIN := .venv/bin
 NATIVE := $(wildcard _ext/*.pyx _ext/*.pxd _ext/*.h)
 DEBUG_BUILD := $(CURDIR)/.build/debug
+export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help build build-debug demo run test bench lint clean distclean
+.PHONY: help build build-debug demo run test test-faults bench lint clean distclean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -31,11 +32,11 @@ build: .build/installed ## .venv with everything compiled and installed in it (.
 		|| { tail -n 40 .build/install.log >&2; exit 1; }
 	@touch $@
 
-# A second copy of the package, compiled with bounds checks and fault points: used with PYTHONPATH=.build/debug.
+# A second copy of the package, compiled with bounds checks and fault points, and of the tests that use it from there.
 build-debug: build
 	@mkdir -p $(DEBUG_BUILD)
 	@find $(DEBUG_BUILD) -name '*.py' -delete
-	@tar --exclude='*.so' --exclude='*.c' --exclude='__pycache__' -chf - broker setup.py pyproject.toml \
+	@tar --exclude='*.so' --exclude='*.c' --exclude='__pycache__' -chf - broker tests setup.py pyproject.toml \
 		| tar -xf - -C $(DEBUG_BUILD)
 	@cd $(DEBUG_BUILD) && ODRADEK_DEBUG=1 $(CURDIR)/$(BIN)/python setup.py -q build_ext --inplace -j $(JOBS) >build.log 2>&1 \
 		|| { tail -n 40 build.log >&2; exit 1; }
@@ -49,7 +50,11 @@ run: build ## a broker in the foreground on port 9092, data in .build/run
 		--set advertised.listeners=PLAINTEXT://localhost:9092 --set log.dirs=$(CURDIR)/.build/run
 
 test: lint build-debug ## lint, then all tests (TESTS=tests/config for some of them)
-	@ODRADEK_DEBUG_BUILD=$(DEBUG_BUILD) $(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup $(TESTS)
+	@ODRADEK_DEBUG_BUILD=$(DEBUG_BUILD) $(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup -m "not faults" $(TESTS)
+	@test -n "$(TESTS)" || $(MAKE) test-faults
+
+test-faults: build-debug ## kill a process between every two steps of what it does to a log
+	@cd $(DEBUG_BUILD) && $(CURDIR)/$(BIN)/python -m pytest -q -n $(JOBS) -m faults tests/shm
 
 bench: build ## the benchmark against Apache Kafka; writes bench/RESULTS.md
 	@$(BIN)/python -m bench
