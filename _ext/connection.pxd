@@ -1,8 +1,8 @@
 """The connections of one worker: frames in, responses out in order.
 
-What a FrameHandler may rely on: frames of a connection are offered in the order of arrival, one at a time, in the loop's
-thread; whatever it writes with `DataLoop.out_*`, and whatever its Pendings are completed with, leaves in the order in which
-it was written and reserved. All times are CLOCK_MONOTONIC milliseconds.
+What a FrameHandler may rely on: frames of a connection are offered in the order of arrival, one at a time, in the
+loop's thread; whatever it writes with `DataLoop.out_*`, and whatever its Pendings are completed with, leaves in the
+order in which it was written and reserved. All times are CLOCK_MONOTONIC milliseconds.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t

@@ -4,8 +4,8 @@ Runs in a worker, in the thread of its event loop; nothing here is shared with a
 calls are what a small request costs, hence: one recv takes all that has arrived, one send takes the responses to all of
 it, the interest in events changes only where it must, and no Python object is made for a frame.
 
-A turn is one batch of events. For each ready connection: receive, offer the frames to the handler, deliver what it wrote.
-A connection owns no buffer unless it holds part of a frame, or frames that must wait (`hold`). Bad input closes its
+A turn is one batch of events. For each ready connection: receive, offer the frames to the handler, deliver what it
+wrote. A connection owns no buffer unless it holds part of a frame, or frames that must wait (`hold`). Bad input closes its
 connection and nothing else; an exception of a handler closes the connection it was raised for.
 """
 
@@ -550,7 +550,8 @@ cdef class DataLoop:
     cdef int pump(self, Connection c) except -1:
         cdef int64_t sent = 0, from_files = 0
         cdef int error = 0
-        cdef SendState state = send_queue(&c.out, c.fd, SEND_A_TURN, self.cold_reader is not None, &sent, &from_files, &error)
+        cdef bint look_up = self.cold_reader is not None
+        cdef SendState state = send_queue(&c.out, c.fd, SEND_A_TURN, look_up, &sent, &from_files, &error)
         if sent:
             self.bytes_out += sent
             self.sendfile_bytes += from_files
@@ -724,7 +725,7 @@ cdef class DataLoop:
         return self.end_turn(c)
 
     cdef int offer(self, Connection c, uint8_t* first, int64_t first_n, uint8_t* second, int64_t second_n) except -1:
-        """Offer the frames in `first`, then those in `second`; how much was taken is left in used_first, used_second."""
+        """Offer the frames in `first`, then those in `second`; used_first, used_second say how much was taken."""
         self.current = c
         self.out_length = self.out_base = 0
         c.joined = c.offered = False
@@ -735,7 +736,7 @@ cdef class DataLoop:
         if c.offered and c.fd >= 0:
             self.handler.flush(c)
             if c.joined and c.pending_count == 0:
-                c.hold &= ~HOLD_DEFER     # it waited for those, and they left nothing pending
+                c.resumed = True          # what was deferred waited for those, and they left nothing pending
         return 0
 
     cdef int64_t offer_frames(self, Connection c, uint8_t* data, int64_t n) except -1:
@@ -743,8 +744,9 @@ cdef class DataLoop:
         cdef int result
         while n - at >= 4 and not c.hold:
             size = load_size(data + at)
-            if (size < SMALLEST_FRAME or size > self.max_request_bytes or not c.greeted) and self.refuse(c, data + at, size):
-                break
+            if size < SMALLEST_FRAME or size > self.max_request_bytes or not c.greeted:
+                if self.refuse(c, data + at, size):
+                    break
             if n - at - 4 < size:
                 break
             c.resumed = False
@@ -791,7 +793,7 @@ cdef class DataLoop:
         return 0
 
     cdef int after_part(self, Connection c, int64_t extra) except -1:
-        """Keep what was not taken of a completed part and of the `extra` bytes that came behind it in the shared buffer."""
+        """Keep what was not taken of a completed part and of the `extra` bytes behind it in the shared buffer."""
         cdef Buffer part = c.part
         cdef int64_t rest = extra - self.used_second
         memset(&c.part, 0, sizeof(Buffer))
@@ -923,8 +925,8 @@ cdef class DataLoop:
         c.waiting_bytes = 0
         if self.current is not c:              # else its frames may be in use; the turn's end releases them
             self.release_buffers(c)
-        LOG.log(logging.DEBUG if reason in QUIET else logging.WARNING, "connection %d of %s closed: %s", c.connection_id,
-                c.peer, text)
+        level = logging.DEBUG if reason in QUIET else logging.WARNING
+        LOG.log(level, "connection %d of %s closed: %s", c.connection_id, c.peer, text)
         try:
             self.handler.closed(c)
             if self.on_closed is not None:

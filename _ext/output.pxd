@@ -50,7 +50,7 @@ cdef int add_part(OutQueue* queue, object part) except -1
 # Moves all of `source` to the end of `queue`.
 cdef void join_queues(OutQueue* queue, OutQueue* source) noexcept
 cdef void drop_queue(OutQueue* queue) noexcept
-# Sends until all is sent, the socket is full, `budget` bytes were sent, or one of the other states. *sent, *from_files are
-# increased by what was sent in all and of files.
+# Sends until all is sent, the socket is full, `budget` bytes were sent, or one of the other states. *sent, *from_files
+# are increased by what was sent in all and of files.
 cdef SendState send_queue(OutQueue* queue, int socket, int64_t budget, bint look_up, int64_t* sent, int64_t* from_files,
                           int* error) noexcept

@@ -1,7 +1,8 @@
 """The page cache as the event loop sees it: no read of a cold page may stall the worker's other connections.
 
 `resident` asks cachestat(2) (Linux 6.5), which counts the cached pages of a range exactly and costs half a
-microsecond a MiB; where that is missing or refused, preadv2(RWF_NOWAIT) looks at the first byte, the last, and one in every 128 KiB.
+microsecond a MiB; where that is missing or refused, preadv2(RWF_NOWAIT) looks at the first byte, the last, and one in
+every 128 KiB.
 `ColdReader` runs in a worker: its threads hold no lock, touch no Python object while they read, and report through the
 event loop.
 """

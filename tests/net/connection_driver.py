@@ -1,0 +1,123 @@
+"""Drives a DataLoop by hand, turn by turn, so that tests of the connection engine need neither an event loop nor a sleep."""
+
+import contextlib
+import select
+import socket
+import struct
+
+from broker._ext.connection import DataLoop, FrameResult, PythonFrameHandler
+
+
+class EchoHandler(PythonFrameHandler):
+    """Answers each frame with itself, its length in front; a test may replace `answer`."""
+
+    def __init__(self):
+        self.loop = None
+        self.seen = []
+        self.flushes = 0
+        self.half_closed = []
+        self.closed = []
+
+    def on_frame(self, connection, frame):
+        self.seen.append(frame)
+        return self.answer(connection, frame)
+
+    def answer(self, connection, frame):
+        self.loop.write(framed(frame))
+        return FrameResult.FRAME_DONE
+
+    def on_flush(self, connection):
+        self.flushes += 1
+
+    def on_half_closed(self, connection):
+        self.half_closed.append(connection.connection_id)
+
+    def on_closed(self, connection):
+        self.closed.append(connection.connection_id)
+
+
+def framed(payload):
+    return struct.pack(">i", len(payload)) + payload
+
+
+class Driver:
+    """A DataLoop, its handler, and the client ends of its connections."""
+
+    def __init__(self, handler=None, **settings):
+        self.handler = handler or EchoHandler()
+        self.gone = []
+        self.loop = DataLoop(self.handler, on_closed=self.gone.append, **settings)
+        self.handler.loop = self.loop
+        self.clients = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._poll = select.poll()
+        self._poll.register(self.loop.fileno(), select.POLLIN)
+
+    def connect(self, tcp=False, send_buffer=None, receive_buffer=None):
+        """A new connection: (client socket, Connection)."""
+        if tcp:
+            client = socket.socket()
+            if receive_buffer:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+            client.connect(self._listener.getsockname())
+            server, _ = self._listener.accept()
+        else:
+            client, server = socket.socketpair()
+        if send_buffer:
+            server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
+        client.settimeout(10)
+        self.clients.append(client)
+        connection_id = len(self.clients)
+        return client, self.loop.add(server.detach(), connection_id, 0, f"client-{connection_id}")
+
+    def turn(self, timeout=10):
+        """Wait for an event and handle one batch; False if none came within `timeout` seconds."""
+        if not self._poll.poll(timeout * 1000):
+            return False
+        self.loop.on_events()
+        return True
+
+    def settle(self):
+        """Handle all that is ready."""
+        turns = 0
+        while self.turn(0):
+            turns += 1
+            assert turns < 100_000, "the epoll descriptor never becomes quiet"
+        return turns
+
+    def until(self, condition):
+        while not condition():
+            assert self.turn(), "nothing happens any more"
+
+    def receive(self, client, n):
+        """`n` bytes from the broker, which is driven meanwhile."""
+        got = bytearray()
+        client.setblocking(False)
+        while len(got) < n:
+            self.settle()
+            with contextlib.suppress(BlockingIOError):
+                part = client.recv(min(n - len(got), 1 << 20))
+                assert part, f"closed after {len(got)} of {n} bytes"
+                got += part
+                continue
+            readable, _, _ = select.select([client, self.loop.fileno()], [], [], 10)
+            assert readable, f"nothing more after {len(got)} of {n} bytes"
+        client.settimeout(10)
+        return bytes(got)
+
+    def send(self, client, data):
+        """Send all of `data`, driving the broker while the socket is full."""
+        client.setblocking(False)
+        view = memoryview(data)
+        while view:
+            with contextlib.suppress(BlockingIOError):
+                view = view[client.send(view) :]
+                continue
+            self.settle()
+        client.settimeout(10)
+
+    def close(self):
+        for client in self.clients:
+            client.close()
+        self.loop.close_all()
+        self._listener.close()

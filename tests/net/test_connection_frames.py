@@ -1,0 +1,340 @@
+"""Frames in: cut at any byte, large, pipelined, deferred, refused."""
+
+import logging
+
+import pytest
+from connection_driver import Driver, EchoHandler, framed
+
+from broker._ext.connection import FrameResult
+
+
+@pytest.fixture
+def driver():
+    driver = Driver()
+    yield driver
+    driver.close()
+
+
+def small(**settings):
+    return Driver(receive_buffer_bytes=8192, **settings)
+
+
+def test_a_stream_split_at_every_byte_gives_the_same_frames(driver):
+    frames = [b"eight or", b"0123456789", b"x" * 37]
+    stream = b"".join(map(framed, frames))
+    for cut in range(1, len(stream)):
+        client, _ = driver.connect()
+        driver.handler.seen.clear()
+        client.sendall(stream[:cut])
+        driver.settle()
+        client.sendall(stream[cut:])
+        driver.settle()
+        assert driver.handler.seen == frames
+        assert client.recv(4096) == stream
+        client.close()
+        driver.settle()
+    assert driver.loop.connections == {}
+    assert driver.loop.pool.lent_bytes == 0
+
+
+def test_a_stream_arriving_byte_by_byte(driver):
+    stream = framed(b"12345678") + framed(b"a" * 20)
+    client, connection = driver.connect()
+    for i in range(len(stream)):
+        client.sendall(stream[i : i + 1])
+        driver.settle()
+    assert driver.handler.seen == [b"12345678", b"a" * 20]
+    assert connection.buffered_bytes == 0
+    assert driver.loop.bytes_in == driver.loop.bytes_out == len(stream)
+
+
+def test_pipelined_frames_are_flushed_once_and_answered_in_order(driver):
+    client, _ = driver.connect()
+    stream = b"".join(framed(b"request %d" % i) for i in range(200))
+    client.sendall(stream)
+    assert driver.settle() == 1
+    assert driver.handler.flushes == 1
+    assert client.recv(1 << 16) == stream
+    assert driver.loop.frames == 200
+
+
+@pytest.mark.parametrize("size", [8184, 8188, 8189, 20_000, 300_000, 1_000_000])
+def test_frames_larger_than_the_receive_buffer_are_whole_and_give_their_buffer_back(size):
+    driver = small()
+    client, _ = driver.connect(tcp=True)
+    payload = bytes(i * 7 & 255 for i in range(size))
+    for _ in range(3):
+        for frame in (payload, b"a small one between", payload[::-1]):
+            driver.send(client, framed(frame))
+            assert driver.receive(client, len(frame) + 4) == framed(frame)
+    driver.send(client, framed(payload) + framed(b"12345678") + framed(payload))
+    assert driver.receive(client, 2 * size + 20) == framed(payload) + framed(b"12345678") + framed(payload)
+    assert driver.loop.pool.lent_bytes == 0
+    driver.close()
+
+
+def test_free_receive_memory_is_bounded():
+    driver = small(retained_bytes=1 << 20)
+    clients = [driver.connect(tcp=True)[0] for _ in range(8)]
+    for client in clients:
+        driver.send(client, framed(b"x" * 400_000)[:-1])
+    driver.settle()
+    assert driver.loop.pool.lent_bytes == 8 * 524_288
+    for client in clients:
+        client.sendall(b"x")
+        driver.receive(client, 400_004)
+    assert driver.loop.pool.lent_bytes == 0
+    assert driver.loop.pool.retained_bytes == 1 << 20
+    driver.loop.pool.trim()
+    assert driver.loop.pool.retained_bytes == 0
+    driver.close()
+
+
+def test_one_connection_does_not_take_the_turn_of_another():
+    driver = small()
+    busy, _ = driver.connect(tcp=True)
+    driver.handler.answer = lambda connection, frame: FrameResult.FRAME_DONE
+    busy.setblocking(False)
+    flood = framed(b"z" * 1000) * 4000
+    sent = busy.send(flood)
+    assert sent > 8192 * 4
+    other, _ = driver.connect()
+    other.sendall(framed(b"the other"))
+    driver.turn()
+    assert b"the other" in driver.handler.seen
+    assert len(driver.handler.seen) < sent // 1004
+    driver.close()
+
+
+@pytest.mark.parametrize("size", [-1, 0, 7, 1001, 2**31 - 1, -(2**31)])
+def test_a_frame_of_a_forbidden_size_closes_only_its_connection(size, caplog):
+    driver = Driver(max_request_bytes=1000)
+    client, _ = driver.connect()
+    other, _ = driver.connect()
+    client.sendall(framed(b"answered") + size.to_bytes(4, "big", signed=True))
+    with caplog.at_level(logging.WARNING):
+        driver.settle()
+    assert client.recv(100) == framed(b"answered")
+    assert client.recv(100) == b""
+    assert driver.loop.bad_frames == 1
+    assert driver.loop.closes["bad_frame"] == 1
+    assert driver.gone == driver.handler.closed == [1]
+    assert [r.getMessage() for r in caplog.records] == [
+        f"connection 1 of client-1 closed: frame of {size} bytes, 8 to 1000 are allowed"
+    ]
+    other.sendall(framed(b"undisturbed"))
+    driver.settle()
+    assert other.recv(100) == framed(b"undisturbed")
+    driver.close()
+
+
+@pytest.mark.parametrize(
+    ("hello", "word"),
+    [(b"GET / HTTP/1.1\r\n\r\n", "HTTP"), (b"POST /x HTTP/1.1\r\n", "HTTP"), (b"\x16\x03\x01\x02\x00\x01", "TLS")],
+)
+@pytest.mark.parametrize("limit", [1000, 2**31 - 1])
+def test_another_protocol_is_named_and_closed(hello, word, limit, caplog):
+    driver = Driver(max_request_bytes=limit)
+    client, _ = driver.connect()
+    client.sendall(hello)
+    with caplog.at_level(logging.WARNING):
+        driver.settle()
+    assert client.recv(100) == b""
+    assert word in caplog.text
+    assert driver.loop.closes["other_protocol"] == 1
+    assert driver.handler.seen == []
+    driver.close()
+
+
+def test_only_the_first_bytes_of_a_connection_can_be_another_protocol():
+    driver = Driver(max_request_bytes=2**31 - 1)
+    client, _ = driver.connect()
+    client.sendall(framed(b"greeting") + b"GET /")
+    driver.settle()
+    assert client.recv(100) == framed(b"greeting")
+    assert len(driver.loop.connections) == 1
+    driver.close()
+
+
+def test_a_memory_shortage_closes_only_its_connection(caplog):
+    driver = Driver(max_request_bytes=2**31 - 1)
+    client, _ = driver.connect()
+    other, _ = driver.connect()
+    client.sendall((2**31 - 1).to_bytes(4, "big") + b"x" * 100)
+    driver.settle()
+    assert client.recv(1) == b""
+    assert driver.loop.closes["error"] == 1
+    other.sendall(framed(b"undisturbed"))
+    driver.settle()
+    assert other.recv(100) == framed(b"undisturbed")
+    driver.close()
+
+
+class DeferringHandler(EchoHandler):
+    """`wait` leaves a response pending; `defer` can only run when none is."""
+
+    def __init__(self):
+        super().__init__()
+        self.pending = []
+        self.offers = 0
+
+    def answer(self, connection, frame):
+        if frame.startswith(b"wait"):
+            pending = connection.reserve()
+            pending.context = frame
+            self.pending.append(pending)
+            return FrameResult.FRAME_PENDING
+        if frame.startswith(b"defer"):
+            self.offers += 1
+            if connection.pending_count:
+                return FrameResult.FRAME_DEFER
+        return super().answer(connection, frame)
+
+    def complete(self):
+        pending = self.pending.pop(0)
+        pending.complete([framed(pending.context)])
+        self.loop.flush_dirty()
+
+
+@pytest.mark.parametrize("cut", range(0, 61, 4))
+def test_a_deferred_frame_is_offered_again_when_no_response_is_pending(cut):
+    driver = small(handler=DeferringHandler())
+    client, connection = driver.connect()
+    stream = framed(b"wait a .") + framed(b"wait b .") + framed(b"defer c ") + framed(b"finally ") + framed(b"defer e ")
+    client.sendall(stream[:cut])
+    driver.settle()
+    client.sendall(stream[cut:])
+    driver.settle()
+    client.sendall(framed(b"the last"))
+    driver.settle()
+    assert driver.handler.offers == 1
+    assert connection.muted
+    driver.handler.complete()
+    driver.settle()
+    assert driver.handler.offers == 1
+    assert client.recv(100) == framed(b"wait a .")
+    driver.handler.complete()
+    driver.settle()
+    assert client.recv(1000) == stream[12:] + framed(b"the last")
+    assert not connection.muted
+    assert connection.buffered_bytes == 0
+    assert driver.loop.pool.lent_bytes == 0
+    driver.close()
+
+
+def test_a_large_deferred_frame_and_what_follows_it_are_kept():
+    driver = small(handler=DeferringHandler())
+    client, connection = driver.connect(tcp=True)
+    large = b"defer " + bytes(i & 255 for i in range(50_000))
+    stream = framed(b"wait for") + framed(large) + framed(b"behind it") + framed(large)
+    driver.send(client, stream)
+    driver.until(lambda: connection.muted)
+    driver.settle()
+    driver.handler.complete()
+    assert driver.receive(client, len(stream)) == stream
+    assert driver.loop.pool.lent_bytes == 0
+    driver.close()
+
+
+def test_a_handler_may_resume_a_deferred_frame_itself():
+    class Handler(EchoHandler):
+        ready = False
+
+        def answer(self, connection, frame):
+            return super().answer(connection, frame) if self.ready else FrameResult.FRAME_DEFER
+
+    driver = Driver(Handler())
+    client, connection = driver.connect()
+    client.sendall(framed(b"deferred") * 2)
+    driver.settle()
+    assert connection.muted
+    connection.resume()
+    driver.loop.flush_dirty()
+    assert connection.muted
+    assert len(driver.handler.seen) == 2
+    driver.handler.ready = True
+    connection.resume()
+    driver.loop.flush_dirty()
+    assert client.recv(100) == framed(b"deferred") * 2
+    driver.close()
+
+
+def test_a_frame_deferred_behind_joined_ones_is_offered_again_after_the_flush():
+    class Joining(EchoHandler):
+        joined = ()
+
+        def answer(self, connection, frame):
+            if frame.startswith(b"join"):
+                self.joined += (frame,)
+                return FrameResult.FRAME_JOINED
+            if self.joined:
+                return FrameResult.FRAME_DEFER
+            return super().answer(connection, frame)
+
+        def on_flush(self, connection):
+            for frame in self.joined:
+                self.loop.write(framed(frame))
+            self.joined = ()
+
+    driver = Driver(Joining())
+    client, _ = driver.connect()
+    stream = framed(b"join one") + framed(b"join two") + framed(b"and then") + framed(b"join six")
+    client.sendall(stream)
+    driver.settle()
+    assert client.recv(1000) == stream
+    driver.close()
+
+
+def test_a_handlers_exception_closes_only_its_connection(caplog):
+    class Failing(EchoHandler):
+        def answer(self, connection, frame):
+            if frame == b"to fail.":
+                raise ValueError("the handler's own trouble")
+            return super().answer(connection, frame)
+
+    driver = Driver(Failing())
+    client, _ = driver.connect()
+    other, _ = driver.connect()
+    client.sendall(framed(b"to fail."))
+    other.sendall(framed(b"in order"))
+    driver.settle()
+    assert client.recv(10) == b""
+    assert other.recv(100) == framed(b"in order")
+    assert "the handler's own trouble" in caplog.text
+    assert driver.loop.closes["error"] == 1
+    assert driver.gone == [1]
+    driver.close()
+
+
+def test_a_handler_may_answer_and_close():
+    class Closing(EchoHandler):
+        def answer(self, connection, frame):
+            super().answer(connection, frame)
+            connection.close_reason = "said goodbye"
+            return FrameResult.FRAME_CLOSE
+
+    driver = Driver(Closing())
+    client, connection = driver.connect()
+    client.sendall(framed(b"farewell") + framed(b"too late"))
+    driver.settle()
+    assert client.recv(100) == framed(b"farewell")
+    assert driver.handler.seen == [b"farewell"]
+    assert connection.close_reason == "said goodbye"
+    assert driver.loop.closes["handler"] == 1
+    driver.close()
+
+
+def test_a_handler_may_close_the_connection_at_hand_at_once():
+    class Closing(EchoHandler):
+        def answer(self, connection, frame):
+            self.loop.close(connection, "enough")
+            return FrameResult.FRAME_DONE
+
+    driver = Driver(Closing())
+    client, _ = driver.connect()
+    client.sendall(framed(b"farewell") + framed(b"too late"))
+    driver.settle()
+    assert client.recv(100) == b""
+    assert driver.handler.seen == [b"farewell"]
+    assert driver.handler.flushes == 0
+    driver.close()
