@@ -93,7 +93,7 @@ cdef int open_at(Slot* slot, const char* path, int flags) noexcept nogil:
     cdef int log_dir = region().header.log_dir_fds[slot.log_dir]
     cdef int fd = openat(log_dir, path, flags | O_CLOEXEC, 0o644)
     if fd < 0 and (errno == EMFILE or errno == ENFILE):
-        evict(open_limit // 2)
+        evict(open_count // 2)          # others hold what is missing: connections, readers
         fd = openat(log_dir, path, flags | O_CLOEXEC, 0o644)
     return fd if fd >= 0 else -errno
 
