@@ -32,7 +32,7 @@ class Model:
     # -- verbs ----------------------------------------------------------------------------------------------------
 
     def append(self, data: bytes) -> tuple[int, int, bool]:
-        """(error, base offset, duplicate) of a leader's append; the batch is in the log if there is no error and no duplicate."""
+        """(error, base offset, duplicate) of a leader's append; without error or duplicate the batch is in the log now."""
         new, _ = read_batch(data)
         known = self.producers.get(new.producer_id)
         if new.producer_id >= 0 and not new.is_control and known is not None:

@@ -1,4 +1,4 @@
-"""A shared mapping with a partition table, as a test's own process and its forked children use it; no supervisor, no sockets."""
+"""A shared mapping with a partition table, for a test's own process and its forked children; no supervisor, no sockets."""
 
 import os
 import shutil
@@ -9,9 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from broker._ext import append_files, producers, slots
 from broker._ext.segments import LoadedLog, load_log
 from broker._ext.shared import ProcessKind, ProcessState, Role, SharedMemory
+
+from broker._ext import append_files, producers, slots
 from broker.shm.partition_table import PartitionTable
 from broker.storage.batch import Record, build_batch
 
@@ -120,7 +121,7 @@ class OneBroker:
         return load_log(copy, 0, 0, clean, index_interval_bytes)
 
     def fork(self, place: int, action: Callable[[], object]) -> int:
-        """Run `action` in a forked child at `place`; its process id. It exits with 0, or with 70 and its traceback on stderr."""
+        """Run `action` in a forked child at `place`; its process id. It exits with 0, or 70 and a traceback on stderr."""
         pid = os.fork()
         if pid:
             return pid

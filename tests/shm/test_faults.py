@@ -1,6 +1,6 @@
 """A kill between every two steps: whoever comes next finds everything acknowledged, and nothing by halves.
 
-Needs the debug build: ``make build-debug``, then ``PYTHONPATH=.build/debug .venv/bin/pytest -m faults tests/shm``.
+Needs the debug build, and runs in its copy of the project: ``make test-faults``.
 """
 
 import os
@@ -9,17 +9,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
-from broker._ext import slots
 from broker._ext.faults import FaultPoint
 from broker._ext.shared import SharedMemory, SlotState
+
+from broker._ext import slots
 from broker.storage.batch import ABORT, TRANSACTIONAL, build_end_marker, read_batch
 from tests.shm.one_broker import OneBroker, batch
 
 pytestmark = pytest.mark.faults
 if not SharedMemory(64, 1 << 16).faults_compiled:
     pytest.skip(
-        "NO FAULT IS TESTED: this is a release build. make build-debug, then PYTHONPATH=.build/debug pytest -m faults",
+        "NO FAULT IS TESTED: a release build has no fault points; run make test-faults",
         allow_module_level=True,
     )
 
@@ -151,9 +151,7 @@ def test_an_append_killed_after_its_commit_is_whole(
     "recovery", [FaultPoint.RECOVER_STARTED, FaultPoint.RECOVER_FILES_CUT, FaultPoint.RECOVER_BEFORE_CONSISTENT],
     ids=lambda point: point.name,
 )  # fmt: skip
-@pytest.mark.parametrize(
-    "first", [point for point in UNPUBLISHED[2:]] + [FaultPoint.APPEND_COMMITTED], ids=lambda p: p.name
-)
+@pytest.mark.parametrize("first", [*UNPUBLISHED[2:], FaultPoint.APPEND_COMMITTED], ids=lambda p: p.name)
 def test_a_recovery_that_is_killed_is_done_by_the_next(
     broker: OneBroker, tmp_path: Path, first: FaultPoint, recovery: FaultPoint
 ) -> None:
@@ -259,7 +257,7 @@ def test_a_deletion_killed_anywhere_is_finished_by_a_successor(broker: OneBroker
     broker.die(delete, point)
     # A worker comes before the successor: it must not create anything, nor acknowledge into a directory that is gone.
     if point >= FaultPoint.DELETE_RENAMED:
-        with pytest.raises(slots.SlotChanged, match="stale|offline"):
+        with pytest.raises(slots.SlotChanged, match=r"stale|offline"):
             slots.append(slot, [numbered(4)])
     delete()
     assert slots.state_of(slot) == SlotState.SLOT_DELETED

@@ -5,11 +5,11 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from broker._ext.shared import Role
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker._ext import slots
-from broker._ext.shared import Role
 from broker.storage.batch import ABORT, COMMIT, TRANSACTIONAL, build_end_marker, read_batch
 from tests.shm.model import EPOCHS_KEPT, SEQUENCES, Model
 from tests.shm.one_broker import OneBroker, batch

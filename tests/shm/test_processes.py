@@ -1,0 +1,277 @@
+"""Several processes on one mapping: appends that interleave, wake-ups that are not lost, slots that are used again."""
+
+import os
+import random
+import select
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from broker._ext.shared import SlotState
+from broker._ext.topics import TopicDirectory
+
+from broker._ext import slots
+from broker.storage.batch import read_batches
+from tests.shm.one_broker import OneBroker, batch
+
+CHANGES_KEPT = 8192 // 2  # a process further behind than this looks at all slots
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[OneBroker]:
+    data = tmp_path / "data"
+    data.mkdir()
+    with OneBroker(data, processes=6) as made:
+        yield made
+
+
+@pytest.mark.parametrize("writers", [2, 4])
+def test_appends_of_several_processes_interleave_without_gap(broker: OneBroker, tmp_path: Path, writers: int) -> None:
+    rounds, joined = 60, 5
+    slot = broker.create(segment_bytes=20_000, index_interval_bytes=500)
+
+    def write(number: int) -> None:
+        for turn in range(rounds):
+            items = [
+                batch(
+                    2, producer_id=number, producer_epoch=0, base_sequence=(turn * joined + i) * 2, timestamp=turn + 1
+                )
+                for i in range(joined)
+            ]
+            while True:
+                try:
+                    answers = slots.append(slot, items)
+                    break
+                except slots.SlotChanged as reason:
+                    assert str(reason) == "busy"
+            assert all(error == 0 and not duplicate for error, _, duplicate in answers)
+            assert [base - answers[0][1] for _, base, _ in answers] == [0, 2, 4, 6, 8]
+
+    pids = [(broker.fork(place, lambda place=place: write(place)), place) for place in range(1, writers + 1)]
+    assert [broker.reap(pid, place) for pid, place in pids] == [0] * writers
+    expected, sequences = 0, dict.fromkeys(range(1, writers + 1), 0)
+    for one in read_batches(broker.log_bytes(slot)):
+        assert one.base_offset == expected
+        assert one.base_sequence == sequences[one.producer_id]
+        sequences[one.producer_id] += 2
+        expected = one.last_offset + 1
+    assert expected == slots.describe(slot)["log_end_offset"] == writers * rounds * joined * 2
+    loaded = broker.reload(slot, tmp_path / "copy", index_interval_bytes=500)
+    assert loaded.log_end_offset == expected
+    assert {one.producer_id for one in loaded.producers} == set(sequences)
+
+
+def test_no_wake_up_is_lost_between_two_processes(broker: OneBroker) -> None:
+    """Ping and pong by wake-ups alone: one that is lost stops the game."""
+    turns = 3000
+    read_end, write_end = os.pipe()
+
+    def wait_for_turn() -> None:
+        poll = select.poll()
+        poll.register(broker.shm.event_fd(), select.POLLIN)
+        assert poll.poll(20_000), "no wake-up came"
+        broker.shm.drain_event()
+
+    def answer() -> None:
+        os.write(write_end, b"!")
+        for _ in range(turns):
+            wait_for_turn()
+            broker.shm.wake(0)
+
+    pid = broker.fork(1, answer)
+    os.read(read_end, 1)
+    os.close(read_end)
+    os.close(write_end)
+    for _ in range(turns):
+        broker.shm.wake(1)
+        wait_for_turn()
+    assert broker.reap(pid, 1) == 0
+
+
+def test_many_wake_ups_are_one_event(broker: OneBroker) -> None:
+    def wake() -> None:
+        for _ in range(1000):
+            broker.shm.wake(0)
+
+    broker.shm.drain_event()
+    assert broker.reap(broker.fork(1, wake), 1) == 0
+    # One of the wakes, and the one that every death causes.
+    assert os.eventfd_read(broker.shm.event_fd()) == 2
+
+
+def test_a_death_makes_everyone_look_and_takes_the_flusher_word(broker: OneBroker) -> None:
+    slot = broker.create()
+    slots.append(slot, [batch()])
+    broker.shm.take_full_look()
+    assert broker.reap(broker.fork(1, lambda: None), 1) == 0
+    assert broker.shm.take_full_look()
+    assert not broker.shm.take_full_look()
+    assert slots.flush(slot) is True
+    assert slots.flush(slot) is False
+
+
+class TestSlots:
+    def test_a_slot_is_not_used_again_before_every_worker_passed_its_deletion(self, tmp_path: Path) -> None:
+        with OneBroker(tmp_path, processes=2, max_slots=64) as broker:
+            broker.be(1)
+            broker.be(0)
+            made = [broker.create("full", number) for number in range(64)]
+            broker.table.delete(made[5])
+            broker.table.delete(made[6])
+            version = broker.table.announce([made[5], made[6]])
+            for place, confirmed in ((0, version), (1, version - 1)):
+                broker.be(place)
+                broker.shm.confirm_version(confirmed)
+            with pytest.raises(ValueError, match="slots are in use"):
+                broker.create("next")
+            # All have passed the first deletion now, and none has a newer version than the second's.
+            broker.shm.confirm_version(version)
+            old = slots.incarnation_of(made[5])
+            again = broker.create("next")
+            assert again == made[5]
+            assert slots.incarnation_of(again) == old + 1
+            with pytest.raises(ValueError, match="slots are in use"):
+                broker.create("later")
+            with pytest.raises(slots.SlotChanged, match="stale"):
+                slots.append(again, [batch()], incarnation=old)
+            assert slots.append(again, [batch()]) == [(0, 0, False)]
+            assert slots.describe(again)["topic"] == "next"
+            for place in (0, 1):
+                broker.be(place)
+                broker.shm.confirm_version(broker.shm.metadata_version)
+            assert broker.create("later") == made[6]
+
+    def test_a_mirror_follows_creation_deletion_and_the_same_name_again(self, broker: OneBroker) -> None:
+        mirror = TopicDirectory()
+        first = [broker.create("a", number, topic_id=b"1" * 16) for number in range(3)]
+        other = broker.create("b")
+        assert mirror.refresh()
+        assert not mirror.refresh()
+        assert mirror.get("a").partitions() == list(enumerate(first))
+        broker.table.delete(first[2])
+        broker.table.announce([first[2]])
+        mirror.refresh()
+        assert mirror.get("a").count == 2
+        for slot in first[:2]:
+            broker.table.delete(slot)
+        broker.table.announce(first[:2])
+        second = broker.create("a", topic_id=b"2" * 16)
+        mirror.refresh()
+        assert mirror.get("a").partitions() == [(0, second)]
+        assert mirror.get("a").topic_id == b"2" * 16
+        assert set(mirror.by_id) == {b"2" * 16, mirror.get("b").topic_id}
+        assert mirror.locate(other)[0].name == "b"
+        assert mirror.locate(first[0]) is None
+
+    def test_a_mirror_far_behind_looks_at_everything(self, broker: OneBroker) -> None:
+        mirror = TopicDirectory()
+        gone, stays = broker.create("gone"), broker.create("stays")
+        mirror.refresh()
+        broker.table.delete(gone)
+        fresh = broker.create("fresh")
+        broker.table.announce([gone])
+        broker.table.announce([stays] * CHANGES_KEPT * 3)  # what went before has left the ring
+        assert mirror.refresh()
+        assert set(mirror.by_name) == {b"stays", b"fresh"}
+        assert mirror.get("fresh").slot(0) == fresh
+        assert mirror.version == broker.shm.metadata_version
+
+    def test_a_mirror_just_behind_goes_by_the_ring(self, broker: OneBroker) -> None:
+        mirror = TopicDirectory()
+        stays = broker.create("stays")
+        mirror.refresh()
+        fresh = broker.create("fresh")
+        broker.table.announce([stays] * (CHANGES_KEPT - 3))
+        mirror.refresh()
+        assert mirror.get("fresh").slot(0) == fresh
+
+
+def test_a_second_mapping_does_not_append_to_the_first_ones_files(tmp_path: Path) -> None:
+    lengths = []
+    for name in ("one", "two"):
+        path = tmp_path / name
+        path.mkdir()
+        with OneBroker(path) as broker:
+            slot = broker.create()
+            slots.append(slot, [batch()])
+            lengths.append(len(broker.log_bytes(slot)))
+            assert slots.state_of(slot) == SlotState.SLOT_ONLINE
+    assert lengths[0] == lengths[1] > 0
+
+
+def test_another_process_appends_to_the_file_that_a_truncation_made(broker: OneBroker) -> None:
+    """Truncated at a segment's very beginning, the new file has the old one's name; descriptors of the old one are no use."""
+    slot = broker.create()
+    read_end, write_end = os.pipe()
+    done_read, done_write = os.pipe()
+
+    def write_twice() -> None:
+        slots.append(slot, [batch(3, timestamp=1)])
+        os.write(done_write, b"1")
+        os.read(read_end, 1)
+        slots.append(slot, [batch(2, timestamp=2)])
+
+    pid = broker.fork(1, write_twice)
+    os.read(done_read, 1)
+    before = (broker.table.path(slot) / f"{0:020d}.log").stat().st_ino
+    with (broker.table.path(slot) / f"{0:020d}.log").open("rb") as reader:
+        broker.obey(slot, 1)
+        slots.truncate(slot, 0)
+        broker.lead(slot, 2)
+        os.write(write_end, b"2")
+        assert broker.reap(pid, 1) == 0
+        assert (broker.table.path(slot) / f"{0:020d}.log").stat().st_ino != before
+        assert [one.record_count for one in read_batches(broker.log_bytes(slot))] == [2]
+        assert [one.record_count for one in read_batches(reader.read())] == [3], "a published byte was written again"
+
+
+def test_writers_that_are_killed_at_random_lose_nothing_and_double_nothing(broker: OneBroker, tmp_path: Path) -> None:
+    """Each place's writer is killed again and again; its successor sends on from what was last acknowledged."""
+    kills_each, places = 12, (1, 2, 3)
+    slot = broker.create(segment_bytes=6_000, index_interval_bytes=300)
+    moment = random.Random(20)
+    acknowledged = dict.fromkeys(places, 0)
+
+    def write(place: int, sequence: int, told: int) -> None:
+        while True:
+            items = [
+                batch(producer_id=place, producer_epoch=0, base_sequence=sequence + i, timestamp=1 + sequence)
+                for i in range(3)
+            ]
+            try:
+                answers = slots.append(slot, items)
+            except slots.SlotChanged as reason:
+                assert str(reason) == "busy"
+                continue
+            assert [error for error, _, _ in answers] == [0, 0, 0]
+            sequence += 3
+            os.write(told, sequence.to_bytes(4, "big"))
+
+    for _ in range(kills_each):
+        running = {}
+        for place in places:
+            told_read, told = os.pipe()
+            pid = broker.fork(place, lambda place=place, told=told: write(place, acknowledged[place], told))
+            os.close(told)
+            running[place] = (pid, told_read)
+        for place, (pid, told_read) in running.items():
+            for _ in range(moment.randrange(1, 40)):
+                acknowledged[place] = int.from_bytes(os.read(told_read, 4), "big")
+            os.kill(pid, signal.SIGKILL)
+            assert broker.reap(pid, place) == -signal.SIGKILL
+            while last := os.read(told_read, 4):
+                acknowledged[place] = int.from_bytes(last, "big")
+            os.close(told_read)
+    slots.append(slot, [batch()])  # whoever takes the lock next repairs what the last one left
+    expected, sequences = 0, dict.fromkeys(places, 0)
+    for one in read_batches(broker.log_bytes(slot)):
+        assert one.base_offset == expected
+        expected = one.last_offset + 1
+        if one.producer_id >= 0:
+            assert one.base_sequence == sequences[one.producer_id], "a batch is missing or there twice"
+            sequences[one.producer_id] += 1
+    for place in places:
+        assert acknowledged[place] <= sequences[place] <= acknowledged[place] + 3
+    loaded = broker.reload(slot, tmp_path / "copy", index_interval_bytes=300)
+    assert loaded.log_end_offset == expected == slots.describe(slot)["log_end_offset"]

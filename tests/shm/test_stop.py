@@ -1,0 +1,218 @@
+"""The ordered stop, checkpoints, failures of files, and what a start makes of it."""
+
+import os
+import resource
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from broker._ext.segments import load_log
+from broker._ext.shared import SlotState
+
+from broker._ext import append_files, slots
+from broker.config.broker_config import BrokerConfig
+from broker.shm import checkpoints, shutdown, upkeep
+from broker.storage import file_names
+from broker.storage.checkpoints import read_offset_checkpoint
+from tests.shm.one_broker import OneBroker, batch
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[OneBroker]:
+    data = tmp_path / "data"
+    data.mkdir()
+    with OneBroker(data) as made:
+        yield made
+
+
+def stop(broker: OneBroker) -> None:
+    shutdown.close_all(BrokerConfig({}), broker.shm, [broker.path])
+
+
+def mark(broker: OneBroker) -> Path:
+    return broker.path / file_names.CLEAN_SHUTDOWN
+
+
+def test_a_clean_start_reads_no_more_than_the_tail(broker: OneBroker, tmp_path: Path) -> None:
+    slot = broker.create(segment_bytes=20_000)
+    for number in range(300):
+        producer = {"producer_id": 5, "producer_epoch": 0, "base_sequence": number}
+        slots.append(slot, [batch(timestamp=1000 + number, **producer), batch(timestamp=900)])
+    before = slots.describe(slot)
+    stop(broker)
+    assert mark(broker).exists()
+    state = slots.describe(slot)
+    assert state["flushed_offset"] == state["log_end_offset"] == 600
+    assert state["timeindexed_timestamp"] == state["max_timestamp"] == 1299
+    assert state["timeindex_entries"] >= before["timeindex_entries"]
+    assert (broker.table.path(slot) / f"{600:020d}.snapshot").exists()
+    loaded = broker.reload(slot, tmp_path / "copy", clean=True)
+    assert (loaded.events, loaded.log_end_offset) == ([], 600)
+    assert loaded.scanned_bytes < 10_000
+    assert [(one.producer_id, one.batches[-1].last_sequence) for one in loaded.producers] == [(5, 299)]
+    assert loaded.last_timeindex_timestamp == 1299
+
+
+def test_batches_without_producer_behind_the_last_snapshot_need_a_new_one(broker: OneBroker) -> None:
+    slot = broker.create()
+    slots.append(slot, [batch(producer_id=5, producer_epoch=0, base_sequence=0)])
+    slots.roll(slot)
+    slots.append(slot, [batch(timestamp=2000)] * 3)
+    stop(broker)
+    assert (broker.table.path(slot) / f"{4:020d}.snapshot").exists()
+
+
+def test_a_log_whose_producers_all_expired_ends_with_an_empty_snapshot(broker: OneBroker, tmp_path: Path) -> None:
+    slot = broker.create()
+    slots.append(slot, [batch(producer_id=5, producer_epoch=0, base_sequence=0)])
+    slots.roll(slot)
+    slots.expire(slot, 10**15)
+    stop(broker)
+    assert broker.reload(slot, tmp_path / "copy", clean=True).producers == []
+
+
+def test_partitions_never_used_cost_nothing_at_the_stop(tmp_path: Path) -> None:
+    with OneBroker(tmp_path, max_slots=2048) as broker:
+        made = [broker.create("idle", number) for number in range(1000)]
+        before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("idle-*/*")}
+        assert slots.to_close() == []
+        started = time.monotonic()
+        stop(broker)
+        assert time.monotonic() - started < 0.5
+        assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("idle-*/*")} == before
+        assert len(made) == len(read_offset_checkpoint(tmp_path / file_names.RECOVERY_POINT_CHECKPOINT))
+        assert mark(broker).exists()
+
+
+def test_a_failed_log_leaves_no_clean_mark_and_keeps_its_checkpoints(broker: OneBroker) -> None:
+    sound, failed = broker.create("sound"), broker.create("failed")
+    for slot in (sound, failed):
+        slots.append(slot, [batch(4)])
+        slots.flush(slot)
+    checkpoints.write_checkpoints(broker.shm, [broker.path])
+    slots.set_offline(failed)
+    slots.append(sound, [batch(2)])
+    stop(broker)
+    assert not mark(broker).exists()
+    points = read_offset_checkpoint(broker.path / file_names.RECOVERY_POINT_CHECKPOINT)
+    assert points == {("sound", 0): 6, ("failed", 0): 4}
+
+
+def test_expired_producers_are_not_restored(broker: OneBroker) -> None:
+    slot = broker.create()
+    slots.append(slot, [batch(producer_id=i, producer_epoch=0, base_sequence=0, timestamp=1000 * i) for i in (1, 2, 3)])
+    slots.settle(slot)
+    again = broker.create("again")
+    shutil.rmtree(broker.table.path(again))
+    shutil.copytree(broker.table.path(slot), broker.table.path(again))
+    slots.fill(again, load_log(broker.table.path(again), 0, 0, True), True, 2000)
+    assert set(slots.producers(again)) == {2, 3}
+
+
+class TestFailures:
+    def test_a_write_that_does_not_fit_leaves_nothing_and_may_be_tried_again(self, broker: OneBroker) -> None:
+        slot = broker.create(index_interval_bytes=1)
+        slots.append(slot, [batch(timestamp=i + 1) for i in range(3)])
+        size = slots.describe(slot)["size"]
+
+        def in_little_room() -> None:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size + 100, size + 100))
+            with pytest.raises(slots.SlotChanged, match="i/o error"):
+                slots.append(slot, [batch(timestamp=10), batch(timestamp=11)])
+
+        pid = broker.fork(0, in_little_room)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        state = slots.describe(slot)
+        assert state["state"] == SlotState.SLOT_ONLINE
+        assert not broker.shm.log_dir_offline(0)
+        files = {path.suffix: path.stat().st_size for path in broker.table.path(slot).glob(f"{0:020d}.*")}
+        assert files == {
+            ".log": size,
+            ".index": state["index_entries"] * 8,
+            ".timeindex": state["timeindex_entries"] * 12,
+        }
+        assert slots.append(slot, [batch(timestamp=10)]) == [(0, 3, False)]
+
+    def test_no_free_descriptor_only_evicts(self, broker: OneBroker) -> None:
+        made = [broker.create("t", number) for number in range(40)]
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+        def with_few() -> None:
+            open_now = len(list(Path("/proc/self/fd").iterdir()))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (open_now + 20, hard))
+            for _ in range(3):
+                for slot in made:
+                    assert slots.append(slot, [batch()])[0][0] == 0
+            slots.flush(made[0])
+
+        pid = broker.fork(0, with_few)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        assert {slots.describe(slot)["log_end_offset"] for slot in made} == {3}
+        assert not broker.shm.log_dir_offline(0)
+        assert (soft, hard) == resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    def test_a_small_cache_keeps_few_descriptors(self, broker: OneBroker) -> None:
+        append_files.limit_append_files(16)
+        for number in range(60):
+            slots.append(broker.create("t", number), [batch()])
+        assert append_files.open_append_files() <= 17
+
+    def test_a_directory_that_vanishes_under_a_flush_does_not_take_the_disk_offline(self, broker: OneBroker) -> None:
+        slot = broker.create()
+        slots.append(slot, [batch()])
+        broker.table.path(slot).rename(broker.path / "elsewhere")
+        slots.flush(slot)
+        assert not broker.shm.log_dir_offline(0)
+
+    def test_a_directory_out_of_use_takes_no_append(self, broker: OneBroker) -> None:
+        slot = broker.create()
+        broker.shm.set_log_dir_offline(0)
+        with pytest.raises(slots.SlotChanged, match="offline"):
+            slots.append(slot, [batch()])
+
+    def test_a_flush_pass_goes_on_after_one_that_failed(
+        self, broker: OneBroker, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        broken, sound = (broker.create(name, flush_ms=0) for name in ("broken", "sound"))
+        for slot in (broken, sound):
+            slots.append(slot, [batch()])
+        directory = broker.table.path(broken)
+        shutil.rmtree(directory)
+        directory.write_bytes(b"")  # no directory any more: it cannot be opened as one
+        upkeep.flush_due(broker.shm)
+        assert slots.describe(sound)["flushed_offset"] == 1
+        assert slots.describe(broken)["flushed_offset"] == 0
+        assert "could not be synced" in caplog.text
+
+
+def test_more_epochs_than_the_slot_keeps(broker: OneBroker, tmp_path: Path) -> None:
+    slot = broker.create()
+    expected = []
+    for epoch in range(1, 30):
+        broker.lead(slot, epoch)
+        slots.append(slot, [batch()])
+        expected.append((epoch, epoch - 1))
+    assert slots.describe(slot)["epochs"] == expected[-8:]
+    assert broker.reload(slot, tmp_path / "copy").epochs == expected
+    # A truncation takes more of them away than the slot has: the older ones come from the file.
+    broker.obey(slot, 30)
+    slots.truncate(slot, 12)
+    assert slots.describe(slot)["epochs"] == expected[4:12]
+    assert broker.reload(slot, tmp_path / "copy").epochs == expected[:12]
+
+
+def test_an_epoch_without_batch_gives_way_to_the_next(broker: OneBroker) -> None:
+    slot = broker.create()
+    slots.append(slot, [batch()])
+    for epoch in (1, 2, 3):
+        broker.lead(slot, epoch)
+    assert slots.describe(slot)["epochs"] == [(0, 0), (3, 1)]
+    content = (broker.table.path(slot) / "leader-epoch-checkpoint").read_text()
+    assert content == "0\n2\n0 0\n3 1\n"
+    broker.obey(slot, 4)
+    slots.truncate(slot, 1)
+    assert slots.describe(slot)["epochs"] == [(0, 0)]
