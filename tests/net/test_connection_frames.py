@@ -3,9 +3,8 @@
 import logging
 
 import pytest
-from connection_driver import Driver, EchoHandler, framed
-
 from broker._ext.connection import FrameResult
+from connection_driver import Driver, EchoHandler, framed
 
 
 @pytest.fixture

@@ -1,0 +1,399 @@
+"""How connections end, rest and stop; cold pages; many connections."""
+
+import asyncio
+import os
+import socket
+import struct
+import threading
+import time
+import tracemalloc
+
+import pytest
+import uvloop
+from broker._ext.connection import DataLoop, FrameResult
+from broker._ext.output import FileSlice
+from broker._ext.page_cache import ColdReader, is_resident
+from connection_driver import Driver, EchoHandler, framed
+
+
+class WaitingHandler(EchoHandler):
+    def __init__(self):
+        super().__init__()
+        self.pending = []
+
+    def answer(self, connection, frame):
+        if frame.startswith(b"wait"):
+            self.pending.append(connection.reserve())
+            return FrameResult.FRAME_PENDING
+        if frame.startswith(b"defer") and connection.pending_count:
+            return FrameResult.FRAME_DEFER
+        return super().answer(connection, frame)
+
+
+@pytest.fixture(params=[False, True], ids=["unix", "tcp"])
+def tcp(request):
+    return request.param
+
+
+@pytest.fixture
+def driver():
+    driver = Driver(WaitingHandler())
+    yield driver
+    driver.close()
+
+
+def reset(client):
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()
+
+
+def test_a_client_that_leaves_is_forgotten_quietly(driver, tcp, caplog):
+    client, connection = driver.connect(tcp=tcp)
+    client.sendall(framed(b"question") + b"\0\0")
+    driver.settle()
+    assert client.recv(100) == framed(b"question")
+    client.close()
+    driver.until(lambda: driver.gone)
+    assert driver.loop.closes["eof"] == 1
+    assert connection.fd == -1
+    assert driver.loop.connections == {}
+    assert not caplog.records
+
+
+def test_requests_sent_before_a_half_close_are_answered(driver, tcp):
+    client, _ = driver.connect(tcp=tcp)
+    stream = framed(b"one, two") + framed(b"wait here") + framed(b"and more") + framed(b"defer it")
+    client.sendall(stream)
+    client.shutdown(socket.SHUT_WR)
+    driver.until(lambda: driver.handler.half_closed)
+    assert driver.settle() < 5
+    assert not driver.turn(0.01), "the half-closed connection keeps the loop awake"
+    driver.handler.pending[0].complete([b"waited"])
+    driver.loop.flush_dirty()
+    driver.settle()
+    expected = framed(b"one, two") + b"waited" + framed(b"and more") + framed(b"defer it")
+    got = b""
+    while part := client.recv(100):
+        got += part
+    assert got == expected
+    assert driver.handler.half_closed == [1]
+    assert driver.loop.closes["eof"] == 1
+
+
+def test_a_muted_connection_notices_a_half_close_once_and_reads_on_later(driver, tcp):
+    client, connection = driver.connect(tcp=tcp)
+    client.sendall(framed(b"wait here") + framed(b"defer it"))
+    driver.settle()
+    assert connection.muted
+    client.sendall(framed(b"unread yet"))
+    client.shutdown(socket.SHUT_WR)
+    driver.until(lambda: driver.handler.half_closed)
+    driver.settle()
+    assert not driver.turn(0.01)
+    assert b"unread yet" not in driver.handler.seen
+    driver.handler.pending[0].complete([b"waited"])
+    driver.loop.flush_dirty()
+    driver.until(lambda: driver.gone)
+    assert client.recv(100) == b"waited" + framed(b"defer it") + framed(b"unread yet")
+    assert driver.handler.half_closed == [1]
+
+
+@pytest.mark.parametrize("muted", [False, True])
+def test_a_reset_cancels_what_waits(driver, muted, caplog):
+    client, connection = driver.connect(tcp=True)
+    client.sendall(framed(b"wait here") + (framed(b"defer it") if muted else b""))
+    driver.settle()
+    assert connection.muted == muted
+    reset(client)
+    driver.until(lambda: driver.gone)
+    assert driver.handler.pending[0].cancelled
+    assert driver.loop.closes["reset"] == 1
+    assert not caplog.records
+    assert driver.loop.pool.lent_bytes == 0
+
+
+def test_answering_a_client_that_left_is_harmless(driver):
+    client, _ = driver.connect(tcp=True)
+    client.sendall(framed(b"wait one") + framed(b"wait two"))
+    driver.settle()
+    reset(client)
+    for pending in driver.handler.pending:
+        pending.complete([b"nobody reads this"])
+    driver.loop.flush_dirty()
+    driver.settle()
+    assert driver.gone == [1]
+    assert driver.loop.closes["reset"] == 1
+
+
+def test_idle_connections_are_swept(driver):
+    driver.loop.idle_ms = 1000
+    idle, first = driver.connect()
+    _, waiting = driver.connect()
+    driver.clients[1].sendall(framed(b"wait here"))
+    driver.settle()
+    now = int(time.monotonic() * 1000)
+    assert driver.loop.sweep_idle(now) == 0
+    assert driver.loop.sweep_idle(first.last_activity_ms + 1000) == 0
+    assert driver.loop.sweep_idle(now + 2000) == 1
+    assert idle.recv(1) == b""
+    assert waiting.fd >= 0
+    assert driver.loop.closes["idle"] == 1
+    driver.handler.pending[0].complete()
+    driver.loop.flush_dirty()
+    assert driver.loop.sweep_idle(now + 2000) == 1
+    driver.loop.idle_ms = -1
+    driver.connect()
+    assert driver.loop.sweep_idle(now + 10**9) == 0
+
+
+def test_a_throttled_connection_rests_until_its_time(driver):
+    class Throttling(EchoHandler):
+        def answer(self, connection, frame):
+            super().answer(connection, frame)
+            connection.throttle(int(frame))
+            return FrameResult.FRAME_DONE
+
+    driver = Driver(Throttling())
+    client, connection = driver.connect()
+    client.sendall(framed(b"00005000") + framed(b"00006000"))
+    driver.settle()
+    assert client.recv(100) == framed(b"00005000")
+    assert connection.muted
+    assert driver.loop.release_throttled(4999) == 5000
+    assert connection.muted
+    assert driver.loop.release_throttled(5000) == -1
+    assert client.recv(100) == framed(b"00006000")
+    assert connection.throttled_until_ms == 6000
+    assert driver.loop.release_throttled(6000) == -1
+    assert not connection.muted
+    driver.close()
+
+
+def test_an_ordered_stop_answers_what_was_begun_and_reads_no_more(driver):
+    client, _ = driver.connect()
+    client.sendall(framed(b"wait here"))
+    driver.settle()
+    driver.loop.stop_reading()
+    assert not driver.loop.drained
+    client.sendall(framed(b"too late"))
+    late, _ = driver.connect()
+    late.sendall(framed(b"too late"))
+    driver.settle()
+    driver.handler.pending[0].complete([b"answered"])
+    driver.loop.flush_dirty()
+    driver.settle()
+    assert driver.loop.drained
+    assert client.recv(100) == b"answered"
+    assert driver.handler.seen == [b"wait here"]
+    driver.loop.close_all()
+    assert driver.loop.closes["asked"] == 2
+    assert sorted(driver.gone) == [1, 2]
+
+
+def test_a_connection_id_is_used_once(driver):
+    driver.connect()
+    a, b = socket.socketpair()
+    with pytest.raises(ValueError, match="connection 1"):
+        driver.loop.add(a.detach(), 1, 0, "twice")
+    assert b.recv(1) == b""
+    b.close()
+
+
+def test_a_closed_callback_that_fails_disturbs_nobody(driver, caplog):
+    def fail(connection_id):
+        raise ValueError(f"no connection {connection_id}")
+
+    driver.loop.on_closed = fail
+    client, _ = driver.connect()
+    other, _ = driver.connect()
+    client.close()
+    other.sendall(framed(b"question"))
+    driver.settle()
+    assert other.recv(100) == framed(b"question")
+    assert "no connection 1" in caplog.text
+
+
+def test_a_thousand_connections_cost_little_memory():
+    driver = Driver()
+    driver.connect()
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    pairs = [driver.connect() for _ in range(300)]
+    for client, _ in pairs:
+        client.sendall(framed(b"question"))
+    driver.settle()
+    for client, _ in pairs:
+        assert client.recv(100) == framed(b"question")
+    driver.handler.seen.clear()
+    per_connection = (tracemalloc.get_traced_memory()[0] - before) / 300
+    tracemalloc.stop()
+    assert per_connection < 2000
+    assert driver.loop.pool.lent_bytes == driver.loop.pool.retained_bytes == 0
+    driver.close()
+
+
+# --- cold pages ---
+
+
+@pytest.fixture
+def cold_file(tmp_path):
+    path = tmp_path / "cold.log"
+    content = os.urandom(5 << 20)
+    path.write_bytes(content)
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        if is_resident(file.fileno(), 0, len(content)):
+            pytest.skip("this file system keeps its pages")
+        yield file, content
+
+
+class SlicingHandler(EchoHandler):
+    part = None
+
+    def answer(self, connection, frame):
+        if frame.startswith(b"slice"):
+            self.loop.write(b"head")
+            self.loop.write_file(self.part)
+            return FrameResult.FRAME_DONE
+        return super().answer(connection, frame)
+
+
+def test_residency_is_exact(cold_file):
+    file, content = cold_file
+    fd = file.fileno()
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+    os.pread(fd, 4096, 0)
+    os.pread(fd, 4096, 8192)
+    assert is_resident(fd, 0, 4096)
+    assert is_resident(fd, 100, 1)
+    assert not is_resident(fd, 0, 4097)
+    assert not is_resident(fd, 4095, 2)
+    assert not is_resident(fd, 0, 3 * 4096)
+    assert is_resident(fd, 8192, 4096)
+    while os.pread(fd, 1 << 20, file.tell()):
+        file.seek(1 << 20, os.SEEK_CUR)
+    assert is_resident(fd, 0, len(content))
+
+
+def test_a_cold_slice_is_read_off_the_loop_and_others_go_on(cold_file):
+    file, content = cold_file
+    asked = []
+    driver = Driver(SlicingHandler(), cold_reader=lambda *job: asked.append(job))
+    driver.handler.part = FileSlice(file, 100, 3 << 20)
+    client, _ = driver.connect(tcp=True)
+    other, _ = driver.connect()
+    client.sendall(framed(b"slice it"))
+    driver.until(lambda: asked)
+    other.sendall(framed(b"question"))
+    driver.settle()
+    assert other.recv(100) == framed(b"question")
+    assert not driver.turn(0.01)
+    expected = b"head" + content[100 : 100 + (3 << 20)]
+    got = b""
+    while len(got) < len(expected):
+        while asked:
+            owner, fd, position, length, callback = asked.pop()
+            assert owner is file
+            assert fd == file.fileno()
+            assert 0 < length <= 1 << 20
+            os.pread(fd, length, position)
+            callback(None)
+        driver.settle()
+        if not asked:
+            got += client.recv(1 << 20)
+    assert got == expected
+    driver.close()
+
+
+def test_a_failed_cold_read_closes_the_connection(cold_file, caplog):
+    file, _ = cold_file
+    asked = []
+    driver = Driver(SlicingHandler(), cold_reader=lambda *job: asked.append(job))
+    driver.handler.part = FileSlice(file, 0, 1 << 20)
+    client, _ = driver.connect()
+    client.sendall(framed(b"slice it"))
+    driver.settle()
+    asked[0][4](OSError(5, "Input/output error"))
+    assert client.recv(4) == b"head"
+    assert client.recv(4) == b""
+    assert driver.loop.closes["file"] == 1
+    assert "Input/output error" in caplog.text
+    driver.close()
+
+
+def test_a_connection_may_go_during_its_cold_read(cold_file):
+    file, _ = cold_file
+    asked = []
+    driver = Driver(SlicingHandler(), cold_reader=lambda *job: asked.append(job))
+    driver.handler.part = FileSlice(file, 0, 1 << 20)
+    client, _ = driver.connect(tcp=True)
+    client.sendall(framed(b"slice it"))
+    driver.settle()
+    reset(client)
+    driver.until(lambda: driver.gone)
+    asked[0][4](None)
+    assert driver.loop.closes["reset"] == 1
+    driver.close()
+
+
+def test_in_an_event_loop_with_a_cold_reader(cold_file):
+    """The whole engine as a worker runs it: uvloop watches the epoll descriptor, threads read cold pages."""
+    file, content = cold_file
+    handler = SlicingHandler()
+    handler.part = FileSlice(file, 0, len(content))
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def talk(results):
+        with socket.create_connection(listener.getsockname()) as client:
+            client.sendall(framed(b"question") + framed(b"slice it") + framed(b"farewell"))
+            client.shutdown(socket.SHUT_WR)
+            with client.makefile("rb") as stream:
+                results.append(stream.read())
+
+    async def serve():
+        loop = asyncio.get_running_loop()
+        cold_reader = ColdReader(loop, threads=1)
+        gone = asyncio.Event()
+        data_loop = DataLoop(handler, cold_reader=cold_reader, on_closed=lambda connection_id: gone.set())
+        handler.loop = data_loop
+        loop.add_reader(data_loop.fileno(), data_loop.on_events)
+        results = []
+        client = threading.Thread(target=talk, args=(results,))
+        client.start()
+        accepted, _ = listener.accept()
+        data_loop.add(accepted.detach(), 1, 0, "the client")
+        await asyncio.wait_for(gone.wait(), 20)
+        client.join()
+        loop.remove_reader(data_loop.fileno())
+        cold_reader.close()
+        with pytest.raises(RuntimeError):
+            cold_reader(file, file.fileno(), 0, 1, print)
+        return results, data_loop
+
+    with listener:
+        results, data_loop = uvloop.run(serve())
+    assert results == [framed(b"question") + b"head" + content + framed(b"farewell")]
+    assert data_loop.closes["eof"] == 1
+    assert data_loop.sendfile_bytes == len(content)
+
+
+def test_the_cold_reader_reports_what_the_disk_says(tmp_path):
+    async def read():
+        loop = asyncio.get_running_loop()
+        cold_reader = ColdReader(loop)
+        outcomes = [loop.create_future() for _ in range(2)]
+        with (tmp_path / "file").open("wb+") as file:
+            file.write(b"short")
+            file.flush()
+            cold_reader(file, file.fileno(), 0, 10_000, outcomes[0].set_result)
+            directory = os.open(tmp_path, os.O_RDONLY)
+            cold_reader(file, directory, 0, 10, outcomes[1].set_result)
+            results = await asyncio.gather(*outcomes)
+            cold_reader.close()
+            os.close(directory)
+        return results
+
+    ended_early, failed = uvloop.run(read())
+    assert ended_early is None
+    assert isinstance(failed, IsADirectoryError)
