@@ -1,6 +1,5 @@
 /* `deliver`: from sending a Produce request on one connection to having its record in the response of a Fetch that was
  * waiting on another. One record at a time, --pause seconds after the last so that the Fetch has begun to wait. */
-#define _GNU_SOURCE
 #include "session.h"
 
 #include <errno.h>

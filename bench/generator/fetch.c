@@ -4,7 +4,6 @@
  * bytes of most responses can be dropped inside the kernel (MSG_TRUNC), which costs next to nothing here. The first
  * response of a connection and every --sample-th are read and checked whole. A pass must end exactly at the log's end.
  * Counted are whole batches: a batch that is cut off at the end of a response is of no use to a consumer. */
-#define _GNU_SOURCE
 #include "session.h"
 
 #include <errno.h>

@@ -1,7 +1,6 @@
 /* `floor`: what the kernel alone takes to move the same bytes, in this process' CPU time.
  * --kind pwrite: --bytes to the file --path, --size at a time. --kind sendfile: that many bytes of a file in the page
  * cache over a TCP connection of the loopback device, --size at a time, to a child that drops them. */
-#define _GNU_SOURCE
 #include "session.h"
 
 #include <arpa/inet.h>

@@ -2,7 +2,6 @@
  * while one producer appends single records, --rate a second in all, to the partitions in turn. Fetches wait up to
  * --max-wait ms, so some are answered empty.
  * Checked: every consumer has every record of its partition in the end, in order, with its CRC. */
-#define _GNU_SOURCE
 #include "session.h"
 
 #include <errno.h>

@@ -2,7 +2,6 @@
  * Connection i writes to partition i modulo --partitions. Ends after --requests in all, or after --seconds.
  * Checked: every response in order, without error, with an offset above the last of its connection; afterwards the
  * logs have grown by exactly what was acknowledged, and their newest batches are those that were sent. */
-#define _GNU_SOURCE
 #include "session.h"
 
 #include <errno.h>

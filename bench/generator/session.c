@@ -1,5 +1,4 @@
 /* See session.h. */
-#define _GNU_SOURCE
 #include "session.h"
 
 #include <arpa/inet.h>

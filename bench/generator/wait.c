@@ -1,7 +1,6 @@
 /* `wait`: watches a broker come up, from outside. Prints three readings of the monotonic clock: when its port took a
  * connection, when it answered a Metadata request and named itself in it, and when it answered ListOffsets without error
  * for partitions 0..partitions-1 of every topic in --topic (comma between names). Gives up after --timeout seconds. */
-#define _GNU_SOURCE
 #include "session.h"
 
 #include <stdio.h>

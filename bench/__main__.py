@@ -1,0 +1,189 @@
+"""``python -m bench``: run the rows on both brokers, interleaved, and write down what came out."""
+
+import argparse
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from bench.brokers import GENERATOR, ROOT, BenchError, Kafka, Ours, Server, generate, remove, warm_memory
+from bench.life import KINDS, LIFE, LIFE_ROWS
+from bench.report import table, write
+from bench.rows import ROWS, WORKED_BYTES, Row
+
+ALL = {row.name: row for row in (*ROWS, *LIFE_ROWS)}
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--only", help=f"rows, with commas between: {', '.join(ALL)}")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--quick", action="store_true", help="two rounds, without many-partitions; writes no RESULTS.md"
+    )
+    parser.add_argument("--ours-only", action="store_true")
+    parser.add_argument("--kafka-only", action="store_true")
+    parser.add_argument("--out", type=Path, default=ROOT / "bench")
+    return parser.parse_args()
+
+
+def build_generator() -> None:
+    GENERATOR.parent.mkdir(exist_ok=True)
+    sources = sorted(str(path) for path in (ROOT / "bench" / "generator").glob("*.c"))
+    subprocess.run(["cc", "-O2", "-o", str(GENERATOR), *sources], check=True)
+
+
+def floors() -> dict[str, float]:
+    """Seconds of CPU a GB of bare pwrite and sendfile of the same bytes, in this run."""
+    found = {}
+    for kind in ("pwrite", "sendfile"):
+        path = Path(tempfile.gettempdir()) / "odradek-bench-floor"
+        warm_memory(path, WORKED_BYTES)
+        result = generate(
+            "floor", None, "--kind", kind, "--size", "1048576", "--bytes", str(WORKED_BYTES), "--path", str(path)
+        )
+        found[kind] = result["generator_cpu_seconds"] * 1e9 / result["bytes"]
+    return found
+
+
+def run_rows(rows: list[Row], kinds: list[str], rounds: int) -> dict[str, dict[str, list[dict[str, float]]]]:
+    """Figures by row, broker and round. The brokers live through all rows; topics are new in each round."""
+    found: dict[str, dict[str, list[dict[str, float]]]] = {row.name: {kind: [] for kind in kinds} for row in rows}
+    servers: dict[str, Server] = {}
+    try:
+        for kind in kinds:
+            server = (Ours if kind == "ours" else Kafka)(Path(tempfile.mkdtemp(prefix="odradek-bench-")))
+            servers[kind] = server
+            server.start()
+            server.wait()
+            server.check()
+        for server in servers.values():
+            warm_up(server)
+        for row in rows:
+            for number in range(rounds):
+                for kind, server in servers.items():
+                    topic = f"{row.name}-{number}"
+                    server.create_topic(topic, row.partitions)
+                    server.wait(topic, row.partitions)
+                    found[row.name][kind].append(row.run(server, topic))
+                    server.delete_topic(topic)
+                    say(f"{row.name} {number + 1}/{rounds} {kind}: {found[row.name][kind][-1]}")
+    finally:
+        for server in servers.values():
+            if server.pid:
+                server.stop()
+            remove(server.directory)
+    return found
+
+
+def warm_up(server: Server) -> None:
+    """Let a JIT compile what will be measured: every kind of load once, unmeasured."""
+    say(f"warming {server.name} up")
+    server.create_topic("warm-up", 4)
+    server.wait("warm-up", 4)
+    generate(
+        "produce",
+        server,
+        "--topic",
+        "warm-up",
+        "--partitions",
+        "4",
+        "--conns",
+        "8",
+        "--inflight",
+        "5",
+        "--seconds",
+        "6",
+    )
+    server.delete_topic("warm-up")
+    server.create_topic("warm-up-2", 4)
+    server.wait("warm-up-2", 4)
+    big = ("--topic", "warm-up-2", "--partitions", "4", "--conns", "4")
+    generate(
+        "produce", server, *big, "--inflight", "3", "--batch-bytes", "65536", "--size", "1000", "--requests", "8000"
+    )
+    generate("fetch", server, *big, "--bytes", "4000000000")
+    server.delete_topic("warm-up-2")
+
+
+def run_life(row: Row, kinds: list[str], rounds: int) -> dict[str, list[dict[str, float]]]:
+    found: dict[str, list[dict[str, float]]] = {kind: [] for kind in kinds}
+    for number in range(rounds):
+        for kind in kinds:
+            found[kind].append(LIFE[row.name](KINDS[kind]))
+            say(f"{row.name} {number + 1}/{rounds} {kind}: {found[kind][-1]}")
+    return found
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def compare(rows: list[Row], figures: dict[str, dict[str, list[dict[str, float]]]]) -> list[dict[str, Any]]:
+    """A line of the table for each target."""
+    lines = []
+    for row in rows:
+        for target in row.targets:
+            values = {
+                kind: (statistics.median if target.middle else min)([one[target.figure] for one in rounds])
+                for kind, rounds in figures[row.name].items()
+                if rounds
+            }
+            ours, kafka = values.get("ours"), values.get("Kafka")
+            ratio = ours / kafka if ours is not None and kafka else None
+            met = None
+            if ratio is not None and ours is not None:
+                met = ratio >= target.limit if target.more_is_better else ratio <= target.limit
+                met = met and (target.absolute is None or ours <= target.absolute)
+            lines.append(
+                {
+                    "row": row.name,
+                    "title": row.title,
+                    "unit": target.unit,
+                    "ours": ours,
+                    "kafka": kafka,
+                    "ratio": ratio,
+                    "target": f"{'>=' if target.more_is_better else '<='} {target.limit:g}"
+                    + (f" and <= {target.absolute:g}" if target.absolute is not None else ""),
+                    "met": met,
+                    "floor": row.floor if target.figure == "cpu_s" else "",
+                }
+            )
+    return lines
+
+
+def main() -> int:
+    options = arguments()
+    names = options.only.split(",") if options.only else list(ALL)
+    unknown = [name for name in names if name not in ALL]
+    if unknown:
+        say(f"no such row: {', '.join(unknown)}; there are {', '.join(ALL)}")
+        return 2
+    kinds = [kind for kind in ("ours", "Kafka") if not (kind == "Kafka" and options.ours_only)]
+    kinds = [kind for kind in kinds if not (kind == "ours" and options.kafka_only)]
+    rounds = 2 if options.quick else options.rounds
+    if options.quick and not options.only:
+        names.remove("many-partitions")
+    build_generator()
+    figures: dict[str, dict[str, list[dict[str, float]]]] = {}
+    try:
+        bare = floors()
+        loads = [ALL[name] for name in names if name not in LIFE]
+        if loads:
+            figures |= run_rows(loads, kinds, rounds)
+        for name in names:
+            if name in LIFE:
+                figures[name] = run_life(ALL[name], kinds, 1 if name == "many-partitions" else min(rounds, 3))
+    except BenchError as error:
+        say(f"bench: {error}")
+        return 1
+    lines = compare([ALL[name] for name in names], figures)
+    print(table(lines))
+    write(lines, figures, bare, rounds, options.out, results=not options.quick and not options.only)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

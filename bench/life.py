@@ -1,0 +1,100 @@
+"""The rows about a broker's own life: memory at rest, start, and 10,000 partitions through stops and kills."""
+
+import tempfile
+import time
+from pathlib import Path
+
+from bench.brokers import Kafka, Ours, Server, remove
+from bench.rows import MB, Figures, Row, Target
+
+TOPICS, PARTITIONS = 10, 1000
+
+
+def _launch(server: Server, first: bool) -> float:
+    """Start without waiting; the monotonic time in ns at which that began."""
+    if isinstance(server, Kafka) and not first:
+        began = time.monotonic_ns()
+        server.start_in_background()
+        return began
+    began = time.monotonic_ns()
+    server.start()
+    return began
+
+
+def _fresh(kind: type[Server]) -> Server:
+    return kind(Path(tempfile.mkdtemp(prefix="odradek-bench-")))
+
+
+def rest_and_start(kind: type[Server]) -> Figures:
+    """Start on a directory that has been used once; memory at rest."""
+    server = _fresh(kind)
+    try:
+        server.start()
+        server.wait()
+        server.stop()
+        began = _launch(server, first=False)
+        answered = server.wait()["answered_ns"]
+        server.check()
+        pss = server.pss()
+        stop = server.stop()
+        return {"start_s": (answered - began) / 1e9, "pss_mb": pss / MB, "stop_s": stop}
+    finally:
+        _end(server)
+
+
+def many_partitions(kind: type[Server]) -> Figures:
+    """10,000 partitions: clean stop, start, memory, kill -9, start."""
+    server = _fresh(kind)
+    topics = [f"many{number}" for number in range(TOPICS)]
+    try:
+        server.start()
+        server.wait()
+        for topic in topics:
+            server.create_topic(topic, PARTITIONS)
+        server.wait(",".join(topics), PARTITIONS)
+        stop = server.stop()
+        began = _launch(server, first=False)
+        clean = server.wait(",".join(topics), PARTITIONS)
+        server.check()
+        pss = server.pss()
+        server.kill()
+        killed = _launch(server, first=False)
+        unclean = server.wait(",".join(topics), PARTITIONS)
+        return {
+            "listen_s": (clean["listening_ns"] - began) / 1e9,
+            "clean_s": (clean["partitions_ns"] - began) / 1e9,
+            "unclean_s": (unclean["partitions_ns"] - killed) / 1e9,
+            "stop_s": stop,
+            "pss_mb": pss / MB,
+        }
+    finally:
+        _end(server)
+
+
+def _end(server: Server) -> None:
+    if server.pid:
+        server.kill()
+    remove(server.directory)
+
+
+LIFE = {"rest-and-start": rest_and_start, "many-partitions": many_partitions}
+
+
+def _unused(server: Server, topic: str) -> Figures:
+    raise NotImplementedError("this row makes its own brokers: see LIFE")
+
+
+LIFE_ROWS = (
+    Row("rest-and-start", "a broker without topics", _unused, (
+        Target("start_s", "s start to first answer", 0.1, middle=True, absolute=0.3),
+        Target("pss_mb", "MB PSS at rest", 0.17, middle=True),
+    )),
+    Row("many-partitions", "10,000 partitions", _unused, (
+        Target("listen_s", "s to listen after a clean stop", 0.1, absolute=1.5),
+        Target("clean_s", "s until all answer, clean", 0.1),
+        Target("unclean_s", "s until all answer, after kill -9", 0.1, absolute=4.0),
+        Target("stop_s", "s to stop", 0.1, absolute=0.5),
+        Target("pss_mb", "MB PSS", 0.17, absolute=100.0),
+    )),
+)  # fmt: skip
+KINDS: dict[str, type[Server]] = {"ours": Ours, "Kafka": Kafka}

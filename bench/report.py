@@ -1,0 +1,101 @@
+"""The results as a table, as RESULTS.md and as JSON."""
+
+import json
+import os
+import platform
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from bench.brokers import ROOT
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    if value >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def _verdict(met: bool | None) -> str:
+    return "-" if met is None else ("met" if met else "**missed**")
+
+
+def table(lines: list[dict[str, Any]]) -> str:
+    """Markdown, one line a compared figure."""
+    head = ["measure", "figure", "ours", "Kafka", "ratio", "target", ""]
+    rows = [
+        [
+            line["title"],
+            line["unit"],
+            _number(line["ours"]),
+            _number(line["kafka"]),
+            _number(line["ratio"]),
+            line["target"],
+            _verdict(line["met"]),
+        ]
+        for line in lines
+    ]
+    return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows])
+
+
+def machine() -> dict[str, str]:
+    """What it was measured on."""
+    cpu = next(
+        (
+            row.partition(":")[2].strip()
+            for row in Path("/proc/cpuinfo").read_text().splitlines()
+            if "model name" in row
+        ),
+        "?",
+    )
+    memory = int(Path("/proc/meminfo").read_text().split()[1]) // 1024 // 1024
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return {
+        "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+        "cpu": f"{cpu}, {os.cpu_count()} cores",
+        "memory": f"{memory} GiB",
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "commit": commit.stdout.strip(),
+        "kafka": "4.3.0",
+    }
+
+
+def write(
+    lines: list[dict[str, Any]],
+    figures: dict[str, Any],
+    floors: dict[str, float],
+    rounds: int,
+    out: Path,
+    *,
+    results: bool,
+) -> None:
+    """`results.json`, and RESULTS.md when all rows were run; a partial run goes to `last.json` beside it."""
+    where = machine()
+    content = {"machine": where, "rounds": rounds, "floors": floors, "lines": lines, "figures": figures}
+    (out / ("results.json" if results else "last.json")).write_text(json.dumps(content, indent=1) + "\n")
+    if not results:
+        return
+    missed = [line for line in lines if line["met"] is False]
+    text = [
+        "# Results",
+        "",
+        f"{where['date']}, commit {where['commit']}; {where['cpu']}, {where['memory']}, Linux {where['kernel']}, "
+        f"Python {where['python']}, against Apache Kafka {where['kafka']} on the same machine in the same run, {rounds} rounds "
+        "interleaved (10,000 partitions: one). CPU is the least of the rounds, of all the broker's processes; rates and "
+        "latencies are medians. The machine is shared: ratios count, not single figures.",
+        "",
+        table(lines),
+        "",
+        f"Floor in the same run: bare `pwrite` {floors['pwrite']:.3g} s CPU a GB, bare `sendfile` {floors['sendfile']:.3g}.",
+        "",
+        f"{len(lines) - len(missed)} of {len(lines)} figures met their target."
+        + (" Missed: " + "; ".join(f"{line['title']}, {line['unit']}" for line in missed) + "." if missed else ""),
+        "",
+    ]
+    (out / "RESULTS.md").write_text("\n".join(text))
