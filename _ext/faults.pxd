@@ -46,3 +46,5 @@ cpdef enum FaultPoint:
     DELETE_ANNOUNCED = 53
     # Producer run
     PRODUCER_RUN_FILLED = 60
+    PRODUCER_BATCH_STORED = 61
+    PRODUCER_MARKER_HALF_STORED = 62

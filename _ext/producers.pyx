@@ -12,7 +12,7 @@ from posix.unistd cimport close
 
 from broker._ext.atomics cimport cpu_pause, fault_point, store_release_64
 from broker._ext.crc32c cimport crc32c
-from broker._ext.faults cimport PRODUCER_RUN_FILLED
+from broker._ext.faults cimport PRODUCER_BATCH_STORED, PRODUCER_MARKER_HALF_STORED, PRODUCER_RUN_FILLED
 from broker._ext.log_scan cimport write_at
 from broker._ext.records cimport store16, store32, store64
 from broker._ext.shared cimport BATCHES_KEPT, Header, Slot, pthread_mutex_t, region
@@ -346,6 +346,7 @@ cdef void apply_batch(Slot* slot, int64_t producer_id, int16_t epoch, int32_t ba
               timestamp)
     if made:
         store_release_64(&entry.key, <uint64_t>producer_id + 1)
+    fault_point(region().header.fault, PRODUCER_BATCH_STORED)
     slot.producers_changed = 1
     if transactional and (slot.first_unstable_offset < 0 or entry.transaction_first_offset < slot.first_unstable_offset):
         slot.first_unstable_offset = entry.transaction_first_offset
@@ -363,6 +364,7 @@ cdef void apply_marker(Slot* slot, int64_t producer_id, int16_t epoch, int32_t c
         store_release_64(&entry.ring, pack(epoch, 0, newest_index(entry), coordinator_epoch))
     else:
         store_release_64(&entry.ring, pack(epoch, entry_batches(entry), newest_index(entry), coordinator_epoch))
+    fault_point(region().header.fault, PRODUCER_MARKER_HALF_STORED)
     store_release_64(<uint64_t*>&entry.last_marker_offset, <uint64_t>offset)    # last: a redo after a death goes by it
     if made:
         store_release_64(&entry.key, <uint64_t>producer_id + 1)

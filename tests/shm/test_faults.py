@@ -271,7 +271,7 @@ def test_a_deletion_killed_anywhere_is_finished_by_a_successor(broker: OneBroker
 @pytest.mark.parametrize(
     "point",
     [FaultPoint.APPEND_LOG_WRITTEN, FaultPoint.APPEND_TXN_INDEX_WRITTEN, FaultPoint.APPEND_COMMITTED,
-     FaultPoint.APPEND_PRODUCER_APPLIED, FaultPoint.APPEND_APPLIED],
+     FaultPoint.PRODUCER_MARKER_HALF_STORED, FaultPoint.APPEND_PRODUCER_APPLIED, FaultPoint.APPEND_APPLIED],
     ids=lambda point: point.name,
 )  # fmt: skip
 def test_a_killed_abort_marker_is_indexed_once(broker: OneBroker, tmp_path: Path, point: FaultPoint) -> None:
@@ -290,6 +290,24 @@ def test_a_killed_abort_marker_is_indexed_once(broker: OneBroker, tmp_path: Path
     assert end == 6
     state = slots.describe(slot)
     assert (state["high_watermark"], state["last_stable_offset"], state["txnindex_entries"]) == (6, 6, 1)
+    check(broker, slot, tmp_path)
+
+
+def test_a_transaction_opened_by_the_dead_holds_the_last_stable_offset(broker: OneBroker, tmp_path: Path) -> None:
+    slot = begun(broker)
+    opened = numbered(4, count=1, attributes=TRANSACTIONAL)
+    broker.die(lambda: slots.append(slot, [opened]), FaultPoint.PRODUCER_BATCH_STORED)
+    assert slots.append(slot, [opened]) == [(0, 4, True)]
+    state = slots.describe(slot)
+    assert (state["high_watermark"], state["last_stable_offset"], state["producer_count"]) == (5, 4, 1)
+    check(broker, slot, tmp_path)
+
+
+def test_a_new_producer_of_the_dead_is_counted_once(broker: OneBroker, tmp_path: Path) -> None:
+    slot = broker.create(index_interval_bytes=SMALL_INTERVAL)
+    broker.die(lambda: slots.append(slot, [numbered(0)]), FaultPoint.PRODUCER_BATCH_STORED)
+    assert slots.append(slot, [numbered(0)]) == [(0, 0, True)]
+    assert slots.describe(slot)["producer_count"] == 1
     check(broker, slot, tmp_path)
 
 
@@ -341,5 +359,6 @@ def test_a_stopped_holder_is_waited_for_until_it_is_killed(broker: OneBroker, tm
 def test_every_point_is_met_by_some_test() -> None:
     met = {*UNPUBLISHED, *(point for point, _ in PUBLISHED), *ROLL, *TRUNCATE, *DELETE}
     met |= {point for point in FaultPoint if point.name.startswith("RECOVER_")}
-    met |= {FaultPoint.APPEND_TXN_INDEX_WRITTEN, FaultPoint.PRODUCER_RUN_FILLED, FaultPoint.WAKE_PENDING_SET}
+    met |= {FaultPoint.APPEND_TXN_INDEX_WRITTEN, FaultPoint.WAKE_PENDING_SET}
+    met |= {point for point in FaultPoint if point.name.startswith("PRODUCER_")}
     assert set(FaultPoint) - met == {FaultPoint.FAULT_NONE}
