@@ -11,11 +11,11 @@ cdef struct Buffer:               # the bytes in use are data[start:end]
 
 
 cdef class BufferPool:
-    cdef (uint8_t*)[32] free_lists
+    cdef (uint8_t*)[33] free_lists
     cdef readonly int64_t retained_limit
     cdef readonly int64_t retained_bytes      # free, kept
     cdef readonly int64_t lent_bytes          # with connections
-    # Makes `buffer` an empty one of at least `size` bytes (at most 2 GiB).
+    # Makes `buffer` an empty one of at least `size` bytes (at most 4 GiB).
     cdef int take(self, Buffer* buffer, int64_t size) except -1
     cdef void free_down_to(self, int64_t limit) noexcept
     # Takes the buffer back, if there is one; `buffer.data` is NULL afterwards.

@@ -11,7 +11,7 @@ from libc.stdlib cimport free, malloc
 
 cdef enum:
     SMALLEST_CLASS = 9            # 512 bytes
-    LARGEST_CLASS = 31            # 2 GiB
+    LARGEST_CLASS = 32            # 4 GiB: a frame may have 2 GiB - 1, and its length in front
 
 
 cdef int class_of(int64_t size) noexcept nogil:
@@ -29,7 +29,7 @@ cdef class BufferPool:
 
     def __cinit__(self, int64_t retained_limit):
         cdef int i
-        for i in range(32):
+        for i in range(33):
             self.free_lists[i] = NULL
         self.retained_limit = retained_limit
         self.retained_bytes = 0

@@ -199,7 +199,9 @@ cdef class Connection:
         if self.fd < 0:
             pending.cancelled = True
             return 0
-        if loop.current is self and loop.target is None:
+        if loop.current is self:
+            if loop.target is not None:
+                raise RuntimeError("a response was reserved amid another")
             if self.pending_head is not None:
                 loop.spill()
             else:
@@ -213,7 +215,10 @@ cdef class Connection:
         return 0
 
     def resume(self):
-        """Offer a deferred frame again, at the end of this turn or by the next DataLoop.flush_dirty()."""
+        """Offer a deferred frame again, at the end of this turn or by the next DataLoop.flush_dirty().
+
+        Not from within the FrameHandler.frame that defers it.
+        """
         self.resumed = True
         self.data_loop.mark_dirty(self)
 

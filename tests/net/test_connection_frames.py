@@ -1,6 +1,8 @@
 """Frames in: cut at any byte, large, pipelined, deferred, refused."""
 
 import logging
+import resource
+from pathlib import Path
 
 import pytest
 from broker._ext.connection import FrameResult
@@ -160,7 +162,14 @@ def test_a_memory_shortage_closes_only_its_connection(caplog):
     client, _ = driver.connect()
     other, _ = driver.connect()
     client.sendall((2**31 - 1).to_bytes(4, "big") + b"x" * 100)
-    driver.settle()
+    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + (1 << 30), limits[1]))
+    try:
+        driver.settle()
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+    assert "no memory for a receive buffer" in caplog.text
     assert client.recv(1) == b""
     assert driver.loop.closes["error"] == 1
     other.sendall(framed(b"undisturbed"))
