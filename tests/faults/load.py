@@ -1,0 +1,117 @@
+"""Producers that go on through whatever happens to the broker, and remember what they were told."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from tests.faults.checker import RecordId, encode_id
+
+BURST = 20
+PAUSE_S = 0.008
+MOST_UNDER_WAY = 2000
+VALUE = b"a record's value, of some length so that segments roll " * 6
+
+
+class LoadProducer:
+    """One producer in a thread of its own; records go to the partitions in turn, paced, until `finish`."""
+
+    def __init__(self, name: str, bootstrap_servers: str, topic: str, partitions: int, idempotent: bool) -> None:
+        self.name = name
+        self.idempotent = idempotent
+        self.acknowledged: dict[RecordId, tuple[int, int]] = {}
+        self.failed: list[tuple[RecordId, str]] = []
+        self.fatal: list[str] = []
+        self.sent = 0
+        self._topic = topic
+        self._partitions = partitions
+        self._ending = threading.Event()
+        settings: dict[str, Any] = {
+            "bootstrap.servers": bootstrap_servers,
+            "acks": "all",
+            "enable.idempotence": idempotent,
+            "max.in.flight.requests.per.connection": 5,
+            "linger.ms": 2,
+            "reconnect.backoff.ms": 20,
+            "reconnect.backoff.max.ms": 200,
+            "retry.backoff.ms": 20,
+            "retry.backoff.max.ms": 200,
+            "socket.timeout.ms": 5000,
+            "message.timeout.ms": 120_000,
+            "error_cb": self._error,
+            "log_level": 0,
+        }
+        self._producer = Producer(settings)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def finish(self, timeout_s: float = 60.0) -> int:
+        """Send no more, wait for what is under way; how many records got no answer at all."""
+        self._ending.set()
+        self._thread.join(timeout_s)
+        return int(self._producer.flush(timeout_s))
+
+    def _error(self, error: KafkaError) -> None:
+        if error.fatal() or error.code() == KafkaError._FATAL:
+            self.fatal.append(str(error))
+
+    def _run(self) -> None:
+        while not self._ending.wait(PAUSE_S):
+            for _ in range(BURST if len(self._producer) < MOST_UNDER_WAY else 0):
+                record = (self.name, self.sent)
+                self._producer.produce(
+                    self._topic,
+                    VALUE,
+                    encode_id(record),
+                    partition=self.sent % self._partitions,
+                    on_delivery=self._delivered(record),
+                )
+                self.sent += 1
+            self._producer.poll(0)
+
+    def _delivered(self, record: RecordId) -> Callable[[KafkaError | None, Message], None]:
+        def told(error: KafkaError | None, message: Message) -> None:
+            if error is None:
+                self.acknowledged[record] = (message.partition(), message.offset())
+            else:
+                self.failed.append((record, str(error)))
+
+        return told
+
+
+class Load:
+    """Several producers at once, as a context; `progress` waits for them."""
+
+    def __init__(self, bootstrap_servers: str, topic: str, partitions: int, idempotent: int, plain: int) -> None:
+        kinds = [(f"idempotent-{n}", True) for n in range(idempotent)] + [(f"plain-{n}", False) for n in range(plain)]
+        self.producers = [LoadProducer(name, bootstrap_servers, topic, partitions, one) for name, one in kinds]
+
+    def __enter__(self) -> "Load":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for producer in self.producers:
+            producer._ending.set()
+
+    def acknowledged(self) -> int:
+        """How many records, of all producers."""
+        return sum(len(producer.acknowledged) for producer in self.producers)
+
+    def progress(self, records: int, timeout_s: float = 30.0) -> float:
+        """Wait until every producer got `records` more acknowledgements; the seconds it took. Raises TimeoutError."""
+        began = time.monotonic()
+        wanted = {producer: len(producer.acknowledged) + records for producer in self.producers}
+        pause = threading.Event()
+        while late := [one.name for one, count in wanted.items() if len(one.acknowledged) < count]:
+            if time.monotonic() - began > timeout_s:
+                raise TimeoutError(f"no {records} acknowledgements within {timeout_s:g} s for {late}")
+            pause.wait(0.005)
+        return time.monotonic() - began
+
+    def finish(self) -> None:
+        """No more records; every one under way is answered."""
+        for producer in self.producers:
+            left = producer.finish()
+            assert left == 0, f"{left} records of {producer.name} were never answered"

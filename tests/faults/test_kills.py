@@ -1,0 +1,241 @@
+"""Processes of a real broker killed and stopped under load: nothing acknowledged is lost, and the others serve on.
+
+ODRADEK_FAULT_SEED repeats a run's choice of faults and victims (the seed is printed), ODRADEK_FAULT_ROUNDS makes a longer one.
+"""
+
+import os
+import random
+import select
+import signal
+import socket
+import threading
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from broker.testing import Broker
+from tests.faults.checker import faults, read_partitions
+from tests.faults.load import Load
+from tests.faults.wire import WireConnection, batch_of
+
+TOPIC, PARTITIONS = "killed", 4
+ROUNDS = int(os.environ.get("ODRADEK_FAULT_ROUNDS", "15"))
+STOPPED_S = 1.0
+CONFIG = {"num.network.threads": 2, "log.segment.bytes": 1 << 20, "auto.create.topics.enable": "false"}
+
+pytestmark = [pytest.mark.timeout(240 + 4 * ROUNDS)]
+
+
+def processes_of(broker, kind):
+    """Those of a kind that run now, as the supervisor tells."""
+    return [process for process in broker.processes() if process["kind"] == kind and process["pid"]]
+
+
+def kill_one(broker, rng, kind):
+    """kill -9 of one of them; waits until it is gone, and tells which."""
+    victim = rng.choice(processes_of(broker, kind))
+    descriptor = os.pidfd_open(victim["pid"])
+    try:
+        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        assert select.select([descriptor], [], [], 10)[0]
+    finally:
+        os.close(descriptor)
+    return f"{kind}-{victim['ordinal']} (pid {victim['pid']})"
+
+
+def stop_one_for_a_while(broker, rng):
+    victim = rng.choice(processes_of(broker, "worker"))
+    descriptor = os.pidfd_open(victim["pid"])
+    try:
+        signal.pidfd_send_signal(descriptor, signal.SIGSTOP)
+        time.sleep(STOPPED_S)  # the fault itself: how long it stands still
+        signal.pidfd_send_signal(descriptor, signal.SIGCONT)
+    finally:
+        os.close(descriptor)
+    return f"worker-{victim['ordinal']} (pid {victim['pid']}) for {STOPPED_S:g} s"
+
+
+def kill_supervisor(broker, _):
+    pids = broker.process_ids()
+    broker.kill()  # waits for the children's end, too
+    broker.start()
+    return f"pid {pids[0]} and then its {len(pids) - 1} children, started again in {broker.start_seconds:.2f} s"
+
+
+def kill_group(broker, _):
+    count = len(broker.process_ids())
+    broker.kill_group()
+    broker.start()
+    return f"{count} processes, started again in {broker.start_seconds:.2f} s"
+
+
+FAULTS = {
+    "kill worker": lambda broker, rng: kill_one(broker, rng, "worker"),
+    "kill coordinator": lambda broker, rng: kill_one(broker, rng, "coordinator"),
+    "kill cleaner": lambda broker, rng: kill_one(broker, rng, "cleaner"),
+    "stop worker": stop_one_for_a_while,
+    "kill supervisor": kill_supervisor,
+    "kill group": kill_group,
+}
+
+
+def test_every_acknowledged_record_survives_kills_at_random_moments(tmp_path):
+    seed = int(os.environ.get("ODRADEK_FAULT_SEED") or random.SystemRandom().randrange(1 << 32))
+    rng = random.Random(seed)
+    plan = [
+        *FAULTS,
+        *FAULTS,
+        *(rng.choice(list(FAULTS)) for _ in range(ROUNDS - 2 * len(FAULTS))),
+    ]  # each at least twice
+    rng.shuffle(plan)
+    print(f"\nODRADEK_FAULT_SEED={seed}")
+    began = time.monotonic()
+    with (
+        Broker(CONFIG, {TOPIC: PARTITIONS}, directory=tmp_path) as broker,
+        Load(broker.bootstrap_servers, TOPIC, PARTITIONS, idempotent=2, plain=2) as load,
+    ):
+        load.progress(200)
+        for number, name in enumerate(plan):
+            reached = load.progress(rng.randrange(20, 1200))
+            told = FAULTS[name](broker, rng)
+            print(f"{number:2} {time.monotonic() - began:5.1f} s  after {reached:4.1f} s of load  {name}: {told}")
+        load.progress(100)
+        load.finish()
+        failed = [failure for producer in load.producers for failure in producer.failed]
+        fatal = [error for producer in load.producers for error in producer.fatal]
+        assert not failed and not fatal, (len(failed), failed[:3], fatal)
+        acknowledged = {}
+        for producer in load.producers:
+            assert len(producer.acknowledged) == producer.sent
+            acknowledged |= producer.acknowledged
+        found = read_partitions(broker.bootstrap_servers, TOPIC, PARTITIONS)
+        wrong = faults(found, acknowledged, {one.name for one in load.producers if one.idempotent})
+        stored = sum(len(records) for _, records in found.values())
+        segments = len(list(broker.data_dir.glob(f"{TOPIC}-*/*.log")))
+        print(
+            f"{len(plan)} rounds, {len(acknowledged)} records acknowledged, {stored - len(acknowledged)} repeated by "
+            f"plain producers, {segments} segments, {time.monotonic() - began:.1f} s"
+        )
+        assert not wrong, wrong
+        assert segments > 2 * PARTITIONS
+        assert "Traceback" not in broker.log_file.read_text()
+
+
+@pytest.fixture
+def two_workers(tmp_path):
+    """A broker, and one connection for each of its two workers, by ordinal."""
+    with Broker(CONFIG, {TOPIC: PARTITIONS}, directory=tmp_path) as broker, WireConnection(broker) as first:
+        first.produce(TOPIC, 0, batch_of(b"first"))
+        while sum(worker["connections"] for worker in processes_of(broker, "worker")) != 1:
+            continue  # the connection that made the topic is not counted out yet, or this one not counted in
+        (of_first,) = [worker["ordinal"] for worker in processes_of(broker, "worker") if worker["connections"]]
+        with WireConnection(broker) as second:
+            second.produce(TOPIC, 0, batch_of(b"second"))
+            while {worker["connections"] for worker in processes_of(broker, "worker")} != {1}:
+                continue
+            yield broker, {of_first: first, 1 - of_first: second}
+
+
+def worker(broker, ordinal):
+    (found,) = [one for one in broker.processes() if one["kind"] == "worker" and one["ordinal"] == ordinal]
+    return found
+
+
+@contextmanager
+def busy(connection, partition):
+    """Appends on `connection`, one after the other in a thread, until the connection is lost or the context left."""
+    begun = threading.Event()
+    codes = set()
+
+    def run():
+        try:
+            while True:
+                codes.add(connection.produce(TOPIC, partition, batch_of(b"of the victim" * 100)).error_code)
+                begun.set()
+        except ConnectionError:
+            return
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    assert begun.wait(10)
+    try:
+        yield
+    finally:
+        try:
+            connection.sock.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # lost already, with the worker
+        thread.join(20)
+    assert not thread.is_alive() and codes == {0}
+
+
+def append_and_fetch(connection, partition):
+    """One record, there and back; the seconds it took."""
+    began = time.monotonic()
+    result = connection.produce(TOPIC, partition, batch_of(b"of the other worker"))
+    assert result.error_code == 0, result
+    read = connection.fetch(TOPIC, partition, result.base_offset)
+    assert read.error_code == 0 and b"of the other worker" in bytes(read.records)
+    assert read.high_watermark > result.base_offset
+    return time.monotonic() - began
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_the_other_worker_serves_on_while_one_is_dead(two_workers, victim):
+    broker, connections = two_workers
+    dead = deaths = appends = 0
+    slowest = 0.0
+    with busy(connections[victim], 0):
+        while dead < 30:
+            found = worker(broker, victim)
+            if found["pid"] is not None and found["state"] == "serving":
+                try:
+                    os.kill(found["pid"], signal.SIGKILL)  # it stays away the longer, the more often it dies
+                    deaths += 1
+                except ProcessLookupError:
+                    pass  # the supervisor has yet to notice its last death
+            for partition in range(PARTITIONS):
+                slowest = max(slowest, append_and_fetch(connections[1 - victim], partition))
+                appends += 1
+            dead += found["pid"] is None and worker(broker, victim)["pid"] is None
+    assert deaths and worker(broker, victim)["restarts"] >= 1 and worker(broker, 1 - victim)["restarts"] == 0
+    print(f"\n{deaths} deaths, {appends} appends and fetches, the slowest {slowest * 1000:.0f} ms")
+    assert slowest < 5
+
+
+def test_the_other_worker_serves_on_while_one_stands_still(two_workers):
+    broker, connections = two_workers
+    with busy(connections[0], 0):
+        victim = os.pidfd_open(worker(broker, 0)["pid"])
+        try:
+            signal.pidfd_send_signal(victim, signal.SIGSTOP)
+            times = [
+                append_and_fetch(connections[1], partition) for _ in range(100) for partition in range(1, PARTITIONS)
+            ]
+        finally:
+            signal.pidfd_send_signal(victim, signal.SIGCONT)
+            os.close(victim)
+        print(f"\n{len(times)} appends and fetches beside a stopped worker, the slowest {max(times) * 1000:.0f} ms")
+        assert max(times) < 2  # no lock of these partitions is the victim's
+        for partition in range(PARTITIONS):
+            append_and_fetch(connections[1], partition)
+    assert worker(broker, 0)["restarts"] == 0 and worker(broker, 1)["restarts"] == 0
+
+
+def test_produce_and_fetch_go_on_while_the_coordinator_stands_still(two_workers):
+    broker, connections = two_workers
+    (coordinator,) = processes_of(broker, "coordinator")
+    victim = os.pidfd_open(coordinator["pid"])
+    try:
+        signal.pidfd_send_signal(victim, signal.SIGSTOP)
+        times = [append_and_fetch(connections[number % 2], number % PARTITIONS) for number in range(200)]
+        with WireConnection(broker) as fresh:
+            times.append(append_and_fetch(fresh, 0))
+        print(f"\n{len(times)} appends and fetches without a coordinator, the slowest {max(times) * 1000:.0f} ms")
+        assert max(times) < 2
+    finally:
+        signal.pidfd_send_signal(victim, signal.SIGCONT)
+        os.close(victim)
+    (after,) = processes_of(broker, "coordinator")
+    assert after["pid"] == coordinator["pid"]
