@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from broker._ext import slots
+import broker._ext.slots as slots
 from broker._ext.shared import SharedMemory
 from broker.storage import file_names
 from broker.storage.checkpoints import read_offset_checkpoint, write_offset_checkpoint

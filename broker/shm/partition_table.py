@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from broker._ext import slots
+import broker._ext.slots as slots
 from broker._ext.segments import LoadedLog, UnsupportedLogError, load_log
 from broker._ext.shared import SharedMemory, SlotState
 from broker._ext.topics import Topic, TopicDirectory

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from broker._ext import slots
+import broker._ext.slots as slots
 from broker._ext.shared import SharedMemory
 from broker.config.broker_config import BrokerConfig
 from broker.shm.checkpoints import write_checkpoints

@@ -19,6 +19,9 @@ OWN_DEFAULTS = {
     "sasl.oauthbearer.jwt.retriever.class",
     "sasl.oauthbearer.jwt.validator.class",
     "metric.reporters",
+    # The system tunes them better: docs/decisions/0006-socket-buffers.md
+    "socket.receive.buffer.bytes",
+    "socket.send.buffer.bytes",
     "remote.log.metadata.manager.class.name",
 }
 OWN_KEYS = {"metadata.store", "metrics.listener", "odradek.max.partitions", "odradek.stop.timeout.ms"}
