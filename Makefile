@@ -56,7 +56,12 @@ test: lint build-debug ## lint, then all tests (TESTS=tests/config for some of t
 test-faults: build-debug ## kill a process between every two steps of what it does to a log
 	@cd $(DEBUG_BUILD) && $(CURDIR)/$(BIN)/python -m pytest -q -n $(JOBS) -m faults tests/shm
 
-bench: build ## the benchmark against Apache Kafka; writes bench/RESULTS.md
+# The load generator: what `python -m bench` drives, and by itself for profiling (`.build/gen --help`).
+.build/gen: $(wildcard bench/generator/*.[ch])
+	@mkdir -p .build
+	@$(CC) -O2 -g -Wall -Wextra -o $@ $(filter %.c,$^)
+
+bench: build .build/gen ## the benchmark against Apache Kafka; writes bench/RESULTS.md
 	@$(BIN)/python -m bench
 
 lint: build ## ruff, mypy, cython-lint, and the direction of imports
