@@ -18,6 +18,8 @@ GENERATOR = ROOT / ".build" / "gen"
 KAFKA = Path(os.environ.get("KAFKA_PEER", ROOT.parent / "shared" / "peers" / "kafka" / "kafka"))
 NETWORK_THREADS = 2
 TIMEOUT_S = 300
+_CPU_CLOCK_OF_PROCESS = 2
+_LOG_TAIL_BYTES = 2000
 
 
 class BenchError(Exception):
@@ -38,15 +40,20 @@ def free_port() -> int:
 
 
 def cpu_ns(pids: Iterable[int]) -> int:
-    """Nanoseconds on a processor of all threads of these processes so far."""
-    total = 0
-    for pid in pids:
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            try:
-                total += int((task / "schedstat").read_text().split()[0])
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-    return total
+    """Nanoseconds on a processor of these processes so far: the kernel's CPU clock of each (clock_getcpuclockid(3)).
+
+    It is the sum of what ``/proc/PID/task/*/schedstat`` shows, and also counts threads that have ended meanwhile, as a
+    JVM's compiler threads do. Raises OSError if one of the processes is gone.
+    """
+    return sum(time.clock_gettime_ns(~pid << 3 | _CPU_CLOCK_OF_PROCESS) for pid in pids)
+
+
+def _has_ended(pid: int) -> bool:
+    """True if no such process exists, or only what its parent has still to reap."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 class Server:
@@ -92,10 +99,36 @@ class Server:
         self.pid = 0
 
     def pids(self) -> list[int]:
-        return descendants(self.pid)
+        """All its processes, the one that was started first. Raises BenchError if that one has ended."""
+        alive = descendants(self.pid) if self.pid else []
+        if not alive or _has_ended(self.pid):
+            raise BenchError(f"{self.name} has ended by itself: {self.log_tail()}")
+        return alive
 
-    def cpu_ns(self) -> int:
-        return cpu_ns(self.pids())
+    def end(self) -> None:
+        """Leave nothing behind: kill what still runs, remove the directory."""
+        if self.pid and not _has_ended(self.pid):
+            self.kill()
+        remove(self.directory)
+
+    def cpu_ns(self) -> dict[int, int]:
+        """CPU time so far of each of its processes."""
+        return {pid: cpu_ns([pid]) for pid in self.pids()}
+
+    def cpu_ns_since(self, before: dict[int, int]) -> int:
+        """CPU time of all its processes since ``before``, a result of :meth:`cpu_ns`.
+
+        Raises BenchError if a process ended or began in between: its CPU time would be missing, or it was restarted.
+        """
+        after = self.cpu_ns()
+        if after.keys() != before.keys():
+            raise BenchError(f"{self.name}'s processes changed: {sorted(before)} became {sorted(after)}")
+        return sum(after.values()) - sum(before.values())
+
+    def log_tail(self) -> str:
+        """The end of what it wrote to its log."""
+        log = self.directory / "server.log"
+        return log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace") if log.exists() else ""
 
     def pss(self) -> int:
         return pss_bytes(self.pids())
@@ -157,6 +190,7 @@ class Kafka(Server):
     """Apache Kafka, as its own start script runs it (1 GB heap, G1)."""
 
     name = "Kafka"
+    _background: "subprocess.Popen[bytes] | None" = None  # when it is our own child, see start_in_background
 
     def start(self) -> None:
         settings = {
@@ -190,9 +224,8 @@ class Kafka(Server):
         self._background = process
 
     def _reap(self, fds: list[int]) -> None:
-        background = getattr(self, "_background", None)
-        if background is not None:
-            background.wait(TIMEOUT_S)
+        if self._background is not None:
+            self._background.wait(TIMEOUT_S)
             self._background = None
         super()._reap(fds)
 
@@ -238,8 +271,10 @@ class Held:
         import json
 
         assert self._process.stdout is not None
-        result: dict[str, Any] = json.loads(self._process.stdout.read().strip().splitlines()[-1])
-        self._process.wait()
+        output = self._process.stdout.read()
+        if self._process.wait():
+            raise BenchError("the generator refused the result; its complaint stands above")
+        result: dict[str, Any] = json.loads(output.strip().splitlines()[-1])
         return result
 
 

@@ -46,7 +46,7 @@ def measured(load: str, server: Server, *arguments: str) -> Figures:
     before = server.cpu_ns()
     held.go()
     held.expect("done")
-    cpu = server.cpu_ns() - before
+    cpu = server.cpu_ns_since(before)
     held.go()
     result = held.finish()
     return {name: float(value) for name, value in result.items() if isinstance(value, int | float)} | {
@@ -140,7 +140,7 @@ def compressed_batch(codec: int, batch_bytes: int) -> bytes:
     words = [
         bytes(random_words.choices(b"abcdefghijklmnopqrstuvwxyz", k=random_words.randint(2, 9))) for _ in range(500)
     ]
-    content = []
+    content: list[Record] = []
     size = 0
     while size < batch_bytes:
         value = b" ".join(random_words.choices(words, k=60))
@@ -194,7 +194,7 @@ ROWS = (
         (CPU_A_REQUEST, Target("rate", "requests/s", 3.0, more_is_better=True, middle=True))),
     Row("produce-64k", "produce, 64 KiB batches of records of 200-1,000 B", bulk_produce(65536),
         (Target("cpu_s", "s CPU a GB", 0.25), Target("rate", "MB/s", 1.0, more_is_better=True, middle=True)), "pwrite", 4),
-    Row("produce-1m", "produce, 1 MiB batches of records of 200-1,000 B", bulk_produce(1_000_000),
+    Row("produce-1m", "produce, 1 MiB batches of records of 200-1,000 B", bulk_produce(1 << 20),
         (Target("cpu_s", "s CPU a GB", 0.5), Target("rate", "MB/s", 1.0, more_is_better=True, middle=True)), "pwrite", 4),
     Row("produce-lz4", "produce, batches of 64 KiB compressed by lz4", compressed(3, 65536),
         (Target("cpu_s", "s CPU a GB (compressed)", 1.0),), "pwrite", 4),
@@ -206,7 +206,8 @@ ROWS = (
         (Target("cpu_s", "s CPU a GB", 1.0), Target("rate", "GB/s", 1.0, more_is_better=True, middle=True)), "sendfile", 4),
     Row("one-in-flight", "produce acks=1, one in flight", one_in_flight,
         (Target("p50", "us p50", 0.55, middle=True), Target("p99", "us p99", 0.6, middle=True))),
-    Row("deliver", "produce to long-polling fetch on another connection", deliver, (Target("p50", "us p50", 0.3, middle=True),)),
+    Row("deliver", "produce to long-polling fetch on another connection", deliver,
+        (Target("p50", "us p50", 0.3, middle=True),)),
     Row("long-polls", "1,000 consumers long-polling 100 partitions, 100 records/s", long_polls,
         (Target("cpu_us", "us CPU a response", 0.25),), partitions=100),
     Row("idle-connections", "10,000 idle connections", idle_connections,
