@@ -14,7 +14,7 @@ cdef enum SendState:
 
 cdef enum:
     FILE_CHUNK = 1024 * 1024      # bytes of a file sent by one call, and looked up in the page cache by one call
-    COPIED_SLICE = 32 * 1024      # a slice up to this size is read into a span if it is cached
+    COPIED_SLICE = 16 * 1024      # a slice up to this size is read into a span if it is cached
 
 
 cdef struct OutNode:
