@@ -106,11 +106,14 @@ class Dispatcher:
         def answer(response: Any) -> None:
             if pending.cancelled:
                 return
-            if isinstance(response, BaseException):
-                log.error("a %s request of %s failed", row.name, connection.peer, exc_info=response)
+            try:
+                if isinstance(response, BaseException):
+                    raise response
+                data = frame_response(row, version, correlation_id, response)
+            except Exception as error:  # as for a handler in the loop: it costs its connection, never leaves it waiting
+                log.error("a %s request of %s failed", row.name, connection.peer, exc_info=error)
                 connection.data_loop.close(connection, f"a {row.name} request failed")
                 return
-            data = frame_response(row, version, correlation_id, response)
             pending.complete((len(data).to_bytes(4, "big"), data))
             self._settle()
 

@@ -21,6 +21,7 @@ LATEST, EARLIEST, LARGEST_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PEN
 FIRST_VERSION = {LARGEST_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 INDEX_ENTRY_BYTES, TIME_ENTRY_BYTES = 8, 12
 READ_COMMITTED = 1
+FIRST_WITH_EPOCH = 4
 CONSUMER = -1
 
 
@@ -38,12 +39,19 @@ def handle(request: Any, call: Call) -> Any:
 
 def _partition(request: Any, name: str, one: Any, call: Call) -> Any:
     answer = list_offsets.Response.ListOffsetsPartitionResponse(partition_index=one.partition_index)
+    _fill(answer, request, name, one, call)
+    if call.version < FIRST_WITH_EPOCH:
+        answer.leader_epoch = -1
+    return answer
+
+
+def _fill(answer: Any, request: Any, name: str, one: Any, call: Call) -> None:
     error, slot, state = leader_state(call, name, one.partition_index, one.current_leader_epoch)
     if not error and (one.timestamp < EARLIEST_PENDING_UPLOAD or call.version < FIRST_VERSION.get(one.timestamp, 0)):
         error = ErrorCode.UNSUPPORTED_VERSION
     if error:
         answer.error_code = error
-        return answer
+        return
     end = state["high_watermark"]
     if request.replica_id != CONSUMER:
         end = state["log_end_offset"]
@@ -60,10 +68,9 @@ def _partition(request: Any, name: str, one: Any, call: Call) -> Any:
         except (OSError, ValueError) as problem:
             log.error("look-up by time in %s-%d: %s", name, one.partition_index, problem)
             answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-            return answer
+            return
         if found is not None:
             answer.offset, answer.timestamp, answer.leader_epoch = found
-    return answer
 
 
 def _epoch_at(state: dict[str, Any], offset: int) -> int:

@@ -95,6 +95,9 @@ def prepare(context: ProcessContext, partitions: LocalPartitions) -> None:
                 state, partition_epoch = states[name, partition]
                 lost = log_dir is None and bool(offline)
                 partitions.prepare(topic, partition, state, partition_epoch, offline[0] if lost else log_dir, lost)
+    for index in sorted(set(directories.values())):
+        if not context.clean[index]:
+            log.info("%s was not closed in order: its logs are recovered", context.log_dirs[index])
     log.info(
         "%d topics, %d partitions to load; looked up in %.0f ms",
         len(image.topics),

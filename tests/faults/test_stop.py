@@ -1,0 +1,102 @@
+"""The ordered stop under many connections, and what the next start does after it and after a kill."""
+
+import contextlib
+import time
+
+import pytest
+
+from broker.protocol import api_versions, fetch
+from broker.testing import Broker
+from tests.faults.wire import FETCH_VERSION, WireConnection, batch_of, fetch_request
+
+TOPIC, PARTITIONS = "stopped", 2
+CONNECTIONS, POLLING = 500, 200
+CONFIG = {"num.network.threads": 2, "log.segment.bytes": 1 << 20}
+CLEAN = ".kafka_cleanshutdown"
+RECOVERED = "was not closed in order"
+
+pytestmark = [pytest.mark.timeout(120)]
+
+
+def append(broker, count, partition=0):
+    """That many records, a batch each; the last offset."""
+    with WireConnection(broker) as connection:
+        for _ in range(count):
+            result = connection.produce(TOPIC, partition, batch_of(b"kept" * 50))
+            assert result.error_code == 0
+        return result.base_offset
+
+
+def log_since(broker, at):
+    return broker.log_file.read_bytes()[at:].decode(errors="replace")
+
+
+def test_a_stop_with_500_connections_answers_the_long_polls_and_is_quick(tmp_path):
+    with Broker(CONFIG, {TOPIC: PARTITIONS}, directory=tmp_path) as broker, contextlib.ExitStack() as stack:
+        last = append(broker, 5)
+        connections = [stack.enter_context(WireConnection(broker)) for _ in range(CONNECTIONS)]
+        polls = {
+            connection: connection.send(fetch.API_KEY, FETCH_VERSION, fetch_request(TOPIC, 0, last + 1, 60_000))
+            for connection in connections[:POLLING]
+        }
+        for connection in connections[POLLING:]:  # after these are answered, each worker has read what came before
+            connection.ask(api_versions.API_KEY, 0, api_versions.Request())
+        assert broker.status()["connections"] == CONNECTIONS
+        began = time.monotonic()
+        broker.stop()
+        took = time.monotonic() - began
+        for connection, correlation_id in polls.items():
+            (topic,) = connection.receive(fetch.API_KEY, FETCH_VERSION, correlation_id).responses
+            part = topic.partitions[0]
+            assert (part.error_code, bytes(part.records or b""), part.high_watermark) == (0, b"", last + 1)
+        assert [connection.to_end() for connection in connections] == [b""] * CONNECTIONS
+        print(f"\nstopped in {took:.2f} s with {CONNECTIONS} connections, {POLLING} of them in a long poll")
+        assert took < 3
+        log = broker.log_file.read_text()
+        assert "killed" not in log and "Traceback" not in log and "in time" not in log
+        assert (broker.data_dir / CLEAN).exists()
+
+
+def test_a_start_after_an_orderly_stop_recovers_nothing(tmp_path):
+    with Broker(CONFIG, {TOPIC: PARTITIONS}, directory=tmp_path) as broker:
+        last = append(broker, 50)
+        assert RECOVERED not in broker.log_file.read_text()  # there was nothing in a new directory
+        broker.stop()
+        at = broker.log_file.stat().st_size
+        files = {path: path.stat().st_mtime_ns for path in broker.data_dir.glob(f"{TOPIC}-*/*.log")}
+        broker.start()
+        assert RECOVERED not in log_since(broker, at)
+        assert not (broker.data_dir / CLEAN).exists()  # taken: what follows now is not closed in order
+        assert {path: path.stat().st_mtime_ns for path in files} == files
+        assert append(broker, 1) == last + 1
+
+
+@pytest.mark.parametrize("way", ["kill", "kill_group"])
+def test_a_start_after_a_kill_recovers(tmp_path, way):
+    with Broker(CONFIG, {TOPIC: PARTITIONS}, directory=tmp_path) as broker:
+        last = append(broker, 50)
+        getattr(broker, way)()
+        assert not (broker.data_dir / CLEAN).exists()
+        (path,) = broker.data_dir.glob(f"{TOPIC}-0/*.log")
+        end = batches_end(path, last + 1)
+        torn = batch_of(b"never acknowledged" * 20)[:100]  # as an append cut off by the death of its writer
+        with path.open("r+b") as log:
+            log.seek(end)
+            log.write(torn)
+        at = broker.log_file.stat().st_size
+        broker.start()
+        assert f"{broker.data_dir} {RECOVERED}" in log_since(broker, at)
+        assert path.read_bytes()[end : end + len(torn)] in (b"", bytes(len(torn)))
+        assert append(broker, 1) == last + 1
+        with WireConnection(broker) as connection:
+            for offset in range(last + 2):
+                part = connection.fetch(TOPIC, 0, offset)
+                assert part.error_code == 0 and int.from_bytes(bytes(part.records)[:8], "big") == offset
+
+
+def batches_end(path, count):
+    """The position behind the first `count` batches of a segment."""
+    data, at = path.read_bytes(), 0
+    for _ in range(count):
+        at += 12 + int.from_bytes(data[at + 8 : at + 12], "big")
+    return at
