@@ -109,3 +109,4 @@ cdef class Fetching:
     cdef int write(self, DataLoop out, FetchWait wait) except -1
     cdef int write_error(self, DataLoop out, int16_t version, int32_t correlation_id, int16_t error) except -1
     cdef int end_session(self, FetchWait session) except -1
+    cdef int answer_parked(self, Connection connection) except -1

@@ -351,6 +351,13 @@ cdef class Fetching:
             wait.stop_waiting()
             self.end_session(wait)
 
+    cdef int answer_parked(self, Connection connection) except -1:
+        """Answer the fetch that the connection waits for, if there is one, with what there is now."""
+        cdef FetchWait wait = connection.session
+        if wait is not None and wait.pending is not None and wait.pending.connection is connection:
+            wait.expired()
+        return 0
+
     @property
     def session_count(self):
         return len(self.sessions)

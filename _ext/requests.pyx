@@ -104,8 +104,8 @@ cdef class RequestHandler(FrameHandler):
         return 0
 
     cdef int half_closed(self, Connection connection) except -1:
-        """The peer may still read: a parked fetch is answered with what there is."""
-        return 0
+        """The peer asks no more but may still read: a parked fetch is answered with what there is."""
+        return self.fetching.answer_parked(connection)
 
     cdef int closed(self, Connection connection) except -1:
         self.fetching.closed(connection)
