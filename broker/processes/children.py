@@ -44,7 +44,8 @@ class RestartDelay:
 class Child:
     """A place in the process table and whoever is in it now; `pid` is 0 while nobody is.
 
-    `ended`: the last one in it returned 0. `seen_progress` and `seen_lock`: what was seen, and since when.
+    `ended`: the last one in it returned 0; `hopeless`: EX_CONFIG, a successor would find the same wrong.
+    `seen_progress` and `seen_lock`: what was seen, and since when.
     """
 
     row: ProcessRow
@@ -57,6 +58,7 @@ class Child:
     delay: RestartDelay = field(default_factory=RestartDelay)
     last_exit: str = ""
     ended: bool = False
+    hopeless: bool = False
     seen_progress: tuple[int, float] = (-1, 0.0)
     seen_lock: tuple[tuple[int, int] | None, float] = (None, 0.0)
 
@@ -175,6 +177,7 @@ class Children:
         if number not in MEMORY_FAULTS:
             self.shm.process_died(child.index)
         child.ended = status == 0
+        child.hopeless = os.WIFEXITED(status) and os.WEXITSTATUS(status) == os.EX_CONFIG
         if not child.ended or child.row.stage > 0:
             level = logging.INFO if child.ended else logging.ERROR
             at_hand = f"; the request at hand: {request}" if request and not child.ended else ""

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 def main(context: ProcessContext) -> int:
-    """Load until nothing is left; the exit code."""
+    """Load until nothing is left; the exit code, EX_CONFIG if no successor could do better."""
     shm = context.shm
     table = PartitionTable(shm, context.log_dirs)
     config = context.config
@@ -44,7 +44,7 @@ def main(context: ProcessContext) -> int:
             prepare(context, partitions)
         except (StoreError, WrongCluster) as error:
             log.error("the partitions cannot be loaded: %s", error)
-            return 1
+            return os.EX_CONFIG if isinstance(error, WrongCluster) else 1
         loading.begin(shm.slots_used)
         for info in shm.processes():
             if info.kind == ProcessKind.LOADER and info.index != context.index:

@@ -247,7 +247,7 @@ class Supervisor:
     def _restart(self, child: Child) -> None:
         delay = self.children.restart_delay(child)
         self.loop.after(delay, f"restart {child.name}", lambda: self._start(child))
-        if not self._served and child.restarts > RESTARTS_OF_A_START:
+        if not self._served and (child.hopeless or child.restarts > RESTARTS_OF_A_START):
             raise StartError(f"{child.name} cannot start ({child.last_exit}): its messages above say why")
 
     def _child_ended(self, child: Child) -> None:

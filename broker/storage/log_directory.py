@@ -77,6 +77,8 @@ def read_meta_properties(directory: str | os.PathLike[str]) -> MetaProperties | 
         values = _properties(path.read_text("utf-8"))
     except FileNotFoundError:
         return None
+    except UnicodeDecodeError as error:
+        raise CorruptMetadataError(f"{path}: {error}") from error
     try:
         version = int(values.get("version", "0"))
         node = values.get("broker.id") if version == 0 else values["node.id"]

@@ -9,8 +9,8 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from tests.faults.checker import RecordId, encode_id
 
-BURST = 20
-PAUSE_S = 0.008
+BURST = 30
+PAUSE_S = 0.005
 MOST_UNDER_WAY = 2000
 VALUE = b"a record's value, of some length so that segments roll " * 6
 
@@ -33,7 +33,8 @@ class LoadProducer:
             "acks": "all",
             "enable.idempotence": idempotent,
             "max.in.flight.requests.per.connection": 5,
-            "linger.ms": 2,
+            "linger.ms": 0,
+            "batch.num.messages": 3,  # many requests, so that some are always under way when a process dies
             "reconnect.backoff.ms": 20,
             "reconnect.backoff.max.ms": 200,
             "retry.backoff.ms": 20,
