@@ -49,8 +49,7 @@ cdef class Producing:
     cdef int request_room
     cdef int request_count
     cdef WriteBuffer response
-    cdef object last_name         # the topic looked up last: bytes, Topic
-    cdef object last_topic
+    cdef bytes last_name          # name or id of the topic looked up last: most requests name one topic over and over
     cdef readonly int64_t records_in
     cdef readonly int64_t batches_in
     cdef readonly int64_t bytes_in

@@ -309,15 +309,10 @@ cdef class Producing:
     cdef int look_up(self, ProduceItem* item, bint by_id) except -1:
         """Find the slot of the item's partition."""
         cdef Topic topic
-        cdef bytes name = <bytes>self.last_name if self.last_name is not None else None
+        cdef bytes name = self.last_name
         if name is None or len(name) != item.topic_bytes or memcmp(<const char*>name, item.topic, item.topic_bytes) != 0:
-            name = (<const char*>item.topic)[:item.topic_bytes]
-            topic = (self.topics.by_id if by_id else self.topics.by_name).get(name)
-            if topic is not None:
-                self.last_name = name
-                self.last_topic = topic
-        else:
-            topic = self.last_topic
+            name = self.last_name = (<const char*>item.topic)[:item.topic_bytes]
+        topic = (self.topics.by_id if by_id else self.topics.by_name).get(name)
         if topic is None:
             return refuse(item, UNKNOWN_TOPIC_ID if by_id else UNKNOWN_TOPIC_OR_PARTITION, NULL)
         if topic.internal:
