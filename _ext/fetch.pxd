@@ -94,7 +94,7 @@ cdef class Fetching:
 
     cdef int offer(self, Connection connection, int16_t version, int32_t correlation_id, Cursor* body, uint8_t* frame,
                    int64_t size) except -1
-    cdef FetchWait begin(self, int32_t session_id, int32_t epoch, int16_t* error)
+    cdef FetchWait begin(self, int32_t session_id, int32_t epoch, bint by_id, int16_t* error)
     cdef FetchWait new_session(self)
     cdef int read_partitions(self, FetchWait wait, int16_t version, Cursor* body) except -1
     cdef int read_forgotten(self, FetchWait wait, int16_t version, Cursor* body) except -1

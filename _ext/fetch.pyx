@@ -95,6 +95,11 @@ cdef class FetchPartition:
     pass
 
 
+cdef inline int16_t gone(FetchPartition p) noexcept:
+    """The error for a partition that is not there, in the words in which the client asked."""
+    return UNKNOWN_TOPIC_ID if p.by_id else UNKNOWN_TOPIC_OR_PARTITION
+
+
 cdef class FetchWait(Waiter):
     cdef int put(self, FetchPartition p) except -1:
         """Add a partition, or take over what is asked of it now; newly asked ones go to the end."""
@@ -251,7 +256,7 @@ cdef class Fetching:
         if body.error:
             connection.close_reason = f"a Fetch request of version {version} is cut short at byte {body.ptr - frame} of {size}"
             return FRAME_CLOSE
-        wait = self.begin(session_id, epoch, &error)
+        wait = self.begin(session_id, epoch, version >= FIRST_BY_ID, &error)
         if error:
             self.write_error(connection.data_loop, version, correlation_id, error)
             return FRAME_DONE
@@ -288,7 +293,7 @@ cdef class Fetching:
         self.room.park(wait, monotonic_ms() + wait_ms)
         return FRAME_PENDING
 
-    cdef FetchWait begin(self, int32_t session_id, int32_t epoch, int16_t* error):
+    cdef FetchWait begin(self, int32_t session_id, int32_t epoch, bint by_id, int16_t* error):
         """The session that the request belongs to, a new one, or none."""
         cdef FetchWait wait
         if epoch == 0 or epoch == -1:
@@ -307,6 +312,8 @@ cdef class Fetching:
             error[0] = FETCH_SESSION_ID_NOT_FOUND
         elif wait.epoch != epoch:
             error[0] = INVALID_FETCH_SESSION_EPOCH
+        elif wait.partitions and (<FetchPartition>wait.partitions[0]).by_id != by_id:
+            error[0] = FETCH_SESSION_TOPIC_ID_ERROR         # names and ids must not meet in one response
         else:
             wait.epoch = 1 if epoch == 0x7FFFFFFF else epoch + 1
             wait.incremental = True
@@ -484,7 +491,7 @@ cdef class Fetching:
         if not p.error:
             slot = slot_at(p.slot - 1)
             if slot.state != SLOT_ONLINE:
-                p.error = KAFKA_STORAGE_ERROR if slot.state == SLOT_OFFLINE else UNKNOWN_TOPIC_OR_PARTITION
+                p.error = KAFKA_STORAGE_ERROR if slot.state == SLOT_OFFLINE else gone(p)
                 if slot.state == SLOT_LOADING:
                     p.error = NOT_LEADER_OR_FOLLOWER
             elif slot.role != ROLE_LEADER:
@@ -527,7 +534,7 @@ cdef class Fetching:
             if slot.incarnation == p.incarnation and slot.state == SLOT_ONLINE:
                 p.error = KAFKA_STORAGE_ERROR
             else:
-                p.error = UNKNOWN_TOPIC_OR_PARTITION
+                p.error = gone(p)
             p.wanted = True
             return 0
         if available > allowed:
