@@ -14,10 +14,16 @@ from broker.protocol import metadata
 from broker.protocol.errors import ErrorCode
 
 ZERO_ID = bytes(16)
+FIRST_BY_ID = 12
+"""Versions 10 and 11 have the field for ids, but no null name in the response."""
 
 
 def handle(request: Any, call: Call) -> Any:
     """Answer now, or after the coordinator created what is missing."""
+    if call.version < FIRST_BY_ID and any(
+        topic.name is None or topic.topic_id != ZERO_ID for topic in request.topics or ()
+    ):
+        return _refused(request)
     missing = _to_create(request, call)
     if not missing:
         return _response(request, call, {})
@@ -28,6 +34,16 @@ def handle(request: Any, call: Call) -> Any:
 
     call.auto_create(missing, created)
     return None
+
+
+def _refused(request: Any) -> Any:
+    make = metadata.Response.MetadataResponseTopic
+    return metadata.Response(
+        topics=[
+            make(error_code=ErrorCode.INVALID_REQUEST, name=topic.name or "", topic_id=topic.topic_id)
+            for topic in request.topics
+        ]
+    )
 
 
 def _wanted(request: Any, call: Call) -> list[Any] | None:
