@@ -1,0 +1,74 @@
+"""ListOffsets on the wire: both ends and times, across segments and within compressed batches."""
+
+import pytest
+
+from broker.protocol.errors import ErrorCode
+from tests.api.wire import batch
+
+pytestmark = [pytest.mark.xdist_group("api-other"), pytest.mark.timeout(60)]
+
+LATEST, EARLIEST, LARGEST = -1, -2, -3
+START = 1_700_000_000_000
+
+
+@pytest.mark.parametrize("version", range(1, 12))
+def test_every_version_tells_both_ends(wire, name, version):
+    wire.create(name)
+    for timestamp in (LATEST, EARLIEST):
+        told = wire.offset_at(name, timestamp, version=version)
+        assert (told.error_code, told.offset, told.timestamp) == (0, 0, -1)
+    wire.produce(name, batch(b"a", b"b", timestamp=START))
+    found = [wire.offset_at(name, timestamp, version=version) for timestamp in (LATEST, EARLIEST, START, START + 1)]
+    assert [(one.error_code, one.offset, one.timestamp) for one in found] == [
+        (0, 2, -1),
+        (0, 0, -1),
+        (0, 0, START),
+        (0, -1, -1),
+    ]
+
+
+@pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
+def test_times_are_found_in_every_segment_and_within_batches(wire, name, codec):
+    from broker.storage.batch import Record, build_batch
+
+    wire.create(name, segment_bytes=2500)
+    for number in range(20):
+        records = [Record(b"k", bytes([index]) * 100, START + 100 * (number * 5 + index)) for index in range(5)]
+        assert wire.produce(name, build_batch(records, codec=codec)).error_code == 0
+    for offset in (0, 1, 4, 5, 37, 62, 99):
+        exact = START + 100 * offset
+        for asked in (exact, exact - 50):
+            told = wire.offset_at(name, asked)
+            assert (told.error_code, told.offset, told.timestamp) == (0, offset, exact)
+    assert wire.offset_at(name, 0).offset == 0
+    assert wire.offset_at(name, START + 9901).offset == -1
+    largest = wire.offset_at(name, LARGEST)
+    assert (largest.offset, largest.timestamp) == (99, START + 9900)
+
+
+@pytest.mark.parametrize("codec", [0, 4])
+def test_the_largest_timestamp_may_lie_in_the_middle(wire, name, codec):
+    wire.create(name, segment_bytes=1000)
+    for number, shift in enumerate([1, 9, 3, 4, 5]):
+        assert wire.produce(name, batch(b"v" * 600, timestamp=START + shift, codec=codec)).base_offset == number
+    told = wire.offset_at(name, LARGEST)
+    assert (told.offset, told.timestamp) == (1, START + 9)
+    assert wire.offset_at(name, START + 4).offset == 1
+
+
+def test_an_empty_log_has_no_times(wire, name):
+    wire.create(name)
+    assert [wire.offset_at(name, timestamp).offset for timestamp in (0, START, LARGEST)] == [-1, -1, -1]
+
+
+def test_what_is_not_there_or_not_in_the_version_is_told(wire, name):
+    wire.create(name)
+    epoch = wire.metadata(name).topics[0].partitions[0].leader_epoch
+    assert wire.offset_at("no-such", LATEST).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert wire.offset_at(name, LATEST, 1).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert wire.offset_at(name, LATEST, leader_epoch=epoch + 1).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert wire.offset_at(name, LARGEST, version=6).error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert wire.offset_at(name, -4, version=7).error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert wire.offset_at(name, -7).error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert wire.offset_at(name, -4).offset == 0
+    assert wire.offset_at(name, LATEST, isolation_level=1).offset == 0

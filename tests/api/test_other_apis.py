@@ -1,0 +1,97 @@
+"""ApiVersions, OffsetForLeaderEpoch, DescribeCluster and DescribeTopicPartitions on the wire, and what no broker serves."""
+
+import pytest
+
+from broker.api.table import APIS
+from broker.protocol import (
+    api_versions,
+    decode,
+    describe_cluster,
+    describe_topic_partitions,
+    heartbeat,
+    offset_for_leader_epoch,
+)
+from broker.protocol.errors import ErrorCode
+from tests.api.wire import batch
+
+pytestmark = [pytest.mark.xdist_group("api-other"), pytest.mark.timeout(60)]
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_api_versions_lists_the_table(wire, version):
+    request = api_versions.Request(client_software_name="wire", client_software_version="1")
+    response = wire.ask(request, api_versions.API_KEY, version)
+    assert response.error_code == 0
+    assert [(one.api_key, one.min_version, one.max_version) for one in response.api_keys] == [
+        (row.key, row.min_version, row.max_version) for row in APIS
+    ]
+
+
+def test_an_api_versions_request_of_the_future_is_answered_in_version_0(wire):
+    frame = bytearray(wire.frame(api_versions.Request(), api_versions.API_KEY, 3))
+    frame[6:8] = (99).to_bytes(2, "big")
+    wire.socket.sendall(frame)
+    data = wire.raw_frame()
+    assert data[:4] == frame[8:12]
+    response, end = decode(api_versions.Response, 0, data, 4)
+    assert (response.error_code, end) == (ErrorCode.UNSUPPORTED_VERSION, len(data))
+    assert {one.api_key for one in response.api_keys} == {row.key for row in APIS}
+    wire.forget_answer()
+    assert wire.ask(api_versions.Request(), api_versions.API_KEY, 0).error_code == 0
+
+
+def test_an_api_that_is_not_served_closes_the_connection(wire, connect):
+    wire.send(heartbeat.Request(group_id="g", generation_id=1, member_id="m"), heartbeat.API_KEY, 0)
+    assert wire.closed_by_broker()
+    other = connect()
+    other.socket.sendall(b"\0\0\0\x0a" + (9999).to_bytes(2, "big") + b"\0\0" + b"\0\0\0\1" + b"\xff\xff")
+    assert other.closed_by_broker()
+
+
+def epoch_end(wire, topic, epoch, version, current=-1):
+    make = offset_for_leader_epoch.Request
+    asked = make.OffsetForLeaderPartition(partition=0, leader_epoch=epoch, current_leader_epoch=current)
+    request = make(replica_id=-1, topics=[make.OffsetForLeaderTopic(topic=topic, partitions=[asked])])
+    return wire.ask(request, offset_for_leader_epoch.API_KEY, version).topics[0].partitions[0]
+
+
+@pytest.mark.parametrize("version", range(2, 5))
+def test_the_current_leader_epoch_ends_where_the_log_ends(wire, name, version):
+    wire.create(name)
+    wire.produce(name, batch(b"a", b"b"))
+    epoch = wire.metadata(name).topics[0].partitions[0].leader_epoch
+    told = epoch_end(wire, name, epoch, version, epoch)
+    assert (told.error_code, told.leader_epoch, told.end_offset) == (0, epoch, 2)
+    future = epoch_end(wire, name, epoch + 1, version)
+    assert (future.error_code, future.leader_epoch, future.end_offset) == (0, -1, -1)
+    assert epoch_end(wire, name, epoch, version, epoch + 1).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert epoch_end(wire, "no-such", epoch, version).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_describe_cluster_names_the_broker_and_refuses_controllers(wire, wire_broker, version):
+    response = wire.ask(describe_cluster.Request(), describe_cluster.API_KEY, version)
+    (broker,) = response.brokers
+    assert (response.error_code, broker.port, response.controller_id) == (0, wire_broker.port, broker.broker_id)
+    if version >= 1:
+        told = wire.ask(describe_cluster.Request(endpoint_type=2), describe_cluster.API_KEY, version)
+        assert told.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
+
+
+def test_describe_topic_partitions_goes_through_pages(wire, name):
+    wire.create(name + "a", 3)
+    wire.create(name + "b", 2)
+    make, found, cursor = describe_topic_partitions.Request, [], None
+    for _ in range(3):
+        request = make(
+            topics=[make.TopicRequest(name=name + letter) for letter in "bac"],
+            response_partition_limit=2,
+            cursor=cursor,
+        )
+        page = wire.ask(request, describe_topic_partitions.API_KEY, 0)
+        found.append([(one.name[-1], one.error_code, len(one.partitions)) for one in page.topics])
+        cursor = page.next_cursor and make.Cursor(
+            topic_name=page.next_cursor.topic_name, partition_index=page.next_cursor.partition_index
+        )
+    assert found == [[("a", 0, 2)], [("a", 0, 1), ("b", 0, 1)], [("b", 0, 1), ("c", 3, 0)]]
+    assert cursor is None
