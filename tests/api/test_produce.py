@@ -239,7 +239,9 @@ def test_acks_0_is_not_answered(wire, name):
     assert values(wire.fetch(name, 0).records) == [b"quiet"]
 
 
-@pytest.mark.parametrize("records", [damaged(batch()), damaged(batch(b"v" * 50, codec=1), 70)])
+@pytest.mark.parametrize(
+    "records", [damaged(batch()), damaged(batch(b"v" * 50, codec=1), 70)], ids=["plain", "compressed"]
+)
 def test_an_error_with_acks_0_closes_the_connection(wire, connect, name, records):
     wire.create(name)
     other = connect()
