@@ -181,6 +181,12 @@ class Ours(Server):
             )
         self.pid = self._process.pid
 
+    def stop(self) -> float:
+        seconds = super().stop()
+        if self._process.returncode:
+            raise BenchError(f"{self.name} stopped with exit code {self._process.returncode}: {self.log_tail()}")
+        return seconds
+
     def _reap(self, fds: list[int]) -> None:
         self._process.wait(TIMEOUT_S)
         super()._reap(fds)

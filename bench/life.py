@@ -43,7 +43,7 @@ def rest_and_start(kind: type[Server]) -> Figures:
 
 
 def many_partitions(kind: type[Server]) -> Figures:
-    """10,000 partitions with a record each: clean stop, start, memory, another record each, kill -9, start."""
+    """10,000 partitions with a record each: stop, start, memory, stop; start, another record each, kill -9, start."""
     server = _fresh(kind)
     topics = [f"many{number}" for number in range(TOPICS)]
     try:
@@ -53,11 +53,14 @@ def many_partitions(kind: type[Server]) -> Figures:
             server.create_topic(topic, PARTITIONS)
         server.wait(",".join(topics), PARTITIONS)
         _fill(server, topics)
-        stop = server.stop()
+        unflushed_stop = server.stop()
         began = _launch(server, first=False)
         clean = server.wait(",".join(topics), PARTITIONS)
         server.check()
         pss = server.pss()
+        stop = server.stop()
+        _launch(server, first=False)
+        server.wait(",".join(topics), PARTITIONS)
         _fill(server, topics)
         server.kill()
         killed = _launch(server, first=False)
@@ -68,6 +71,7 @@ def many_partitions(kind: type[Server]) -> Figures:
             "clean_s": (clean["partitions_ns"] - began) / 1e9,
             "unclean_s": (unclean["partitions_ns"] - killed) / 1e9,
             "stop_s": stop,
+            "unflushed_stop_s": unflushed_stop,
             "pss_mb": pss / MB,
         }
     finally:
@@ -97,6 +101,7 @@ LIFE_ROWS = (
         Target("clean_s", "s until all answer, clean", 0.1, absolute=1.5),
         Target("unclean_s", "s until all answer, after kill -9", 0.1, absolute=4.0),
         Target("stop_s", "s to stop", 0.1, absolute=0.5),
+        Target("unflushed_stop_s", "s to stop, a record to flush in each", 1.0),
         Target("pss_mb", "MB PSS", 0.1, absolute=100.0),
     )),
 )  # fmt: skip
