@@ -57,7 +57,7 @@ KEYS = (
         "How long this broker, as a client of others, waits for an answer."),
     ConfigKey("socket.request.max.bytes", INT, 104_857_600, Range(1), HIGH, READ_ONLY, NOW,
         "The largest request accepted; a larger one closes its connection."),
-    ConfigKey("socket.send.buffer.bytes", INT, -1, Range(1, None, -1), HIGH, READ_ONLY, NOW,
+    ConfigKey("socket.send.buffer.bytes", INT, 102_400, Range(1, None, -1), HIGH, READ_ONLY, NOW,
         "SO_SNDBUF of client sockets; -1 leaves it to the system."),
     ConfigKey("socket.receive.buffer.bytes", INT, -1, Range(1, None, -1), HIGH, READ_ONLY, NOW,
         "SO_RCVBUF of client sockets; -1 leaves it to the system."),

@@ -19,9 +19,7 @@ OWN_DEFAULTS = {
     "sasl.oauthbearer.jwt.retriever.class",
     "sasl.oauthbearer.jwt.validator.class",
     "metric.reporters",
-    # The system tunes them better: docs/decisions/0006-socket-buffers.md
-    "socket.receive.buffer.bytes",
-    "socket.send.buffer.bytes",
+    "socket.receive.buffer.bytes",  # the system tunes it better: docs/decisions/0006-socket-buffers.md
     "remote.log.metadata.manager.class.name",
 }
 OWN_KEYS = {"metadata.store", "metrics.listener", "odradek.max.partitions", "odradek.stop.timeout.ms"}
