@@ -4,9 +4,11 @@ import os
 import signal
 import socket
 import sys
+from importlib.metadata import entry_points
 
 import pytest
 
+from broker.config.running import start_ticks
 from broker.testing import Broker, BrokerError
 from broker.testing.process_tree import descendants, listens_on, open_pidfds, pss_bytes, wait_for_end
 
@@ -14,7 +16,8 @@ pytest_plugins = ["pytester"]
 
 
 def exists(pid):
-    return os.path.exists(f"/proc/{pid}")  # noqa: PTH110
+    """Whether the process lives; a zombie whose new parent is slow to reap it does not."""
+    return start_ticks(pid) is not None
 
 
 def test_a_broker_answers_where_it_says_and_is_gone_afterwards():
@@ -82,7 +85,7 @@ def test_a_start_that_takes_too_long_leaves_no_process(tmp_path):
         broker.start()
     assert not broker.running
     members = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if in_group(pid, broker.pid)]  # noqa: PTH208
-    assert members == []
+    assert wait_for_end(open_pidfds(members), 5)  # killed, perhaps not gone to the last instruction
 
 
 def in_group(pid, group):
@@ -160,7 +163,7 @@ def test_the_fixtures_give_running_brokers(pytester):
             assert pids == [odradek_shared_broker.pid]
         """
     )
-    result = pytester.runpytest_subprocess(
-        "-p", "broker.testing.pytest_plugin", "-p", "no:cacheprovider", "-p", "no:xdist"
-    )
+    installed = any(point.name == "odradek" for point in entry_points(group="pytest11"))
+    plugin = () if installed else ("-p", "broker.testing.pytest_plugin")
+    result = pytester.runpytest_subprocess(*plugin, "-p", "no:cacheprovider", "-p", "no:xdist")
     result.assert_outcomes(passed=4)
