@@ -48,6 +48,7 @@ cdef class Producing:
     cdef ProduceRequest* requests
     cdef int request_room
     cdef int request_count
+    cdef Connection joined_by         # whose requests are in `requests`, None if there are none
     cdef WriteBuffer response
     cdef bytes last_name          # name or id of the topic looked up last: most requests name one topic over and over
     cdef readonly int64_t records_in
@@ -60,6 +61,7 @@ cdef class Producing:
     cdef int look_up(self, ProduceItem* item, bint by_id) except -1
     cdef int check(self, ProduceItem* item, int16_t acks, int64_t wall_ms) noexcept
     cdef int execute(self, Connection connection) except -1
+    cdef int forget(self, Connection connection) except -1
     cdef ProduceItem* new_item(self) except NULL
     cdef int count_in(self, ProduceRequest* request, ProduceItem* items) noexcept
     cdef int write_response(self, DataLoop out, ProduceRequest* request, ProduceItem* items) except -1
@@ -74,7 +76,8 @@ cdef class ProducePending(Pending):
     cdef readonly bint executed
     cdef readonly int tries           # at a taken lock
     cdef ProduceWaiter waiter
-    cdef readonly int64_t deadline_ms
+    cdef readonly int64_t deadline_ms # of the client, for the high watermark
+    cdef readonly int64_t patience_ms # until then a taken lock is waited for
     cdef int result
     cdef take(self, Producing producing, uint8_t* frame, int64_t size)
     cdef take_request(self, Producing producing, ProduceRequest* request)

@@ -28,6 +28,7 @@ from broker._ext.connection cimport (
     FRAME_DEFER,
     FRAME_JOINED,
     FRAME_PENDING,
+    CLOSE_ERROR,
     CLOSE_HANDLER,
     Connection,
     DataLoop,
@@ -81,6 +82,7 @@ cdef enum:
     MAX_BUSY = 64
     MAX_PARTITIONS = 100000           # of one request: more would take memory out of proportion
     OPEN_LIMIT = 128 * 1024 * 1024    # the most that a compressed batch may open to, in bytes
+    LOCK_PATIENCE_MS = 15000          # longer than the supervisor lets a holder stand still
 
 cdef enum:
     NONE = 0
@@ -195,10 +197,10 @@ cdef class Producing:
         if version > NEWEST or version < 0:
             connection.close_reason = f"Produce version {version} is not known; 0 to {NEWEST} are"
             return FRAME_CLOSE
-        if connection.pending_tail is not None:
-            if not isinstance(connection.pending_tail, ProducePending) or not (<ProducePending>connection.pending_tail).executed:
-                self.execute(connection)
-                return FRAME_DEFER
+        if must_wait(connection):
+            self.execute(connection)
+            return FRAME_DEFER
+        self.joined_by = connection
         if not self.parse(version, correlation_id, body):
             connection.close_reason = f"a Produce request of version {version} cannot be read: error {body.error} at " \
                                       f"byte {body.ptr - frame} of {size}"
@@ -218,6 +220,8 @@ cdef class Producing:
         pending = ProducePending.__new__(ProducePending)
         pending.take(self, frame, size)
         self.execute(connection)
+        if must_wait(connection):
+            return FRAME_DEFER                # one of those met a taken lock, and is not to be overtaken
         connection.attach(pending)
         self.offload(pending)
         return FRAME_PENDING
@@ -362,7 +366,10 @@ cdef class Producing:
         cdef ProducePending pending
         cdef DataLoop out = connection.data_loop
         if self.request_count == 0:
+            self.joined_by = None
             return 0
+        if self.joined_by is not connection:
+            raise RuntimeError("requests of another connection were left to be executed")
         append_items(self.items, self.item_count, SPINS_OF_LOOP, now_ms())
         for r in range(self.request_count):
             request = &self.requests[r]
@@ -379,6 +386,14 @@ cdef class Producing:
             else:
                 self.write_response(out, request, self.items)
         self.request_count = self.item_count = 0
+        self.joined_by = None
+        return 0
+
+    cdef int forget(self, Connection connection) except -1:
+        """The connection is gone, perhaps amid its turn: what it joined must not be executed in another one's."""
+        if self.joined_by is connection:
+            self.request_count = self.item_count = 0
+            self.joined_by = None
         return 0
 
     cdef int count_in(self, ProduceRequest* request, ProduceItem* items) noexcept:
@@ -472,29 +487,47 @@ cdef int check_framed(ProduceItem* item, Slot* slot, int64_t wall_ms) noexcept:
     return 0
 
 
-cdef bint settled(ProduceRequest* request, ProduceItem* items) noexcept:
-    """Whether every item is decided: refused, or appended and, for acks=all, below the high watermark."""
-    cdef int i
+cdef bint decided(ProduceItem* item, int16_t acks) noexcept:
+    """Whether the item is refused, or appended and, for acks=all, below the high watermark."""
     cdef Slot* slot
     cdef Commit commit
-    for i in range(request.first, request.first + request.count):
-        if items[i].error:
-            continue
-        if not items[i].appended:
-            return False
-        if request.acks != -1:
-            continue
-        slot = slot_at(items[i].slot - 1)
-        # One consistent look at epoch, high watermark and in-sync set decides [R 3].
-        if slot.incarnation != items[i].incarnation or slot.leader_epoch != items[i].leader_epoch:
-            refuse(&items[i], NOT_LEADER_OR_FOLLOWER, NULL)
-            continue
-        read_commit(slot, &commit)
-        if commit.high_watermark < items[i].required_offset:
-            return False
-        if not enough_replicas(slot):
-            refuse(&items[i], NOT_ENOUGH_REPLICAS_AFTER_APPEND, NULL)
+    if item.error:
+        return True
+    if not item.appended:
+        return False
+    if acks != -1:
+        return True
+    slot = slot_at(item.slot - 1)
+    # One consistent look at epoch, high watermark and in-sync set decides [R 3].
+    if slot.incarnation != item.incarnation or slot.leader_epoch != item.leader_epoch:
+        refuse(item, NOT_LEADER_OR_FOLLOWER, NULL)
+        return True
+    read_commit(slot, &commit)
+    if commit.high_watermark < item.required_offset:
+        return False
+    if not enough_replicas(slot):
+        refuse(item, NOT_ENOUGH_REPLICAS_AFTER_APPEND, NULL)
     return True
+
+
+cdef bint settled(ProduceRequest* request, ProduceItem* items) noexcept:
+    """Whether every item is decided."""
+    cdef int i
+    for i in range(request.first, request.first + request.count):
+        if not decided(&items[i], request.acks):
+            return False
+    return True
+
+
+cdef bint must_wait(Connection connection) noexcept:
+    """Whether a Produce of the connection may not be executed yet: it is owed an answer to something else, or a Produce
+    before it is not appended."""
+    cdef Pending pending = connection.pending_head
+    while pending is not None:
+        if not isinstance(pending, ProducePending) or not (<ProducePending>pending).executed:
+            return True
+        pending = pending.next
+    return False
 
 
 cdef bint failed(ProduceRequest* request, ProduceItem* items) noexcept:
@@ -557,6 +590,7 @@ cdef class ProducePending(Pending):
         self.request = request[0]
         self.request.first = 0
         self.deadline_ms = monotonic_ms() + max(request.timeout_ms, 0)
+        self.patience_ms = max(self.deadline_ms, monotonic_ms() + LOCK_PATIENCE_MS)
         self.items = <ProduceItem*>malloc(max(request.count, 1) * sizeof(ProduceItem))
         if self.items == NULL:
             raise MemoryError("no memory for a parked produce request")
@@ -608,7 +642,7 @@ cdef class ProducePending(Pending):
             if not self.items[i].error and not self.items[i].appended:
                 unappended = True
         if unappended:
-            if monotonic_ms() < self.deadline_ms:
+            if monotonic_ms() < self.patience_ms:
                 self.producing.retry(self)
                 return 0
             for i in range(self.request.count):
@@ -654,7 +688,11 @@ cdef class ProducePending(Pending):
             self.complete(())
             return 0
         self.begin()
-        self.producing.write_response(connection.data_loop, &self.request, self.items)
+        try:
+            self.producing.write_response(connection.data_loop, &self.request, self.items)
+        except BaseException:
+            self.abandon()
+            raise
         self.finish()
         return 0
 
@@ -670,8 +708,14 @@ cdef class ProduceWaiter(Waiter):
         cdef ProducePending pending = self.pending
         if pending is None:
             return 0
-        if not settled(&pending.request, pending.items):
-            for i in range(pending.request.count):
-                if not pending.items[i].error:
-                    refuse(&pending.items[i], REQUEST_TIMED_OUT, NULL)
+        for i in range(pending.request.count):
+            if not decided(&pending.items[i], pending.request.acks):
+                refuse(&pending.items[i], REQUEST_TIMED_OUT, NULL)
         return pending.answer_now()
+
+    cdef int failed(self, error) except -1:
+        cdef ProducePending pending = self.pending
+        self.pending = None
+        if pending is not None and not pending.cancelled:
+            pending.connection.data_loop.close_now(pending.connection, CLOSE_ERROR, f"a parked Produce failed: {error!r}")
+        return 0

@@ -51,6 +51,7 @@ cdef class RequestHandler(FrameHandler):
         cdef int16_t key, version
         cdef int32_t correlation_id
         cdef int64_t length
+        cdef int result
         cdef const uint8_t* client = NULL
         cursor_init(&body, data, size)
         key = read_int16(&body)
@@ -70,8 +71,9 @@ cdef class RequestHandler(FrameHandler):
         if key == PRODUCE:
             if version >= PRODUCE_FLEXIBLE:
                 skip_tagged_fields(&body)
-            self.produce_requests += 1
-            return self.producing.offer(connection, version, correlation_id, &body, data, size)
+            result = self.producing.offer(connection, version, correlation_id, &body, data, size)
+            self.produce_requests += result != FRAME_DEFER        # it is offered, and counted, again
+            return result
         self.producing.execute(connection)
         if connection.pending_tail is not None:
             return FRAME_DEFER
@@ -108,5 +110,6 @@ cdef class RequestHandler(FrameHandler):
         return self.fetching.answer_parked(connection)
 
     cdef int closed(self, Connection connection) except -1:
+        self.producing.forget(connection)
         self.fetching.closed(connection)
         return 0
