@@ -22,6 +22,7 @@ cdef class FetchPartition:
     cdef int32_t max_bytes
     cdef int32_t leader_epoch         # -1: not said
     cdef int32_t last_fetched_epoch
+    cdef bint forgotten
     # what a session's client was told last
     cdef int64_t told_high_watermark
     cdef int64_t told_log_start
@@ -31,6 +32,7 @@ cdef class FetchPartition:
     cdef int64_t place_base
     cdef int64_t place_position
     cdef uint64_t place_generation
+    cdef uint64_t generation          # of the slot, from before this plan's look at it
     # the plan of this response
     cdef int16_t error
     cdef bint wanted                  # it belongs into the response
@@ -71,6 +73,7 @@ cdef class FetchWait(Waiter):
     cdef int stop_waiting(self) except -1
     cdef int put(self, FetchPartition p) except -1
     cdef int forget(self, tuple key) except -1
+    cdef int drop_forgotten(self) except -1
     cdef int unwatch_all(self) except -1
     cdef int answer(self) except -1
 

@@ -12,7 +12,15 @@ from libc.string cimport memcmp, memcpy
 from posix.unistd cimport pread
 
 from broker._ext.atomics cimport fence, load_acquire_32, load_acquire_64
-from broker._ext.connection cimport FRAME_CLOSE, FRAME_DONE, FRAME_PENDING, Connection, DataLoop, Pending
+from broker._ext.connection cimport (
+    CLOSE_ERROR,
+    FRAME_CLOSE,
+    FRAME_DONE,
+    FRAME_PENDING,
+    Connection,
+    DataLoop,
+    Pending,
+)
 from broker._ext.cursor cimport (
     Cursor,
     WriteBuffer,
@@ -70,6 +78,7 @@ cdef enum:
     OLDEST = 4
     NEWEST = 18
     BATCH_LENGTH_BYTES = 12
+    MAX_PARTITIONS = 100000           # of one request: more would take memory out of proportion
     EVICTABLE_AFTER_MS = 120000
 
 cdef enum:
@@ -123,10 +132,15 @@ cdef class FetchWait(Waiter):
         return 0
 
     cdef int forget(self, tuple key) except -1:
-        known = self.by_key.pop(key, None)
+        """Take a partition out; `drop_forgotten` follows."""
+        cdef FetchPartition known = self.by_key.pop(key, None)
         if known is not None:
-            self.partitions.remove(known)
+            known.forgotten = True
             self.stale = True
+        return 0
+
+    cdef int drop_forgotten(self) except -1:
+        self.partitions = [p for p in self.partitions if not (<FetchPartition>p).forgotten]
         return 0
 
     cdef int watch_all(self) except -1:
@@ -181,8 +195,20 @@ cdef class FetchWait(Waiter):
             return self.stop_waiting()
         self.arm_all()
         self.plan()
+        if self.stale and not self.enough():
+            # A partition went to another slot: wait there.
+            self.watch_all()
+            self.arm_all()
+            self.plan()
         if self.enough():
             self.answer()
+        return 0
+
+    cdef int failed(self, error) except -1:
+        cdef Pending pending = self.pending
+        self.stop_waiting()
+        if pending is not None and not pending.cancelled:
+            pending.connection.data_loop.close_now(pending.connection, CLOSE_ERROR, f"a parked Fetch failed: {error!r}")
         return 0
 
     cdef int expired(self) except -1:
@@ -261,6 +287,8 @@ cdef class Fetching:
             self.write_error(connection.data_loop, version, correlation_id, error)
             return FRAME_DONE
         if not self.read_partitions(wait, version, body):
+            if wait.by_key is not None:
+                self.end_session(wait)
             connection.close_reason = f"a Fetch request of version {version} cannot be read at byte {body.ptr - frame} of {size}"
             return FRAME_CLOSE
         if wait.pending is not None:
@@ -372,7 +400,7 @@ cdef class Fetching:
     cdef int read_partitions(self, FetchWait wait, int16_t version, Cursor* body) except -1:
         """The topics, the forgotten topics and the rest of the request; 0 if it cannot be read."""
         cdef bint flexible = version >= FIRST_FLEXIBLE, by_id = version >= FIRST_BY_ID
-        cdef int64_t topics = read_length(body, flexible), partitions, length
+        cdef int64_t topics = read_length(body, flexible), partitions, length, room = MAX_PARTITIONS
         cdef const uint8_t* name
         cdef FetchPartition p
         cdef bytes topic
@@ -384,8 +412,9 @@ cdef class Fetching:
             length = 16 if by_id else read_string_length(body, flexible)
             name = read_bytes(body, length)
             partitions = read_length(body, flexible)
-            if body.error or name == NULL or partitions > body.end - body.ptr:
+            if body.error or name == NULL or partitions > room:
                 return 0
+            room -= max(partitions, <int64_t>0)
             topic = self.same_name(name, length)
             for _ in range(partitions):
                 p = FetchPartition.__new__(FetchPartition)
@@ -455,6 +484,8 @@ cdef class Fetching:
                     wait.forget((topic, partition))
             if flexible:
                 skip_tagged_fields(body)
+        if topics > 0 and wait.by_key is not None:
+            wait.drop_forgotten()
         return not body.error
 
     # -- planning ---------------------------------------------------------------------------------------------------
@@ -501,6 +532,8 @@ cdef class Fetching:
         if p.error:
             p.wanted = True
             return 0
+        # The generation from before the commit: a place found in this commit must not pass for one of a log cut meanwhile.
+        p.generation = load_acquire_64(&slot.generation)
         p.now_log_start = slot.log_start_offset
         p.last_stable_offset = slot.last_stable_offset
         read_commit(slot, &commit)
@@ -514,6 +547,7 @@ cdef class Fetching:
             limit = p.last_stable_offset
         if p.fetch_offset > commit.log_end_offset or p.fetch_offset < p.now_log_start:
             p.error = OFFSET_OUT_OF_RANGE
+            p.high_watermark = p.last_stable_offset = p.now_log_start = -1      # as Kafka tells with this error
             p.wanted = True
             return 0
         p.wanted = not wait.incremental or not p.told or p.told_high_watermark != p.high_watermark or \
@@ -523,13 +557,21 @@ cdef class Fetching:
                 p.place_offset = p.fetch_offset
                 p.place_base = commit.segment_base
                 p.place_position = commit.size
-                p.place_generation = load_acquire_64(&slot.generation)
+                p.place_generation = p.generation
             return 0
         allowed = min(<int64_t>p.max_bytes, budget[0])
         if allowed <= 0 and not first[0]:
             return 0
         try:
             self.locate(p, slot, &commit, limit, &available)
+            if available > allowed:
+                # The first batch of a response is given whole, however large; others only if they fit.
+                p.place_offset = -1
+                whole = self.first_batch_bytes(p)
+                if whole > allowed:
+                    available = min(available, whole) if first[0] else 0
+                else:
+                    available = allowed
         except OSError:
             if slot.incarnation == p.incarnation and slot.state == SLOT_ONLINE:
                 p.error = KAFKA_STORAGE_ERROR
@@ -537,14 +579,6 @@ cdef class Fetching:
                 p.error = gone(p)
             p.wanted = True
             return 0
-        if available > allowed:
-            # The first batch of a response is given whole, however large; others only if they fit.
-            p.place_offset = -1
-            whole = self.first_batch_bytes(p)
-            if whole > allowed:
-                available = min(available, whole) if first[0] else 0
-            else:
-                available = allowed
         p.length = available
         if available > 0:
             p.wanted = True
@@ -599,11 +633,10 @@ cdef class Fetching:
         cdef OpenSegment segment
         cdef FoundBatch found
         cdef int64_t base, size, entries, end, end_base, end_position
-        cdef uint64_t generation = load_acquire_64(&slot.generation)
         cdef int result, index_fd
         segments = self.segments_of(p.slot - 1, slot)
         base = -1
-        if p.place_offset == p.fetch_offset and p.place_generation == generation:
+        if p.place_offset == p.fetch_offset and p.place_generation == p.generation:
             base = p.place_base
             p.position = p.place_position
             if base != commit.segment_base:
@@ -661,7 +694,7 @@ cdef class Fetching:
         # The next fetch begins there, if this one is answered whole.
         p.place_offset = limit_offset if base == end_base else -1
         p.place_position = end_position
-        p.place_generation = generation
+        p.place_generation = p.generation
         p.place_base = base
         return 0
 

@@ -9,6 +9,8 @@ cdef class Waiter:
     # A slot that it watches has moved: look again. It arms its slots first, so that no move is missed in between.
     cdef int moved(self) except -1
     cdef int expired(self) except -1
+    # One of these two raised `error`: give up, without raising.
+    cdef int failed(self, error) except -1
 
 
 cdef class WaitingRoom:
@@ -25,4 +27,5 @@ cdef class WaitingRoom:
     cdef void arm_committed(self, uint32_t slot) noexcept
     cdef int park(self, Waiter waiter, int64_t deadline_ms) except -1
     cdef int leave(self, Waiter waiter) except -1
+    cdef int tell(self, Waiter waiter, bint expired) except -1
     cdef int serve_ready(self) except -1

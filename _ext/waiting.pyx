@@ -5,6 +5,7 @@ slot's bit in this process's ready bitmap and then its event descriptor. So 1,00
 """
 
 import heapq
+import logging
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
@@ -12,8 +13,11 @@ from broker._ext.atomics cimport fetch_or_64, load_relaxed_64
 from broker._ext.shared cimport Slot, monotonic_ms, region, slot_at, take_ready
 
 
+LOG = logging.getLogger("broker.api.waiting")
+
 cdef enum:
     READY_AT_ONCE = 4096
+    HEAP_SPARE = 1024                 # entries of waiters that are answered already, beside as many as there are waiters
 
 
 cdef class Waiter:
@@ -22,6 +26,14 @@ cdef class Waiter:
 
     cdef int expired(self) except -1:
         raise NotImplementedError
+
+    cdef int failed(self, error) except -1:
+        raise NotImplementedError
+
+
+cdef bint is_due(Waiter waiter, int64_t deadline) noexcept:
+    """Whether an entry of the heap still means its waiter, which may have been answered, and parked again."""
+    return waiter.waiting and waiter.deadline_ms == deadline
 
 
 cdef class WaitingRoom:
@@ -65,6 +77,10 @@ cdef class WaitingRoom:
             self.waiters += 1
         waiter.deadline_ms = deadline_ms
         self.serial += 1
+        if len(self.heap) > 2 * self.waiters + HEAP_SPARE:
+            # Long polls that are answered long before their deadline must not pile up until then.
+            self.heap = [entry for entry in self.heap if is_due(entry[2], entry[0])]
+            heapq.heapify(self.heap)
         earliest = not self.heap or deadline_ms < self.heap[0][0]
         heapq.heappush(self.heap, (deadline_ms, self.serial, waiter))
         if earliest:
@@ -78,6 +94,19 @@ cdef class WaitingRoom:
             self.waiters -= 1
         return 0
 
+    cdef int tell(self, Waiter waiter, bint expired) except -1:
+        """The border of a waiter: what goes wrong for one costs its connection, and nobody else a wake-up."""
+        try:
+            if expired:
+                waiter.expired()
+            else:
+                waiter.moved()
+        except Exception as error:
+            LOG.exception("a parked request")
+            self.leave(waiter)
+            waiter.failed(error)
+        return 0
+
     def expire(self):
         """Tell those whose time is up; the next deadline, -1 if nobody waits."""
         cdef int64_t now = monotonic_ms()
@@ -85,11 +114,11 @@ cdef class WaitingRoom:
         cdef int64_t deadline
         while self.heap:
             deadline, _, waiter = self.heap[0]
-            if waiter.waiting and waiter.deadline_ms == deadline:
+            if is_due(waiter, deadline):
                 if deadline > now:
                     return deadline
                 heapq.heappop(self.heap)
-                waiter.expired()
+                self.tell(waiter, True)
             else:
                 heapq.heappop(self.heap)
         return -1
@@ -109,7 +138,7 @@ cdef class WaitingRoom:
                 if watchers is not None:
                     for waiter in list(watchers):
                         if waiter.waiting:
-                            waiter.moved()
+                            self.tell(waiter, False)
 
     def serve(self):
         """After a wake-up (the event descriptor was drained first)."""
@@ -121,7 +150,7 @@ cdef class WaitingRoom:
         for watchers in list(self.of_slot.values()):
             for waiter in list(watchers):
                 if waiter.waiting:
-                    waiter.moved()
+                    self.tell(waiter, False)
 
     def finish_all(self):
         """The broker stops: every waiter's time is up."""
@@ -129,4 +158,4 @@ cdef class WaitingRoom:
         while self.heap:
             _, _, waiter = heapq.heappop(self.heap)
             if waiter.waiting:
-                waiter.expired()
+                self.tell(waiter, True)
