@@ -43,12 +43,16 @@ def _partition(name: str, one: Any, call: Call) -> Any:
         except (OSError, CorruptCheckpointError):
             answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
             return answer
+    if not epochs or epochs[-1][0] < state["leader_epoch"]:
+        epochs = [*epochs, (state["leader_epoch"], state["log_end_offset"])]  # led, and nothing written yet
     answer.leader_epoch, answer.end_offset = end_offset(epochs, one.leader_epoch, state["log_end_offset"])
     return answer
 
 
 def end_offset(epochs: list[tuple[int, int]], asked: int, log_end_offset: int) -> tuple[int, int]:
     """(epoch, end offset) of the largest epoch that is not above `asked`; (-1, -1) when that is not known (KIP-279).
+
+    An epoch older than all that are known ends, as far as this log tells, where the first of these begins.
 
     :param epochs: (epoch, start offset), ascending.
     """
@@ -57,4 +61,4 @@ def end_offset(epochs: list[tuple[int, int]], asked: int, log_end_offset: int) -
     if asked == epochs[-1][0]:
         return asked, log_end_offset
     following = next(start for epoch, start in epochs if epoch > asked)
-    return max((epoch for epoch, _ in epochs if epoch <= asked), default=UNDEFINED), following
+    return max((epoch for epoch, _ in epochs if epoch <= asked), default=asked), following
