@@ -765,7 +765,7 @@ cdef class Fetching:
                 write_int64(b, p.last_stable_offset)
                 if version >= 5:
                     write_int64(b, p.now_log_start)
-                if wait.read_committed and not p.error:
+                if wait.read_committed and not p.error or p.error in (UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID):
                     write_length(b, 0, flexible)              # aborted transactions
                 else:
                     write_length(b, -1, flexible)

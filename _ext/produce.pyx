@@ -160,7 +160,8 @@ cdef int append_items(ProduceItem* items, int count, int spins, int64_t wall_ms)
 
 
 cdef int enough_replicas(Slot* slot) noexcept nogil:
-    return slot.in_sync_count >= slot.settings.min_in_sync_replicas
+    """min.insync.replicas asks for no more than the partition has (as in Kafka 4)."""
+    return slot.in_sync_count >= min(slot.settings.min_in_sync_replicas, slot.replica_count)
 
 
 # -- the handler ----------------------------------------------------------------------------------------------------

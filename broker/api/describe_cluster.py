@@ -17,7 +17,6 @@ def handle(request: Any, call: Call) -> Any:
         return describe_cluster.Response(
             error_code=code,
             error_message=f"endpoint type {request.endpoint_type}: this is a broker's listener (type {BROKERS})",
-            endpoint_type=request.endpoint_type,
         )
     operations = cluster_view.NOT_ASKED
     if request.include_cluster_authorized_operations:

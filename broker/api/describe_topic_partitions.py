@@ -33,7 +33,9 @@ def handle(request: Any, call: Call) -> Any:
             if why_illegal(name) is not None:
                 code = ErrorCode.INVALID_TOPIC_EXCEPTION
             response.topics.append(
-                describe_topic_partitions.Response.DescribeTopicPartitionsResponseTopic(error_code=code, name=name)
+                describe_topic_partitions.Response.DescribeTopicPartitionsResponseTopic(
+                    error_code=code, name=name, topic_authorized_operations=cluster_view.TOPIC_OPERATIONS
+                )
             )
             continue
         begin = first_index if name == first else 0

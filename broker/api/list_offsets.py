@@ -6,6 +6,7 @@ local disk (the start: nothing is tiered), -5 and -6 concern tiered storage, whi
 
 import logging
 import os
+from collections import Counter
 from typing import Any
 
 from broker._ext.segment_list import SegmentList
@@ -26,11 +27,18 @@ CONSUMER = -1
 
 
 def handle(request: Any, call: Call) -> Any:
-    """Answer every partition on its own."""
+    """Answer every partition on its own; one that is asked for twice is refused, once."""
+    asked = Counter((topic.name, one.partition_index) for topic in request.topics for one in topic.partitions)
     return list_offsets.Response(
         topics=[
             list_offsets.Response.ListOffsetsTopicResponse(
-                name=topic.name, partitions=[_partition(request, topic.name, one, call) for one in topic.partitions]
+                name=topic.name,
+                partitions=[
+                    _refused(one)
+                    if asked[topic.name, one.partition_index] > 1
+                    else _partition(request, topic.name, one, call)
+                    for one in {one.partition_index: one for one in topic.partitions}.values()
+                ],
             )
             for topic in request.topics
         ]
@@ -43,6 +51,12 @@ def _partition(request: Any, name: str, one: Any, call: Call) -> Any:
     if call.version < FIRST_WITH_EPOCH:
         answer.leader_epoch = -1
     return answer
+
+
+def _refused(one: Any) -> Any:
+    return list_offsets.Response.ListOffsetsPartitionResponse(
+        partition_index=one.partition_index, error_code=ErrorCode.INVALID_REQUEST
+    )
 
 
 def _fill(answer: Any, request: Any, name: str, one: Any, call: Call) -> None:

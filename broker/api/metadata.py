@@ -50,7 +50,7 @@ def _wanted(request: Any, call: Call) -> list[Any] | None:
     """The topics that are asked for; None for all."""
     if request.topics is None or (call.version == 0 and not request.topics):
         return None
-    return list(request.topics)
+    return list({(topic.name, topic.topic_id): topic for topic in request.topics}.values())  # each is told once
 
 
 def _to_create(request: Any, call: Call) -> list[str]:

@@ -251,3 +251,17 @@ def test_a_recreated_topic_is_read_and_written_under_its_old_name(wire, name):
         assert (told.error_code, told.base_offset) == (0, 0)
         assert values(wire.fetch(name, 0).records) == [b"%d" % round_number]
         wire.delete(name)
+
+
+def test_more_than_100000_partitions_cost_the_connection(wire, connect, name):
+    wire.create(name)
+    with pytest.raises(EOFError):
+        wire.ask(repeated_fetch(name, 100_001), fetch.API_KEY, 12)
+    response = connect().ask(repeated_fetch(name, 100_000), fetch.API_KEY, 12)
+    assert len(response.responses[0].partitions) == 100_000
+
+
+def repeated_fetch(name, times):
+    request = fetch_request([(name, 0, 0)])
+    request.topics[0].partitions *= times
+    return request

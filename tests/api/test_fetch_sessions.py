@@ -153,3 +153,19 @@ def test_partitions_take_turns_when_one_response_cannot_hold_all(wire, topic):
                 at[partition] += 1
                 asked.append((topic, partition, at[partition]))
     assert {order.count(partition) for partition in range(3)} == {len(order) // 3}
+
+
+def test_forgetting_most_of_a_large_session_is_quick_and_keeps_the_rest(wire, name):
+    count = 20_000
+    wire.create(name)
+    first = wire.ask(
+        fetch_request([("no-such", number, 0) for number in range(count)] + [(name, 0, 0)], session_epoch=0),
+        fetch.API_KEY,
+        12,
+    )
+    forgetting = fetch_request([], session_id=first.session_id, session_epoch=1)
+    forgetting.forgotten_topics_data = [fetch.Request.ForgottenTopic(topic="no-such", partitions=list(range(count)))]
+    assert wire.ask(forgetting, fetch.API_KEY, 12).responses == []
+    wire.produce(name, batch(b"a"))
+    after = wire.ask(fetch_request([], session_id=first.session_id, session_epoch=2), fetch.API_KEY, 12)
+    assert [one.topic for one in after.responses] == [name]

@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker.api.offset_for_leader_epoch import end_offset
 from broker.api.table import APIS
 from broker.protocol import (
     api_versions,
@@ -95,3 +96,16 @@ def test_describe_topic_partitions_goes_through_pages(wire, name):
         )
     assert found == [[("a", 0, 2)], [("a", 0, 1), ("b", 0, 1)], [("b", 0, 1), ("c", 3, 0)]]
     assert cursor is None
+
+
+def test_epochs_end_as_far_as_the_log_knows_them():
+    epochs = [(3, 10), (5, 20), (9, 40)]
+    told = [end_offset(epochs, asked, 50) for asked in (-1, 0, 3, 4, 5, 8, 9, 10)]
+    assert told == [(-1, -1), (0, 10), (3, 20), (3, 20), (5, 40), (5, 40), (9, 50), (-1, -1)]
+    assert end_offset([], 0, 50) == (-1, -1)
+
+
+def test_the_epoch_of_an_empty_log_ends_at_its_start(wire, name):
+    wire.create(name)
+    told = epoch_end(wire, name, 0, 4)
+    assert (told.error_code, told.leader_epoch, told.end_offset) == (0, 0, 0)
