@@ -7,7 +7,7 @@ a client whose next connection goes to another worker is told FETCH_SESSION_ID_N
 
 import os
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp, memcpy
 from posix.unistd cimport pread
 

@@ -76,8 +76,8 @@ cdef class ProducePending(Pending):
     cdef readonly bint executed
     cdef readonly int tries           # at a taken lock
     cdef ProduceWaiter waiter
-    cdef readonly int64_t deadline_ms # of the client, for the high watermark
-    cdef readonly int64_t patience_ms # until then a taken lock is waited for
+    cdef readonly int64_t deadline_ms  # of the client, for the high watermark
+    cdef readonly int64_t patience_ms  # until then a taken lock is waited for
     cdef int result
     cdef take(self, Producing producing, uint8_t* frame, int64_t size)
     cdef take_request(self, Producing producing, ProduceRequest* request)

@@ -45,6 +45,11 @@ cdef class WaitingRoom:
         self.on_deadline = on_deadline
         self.own_bit = <uint64_t>1 << region().self
 
+    @property
+    def entries(self):
+        """Deadlines kept, of answered waiters too."""
+        return len(self.heap)
+
     cdef int watch(self, uint32_t slot, Waiter waiter) except -1:
         watchers = self.of_slot.get(slot)
         if watchers is None:

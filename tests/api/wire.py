@@ -23,8 +23,19 @@ class Wire:
     """One connection to a broker. Raises OSError when nothing comes for `TIMEOUT_S`, EOFError when the broker closed it."""
 
     def __init__(self, host: str, port: int) -> None:
-        self.socket = socket.create_connection((host, port), timeout=TIMEOUT_S)
+        self._take(socket.create_connection((host, port), timeout=TIMEOUT_S))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    @classmethod
+    def over(cls, connected: socket.socket) -> "Wire":
+        """On a socket that is connected already."""
+        wire = cls.__new__(cls)
+        connected.settimeout(TIMEOUT_S)
+        wire._take(connected)
+        return wire
+
+    def _take(self, connected: socket.socket) -> None:
+        self.socket = connected
         self._numbers = itertools.count(1)
         self._sent: list[tuple[int, int, int]] = []
 
