@@ -28,7 +28,7 @@ build: .build/installed ## .venv with everything compiled and installed in it (.
 	@mkdir -p .build
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "building and installing into .venv (the log is .build/install.log)"
-	@$(BIN)/python -m pip install --disable-pip-version-check -e '.[dev]' >.build/install.log 2>&1 \
+	@$(BIN)/python -m pip install --disable-pip-version-check --config-settings editable_mode=compat -e '.[dev]' >.build/install.log 2>&1 \
 		|| { tail -n 40 .build/install.log >&2; exit 1; }
 	@touch $@
 

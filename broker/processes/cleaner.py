@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 
 NICE = 10
 LONGEST_WAIT_MS = 1000
+OTHERS_EVERY_MS = 20
 
 
 def main(context: ProcessContext) -> int:
@@ -62,12 +63,26 @@ def main(context: ProcessContext) -> int:
                 log.exception("the pass %r failed (failure %d); again in %d ms", name, failures, interval_ms)
             shm.beat()
             heapq.heappush(schedule, (shm_now() + interval_ms, number))
+    wait_for_others(context, parent)
     if os.getppid() != parent or not others_ended(context):
         log.warning("the supervisor or others ended out of order: the logs are left to be recovered")
         return 1
     shm.set_state(ProcessState.STOPPING)  # no loop turns any more, and the supervisor shall not take that for a hang
     shutdown.close_all(context.config, shm, context.log_dirs)
     return 0
+
+
+def wait_for_others(context: ProcessContext, parent: int) -> None:
+    """A signal to the whole group (Ctrl-C, a service manager) comes here at once instead of last: while the broker stops, let
+    the others end first. A supervisor that does not stop was not meant."""
+    shm = context.shm
+    poll = select.poll()
+    poll.register(shm.event_fd(), select.POLLIN)
+    last = shm_now() + LONGEST_WAIT_MS
+    while (shm.stopping or shm_now() < last) and os.getppid() == parent and not others_ended(context):
+        shm.beat()
+        if poll.poll(OTHERS_EVERY_MS):
+            shm.drain_event()
 
 
 def shm_now() -> int:

@@ -1,6 +1,8 @@
 """The ordered stop under many connections, and what the next start does after it and after a kill."""
 
 import contextlib
+import os
+import signal
 import time
 
 import pytest
@@ -54,6 +56,17 @@ def test_a_stop_with_500_connections_answers_the_long_polls_and_is_quick(tmp_pat
         assert took < 3
         log = broker.log_file.read_text()
         assert "killed" not in log and "Traceback" not in log and "in time" not in log
+        assert (broker.data_dir / CLEAN).exists()
+
+
+def test_a_signal_to_the_whole_group_stops_in_order_too(tmp_path):
+    with Broker(CONFIG, {TOPIC: PARTITIONS}, directory=tmp_path) as broker:
+        append(broker, 5)
+        for pid in broker.process_ids():
+            os.kill(pid, signal.SIGTERM)
+        broker.stop()
+        log = broker.log_file.read_text()
+        assert "out of order" not in log and "Traceback" not in log
         assert (broker.data_dir / CLEAN).exists()
 
 
