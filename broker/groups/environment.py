@@ -1,0 +1,101 @@
+"""What groups are handed from outside: a clock with timers, the log that makes changes durable, settings, ids.
+
+The coordinator process gives real ones; tests give ones that they step by hand. Used in one thread.
+"""
+
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from broker.protocol.errors import ErrorCode
+
+Record = tuple[bytes, bytes | None]
+"""Key and value of a record of `__consumer_offsets`; a value of None is a tombstone."""
+
+Appended = Callable[[ErrorCode], None]
+
+
+class Timer(Protocol):
+    """A call that is due later."""
+
+    def cancel(self) -> None:
+        """Not to be called any more; nothing if it was."""
+
+
+class Timers(Protocol):
+    """The clock."""
+
+    def now_ms(self) -> int:
+        """Monotonic, for time-outs."""
+
+    def wall_ms(self) -> int:
+        """Since 1970, for what is stored."""
+
+    def call_at(self, when_ms: int, action: Callable[[], None]) -> Timer:
+        """Call `action` once `now_ms` has reached `when_ms`, never within this call."""
+
+
+class GroupLog(Protocol):
+    """One partition of `__consumer_offsets` that this broker leads."""
+
+    def append(self, records: Sequence[Record], then: Appended) -> None:
+        """Append the records as one batch or joined with others, all or none; `then` is called once, in order of the
+        appends: NONE when all in-sync replicas have them, else the error for the client (COORDINATOR_NOT_AVAILABLE,
+        NOT_COORDINATOR, INVALID_COMMIT_OFFSET_SIZE ...), and then none of them is or will be there."""
+
+
+@dataclass(frozen=True)
+class GroupSettings:
+    """The broker's keys that groups go by; times in ms."""
+
+    initial_rebalance_delay_ms: int = 3000
+    min_session_timeout_ms: int = 6000
+    max_session_timeout_ms: int = 1_800_000
+    max_size: int = 2**31 - 1
+    offset_metadata_max_bytes: int = 4096
+    offsets_retention_ms: int = 10_080 * 60_000
+
+
+def new_member_id(client_id: str | None) -> str:
+    """As Kafka makes them: the client's name, so that people recognise it, and a uuid."""
+    return f"{client_id or ''}-{uuid.uuid4()}"
+
+
+class Deadline:
+    """A time-out that is often moved and seldom reached: moving it costs no timer."""
+
+    def __init__(self, timers: Timers, action: Callable[[], None]) -> None:
+        self._timers = timers
+        self._action = action
+        self._timer: Timer | None = None
+        self._set_for_ms = 0
+        self.when_ms: int | None = None
+
+    def set(self, when_ms: int) -> None:
+        """Fire at `when_ms` instead of whatever was set."""
+        self.when_ms = when_ms
+        if self._timer is not None:
+            if self._set_for_ms <= when_ms:
+                return
+            self._timer.cancel()
+        self._set_for_ms = when_ms
+        self._timer = self._timers.call_at(when_ms, self._fired)
+
+    def clear(self) -> None:
+        """Do not fire."""
+        self.when_ms = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _fired(self) -> None:
+        self._timer = None
+        if self.when_ms is None:
+            return
+        if self._timers.now_ms() < self.when_ms:
+            self._set_for_ms = self.when_ms
+            self._timer = self._timers.call_at(self.when_ms, self._fired)
+            return
+        self.when_ms = None
+        self._action()
