@@ -262,11 +262,14 @@ cdef int check_old_indexes(LogState* state, int directory, int64_t until, int64_
 
 cdef int recover(LogState* state, int directory, Array* snapshots, int64_t from_offset,
                  int64_t index_interval) noexcept nogil:
-    """Everything from the segment that holds `from_offset` on."""
+    """Everything from the segment that holds the batch before `from_offset` on.
+
+    The last entry of a time index is written when its segment is rolled, perhaps after a sync up to that very offset.
+    """
     cdef Segment* segments = <Segment*>state.segments.items
     cdef int64_t first = 0
     cdef int error
-    while first + 1 < state.segments.count and segments[first + 1].base_offset <= from_offset:
+    while first + 1 < state.segments.count and segments[first + 1].base_offset < from_offset:
         first += 1
     error = check_old_indexes(state, directory, first, index_interval)
     if error == 0:
@@ -287,7 +290,7 @@ cdef int load_clean(LogState* state, int directory, Array* snapshots, int64_t in
             result = add_event(state, EVENT_NOT_CLEAN, FILE_LOG, active.base_offset, active.base_offset, 0, 0)
             if result:
                 return result
-        result = recover(state, directory, snapshots, active.base_offset, index_interval)
+        result = recover(state, directory, snapshots, active.base_offset + 1, index_interval)
     elif result == 0:
         result = restore_producers(state, directory, snapshots, state.log_end_offset, False)
     return result

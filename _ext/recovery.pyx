@@ -3,7 +3,8 @@
 Runs when a log is opened, by the thread that opens it, before anyone else has the partition. It may be killed between
 any two changes: nothing is cut before all that lies behind it is gone, indexes are replaced by rename, and the next
 run finds the same first bad batch or none. The rules are Kafka's (LogSegment.recover, LogLoader.recoverLog); unlike
-there a batch whose offset does not grow is bad too.
+there a batch whose offset does not grow is bad too, and where nothing was compacted one that leaves a gap: its offset
+has no CRC, or what was in between is lost because the device had the later segment only.
 """
 
 from libc.errno cimport ENOMEM, errno
@@ -57,6 +58,7 @@ from broker._ext.state_files cimport assign_epoch, file_name, read_snapshot, rep
 cdef extern from "<unistd.h>" nogil:
     int close(int descriptor)
     int ftruncate(int descriptor, off_t length)
+    int fdatasync(int descriptor)
 
 
 cdef enum:
@@ -199,6 +201,8 @@ cdef int walk_segment(Walk* walk, LogState* state, int descriptor, const Segment
         result = scan_batch(&scanner, position, &info)
         if result == SCAN_BATCH and info.base_offset < walk.next_offset:
             result = SCAN_CORRUPT
+        if result == SCAN_BATCH and info.base_offset > walk.next_offset and walk.replay and state.contiguous:
+            result = SCAN_CORRUPT
         if result == SCAN_OLD_FORMAT:
             result = ERROR_OLD_FORMAT
         if result != SCAN_BATCH:
@@ -292,6 +296,9 @@ cdef int cut_log(LogState* state, int directory, int64_t number, Walk* walk) noe
     if descriptor < 0:
         return descriptor
     error = -errno if ftruncate(descriptor, walk.valid_bytes) < 0 else 0
+    # New batches take the place of those cut: the device must not put the old ones behind them after a loss of power.
+    if error == 0 and fdatasync(descriptor) < 0:
+        error = -errno
     close(descriptor)
     if error == 0:
         error = add_event(state, EVENT_CUT_LOG, FILE_LOG, segment.base_offset, walk.next_offset, walk.valid_bytes,
@@ -355,8 +362,9 @@ cdef int recover_segments(LogState* state, int directory, int64_t first, int64_t
         return -ENOMEM
     while number < state.segments.count and not cut:
         # A segment that begins before the one in front of it ends repeats offsets: it and what follows are no part of
-        # the log.
-        if number > first and segments[number].base_offset < state.log_end_offset:
+        # the log. One that begins later belongs to it only where compaction may have taken what was in between.
+        if number > first and (segments[number].base_offset < state.log_end_offset
+                               or (state.contiguous and segments[number].base_offset > state.log_end_offset)):
             error = remove_from(state, directory, number)
             break
         error = recover_one(state, directory, number, index_interval, buffer, capacity, &cut)

@@ -169,12 +169,13 @@ cdef class LoadedLog:
 
 
 def load_log(path, int64_t log_start_offset=0, int64_t recovery_point=0, bint clean=False,
-             int64_t index_interval_bytes=4096, int64_t changes_allowed=-1):
+             int64_t index_interval_bytes=4096, int64_t changes_allowed=-1, bint contiguous=False):
     """Opens the log of one partition, repairing what has to be repaired; an empty directory gets a first segment.
 
     path: the partition's directory. log_start_offset, recovery_point: from the checkpoint files, 0 without entry.
     clean: whether the broker was stopped in order. index_interval_bytes: the topic's index.interval.bytes.
     changes_allowed: tests end the work before the change on disk that exceeds this number, with ECANCELED.
+    contiguous: whether the log was never compacted, so that recovery cuts it at the first gap between offsets.
     Returns a LoadedLog. Raises OSError, UnsupportedLogError (nothing is cut then).
     """
     cdef LoadedLog loaded = LoadedLog()
@@ -183,6 +184,7 @@ def load_log(path, int64_t log_start_offset=0, int64_t recovery_point=0, bint cl
     cdef int error
     loaded.path = str(path)
     loaded.state.changes_left = changes_allowed
+    loaded.state.contiguous = contiguous
     encoded = loaded.path.encode("utf-8", "surrogateescape")
     name = encoded
     with nogil:

@@ -451,10 +451,11 @@ def announce(indexes):
 cdef int sync_segments(Slot* slot, int64_t flushed, int64_t last_base, bint* device_failed) noexcept nogil:
     """Sync every segment from the one that holds `flushed` to the one at `last_base`, and the names of new ones; 0, or -errno.
 
+    If a segment begins at `flushed`, the one before it too: rolling it wrote the last entry of its time index.
     A file or directory that is gone was deleted or truncated meanwhile: there is nothing of it to sync.
     """
     cdef int* kinds = [FILE_LOG, FILE_INDEX, FILE_TIME_INDEX, FILE_TXN_INDEX]
-    cdef int64_t base = segment_holding(slot, flushed, last_base + 1)
+    cdef int64_t base = segment_holding(slot, flushed - 1 if flushed > 0 else 0, last_base + 1)
     cdef int result = 0, fd, epochs, i
     if base < -1:
         result = <int>(base + 1)
@@ -610,7 +611,7 @@ def describe(uint32_t index):
         last_stable_offset=slot.last_stable_offset, flushed_offset=slot.flushed_offset, recovery_point=slot.recovery_point,
         producer_count=slot.producer_count, log_dir=slot.log_dir, lock_recoveries=slot.lock_recoveries,
         lock_busy=slot.lock_busy, applied_position=slot.applied_position, first_unstable_offset=slot.first_unstable_offset,
-        internal=bool(slot.internal), intent=slot.intent,
+        internal=bool(slot.internal), intent=slot.intent, compact=bool(slot.settings.compact),
         epochs=[(slot.epochs[i % EPOCHS_KEPT].epoch, slot.epochs[i % EPOCHS_KEPT].start_offset)
                 for i in range(max(0, slot.epoch_count - EPOCHS_KEPT), slot.epoch_count)],
         replicas=[slot.replicas[i] for i in range(slot.replica_count)],

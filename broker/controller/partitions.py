@@ -193,15 +193,19 @@ class LocalPartitions:
                 log.error("partition %s-%d cannot be served: %s", topic.name, partition, error)
                 continue
             # Mostly there is nothing yet; what a dead predecessor may have begun is recovered.
-            self.open(slot, clean=not self._table.path(slot).exists())
+            exists = self._table.path(slot).exists()
+            self.open(slot, clean=not exists, compacted=exists)
             opened.append(slot)
         return opened
 
-    def open(self, slot: int, *, log_start_offset: int = 0, recovery_point: int = 0, clean: bool) -> None:
+    def open(
+        self, slot: int, *, log_start_offset: int = 0, recovery_point: int = 0, clean: bool, compacted: bool = False
+    ) -> None:
         """Make or load the log of a slot that waits for it; if that fails the slot is offline, with a line in the log.
 
-        Offsets are those of the checkpoint files; `clean`: the log directory was closed in order. A directory in the
-        way that belongs to a former topic of the same name is renamed, as Kafka does.
+        Offsets are those of the checkpoint files; `clean`: the log directory was closed in order; `compacted`: the log
+        may have gaps also if its topic is not compacted now. A directory in the way that belongs to a former topic of
+        the same name is renamed, as Kafka does.
         """
         if slots.state_of(slot) != SlotState.SLOT_LOADING:
             return
@@ -213,6 +217,7 @@ class LocalPartitions:
                 log_start_offset=log_start_offset,
                 recovery_point=recovery_point,
                 clean=clean,
+                compacted=compacted,
                 producers_before_ms=int(time.time() * 1000) - self._config.integer("producer.id.expiration.ms"),
             )
         except (OSError, CorruptMetadataError) as error:

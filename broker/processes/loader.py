@@ -27,8 +27,8 @@ from broker.metadata.store import StoreError
 from broker.processes.context import ProcessContext
 from broker.shm.checkpoints import read_checkpoints
 from broker.shm.partition_table import PartitionTable
-from broker.storage.checkpoints import CorruptCheckpointError
-from broker.storage.file_names import ForeignNameError, parse_directory_name
+from broker.storage.checkpoints import CorruptCheckpointError, read_offset_checkpoint
+from broker.storage.file_names import CLEANER_CHECKPOINT, ForeignNameError, parse_directory_name
 
 log = logging.getLogger(__name__)
 
@@ -151,10 +151,12 @@ class Loading:
         self._partitions = partitions
         self._recovery_points: list[dict[tuple[str, int], int]] = []
         self._log_start_offsets: list[dict[tuple[str, int], int]] = []
+        self._cleaned: list[frozenset[tuple[str, int]] | None] = []  # logs that compaction went over; None: not known
         for index, path in enumerate(context.log_dirs):
-            recovery, start = ({}, {}) if context.shm.log_dir_offline(index) else _checkpoints(path)
+            recovery, start, cleaned = ({}, {}, None) if context.shm.log_dir_offline(index) else _checkpoints(path)
             self._recovery_points.append(recovery)
             self._log_start_offsets.append(start)
+            self._cleaned.append(cleaned)
 
     def run(self) -> int:
         """How many slots were taken."""
@@ -168,19 +170,27 @@ class Loading:
 
     def _open(self, slot: int) -> None:
         name, partition, log_dir = self._partitions.place_of(slot)
+        cleaned = self._cleaned[log_dir]
         self._partitions.open(
             slot,
             log_start_offset=self._log_start_offsets[log_dir].get((name, partition), 0),
             recovery_point=self._recovery_points[log_dir].get((name, partition), 0),
             clean=bool(self._context.clean[log_dir]),
+            compacted=cleaned is None or (name, partition) in cleaned,
         )
 
 
-def _checkpoints(path: Path) -> tuple[dict[tuple[str, int], int], dict[tuple[str, int], int]]:
-    """Recovery points and log start offsets; none, so that all is recovered from the start, if a file is damaged."""
+def _checkpoints(
+    path: Path,
+) -> tuple[dict[tuple[str, int], int], dict[tuple[str, int], int], frozenset[tuple[str, int]] | None]:
+    """Recovery points, log start offsets, and which logs were compacted (None if that cannot be told).
+
+    None, so that all is recovered from the start and gaps are kept, if a file is damaged.
+    """
     try:
         recovery, start = read_checkpoints(path)
+        cleaned = frozenset(read_offset_checkpoint(path / CLEANER_CHECKPOINT))
     except (CorruptCheckpointError, OSError) as error:
         log.error("checkpoints cannot be used, logs in %s are recovered from their beginning: %s", path, error)
-        return {}, {}
-    return dict(recovery), dict(start)
+        return {}, {}, None
+    return dict(recovery), dict(start), cleaned

@@ -86,6 +86,7 @@ class PartitionTable:
         log_start_offset: int = 0,
         recovery_point: int = 0,
         clean: bool = True,
+        compacted: bool = False,
         producers_before_ms: int | None = None,
     ) -> LoadedLog | None:
         """Make or load the partition's log and put the slot ONLINE; None if it was open already.
@@ -93,6 +94,7 @@ class PartitionTable:
         :param log_start_offset: from the log-start-offset checkpoint, 0 without entry.
         :param recovery_point: from the recovery-point checkpoint, 0 without entry.
         :param clean: whether the log directory was closed in order.
+        :param compacted: whether compaction ever went over the log; it leaves gaps between offsets, nothing else does.
         :param producers_before_ms: idempotent producers last heard before this have expired; None keeps all.
         :raises OSError: the log cannot be read or written, or holds what this broker does not open; the slot is
             OFFLINE then.
@@ -105,7 +107,8 @@ class PartitionTable:
             path.mkdir(exist_ok=True)
             if not (path / file_names.PARTITION_METADATA).exists():
                 write_partition_metadata(path, uuid.UUID(bytes=state["topic_id"]))
-            loaded = load_log(path, log_start_offset, recovery_point, clean)
+            contiguous = not (compacted or state["compact"])
+            loaded = load_log(path, log_start_offset, recovery_point, clean, contiguous=contiguous)
             slots.fill(slot, loaded, clean, NEVER_MS if producers_before_ms is None else producers_before_ms)
         except (OSError, UnsupportedLogError) as error:
             slots.set_offline(slot)

@@ -357,3 +357,42 @@ def test_old_message_formats_are_refused_untouched(tmp_path):
 def test_a_missing_directory_is_an_os_error_that_names_it(tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere"):
         load_log(tmp_path / "nowhere")
+
+
+def gapped(tmp_path):
+    """A log whose second segment was lost to a power failure before it was on the device, while the third was not."""
+    writer = fill(LogWriter(tmp_path / "t-0", INTERVAL), 27, seed=4, roll_every=9)
+    writer.close()
+    lost = writer.segments[1]
+    writer.path(lost, ".log").write_bytes(b"")
+    return writer, lost.base_offset
+
+
+def test_a_gap_between_segments_ends_a_log_that_was_never_compacted(tmp_path):
+    _, end = gapped(tmp_path)
+    loaded = load_log(tmp_path / "t-0", index_interval_bytes=INTERVAL, contiguous=True)
+    assert loaded.log_end_offset == end
+    assert loaded.segment_base_offsets == [0, end]
+    assert any("removed segment" in event.message for event in loaded.events)
+
+
+def test_a_gap_that_compaction_may_have_left_is_kept(tmp_path):
+    writer, _ = gapped(tmp_path)
+    loaded = load_log(tmp_path / "t-0", index_interval_bytes=INTERVAL)
+    assert loaded.log_end_offset == writer.end
+    assert loaded.segment_base_offsets == [segment.base_offset for segment in writer.segments]
+
+
+@pytest.mark.parametrize("bit", [0, 7, 30, 33, 40, 62])
+def test_a_flipped_bit_in_the_last_batch_s_offset_costs_that_batch_only(tmp_path, bit):
+    """No CRC covers the base offset: only that nothing may be missing in between tells."""
+    writer = fill(LogWriter(tmp_path / "t-0", INTERVAL), 8, seed=3, roll_every=99)
+    writer.append(build_batch([Record(None, b"v", 5)], base_offset=writer.end, partition_leader_epoch=9))
+    writer.write()
+    path = writer.path(writer.segments[-1], ".log")
+    base, _, position, _ = writer.segments[-1].positions[-1]
+    content = bytearray(path.read_bytes())
+    content[position : position + 8] = (base ^ 1 << bit).to_bytes(8, "big")
+    path.write_bytes(content)
+    loaded = load_log(tmp_path / "t-0", index_interval_bytes=INTERVAL, contiguous=True)
+    assert (loaded.log_end_offset, loaded.size) == (base, position)

@@ -1,0 +1,44 @@
+"""The count of rounds and faults, printed at the end of a test session whatever process ran them (pytest-xdist too)."""
+
+import textwrap
+from collections import Counter
+
+import pytest
+
+pytest.register_assert_rewrite("tests.shm.crash_rounds")
+PREFIX = "fault count: "
+KINDS = ("rounds", "checks")
+
+
+@pytest.fixture
+def count_faults(record_property):
+    """A function that takes a Counter of what was done to the broker or its files; the sums are printed at the end."""
+
+    def count(faults):
+        for name, number in faults.items():
+            record_property(PREFIX + name, int(number))
+
+    return count
+
+
+def pytest_terminal_summary(terminalreporter):
+    total: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if getattr(report, "when", None) != "teardown":
+                continue  # each report of a test carries its properties; its last one has them all
+            for name, number in report.user_properties:
+                if name.startswith(PREFIX):
+                    total[name.removeprefix(PREFIX)] += number
+    if total:
+        terminalreporter.section("faults")
+        for kind in ("rounds", "checks", "faults"):
+            counts = {
+                name.removeprefix(f"{kind} "): number
+                for name, number in sorted(total.items())
+                if name.partition(" ")[0] == kind or (kind == "faults" and name.partition(" ")[0] not in KINDS)
+            }
+            listed = ", ".join(f"{name} {number}" for name, number in counts.items())
+            terminalreporter.write_line(
+                textwrap.fill(f"{sum(counts.values())} {kind}: {listed}", 118, subsequent_indent="  ")
+            )
