@@ -12,7 +12,7 @@ from posix.unistd cimport close
 
 from broker._ext.atomics cimport fetch_add_64
 from broker._ext.log_state cimport FILE_INDEX, FILE_LOG, FILE_TIME_INDEX, FILE_TXN_INDEX
-from broker._ext.shared cimport Slot, region
+from broker._ext.shared cimport Slot, region, slot_at
 
 
 cdef extern from "<fcntl.h>" nogil:
@@ -60,6 +60,27 @@ def limit_append_files(int64_t limit):
         table_slots = region().header.max_slots
         table_boot = region().header.boot_id
     open_limit = max(limit, 16)
+
+
+def sweep_append_files():
+    """Close what this process has open of logs that changed since (a file that was removed takes room on the disk until then);
+    how many descriptors. May be called from the loop at any time."""
+    cdef uint64_t i
+    cdef AppendFiles* files
+    cdef Slot* slot
+    cdef int64_t before = open_count
+    if table == NULL or before == 0:
+        return 0
+    for i in range(region().header.slots_used):
+        files = &table[i]
+        if files.log_fd == 0 and files.index_fd == 0 and files.time_fd == 0:
+            continue
+        slot = slot_at(<uint32_t>i)
+        if files.generation != slot.generation or files.incarnation != slot.incarnation:
+            if take_word(&files.busy):
+                close_files(files)
+                give_word(&files.busy)
+    return before - open_count
 
 
 def open_append_files():

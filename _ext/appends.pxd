@@ -71,4 +71,6 @@ cdef void wake_after(uint32_t index, Slot* slot, bint log_end, bint committed) n
 cdef int end_segment(uint32_t index, Slot* slot) noexcept nogil
 cdef void clear_recent(Slot* slot) noexcept nogil
 cdef void note_failure(Slot* slot, int result) noexcept nogil
+# Whether the slot is what the caller takes it for; leader_epoch -1 for any. The caller holds its lock.
+cdef AppendResult check_slot(Slot* slot, uint32_t incarnation, int32_t leader_epoch, uint32_t role) noexcept nogil
 cdef int snapshot_producers(Slot* slot, int64_t offset) noexcept nogil

@@ -69,6 +69,7 @@ from broker._ext.records cimport (
     store32,
     store64,
 )
+from broker._ext.removal cimport INTENT_REMOVE, finish_removal
 from broker._ext.shared cimport (
     EPOCHS_KEPT,
     RECENT_KEPT,
@@ -124,7 +125,7 @@ cdef enum:
     ERROR_STORAGE = 56
     ERROR_BATCH_TOO_LARGE = 18    # RECORD_LIST_TOO_LARGE: larger than a segment can be
 
-cdef enum Intent:                 # of a structural change, for whoever must finish it [R 4]
+cdef enum Intent:                 # of a structural change, for whoever must finish it [R 4]; 2 is in removal.pxd
     INTENT_NONE = 0
     INTENT_TRUNCATE = 1           # arguments: offset, segment that holds it, position in it
 
@@ -327,6 +328,8 @@ cdef int recover(uint32_t index, Slot* slot) noexcept nogil:
         if slot.intent == INTENT_TRUNCATE:
             result = finish_truncation(index, slot)
             commit = current(slot)
+        elif slot.intent == INTENT_REMOVE:
+            result = finish_removal(slot)
         if result == 0:
             result = read_epochs(slot)
         if result == 0:

@@ -386,6 +386,19 @@ cdef class Fetching:
             wait.stop_waiting()
             self.end_session(wait)
 
+    def sweep(self):
+        """Close what is open of logs that changed since (a file that was removed takes room on the disk until then). What is
+        being sent stays open for its sender."""
+        cdef Slot* at
+        cdef SegmentList segments
+        for slot, (incarnation, segments) in list(self.segment_lists.items()):
+            at = slot_at(<uint32_t>slot)
+            if incarnation != at.incarnation or at.state != SLOT_ONLINE:
+                segments.close()
+                del self.segment_lists[slot]
+            elif segments.generation != <int64_t>load_acquire_64(&at.generation):
+                segments.close()
+
     cdef int answer_parked(self, Connection connection) except -1:
         """Answer the fetch that the connection waits for, if there is one, with what there is now."""
         cdef FetchWait wait = connection.session
@@ -574,7 +587,9 @@ cdef class Fetching:
                     available = allowed
         except OSError:
             if slot.incarnation == p.incarnation and slot.state == SLOT_ONLINE:
-                p.error = KAFKA_STORAGE_ERROR
+                # The log start offset moves before a file goes, so a file that has gone meanwhile is told by it.
+                p.error = OFFSET_OUT_OF_RANGE if p.fetch_offset < slot.log_start_offset else KAFKA_STORAGE_ERROR
+                p.high_watermark = p.last_stable_offset = p.now_log_start = -1
             else:
                 p.error = gone(p)
             p.wanted = True

@@ -401,7 +401,7 @@ cdef void recount_producers(Slot* slot) noexcept nogil:
 cdef void settle_last_stable(Slot* slot, int64_t high_watermark) noexcept nogil:
     cdef int64_t stable = high_watermark
     if 0 <= slot.first_unstable_offset < stable:
-        stable = slot.first_unstable_offset
+        stable = max(slot.first_unstable_offset, slot.log_start_offset)     # of a transaction whose beginning was deleted
     store_release_64(<uint64_t*>&slot.last_stable_offset, <uint64_t>stable)
 
 

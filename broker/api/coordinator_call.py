@@ -6,6 +6,7 @@ from broker.config.broker_config import BrokerConfig
 from broker.controller.controller import Controller
 from broker.controller.producer_ids import ProducerIds
 from broker.metadata.store import Store
+from broker.shm.partition_table import PartitionTable
 
 
 @dataclass
@@ -16,6 +17,7 @@ class CoordinatorView:
     store: Store
     controller: Controller
     producer_ids: ProducerIds
+    table: PartitionTable
 
 
 @dataclass

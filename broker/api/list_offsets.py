@@ -9,6 +9,7 @@ import os
 from collections import Counter
 from typing import Any
 
+import broker._ext.slots as slots
 from broker._ext.segment_list import SegmentList
 from broker.api.call import Call
 from broker.api.partition_lookup import leader_state
@@ -78,7 +79,7 @@ def _fill(answer: Any, request: Any, name: str, one: Any, call: Call) -> None:
         answer.leader_epoch = _epoch_at(state, answer.offset)
     elif one.timestamp >= 0 or one.timestamp == LARGEST_TIMESTAMP:
         try:
-            found = _by_time(call, slot, state, one.timestamp, end)
+            found = _by_time_again(call, slot, state, one.timestamp, end)
         except (OSError, ValueError) as problem:
             log.error("look-up by time in %s-%d: %s", name, one.partition_index, problem)
             answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
@@ -100,11 +101,28 @@ def _segments(call: Call, state: dict[str, Any]) -> SegmentList:
     return segments
 
 
+def _by_time_again(
+    call: Call, slot: int, state: dict[str, Any], timestamp: int, end: int
+) -> tuple[int, int, int] | None:
+    """`_by_time`, once more where segments went while it looked: it ends because each time the log changed meanwhile."""
+    while True:
+        try:
+            return _by_time(call, slot, state, timestamp, end)
+        except FileNotFoundError:
+            newer = slots.describe(slot)
+            if newer["incarnation"] != state["incarnation"] or newer["generation"] == state["generation"]:
+                raise
+            state = newer
+
+
 def _by_time(call: Call, slot: int, state: dict[str, Any], timestamp: int, end: int) -> tuple[int, int, int] | None:
     """(offset, timestamp, leader epoch) of the first record at or after a time, or of the largest timestamp; None if none."""
     segments = _segments(call, state)
     try:
         bases = [base for base in segments.base_offsets() if base <= state["segment_base"]]
+        # Segments that end at the log start offset or before only wait for their removal.
+        while len(bases) > 1 and bases[1] <= state["log_start_offset"]:
+            del bases[0]
         parts = [_Segment(segments, base, state) for base in bases]
         if timestamp == LARGEST_TIMESTAMP:
             times = [part.largest_timestamp for part in parts]

@@ -48,6 +48,7 @@ APIS = (
     ApiRow(18, "ApiVersions", 0, 4, WORKER, "broker.api.api_versions:handle", "none"),
     ApiRow(19, "CreateTopics", 2, 7, COORDINATOR, "broker.api.create_topics:handle", "CREATE on cluster or topic"),
     ApiRow(20, "DeleteTopics", 1, 6, COORDINATOR, "broker.api.delete_topics:handle", "DELETE on topic"),
+    ApiRow(21, "DeleteRecords", 0, 2, COORDINATOR, "broker.api.delete_records:handle", "DELETE on topic"),
     ApiRow(22, "InitProducerId", 0, 5, COORDINATOR, "broker.api.init_producer_id:handle", "IDEMPOTENT_WRITE on cluster"),
     ApiRow(23, "OffsetForLeaderEpoch", 2, 4, WORKER, "broker.api.offset_for_leader_epoch:handle", "DESCRIBE on topic"),
     ApiRow(32, "DescribeConfigs", 1, 4, COORDINATOR, "broker.api.describe_configs:handle", "DESCRIBE_CONFIGS on resource"),

@@ -22,6 +22,7 @@ from broker.controller.image import Topic
 from broker.controller.topic_names import INTERNAL
 from broker.metadata.znodes import NO_LEADER, PartitionState
 from broker.shm.partition_table import PartitionTable
+from broker.storage.checkpoints import CorruptCheckpointError
 from broker.storage.file_names import PARTITION_METADATA, STRAY, marked_directory_name
 from broker.storage.log_directory import CorruptMetadataError, encode_uuid, read_partition_metadata
 
@@ -278,6 +279,12 @@ class LocalPartitions:
                 self._table.delete(slot)
             except OSError as error:
                 log.error("slot %d of topic %s stays until its log directory can be written: %s", slot, name, error)
+        try:
+            self._table.checkpoint_log_starts()
+        except (OSError, CorruptCheckpointError) as error:
+            log.error(
+                "log start offsets of topic %s stay in the checkpoint until the cleaner writes it: %s", name, error
+            )
         return found
 
     def announce(self, changed: Iterable[int]) -> int:

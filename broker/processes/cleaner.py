@@ -1,7 +1,7 @@
 """The cleaner: what must be done to logs from time to time, beside the data path.
 
-Does: flush by `log.flush.*`, write recovery points and log start offsets, remove deleted topics' directories, forget idle
-producers, give back arena runs; at the ordered stop, once workers and coordinator have ended, it writes the clean state.
+Does: flush by `log.flush.*`, write recovery points and log start offsets, retention, remove deleted topics' directories, forget
+idle producers, give back arena runs; at the ordered stop, once workers and coordinator have ended, it writes the clean state.
 Must not: serve clients, or hold a slot's lock for long. It ends on SIGTERM. Its death delays upkeep, nothing else; its
 successor begins anew.
 """

@@ -86,7 +86,7 @@ class Office:
         partitions = LocalPartitions(table, config, config.node_id, lambda index: not shm.log_dir_offline(index))
         controller = Controller(store, partitions, config, config.node_id)
         controller.take_office()
-        self._view = CoordinatorView(config, store, controller, ProducerIds(store, config.node_id))
+        self._view = CoordinatorView(config, store, controller, ProducerIds(store, config.node_id), table)
 
     def execute(self, request: ForwardRequest) -> ForwardReply:
         """One request of a worker, from its bytes to those of the answer. What handlers raise goes through."""

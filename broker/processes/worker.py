@@ -16,6 +16,7 @@ from typing import Any
 
 import uvloop
 
+from broker._ext.append_files import sweep_append_files
 from broker._ext.connection import DataLoop
 from broker._ext.fetch import Fetching
 from broker._ext.page_cache import ColdReader
@@ -38,6 +39,7 @@ from broker.storage.compression import check_compressed
 log = logging.getLogger(__name__)
 
 TICK_S = 0.5
+SWEEP_EVERY_TICKS = 10
 RETRY_S = 0.0005
 QUICK_TRIES = 3
 STOP_LIMIT_S = 10.0
@@ -115,16 +117,18 @@ class Worker:
             segments=SegmentCache(64),
         )
         self.dispatcher = Dispatcher(self.view, self._forward, self._auto_create, self.look_ups, self._settle)
+        self._ticks = 0
+        self.fetching = Fetching(
+            self.topics,
+            self.room,
+            context.log_dirs,
+            context.ordinal,
+            config.integer("max.incremental.fetch.session.cache.slots") // count + 1,
+            config.integer("fetch.max.bytes"),
+        )
         self.handler = RequestHandler(
             Producing(self.topics, self.room, self._offload, self._retry, check_compressed),
-            Fetching(
-                self.topics,
-                self.room,
-                context.log_dirs,
-                context.ordinal,
-                config.integer("max.incremental.fetch.session.cache.slots") // count + 1,
-                config.integer("fetch.max.bytes"),
-            ),
+            self.fetching,
             self.room,
             self.dispatcher,
         )
@@ -178,6 +182,10 @@ class Worker:
 
     def _tick(self) -> None:
         self.shm.beat()
+        self._ticks += 1
+        if self._ticks % SWEEP_EVERY_TICKS == 0:
+            self.fetching.sweep()
+            sweep_append_files()
         self.data_loop.sweep_idle(int(self.loop.time() * 1000))
         self._report_closed()
         self.loop.call_later(TICK_S, self._tick)

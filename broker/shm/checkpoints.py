@@ -1,12 +1,20 @@
-"""The offset checkpoints of the log directories, written from the slots. By the cleaner, and at the ordered stop."""
+"""The offset checkpoints of the log directories, written from the slots. By the cleaner, and at the ordered stop.
 
-from collections.abc import Mapping, Sequence
+The log start offsets are written by the coordinator, too: each writer holds a lock on the directory from before it looks at the
+slots until the file is replaced, so that no older state comes to lie over a newer one.
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import broker._ext.slots as slots
 from broker._ext.shared import SharedMemory
 from broker.storage import file_names
-from broker.storage.checkpoints import read_offset_checkpoint, write_offset_checkpoint
+from broker.storage.atomic_file import fsync_directory
+from broker.storage.checkpoints import CorruptCheckpointError, read_offset_checkpoint, write_offset_checkpoint
 
 Offsets = dict[tuple[str, int], int]
 
@@ -18,32 +26,76 @@ def write_checkpoints(shm: SharedMemory, log_dirs: Sequence[Path]) -> None:
     :raises CorruptCheckpointError: the former file, needed for logs that are not loaded, does not follow its format.
     """
     recovery: list[Offsets] = [{} for _ in log_dirs]
-    start: list[Offsets] = [{} for _ in log_dirs]
     watermark: list[Offsets] = [{} for _ in log_dirs]
     for slot, offsets in slots.checkpoint_offsets():
-        topic, partition, log_dir, flushed, log_start, high = offsets
+        topic, partition, log_dir, flushed, _, high = offsets
         recovery[log_dir][topic, partition] = flushed
         watermark[log_dir][topic, partition] = high
-        if log_start > 0:
-            start[log_dir][topic, partition] = log_start
         slots.set_recovery_point(slot, flushed)
-    waiting: list[set[tuple[str, int]]] = [set() for _ in log_dirs]
-    for topic, partition, log_dir in slots.not_online():
-        waiting[log_dir].add((topic, partition))
+    waiting = _waiting(log_dirs)
     for number, path in enumerate(log_dirs):
         if shm.log_dir_offline(number):
             continue
-        if waiting[number]:  # logs that are not loaded, or failed, keep what was written of them before
-            for offsets, name in (
-                (recovery[number], file_names.RECOVERY_POINT_CHECKPOINT),
-                (start[number], file_names.LOG_START_OFFSET_CHECKPOINT),
-                (watermark[number], file_names.REPLICATION_CHECKPOINT),
-            ):
-                before = read_offset_checkpoint(path / name)
-                offsets.update({key: before[key] for key in waiting[number] & before.keys()})
-        write_offset_checkpoint(path / file_names.RECOVERY_POINT_CHECKPOINT, recovery[number])
-        write_offset_checkpoint(path / file_names.LOG_START_OFFSET_CHECKPOINT, start[number])
-        write_offset_checkpoint(path / file_names.REPLICATION_CHECKPOINT, watermark[number])
+        for offsets, name in (
+            (recovery[number], file_names.RECOVERY_POINT_CHECKPOINT),
+            (watermark[number], file_names.REPLICATION_CHECKPOINT),
+        ):
+            if waiting[number]:
+                offsets.update(_kept(read_offset_checkpoint(path / name), waiting[number]))
+            write_offset_checkpoint(path / name, offsets)
+    write_log_starts(shm, log_dirs)
+
+
+def write_log_starts(shm: SharedMemory, log_dirs: Sequence[Path], only: int | None = None) -> None:
+    """Make the log start offsets above 0 of all logs durable, as the slots have them now; of offline directories none.
+
+    :param only: of the log directory of this number.
+    :raises OSError: a file could not be written.
+    :raises CorruptCheckpointError: the former file, needed for logs that are not loaded, does not follow its format.
+    """
+    for number, path in enumerate(log_dirs):
+        if shm.log_dir_offline(number) or only not in (None, number):
+            continue
+        with _alone(path):
+            target = path / file_names.LOG_START_OFFSET_CHECKPOINT
+            waiting = _waiting(log_dirs)[number]
+            before: Offsets | None = None
+            try:
+                before = read_offset_checkpoint(target)
+            except CorruptCheckpointError:
+                if waiting:
+                    raise
+            starts = _kept(before or {}, waiting)
+            for _, (topic, partition, log_dir, _, log_start, _) in slots.checkpoint_offsets():
+                if log_dir == number and log_start > 0:
+                    starts[topic, partition] = log_start
+            if starts != before:
+                write_offset_checkpoint(target, starts)
+            else:
+                fsync_directory(path)  # who wrote it may have died before it lasted
+
+
+def _waiting(log_dirs: Sequence[Path]) -> list[set[tuple[str, int]]]:
+    """The logs of each directory that are not loaded, or failed: they keep what was written of them before."""
+    waiting: list[set[tuple[str, int]]] = [set() for _ in log_dirs]
+    for topic, partition, log_dir in slots.not_online():
+        waiting[log_dir].add((topic, partition))
+    return waiting
+
+
+def _kept(before: Mapping[tuple[str, int], int], waiting: set[tuple[str, int]]) -> Offsets:
+    return {key: before[key] for key in waiting & before.keys()}
+
+
+@contextmanager
+def _alone(log_dir: Path) -> Iterator[None]:
+    """No other process writes log start offsets of this directory meanwhile; the death of the holder gives the lock back."""
+    descriptor = os.open(log_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def read_checkpoints(log_dir: Path) -> tuple[Mapping[tuple[str, int], int], Mapping[tuple[str, int], int]]:

@@ -15,6 +15,7 @@ import broker._ext.slots as slots
 from broker._ext.segments import LoadedLog, UnsupportedLogError, load_log
 from broker._ext.shared import SharedMemory, SlotState
 from broker._ext.topics import Topic, TopicDirectory
+from broker.shm.checkpoints import write_log_starts
 from broker.storage import file_names
 from broker.storage.log_directory import write_partition_metadata
 
@@ -128,6 +129,14 @@ class PartitionTable:
             return
         slots.delete(slot, os.fsencode(file_names.marked_directory_name(state["topic"], state["partition"], "delete")))
         self._in_use().pop((state["topic"], state["partition"]), None)
+
+    def checkpoint_log_starts(self) -> None:
+        """Make the log start offsets durable: after a deletion, so that no later topic of that name begins at an old one.
+
+        :raises OSError: a file could not be written.
+        :raises CorruptCheckpointError: the former file, needed for logs that are not loaded, does not follow its format.
+        """
+        write_log_starts(self.shm, self.log_dirs)
 
     def announce(self, changed: Iterable[int]) -> int:
         """Publish what became of these slots to every process; the metadata version that holds it."""

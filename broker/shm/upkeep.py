@@ -1,4 +1,4 @@
-"""The cleaner's passes over the shared table: flush, checkpoints, removal of deleted directories, idle producers, the arena."""
+"""The cleaner's passes over the shared table: flush, checkpoints, retention, removal of deleted directories, idle producers, the arena."""
 
 import logging
 import shutil
@@ -10,6 +10,7 @@ import broker._ext.slots as slots
 from broker._ext.shared import SharedMemory
 from broker.config.broker_config import BrokerConfig
 from broker.shm.checkpoints import write_checkpoints
+from broker.shm.retention import Retention
 from broker.storage.file_names import parse_directory_name
 
 log = logging.getLogger(__name__)
@@ -18,12 +19,14 @@ Pass = tuple[str, int, Callable[[], None]]
 ARENA_EVERY_MS = 60_000
 EXPIRE_EVERY_MS = 600_000
 REMOVE_EVERY_MS = 5_000
+REMOVE_FILES_EVERY_MS = 1_000
 LONGEST_SCHEDULE_MS = 1 << 40
 
 
 def passes(config: BrokerConfig, shm: SharedMemory, log_dirs: Sequence[Path]) -> list[Pass]:
     """(name, every how many ms, what) of each pass."""
     flush_every = min(config.integer("log.flush.scheduler.interval.ms"), LONGEST_SCHEDULE_MS)
+    retention = Retention(shm, log_dirs)
     return [
         ("flush", flush_every, lambda: flush_due(shm)),
         ("checkpoints", config.integer("log.flush.offset.checkpoint.interval.ms"), lambda: checkpoint(shm, log_dirs)),
@@ -32,6 +35,8 @@ def passes(config: BrokerConfig, shm: SharedMemory, log_dirs: Sequence[Path]) ->
             REMOVE_EVERY_MS,
             lambda: remove_deleted(log_dirs, config.integer("log.segment.delete.delay.ms")),
         ),
+        ("retention", config.integer("log.retention.check.interval.ms"), retention.run),
+        ("removal of deleted segments", REMOVE_FILES_EVERY_MS, retention.remove_files),
         ("idle producers", EXPIRE_EVERY_MS, lambda: expire_producers(shm, config.integer("producer.id.expiration.ms"))),
         ("producer arena", ARENA_EVERY_MS, reclaim),
     ]

@@ -14,7 +14,7 @@ class Harness:
     def __init__(self, cluster):
         self.cluster = cluster
         ids = ProducerIds(cluster.store, BROKER)
-        self.view = CoordinatorView(cluster.config, cluster.store, cluster.controller, ids)
+        self.view = CoordinatorView(cluster.config, cluster.store, cluster.controller, ids, cluster.table)
 
     def ask(self, request, api_key, version=None):
         """The response to a request, both having gone over the wire in this version (the newest if None)."""

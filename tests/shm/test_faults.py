@@ -4,15 +4,20 @@ Needs the debug build, and runs in its copy of the project: ``make test-faults``
 """
 
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from broker._ext.faults import FaultPoint
+from broker._ext.segments import load_log
 from broker._ext.shared import SharedMemory, SlotState
 
 from broker._ext import slots
+from broker.shm.checkpoints import read_checkpoints
+from broker.shm.log_starts import Wish, delete_records
+from broker.shm.retention import Retention
 from broker.storage.batch import ABORT, TRANSACTIONAL, build_end_marker, read_batch
 from tests.shm.one_broker import OneBroker, batch
 
@@ -242,6 +247,110 @@ def test_a_truncation_may_be_killed_twice(broker: OneBroker, tmp_path: Path, aga
     assert check(broker, slot, tmp_path) == [(0, 0), (2, 2), (4, 4), (6, 6), (8, -1)]
 
 
+REMOVE = [point for point in FaultPoint if point.name.startswith("REMOVE_")]
+OLD_STAY = REMOVE[:3]  # before the first file is renamed
+
+
+def begun_to_age(broker: OneBroker, **settings: int) -> int:
+    """Four segments of two records each; the snapshots of the second and later ones."""
+    slot = broker.create(index_interval_bytes=SMALL_INTERVAL, segment_bytes=len(numbered(0)), **settings)
+    slots.append(slot, [numbered(2 * i) for i in range(4)])
+    return slot
+
+
+def check_aged(broker: OneBroker, slot: int, scratch: Path) -> None:
+    """Slot and files agree on a log that begins behind its first offset; a start, too, finds just that."""
+    state = slots.describe(slot)
+    assert (state["state"], state["intent"]) == (SlotState.SLOT_ONLINE, 0)
+    start = read_checkpoints(broker.path)[1].get(("t", 0), 0)
+    for one, name in ((start, "copy"), (0, "copy-without-checkpoint")):
+        shutil.rmtree(scratch / name, ignore_errors=True)
+        shutil.copytree(broker.table.path(slot), scratch / name)
+        loaded = load_log(scratch / name, one, 0, False, SMALL_INTERVAL)
+        assert loaded.log_end_offset == state["log_end_offset"]
+        assert loaded.log_start_offset <= state["log_start_offset"]
+        assert loaded.base_offset == state["segment_base"]
+    assert {one.producer_id: one.batches[-1][3] for one in loaded.producers} == {
+        PRODUCER: slots.producers(slot)[PRODUCER][1][0][3]
+    }
+
+
+@pytest.mark.parametrize("point", REMOVE[:2], ids=lambda point: point.name)
+def test_a_deletion_of_records_killed_anywhere_is_whole_once_it_is_told(
+    broker: OneBroker, tmp_path: Path, point: FaultPoint
+) -> None:
+    slot = begun_to_age(broker)
+    wish = Wish(slot, slots.incarnation_of(slot), 5)
+    broker.die(lambda: delete_records(broker.shm, [broker.path], [wish], 1000), point)
+    check_aged(broker, slot, tmp_path)
+    assert read_checkpoints(broker.path)[1] == ({} if point == REMOVE[0] else {("t", 0): 5})
+    # The client had no answer, and asks again.
+    assert delete_records(broker.shm, [broker.path], [wish], 1000) == [("ok", 5)]
+    assert read_checkpoints(broker.path)[1] == {("t", 0): 5}
+    state = slots.describe(slot)
+    assert (state["log_start_offset"], state["last_stable_offset"]) == (5, 8)
+    check_aged(broker, slot, tmp_path)
+
+
+@pytest.mark.parametrize("countdown", [1, 2])
+@pytest.mark.parametrize("point", REMOVE, ids=lambda point: point.name)
+def test_a_removal_of_segments_killed_anywhere_is_finished(
+    broker: OneBroker, tmp_path: Path, point: FaultPoint, countdown: int
+) -> None:
+    met_twice = {FaultPoint.REMOVE_INDEX_RENAMED, FaultPoint.REMOVE_LOG_RENAMED, FaultPoint.REMOVE_SNAPSHOT_RENAMED}
+    if countdown == 2 and point not in met_twice | {FaultPoint.REMOVE_FILE_UNLINKED}:
+        return  # met once in all
+    slot = begun_to_age(broker, retention_bytes=len(numbered(0)))
+    generation = slots.describe(slot)["generation"]
+    broker.die(lambda: Retention(broker.shm, [broker.path]).run(hasten=True), point, countdown=countdown)
+    # A start of the whole broker now would find a log that is in order ...
+    shutil.copytree(broker.table.path(slot), tmp_path / "at-once")
+    loaded = load_log(tmp_path / "at-once", read_checkpoints(broker.path)[1].get(("t", 0), 0), 0, False, SMALL_INTERVAL)
+    assert loaded.log_end_offset == 8
+    assert loaded.log_start_offset == (0 if point == FaultPoint.REMOVE_LOG_START_STORED else 6)
+    # ... and whoever takes the lock next goes on with it.
+    assert slots.append(slot, [numbered(8)]) == [(0, 8, False)]
+    check_aged(broker, slot, tmp_path)
+    path = broker.table.path(slot)
+    left = sorted(int(one.stem) for one in path.glob("*.log"))
+    assert left == ([0, 2, 4, 6, 8] if point in OLD_STAY[:2] else [6, 8])
+    assert {int(one.stem) for one in path.glob("*.*index")} == set(left)
+    assert slots.describe(slot)["generation"] > generation
+    # The cleaner's successor removes what is left of them.
+    broker.table.configure(slot, {"retention_bytes": 2 * len(numbered(0))})
+    Retention(broker.shm, [broker.path]).run(hasten=True)
+    assert not list(path.glob("*.deleted"))
+    assert sorted(int(one.stem) for one in path.glob("*.log")) == [6, 8]
+    assert sorted(int(one.stem) for one in path.glob("*.snapshot")) == [6, 8]
+    assert slots.append(slot, [numbered(6), numbered(8)]) == [(0, 6, True), (0, 8, True)]
+    check_aged(broker, slot, tmp_path)
+
+
+@pytest.mark.parametrize("again", REMOVE[3:8], ids=lambda point: point.name)
+def test_a_removal_may_be_killed_twice(broker: OneBroker, tmp_path: Path, again: FaultPoint) -> None:
+    slot = begun_to_age(broker, retention_bytes=len(numbered(0)))
+    retention = Retention(broker.shm, [broker.path])
+    broker.die(retention.run, FaultPoint.REMOVE_INTENT_STORED)
+    broker.die(lambda: slots.append(slot, [numbered(8)]), again, place=2)
+    assert slots.append(slot, [numbered(8)]) == [(0, 8, False)]
+    assert sorted(int(one.stem) for one in broker.table.path(slot).glob("*.log")) == [6, 8]
+    check_aged(broker, slot, tmp_path)
+
+
+@pytest.mark.parametrize("point", ROLL, ids=lambda point: point.name)
+def test_an_expired_active_segment_is_rolled_and_the_roll_killed(
+    broker: OneBroker, tmp_path: Path, point: FaultPoint
+) -> None:
+    slot = begun_to_age(broker, retention_ms=0)
+    broker.die(lambda: Retention(broker.shm, [broker.path]).run(), point)
+    Retention(broker.shm, [broker.path]).run(hasten=True)
+    state = slots.describe(slot)
+    assert (state["log_start_offset"], state["log_end_offset"], state["segment_base"]) == (8, 8, 8)
+    assert [int(one.stem) for one in broker.table.path(slot).glob("*.log")] == [8]
+    assert slots.append(slot, [numbered(8), numbered(6)]) == [(0, 8, False), (0, 6, True)]
+    check_aged(broker, slot, tmp_path)
+
+
 DELETE = [point for point in FaultPoint if point.name.startswith("DELETE_")]
 
 
@@ -357,7 +466,7 @@ def test_a_stopped_holder_is_waited_for_until_it_is_killed(broker: OneBroker, tm
 
 
 def test_every_point_is_met_by_some_test() -> None:
-    met = {*UNPUBLISHED, *(point for point, _ in PUBLISHED), *ROLL, *TRUNCATE, *DELETE}
+    met = {*UNPUBLISHED, *(point for point, _ in PUBLISHED), *ROLL, *TRUNCATE, *REMOVE, *DELETE}
     met |= {point for point in FaultPoint if point.name.startswith("RECOVER_")}
     met |= {FaultPoint.APPEND_TXN_INDEX_WRITTEN, FaultPoint.WAKE_PENDING_SET}
     met |= {point for point in FaultPoint if point.name.startswith("PRODUCER_")}

@@ -1,0 +1,339 @@
+"""Retention over a partition table in the test's own process: what goes, what stays, what a start would find."""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import broker._ext.log_start as log_start
+import pytest
+from broker._ext.segments import load_log
+from broker._ext.shared import Role, SlotState
+
+from broker._ext import slots
+from broker.shm.checkpoints import read_checkpoints, write_checkpoints
+from broker.shm.log_starts import Wish, delete_records
+from broker.shm.retention import Retention, Segment, expired
+from tests.shm.one_broker import OneBroker, batch
+
+SIZE = len(batch(2))
+FACTS = {
+    "log_start_offset": 0,
+    "high_watermark": 40,
+    "log_end_offset": 40,
+    "delete": True,
+    "retention_ms": -1,
+    "retention_bytes": -1,
+}
+
+
+class Made:
+    """A segment that is nothing but its figures."""
+
+    def __init__(self, base_offset: int, size: int = 100, largest_timestamp_ms: int = 0) -> None:
+        self.base_offset = base_offset
+        self.size = size
+        self.largest_timestamp_ms = largest_timestamp_ms
+
+
+def count(segments: list[Made], now_ms: int = 1000, **facts: object) -> int:
+    return expired(segments, FACTS | facts, now_ms)[0]
+
+
+FOUR = [Made(0), Made(10), Made(20), Made(30)]
+
+
+@pytest.mark.parametrize(("start", "gone"), [(0, 0), (9, 0), (10, 1), (19, 1), (20, 2), (30, 3), (40, 3)])
+@pytest.mark.parametrize("delete", [True, False])
+def test_segments_below_the_log_start_go_whatever_the_policy_but_never_the_active_one(start, gone, delete):
+    assert count(FOUR, log_start_offset=start, delete=delete) == gone
+
+
+@pytest.mark.parametrize(
+    ("limit", "gone"), [(401, 0), (400, 0), (301, 0), (300, 1), (299, 1), (200, 2), (100, 3), (1, 3), (0, 4)]
+)
+def test_by_size_what_is_left_is_at_least_the_limit(limit, gone):
+    assert count(FOUR, retention_bytes=limit) == gone
+
+
+def test_by_time_the_oldest_go_until_one_is_young_enough_and_the_active_one_too():
+    segments = [
+        Made(0, largest_timestamp_ms=100),
+        Made(10, largest_timestamp_ms=300),
+        Made(20, largest_timestamp_ms=200),
+    ]
+    assert [count(segments, 1000, retention_ms=age) for age in (900, 899, 700, 699, 0)] == [0, 1, 1, 3, 3]
+    segments[2].size = 0
+    assert count(segments, 1000, retention_ms=0) == 2, "an empty active segment stays"
+
+
+def test_nothing_goes_that_is_not_committed_or_whose_policy_is_not_delete():
+    for limits in ({"retention_ms": 0}, {"retention_bytes": 0}):
+        assert count(FOUR, high_watermark=29, **limits) == 2
+        assert count(FOUR, high_watermark=39, **limits) == 3
+        assert count(FOUR, delete=False, **limits) == 0
+
+
+def test_size_goes_by_what_the_log_start_left():
+    assert count(FOUR, log_start_offset=10, retention_bytes=300) == 1
+    assert count(FOUR, log_start_offset=10, retention_bytes=200) == 2
+
+
+def test_a_segment_without_timestamps_is_as_old_as_its_file(tmp_path):
+    (tmp_path / f"{0:020d}.log").write_bytes(b"")
+    (tmp_path / f"{0:020d}.timeindex").write_bytes(b"")
+    os.utime(tmp_path / f"{0:020d}.log", (5, 5))
+    assert Segment(tmp_path, 0).largest_timestamp_ms == 5000
+    (tmp_path / f"{0:020d}.timeindex").write_bytes((7).to_bytes(8, "big") + bytes(4))
+    assert Segment(tmp_path, 0).largest_timestamp_ms == 7
+
+
+# -- over a real table ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[OneBroker]:
+    data = tmp_path / "data"
+    data.mkdir()
+    with OneBroker(data) as made:
+        yield made
+
+
+def four_segments(broker: OneBroker, **settings: int) -> int:
+    """Offsets 0 to 7, two a segment, a second apart; idempotent, so that there are snapshots."""
+    slot = broker.create(segment_bytes=SIZE, **settings)
+    for number in range(4):
+        timestamp = 1000 * (number + 1)
+        one = batch(2, timestamp=timestamp, producer_id=3, producer_epoch=0, base_sequence=2 * number)
+        assert slots.append(slot, [one]) == [(0, 2 * number, False)]
+    return slot
+
+
+def names(broker: OneBroker, slot: int, pattern: str = "*.log") -> list[str]:
+    return sorted(path.name.lstrip("0") or path.name for path in broker.table.path(slot).glob(pattern))
+
+
+def bases(broker: OneBroker, slot: int) -> list[int]:
+    return sorted(int(path.stem) for path in broker.table.path(slot).glob("*.log"))
+
+
+def aside(broker: OneBroker, slot: int) -> list[Path]:
+    return sorted(broker.table.path(slot).glob("*.deleted"))
+
+
+def test_by_size(broker):
+    slot = four_segments(broker, retention_bytes=2 * SIZE, file_delete_delay_ms=10**9)
+    retention = Retention(broker.shm, [broker.path])
+    retention.run()
+    state = slots.describe(slot)
+    assert (state["log_start_offset"], state["log_end_offset"], state["intent"]) == (4, 8, 0)
+    assert bases(broker, slot) == [4, 6]
+    assert retention.removed_segments == 2
+    assert [path.name for path in aside(broker, slot)] == [
+        f"{base:020d}.{kind}.deleted"
+        for base, kinds in ((0, ("index", "log", "timeindex")), (2, ("index", "log", "snapshot", "timeindex")))
+        for kind in kinds
+    ]
+    assert sorted(int(path.stem) for path in broker.table.path(slot).glob("*.snapshot")) == [4, 6]
+    assert read_checkpoints(broker.path)[1] == {("t", 0): 4}
+    generation = state["generation"]
+    retention.run()
+    assert slots.describe(slot)["generation"] == generation, "what is done is not done again"
+
+
+def test_by_time_the_active_segment_is_rolled_and_goes(broker):
+    slot = four_segments(broker, retention_ms=1000)
+    retention = Retention(broker.shm, [broker.path])
+    retention.run(now_ms=3500)
+    assert (bases(broker, slot), slots.describe(slot)["log_start_offset"]) == ([4, 6], 4)
+    retention.run(now_ms=10_000)
+    state = slots.describe(slot)
+    assert (bases(broker, slot), state["log_start_offset"], state["log_end_offset"]) == ([8], 8, 8)
+    assert (state["size"], state["high_watermark"], state["last_stable_offset"]) == (0, 8, 8)
+    retention.run(now_ms=10**9)
+    assert bases(broker, slot) == [8]
+    # The log goes on where it was, and the producer is still known.
+    one = batch(2, timestamp=99_000, producer_id=3, producer_epoch=0, base_sequence=8)
+    assert slots.append(slot, [one]) == [(0, 8, False)]
+    assert slots.append(slot, [one]) == [(0, 8, True)]
+
+
+def test_settings_that_change_take_effect(broker):
+    slot = four_segments(broker)
+    retention = Retention(broker.shm, [broker.path])
+    retention.run(now_ms=10**12)
+    assert bases(broker, slot) == [0, 2, 4, 6]
+    broker.table.configure(slot, {"retention_bytes": 3 * SIZE})
+    retention.run(now_ms=10**12)
+    assert bases(broker, slot) == [2, 4, 6]
+
+
+@pytest.mark.parametrize("compact_only", [True, False])
+def test_a_compacted_topic_keeps_what_is_above_its_log_start(broker, compact_only):
+    slot = four_segments(broker, retention_ms=0, retention_bytes=0, compact=1, delete_=0 if compact_only else 1)
+    Retention(broker.shm, [broker.path]).run(now_ms=10**12)
+    assert bases(broker, slot) == ([0, 2, 4, 6] if compact_only else [8])
+    if compact_only:
+        log_start.advance(slot, 5, incarnation=slots.incarnation_of(slot))
+        Retention(broker.shm, [broker.path]).run(now_ms=10**12)
+        assert bases(broker, slot) == [4, 6]
+
+
+def test_renamed_files_stay_for_the_delay_then_go(broker):
+    slot = four_segments(broker, retention_bytes=2 * SIZE, file_delete_delay_ms=60_000)
+    retention = Retention(broker.shm, [broker.path])
+    retention.run()
+    now_ms = int(time.time() * 1000)
+    kept = len(aside(broker, slot))
+    retention.remove_files(now_ms + 50_000)
+    assert len(aside(broker, slot)) == kept > 0
+    # A successor of the cleaner finds them as well.
+    Retention(broker.shm, [broker.path]).remove_files(now_ms + 61_000)
+    assert aside(broker, slot) == []
+    retention.remove_files(now_ms + 61_000)
+    assert bases(broker, slot) == [4, 6]
+
+
+def test_hastened_they_go_at_once(broker):
+    slot = four_segments(broker, retention_bytes=2 * SIZE, file_delete_delay_ms=10**12)
+    Retention(broker.shm, [broker.path]).run(hasten=True)
+    assert (bases(broker, slot), aside(broker, slot)) == ([4, 6], [])
+
+
+def test_a_reader_that_has_the_segment_open_goes_on(broker):
+    slot = four_segments(broker, retention_bytes=2 * SIZE)
+    content = (broker.table.path(slot) / f"{0:020d}.log").read_bytes()
+    descriptor = os.open(broker.table.path(slot) / f"{0:020d}.log", os.O_RDONLY)
+    Retention(broker.shm, [broker.path]).run(hasten=True)
+    assert os.pread(descriptor, 1 << 20, 0) == content
+    os.close(descriptor)
+
+
+def test_more_segments_than_one_hold_of_the_lock_takes(broker):
+    slot = broker.create(segment_bytes=SIZE, retention_bytes=0)
+    for _ in range(70):
+        slots.append(slot, [batch(2)])
+    retention = Retention(broker.shm, [broker.path])
+    retention.run()
+    assert (bases(broker, slot), retention.removed_segments) == ([140], 70)
+
+
+def test_the_newest_snapshot_stays_wherever_it_is(broker):
+    slot = broker.create(segment_bytes=SIZE, retention_bytes=0)
+    path = broker.table.path(slot)
+    for offset in (1, 2, 3):
+        (path / f"{offset:020d}.snapshot").write_bytes(b"")
+    for _ in range(4):
+        slots.append(slot, [batch(2)])
+    Retention(broker.shm, [broker.path]).run(hasten=True)
+    assert bases(broker, slot) == [8]
+    assert [int(one.stem) for one in path.glob("*.snapshot")] == [3]
+
+
+def test_what_is_not_a_segment_boundary_or_above_the_log_start_is_not_removed(broker):
+    slot = four_segments(broker)
+    incarnation = slots.incarnation_of(slot)
+    assert log_start.remove_before(slot, 2, incarnation=incarnation) == "out of range"
+    assert log_start.advance(slot, 3, incarnation=incarnation) == ("ok", 3)
+    for keep in (1, 3, 4, 8):
+        assert log_start.remove_before(slot, keep, incarnation=incarnation) == "out of range"
+    assert log_start.remove_before(slot, 2, incarnation=incarnation + 1) == "stale"
+    assert bases(broker, slot) == [0, 2, 4, 6]
+    assert log_start.remove_before(slot, 2, incarnation=incarnation) == "ok"
+    assert bases(broker, slot) == [2, 4, 6]
+
+
+def test_an_active_segment_that_grew_is_not_rolled(broker):
+    slot = four_segments(broker)
+    incarnation = slots.incarnation_of(slot)
+    for base, end in ((6, 7), (4, 8), (6, 9)):
+        assert log_start.roll(slot, base, end, incarnation=incarnation) == "out of range"
+    assert log_start.roll(slot, 6, 8, incarnation=incarnation) == "ok"
+    assert log_start.roll(slot, 8, 8, incarnation=incarnation) == "out of range", "it is empty"
+
+
+def test_the_log_start_goes_forward_and_not_beyond_the_high_watermark(broker):
+    slot = broker.create(alone=False)
+    incarnation = slots.incarnation_of(slot)
+    for _ in range(3):
+        slots.append(slot, [batch(2)])
+    slots.raise_high_watermark(slot, 4)
+    assert log_start.advance(slot, 5, incarnation=incarnation)[0] == "out of range"
+    assert log_start.advance(slot, -2, incarnation=incarnation)[0] == "out of range"
+    assert log_start.advance(slot, 3, incarnation=incarnation) == ("ok", 3)
+    assert log_start.advance(slot, 1, incarnation=incarnation) == ("ok", 3)
+    assert log_start.advance(slot, -1, incarnation=incarnation) == ("ok", 4)
+    broker.obey(slot, 1)
+    assert log_start.advance(slot, -1, incarnation=incarnation, role=Role.ROLE_LEADER)[0] == "not leader"
+    assert log_start.advance(slot, -1, incarnation=incarnation) == ("ok", 4)
+
+
+def test_the_last_stable_offset_is_never_below_the_log_start(broker):
+    slot = broker.create()
+    opened = batch(2, producer_id=3, producer_epoch=0, base_sequence=0, attributes=0x10)
+    slots.append(slot, [batch(2), opened, batch(2)])
+    assert slots.describe(slot)["last_stable_offset"] == 2
+    log_start.advance(slot, 5, incarnation=slots.incarnation_of(slot))
+    assert slots.describe(slot)["last_stable_offset"] == 5
+
+
+# -- what lasts -------------------------------------------------------------------------------------------------------
+
+
+def test_a_deletion_is_durable_when_it_is_told(broker):
+    slot = four_segments(broker)
+    wish = Wish(slot, slots.incarnation_of(slot), 3)
+    assert delete_records(broker.shm, [broker.path], [wish], 1000) == [("ok", 3)]
+    assert read_checkpoints(broker.path)[1] == {("t", 0): 3}
+    found = load_log(broker.table.path(slot), 3, 0, False)
+    assert (found.log_start_offset, found.log_end_offset) == (3, 8)
+
+
+def test_a_deletion_that_cannot_be_made_durable_is_not_told_as_done(broker):
+    slot = four_segments(broker)
+    wish = Wish(slot, slots.incarnation_of(slot), 3)
+    (broker.path / "log-start-offset-checkpoint.tmp").mkdir()  # in the way of the writer
+    assert delete_records(broker.shm, [broker.path], [wish], 1000) == [("not durable", -1)]
+    (broker.path / "log-start-offset-checkpoint.tmp").rmdir()
+    assert delete_records(broker.shm, [broker.path], [wish], 1000) == [("ok", 3)]
+    assert read_checkpoints(broker.path)[1] == {("t", 0): 3}
+
+
+def test_no_segment_goes_before_the_log_start_is_durable(broker):
+    slot = four_segments(broker, retention_bytes=0)
+    (broker.path / "log-start-offset-checkpoint.tmp").mkdir()
+    retention = Retention(broker.shm, [broker.path])
+    retention.run()
+    assert (aside(broker, slot), retention.removed_segments) == ([], 0)
+    assert slots.state_of(slot) == SlotState.SLOT_ONLINE
+    (broker.path / "log-start-offset-checkpoint.tmp").rmdir()
+    retention.run()
+    assert bases(broker, slot) == [8]
+
+
+def test_logs_that_are_not_loaded_keep_their_log_start_in_the_file(broker):
+    slot = four_segments(broker)
+    (broker.path / "log-start-offset-checkpoint").write_text("0\n2\nother 0 17\nt 1 5\n")
+    waiting = broker.table.create(
+        "other", bytes(16), 0, log_dir=0, replicas=[1], in_sync=[1], leader_id=1, leader_epoch=0, partition_epoch=0,
+        settings={},
+    )  # fmt: skip
+    wish = Wish(slot, slots.incarnation_of(slot), -1)
+    assert delete_records(broker.shm, [broker.path], [wish], 1000) == [("ok", 8)]
+    assert read_checkpoints(broker.path)[1] == {("t", 0): 8, ("other", 0): 17}
+    slots.delete(waiting, b"gone")
+    write_checkpoints(broker.shm, [broker.path])
+    assert read_checkpoints(broker.path)[1] == {("t", 0): 8}
+
+
+def test_a_full_disk_does_not_keep_segments_from_going(broker, monkeypatch):
+    slot = four_segments(broker, retention_bytes=0)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("broker.shm.retention.write_log_starts", full)
+    Retention(broker.shm, [broker.path]).run(hasten=True)
+    assert bases(broker, slot) == [8]
+    found = load_log(broker.table.path(slot), 0, 0, False)
+    assert (found.log_start_offset, found.log_end_offset) == (8, 8), "the files say where the log begins"
