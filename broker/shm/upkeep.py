@@ -1,4 +1,4 @@
-"""The cleaner's passes over the shared table: flush, checkpoints, retention, removal of deleted directories, idle producers, the arena."""
+"""The cleaner's passes over the shared table: flush, checkpoints, retention, deleted directories, idle producers, the arena."""
 
 import logging
 import shutil
