@@ -21,9 +21,8 @@ from broker._ext.log_files cimport (
     remove_segment_files,
     settle_files,
 )
-from broker._ext.log_scan cimport SCAN_BATCH, SCAN_END, SCAN_OLD_FORMAT, Scanner, read_at, scan_batch, scan_file
+from broker._ext.log_scan cimport SCAN_BATCH, SCAN_END, Scanner, read_at, scan_batch, scan_file
 from broker._ext.log_state cimport (
-    ERROR_OLD_FORMAT,
     ERROR_TOO_LARGE,
     EVENT_CUT_EPOCHS,
     EVENT_CUT_TXN_INDEX,
@@ -157,6 +156,8 @@ cdef int walk_tail(LogState* state, int descriptor, const Segment* segment) noex
         result = scan_batch(&scanner, position, &info)
         if result == SCAN_BATCH and info.base_offset > state.last_index_offset:
             return NOT_SOUND
+        if result == SCAN_BATCH and state.timeindex_entries == 0 and info.max_timestamp >= 0:
+            return NOT_SOUND    # the same, where the segment begins with messages that have no timestamp
     while result == SCAN_BATCH:
         if info.base_offset < next_offset:
             return NOT_SOUND
@@ -168,8 +169,6 @@ cdef int walk_tail(LogState* state, int descriptor, const Segment* segment) noex
         result = scan_batch(&scanner, position, &info)
     state.log_end_offset = next_offset
     state.scanned_bytes += segment.size - state.last_index_position
-    if result == SCAN_OLD_FORMAT:
-        return ERROR_OLD_FORMAT
     if result < 0:
         return result
     if result != SCAN_END or state.offset_of_max_timestamp >= next_offset or state.last_index_offset >= next_offset:

@@ -7,8 +7,7 @@ from broker._ext.records cimport BatchInfo
 cdef enum:
     SCAN_BATCH = 0
     SCAN_END = 1                # exactly at the limit
-    SCAN_CORRUPT = 2            # no batch of format v2 fits here
-    SCAN_OLD_FORMAT = 3         # a message of format v0 or v1: not damage, but not ours to judge
+    SCAN_CORRUPT = 2            # neither a batch of format v2 nor a message of format v0 or v1 fits here
 
 
 # A reader of a log file by pread through one buffer, which its owner provides. `size` is where reading must end.
@@ -33,9 +32,9 @@ cdef int write_at(int descriptor, const void* buffer, size_t n, int64_t position
 # or -errno.
 cdef const uint8_t* scan_window(Scanner* scanner, int64_t position, size_t need, int* error) noexcept nogil
 
-# The header of the batch at `position`, which fits below the limit whole.
+# The header of the batch (v2) or message (v0, v1: see `parse_message`) at `position`, which fits below the limit whole.
 cdef int scan_batch(Scanner* scanner, int64_t position, BatchInfo* out) noexcept nogil
 
-# Whether the CRC-32C of the batch at `position` matches: 1, 0, or -errno. Batches larger than the buffer are read in
-# pieces.
+# Whether the checksum of the batch at `position` matches (CRC-32C; CRC-32 of old messages): 1, 0, or -errno. Batches larger
+# than the buffer are read in pieces.
 cdef int scan_crc(Scanner* scanner, int64_t position, const BatchInfo* info) noexcept nogil

@@ -1,4 +1,5 @@
 """Walking through a log file batch by batch with few reads: headers alone, or with their CRC.
+A message of format v0 or v1 counts as a batch of its own; what it is compressed of is not opened.
 
 Used by recovery, by opening a log and by look-ups, in any process. The scanner is on its caller's stack; the file is
 only read, at positions below a size that its caller knows to be committed or owns.
@@ -8,15 +9,16 @@ from libc.errno cimport EINTR, errno
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t
 from posix.types cimport off_t
 
+from broker._ext.crc32 cimport crc32
 from broker._ext.crc32c cimport crc32c
+from broker._ext.old_messages cimport MESSAGE_HEADER_BYTES, parse_message
 from broker._ext.records cimport (
     AT_ATTRIBUTES,
+    AT_MAGIC,
     BATCH_HEADER_BYTES,
-    BATCH_OVERHEAD_BYTES,
     BatchInfo,
     ERROR_INVALID_RECORD,
     ERROR_NONE,
-    load32,
     parse_batch_header,
 )
 
@@ -24,10 +26,6 @@ from broker._ext.records cimport (
 cdef extern from "<unistd.h>" nogil:
     ssize_t pread(int descriptor, void* buffer, size_t n, off_t position)
     ssize_t pwrite(int descriptor, const void* buffer, size_t n, off_t position)
-
-
-cdef enum:
-    OLD_HEADER_BYTES = 26       # of a message v0: offset, size, crc, magic, attributes, key and value length
 
 
 cdef int64_t read_at(int descriptor, void* buffer, size_t n, int64_t position) noexcept nogil:
@@ -87,45 +85,23 @@ cdef const uint8_t* scan_window(Scanner* scanner, int64_t position, size_t need,
     return scanner.buffer + (position - scanner.at)
 
 
-cdef uint32_t OLD_POLYNOMIAL = 0xEDB88320     # CRC-32, which messages before v2 carry
-
-
-cdef bint is_old_message(Scanner* scanner, int64_t position, const uint8_t* p) noexcept nogil:
-    """Whether a message of format v0 or v1 fits here: by magic and size, and by its CRC-32 if it is in one window."""
-    cdef int64_t size = <int64_t>load32(p + 8) + BATCH_OVERHEAD_BYTES
-    cdef int error
-    cdef uint32_t crc = 0xFFFFFFFF
-    cdef int64_t at
-    cdef int _bit
-    if p[16] > 1 or size < OLD_HEADER_BYTES or size > scanner.size - position:
-        return False
-    if size > <int64_t>scanner.capacity:
-        return True
-    p = scan_window(scanner, position, <size_t>size, &error)
-    if p == NULL:
-        return False
-    for at in range(16, size):
-        crc ^= p[at]
-        for _bit in range(8):
-            crc = (crc >> 1) ^ (OLD_POLYNOMIAL * (crc & 1))
-    return ~crc == load32(p + 12)
-
-
 cdef int scan_batch(Scanner* scanner, int64_t position, BatchInfo* out) noexcept nogil:
     cdef int error
     cdef int64_t left = scanner.size - position
+    cdef size_t n
     cdef const uint8_t* p
     out.size = 0
     if left == 0:
         return SCAN_END
-    if left < OLD_HEADER_BYTES:
+    if left < MESSAGE_HEADER_BYTES:
         return SCAN_CORRUPT
-    p = scan_window(scanner, position, BATCH_HEADER_BYTES if left >= BATCH_HEADER_BYTES else OLD_HEADER_BYTES, &error)
+    n = BATCH_HEADER_BYTES if left >= BATCH_HEADER_BYTES else MESSAGE_HEADER_BYTES
+    p = scan_window(scanner, position, n, &error)
     if p == NULL:
         return error if error else SCAN_CORRUPT
-    error = parse_batch_header(p, BATCH_HEADER_BYTES if left >= BATCH_HEADER_BYTES else OLD_HEADER_BYTES, out)
-    if error == ERROR_INVALID_RECORD:
-        return SCAN_OLD_FORMAT if is_old_message(scanner, position, p) else SCAN_CORRUPT
+    error = parse_batch_header(p, n, out)
+    if error == ERROR_INVALID_RECORD:   # another magic than 2
+        error = parse_message(p, n, out)
     if error != ERROR_NONE or out.size > left or out.base_offset < 0 or out.last_offset_delta < 0:
         return SCAN_CORRUPT
     if out.base_offset > INT64_MAX - 1 - <int64_t>out.last_offset_delta:
@@ -134,8 +110,10 @@ cdef int scan_batch(Scanner* scanner, int64_t position, BatchInfo* out) noexcept
 
 
 cdef int scan_crc(Scanner* scanner, int64_t position, const BatchInfo* info) noexcept nogil:
+    cdef bint old = info.magic < 2
+    cdef int64_t covered = AT_MAGIC if old else AT_ATTRIBUTES       # from there on
     cdef uint32_t crc = 0
-    cdef int64_t at = position + AT_ATTRIBUTES
+    cdef int64_t at = position + covered
     cdef int64_t end = position + info.size
     cdef size_t piece
     cdef int error
@@ -145,12 +123,13 @@ cdef int scan_crc(Scanner* scanner, int64_t position, const BatchInfo* info) noe
         p = scan_window(scanner, position, <size_t>info.size, &error)
         if p == NULL:
             return error
-        return crc32c(0, p + AT_ATTRIBUTES, <size_t>info.size - AT_ATTRIBUTES) == info.crc
+        p += covered
+        return (crc32(0, p, <size_t>(end - at)) if old else crc32c(0, p, <size_t>(end - at))) == info.crc
     while at < end:
         piece = scanner.capacity if end - at > <int64_t>scanner.capacity else <size_t>(end - at)
         p = scan_window(scanner, at, piece, &error)
         if p == NULL:
             return error
-        crc = crc32c(crc, p, piece)
+        crc = crc32(crc, p, piece) if old else crc32c(crc, p, piece)
         at += <int64_t>piece
     return crc == info.crc

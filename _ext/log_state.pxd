@@ -30,7 +30,6 @@ cdef enum:
 
 # Errors of our own, apart from errno (which is returned negative too).
 cdef enum:
-    ERROR_OLD_FORMAT = -2001        # messages of format v0 or v1
     ERROR_OFFSET_OVERFLOW = -2002   # an offset that a relative offset cannot say
     ERROR_TOO_LARGE = -2003         # a log file beyond 2^31-1 bytes
 

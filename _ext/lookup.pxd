@@ -5,10 +5,12 @@ from libc.stdint cimport int32_t, int64_t
 cdef enum:
     LOOKUP_FOUND = 0
     LOOKUP_BEYOND = 1           # nothing below the limit
-    LOOKUP_CORRUPT = 2          # our own file does not hold batches where it should, or holds format v0/v1
+    LOOKUP_CORRUPT = 2          # our own file does not hold batches where it should
     LOOKUP_COMPRESSED = 3       # the batch is found, its records are compressed
 
 
+# A message of format v0 or v1 is a batch of its own; of a compressed one only the last offset is known without opening it,
+# and `base_offset` is the same.
 cdef struct FoundBatch:
     int64_t position
     int64_t base_offset

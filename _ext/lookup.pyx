@@ -13,10 +13,12 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 
 from broker._ext.log_scan cimport SCAN_BATCH, SCAN_END, Scanner, read_at, scan_batch, scan_file
+from broker._ext.old_messages cimport parse_message
 from broker._ext.records cimport (
     AT_RECORDS,
-    BATCH_HEADER_BYTES,
     CODEC_NONE,
+    ERROR_INVALID_RECORD,
+    ERROR_NONE,
     BatchInfo,
     load32,
     load64,
@@ -219,6 +221,14 @@ cdef int search_records(const uint8_t* p, const uint8_t* end, const BatchInfo* i
     return LOOKUP_BEYOND
 
 
+cdef bint parse_any(const uint8_t* p, size_t n, BatchInfo* out) noexcept nogil:
+    """The header of a batch or an old message; False if it is neither."""
+    cdef int error = parse_batch_header(p, n, out)
+    if error == ERROR_INVALID_RECORD:
+        error = parse_message(p, n, out)
+    return error == ERROR_NONE
+
+
 cdef int find_record(int log_fd, const FoundBatch* batch, int64_t target_timestamp, int64_t from_offset,
                      FoundRecord* out) noexcept nogil:
     cdef BatchInfo info
@@ -230,10 +240,15 @@ cdef int find_record(int log_fd, const FoundBatch* batch, int64_t target_timesta
     got = read_at(log_fd, content, <size_t>batch.size, batch.position)
     if got < 0:
         result = <int>got
-    elif got < batch.size or batch.size < BATCH_HEADER_BYTES or parse_batch_header(content, <size_t>got, &info):
+    elif got < batch.size or not parse_any(content, <size_t>got, &info):
         result = LOOKUP_CORRUPT
     elif info.codec != CODEC_NONE:
         result = LOOKUP_COMPRESSED
+    elif info.magic < 2:                # one message, and it is the one that reaches the timestamp
+        out.offset = info.base_offset
+        out.timestamp = info.max_timestamp
+        out.partition_leader_epoch = -1
+        result = LOOKUP_FOUND if out.timestamp >= target_timestamp and out.offset >= from_offset else LOOKUP_BEYOND
     else:
         result = search_records(content + AT_RECORDS, content + batch.size, &info, target_timestamp, from_offset, out)
     free(content)
@@ -241,7 +256,7 @@ cdef int find_record(int log_fd, const FoundBatch* batch, int64_t target_timesta
 
 
 class CorruptLogError(Exception):
-    """One of our own log files holds something else than batches of format v2 where a batch should begin."""
+    """One of our own log files holds something else than a batch or message where one should begin."""
 
 
 def position_of(int log_fd, int index_fd, int64_t index_entries, int64_t segment_base, int64_t size_limit,
@@ -266,7 +281,7 @@ def time_of(int log_fd, int index_fd, int64_t index_entries, int time_fd, int64_
     """The first record at or after `target_timestamp` (ms) and `from_offset`: (offset, timestamp, leader epoch), or
     None.
 
-    read_compressed: called with the bytes of a compressed batch, returns its [(offset, timestamp)].
+    read_compressed: called with the bytes of a compressed batch or wrapper, returns its [(offset, timestamp)].
     Raises CorruptLogError, OSError, and what read_compressed raises.
     """
     cdef FoundBatch batch

@@ -9,7 +9,7 @@ from broker._ext.log_state cimport Array, LogState
 cdef int restore_producers(LogState* state, int directory, Array* snapshots, int64_t offset,
                            bint replay_without_snapshot) noexcept nogil
 
-# Reads all segments from state.segments[first] on: lengths, CRC-32C, offsets; cuts the log at the first bad batch,
+# Reads all segments from state.segments[first] on: lengths, checksums, offsets; cuts the log at the first bad batch,
 # removes what lies behind, writes the indexes anew. Producers must be those at the first one's base offset. Fills the
 # active segment.
 cdef int recover_segments(LogState* state, int directory, int64_t first, int64_t index_interval) noexcept nogil

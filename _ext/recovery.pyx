@@ -4,7 +4,9 @@ Runs when a log is opened, by the thread that opens it, before anyone else has t
 any two changes: nothing is cut before all that lies behind it is gone, indexes are replaced by rename, and the next
 run finds the same first bad batch or none. The rules are Kafka's (LogSegment.recover, LogLoader.recoverLog); unlike
 there a batch whose offset does not grow is bad too, and where nothing was compacted one that leaves a gap: its offset
-has no CRC, or what was in between is lost because the device had the later segment only.
+has no CRC, or what was in between is lost because the device had the later segment only. Messages of format v0 and v1
+are batches like others, except that a compressed one's first offset is not known here: its last one has to lie behind
+what came before.
 """
 
 from libc.errno cimport ENOMEM, errno
@@ -19,7 +21,6 @@ from broker._ext.log_scan cimport (
     SCAN_BATCH,
     SCAN_CORRUPT,
     SCAN_END,
-    SCAN_OLD_FORMAT,
     Scanner,
     read_at,
     scan_batch,
@@ -29,7 +30,6 @@ from broker._ext.log_scan cimport (
 )
 from broker._ext.log_state cimport (
     ERROR_OFFSET_OVERFLOW,
-    ERROR_OLD_FORMAT,
     EVENT_CUT_LOG,
     EVENT_REBUILT_INDEXES,
     EVENT_REMOVED_SEGMENT,
@@ -178,7 +178,7 @@ cdef int take_batch(Walk* walk, LogState* state, Scanner* scanner, const Segment
         store32(entry + 4, <uint32_t>position)
         walk.last_index_offset = last_offset
         walk.last_index_position = position
-    if walk.replay:
+    if walk.replay and info.magic == 2:     # older messages know neither leader epochs nor producers
         error = assign_epoch(state, info.partition_leader_epoch, info.base_offset)
         if error == 0:
             error = replay_at(walk, state, scanner, position, info)
@@ -201,10 +201,9 @@ cdef int walk_segment(Walk* walk, LogState* state, int descriptor, const Segment
         result = scan_batch(&scanner, position, &info)
         if result == SCAN_BATCH and info.base_offset < walk.next_offset:
             result = SCAN_CORRUPT
-        if result == SCAN_BATCH and info.base_offset > walk.next_offset and walk.replay and state.contiguous:
+        if result == SCAN_BATCH and info.base_offset > walk.next_offset and walk.replay and state.contiguous \
+                and not (info.magic < 2 and info.codec):
             result = SCAN_CORRUPT
-        if result == SCAN_OLD_FORMAT:
-            result = ERROR_OLD_FORMAT
         if result != SCAN_BATCH:
             break
         if walk.check_crc:
@@ -447,9 +446,7 @@ cdef int replay_segment(LogState* state, int directory, const Segment* segment, 
                     break
             position += info.size
             continue
-        if result == SCAN_OLD_FORMAT:
-            result = ERROR_OLD_FORMAT
-        elif result == SCAN_CORRUPT:
+        if result == SCAN_CORRUPT:
             result = add_event(state, EVENT_UNREADABLE, FILE_LOG, segment.base_offset, from_offset, position,
                                segment.size - position)
         elif result > 0:

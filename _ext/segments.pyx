@@ -11,7 +11,6 @@ from libc.stdint cimport int64_t
 from broker._ext.log_open cimport load
 from broker._ext.log_state cimport (
     ERROR_OFFSET_OVERFLOW,
-    ERROR_OLD_FORMAT,
     ERROR_TOO_LARGE,
     FILE_INDEX,
     FILE_LOG,
@@ -33,7 +32,6 @@ class UnsupportedLogError(Exception):
 
 
 UNSUPPORTED = {
-    ERROR_OLD_FORMAT: "it holds messages of format v0 or v1",
     ERROR_OFFSET_OVERFLOW: "an offset in it is more than 2^31-1 beyond its segment's base offset",
     ERROR_TOO_LARGE: "a log file in it is larger than 2^31-1 bytes",
 }

@@ -10,11 +10,16 @@ from collections.abc import Iterator
 
 import broker._ext.lookup as native
 from broker.storage.batch import read_batch
+from broker.storage.old_messages import is_old, read_message
 
 
 def records_of(batch: bytes) -> Iterator[tuple[int, int]]:
-    """(offset, timestamp in ms) of the records of one whole batch. Raises CorruptBatchError, what `decompress`
-    raises."""
+    """(offset, timestamp in ms) of the records of one whole batch or wrapper. Raises ValueError: CorruptBatchError,
+    CorruptMessageError, what `decompress` raises."""
+    if is_old(batch):
+        for message in read_message(batch)[0].opened():
+            yield message.offset, message.timestamp
+        return
     for record in read_batch(batch)[0].records():
         yield record.offset, record.timestamp
 
@@ -35,7 +40,7 @@ def find_timestamp(
     log_fd, index_fd, time_fd: the segment's files. index_entries, time_entries: their committed counts. size_limit:
     bytes of the log that may be seen. Returns (offset, timestamp, leader epoch of its batch), or None. With the
     largest timestamp of a segment as target it answers ListOffsets for the maximal timestamp. Raises CorruptLogError,
-    CorruptBatchError, OSError.
+    ValueError as `records_of`, OSError.
     """
     return native.time_of(
         log_fd,

@@ -7,11 +7,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from broker.storage.batch import ABORT, CONTROL, read_batch
+from broker.storage.batch import ABORT, CONTROL, RecordBatch, read_batch
 from broker.storage.checkpoints import write_leader_epochs
 from broker.storage.file_names import INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX, segment_file_name
 from broker.storage.indexes import OFFSET_ENTRY, TIME_ENTRY, AbortedTransaction
+from broker.storage.old_messages import is_old, read_message
 from broker.storage.producer_snapshot import ProducerBatch, ProducerState, write_snapshot
+
+
+def read_old(data: bytes) -> tuple[RecordBatch, int]:
+    """A message of format v0 or v1 as the batch that a log takes it for: its stated offset is its last one."""
+    message, size = read_message(data)
+    return RecordBatch(message.offset, -1, 0, 0, -1, message.timestamp, -1, -1, -1, 1, b""), size
 
 
 class SegmentWriter:
@@ -52,7 +59,7 @@ class LogWriter:
 
     def append(self, data: bytes) -> None:
         segment = self.segments[-1]
-        batch, size = read_batch(data)
+        batch, size = read_old(data) if is_old(data) else read_batch(data)
         assert size == len(data)
         assert batch.base_offset >= self.end
         position = len(segment.log)

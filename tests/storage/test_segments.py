@@ -5,7 +5,7 @@ import random
 import shutil
 
 import pytest
-from broker._ext.segments import UnsupportedLogError, load_log
+from broker._ext.segments import load_log
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -335,23 +335,6 @@ def test_the_start_offset_moves_the_first_epoch(tmp_path):
     loaded = load_log(tmp_path / "t-0", log_start_offset=5)
     assert loaded.epochs == [(1, 5), (2, 6), (3, 9)]
     assert read_leader_epochs(tmp_path / "t-0" / "leader-epoch-checkpoint") == loaded.epochs
-
-
-def test_old_message_formats_are_refused_untouched(tmp_path):
-    import zlib
-
-    body = b"\x01\x00" + (5).to_bytes(8, "big") + b"\xff\xff\xff\xff" + (3).to_bytes(4, "big") + b"abc"
-    message = bytes(8) + (len(body) + 4).to_bytes(4, "big") + zlib.crc32(body).to_bytes(4, "big") + body
-    (tmp_path / "t-0").mkdir()
-    path = tmp_path / "t-0" / f"{0:020d}.log"
-    path.write_bytes(message * 3)
-    with pytest.raises(UnsupportedLogError, match="v0 or v1"):
-        load_log(tmp_path / "t-0")
-    assert path.read_bytes() == message * 3
-    flipped = bytearray(message)
-    flipped[-1] ^= 1
-    path.write_bytes(flipped)
-    assert load_log(tmp_path / "t-0").size == 0
 
 
 def test_a_missing_directory_is_an_os_error_that_names_it(tmp_path):
