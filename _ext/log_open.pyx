@@ -337,7 +337,9 @@ cdef int settle_snapshots(LogState* state, int directory, Array* snapshots, bint
             if error:
                 return error
     # One that is there already may tell of batches that are lost, so it is written anew.
-    if clean or (state.producers.count == 0 and not at_end):
+    if clean and not state.snapshot_corrupt:
+        return 0
+    if state.producers.count == 0 and not at_end:
         return 0
     return write_snapshot(state, directory, state.log_end_offset)
 

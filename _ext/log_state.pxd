@@ -102,6 +102,7 @@ cdef struct LogState:
     int64_t first_open_txn_offset       # the smallest first offset of an open transaction, -1 without
     int64_t scanned_bytes               # what loading had to walk through
     bint epochs_changed
+    bint snapshot_corrupt               # one was removed: what it told is read from the log and written anew
     bint contiguous                     # nothing was ever compacted away: a gap between offsets is damage
     Array segments                      # of Segment, by base offset
     Array epochs                        # of EpochEntry, by epoch

@@ -499,11 +499,13 @@ cdef int restore_producers(LogState* state, int directory, Array* snapshots, int
             error = remove_file(state, directory, offsets[number], FILE_SNAPSHOT, b"")
         if error:
             return error
+        state.snapshot_corrupt = True
         for at in range(number, kept - 1):
             offsets[at] = offsets[at + 1]
         kept -= 1
         snapshots.count = kept
         number -= 1
-    if not replay_without_snapshot:
+    # Nobody syncs a snapshot: also after an ordered stop a loss of power may leave it empty.
+    if not replay_without_snapshot and not state.snapshot_corrupt:
         return 0
     return replay_log(state, directory, state.log_start_offset, offset)

@@ -295,15 +295,26 @@ def test_a_stale_index_is_rebuilt_after_a_clean_stop_too(tmp_path, kind, which, 
     assert contents(tmp_path / "t-0") == sound
 
 
-def test_a_corrupt_snapshot_is_removed_and_the_one_before_taken(tmp_path):
+def test_a_corrupt_snapshot_is_made_anew_from_the_one_before(tmp_path):
     writer = fill(LogWriter(tmp_path / "t-0", INTERVAL), 30, seed=9)
     writer.close()
     path = tmp_path / "t-0" / f"{writer.end:020d}.snapshot"
     path.write_bytes(path.read_bytes()[:-1] + bytes([path.read_bytes()[-1] ^ 1]))
     loaded = load_log(tmp_path / "t-0", clean=True, index_interval_bytes=INTERVAL)
     assert last_batch_only(producers_of(loaded.producers)) == last_batch_only(producers_of(writer.producers.values()))
-    assert not path.exists()
     assert [event.file for event in loaded.events] == [path.name]
+    assert last_batch_only(producers_of(read_snapshot(path))) == last_batch_only(producers_of(loaded.producers))
+
+
+def test_the_snapshots_of_an_ordered_stop_that_a_loss_of_power_emptied_are_made_anew(tmp_path):
+    writer = fill(LogWriter(tmp_path / "t-0", INTERVAL), 30, seed=9)
+    writer.close()
+    for path in (tmp_path / "t-0").glob("*.snapshot"):
+        path.write_bytes(b"")
+    for _ in range(2):  # what the first start finds out has to be there for the second
+        loaded = load_log(tmp_path / "t-0", clean=True, index_interval_bytes=INTERVAL)
+        found = producers_of(loaded.producers)
+        assert last_batch_only(found) == last_batch_only(producers_of(writer.producers.values()))
 
 
 def test_an_empty_directory_gets_a_segment_at_the_start_offset(tmp_path):
