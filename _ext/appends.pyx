@@ -26,9 +26,10 @@ from broker._ext.append_files cimport (
 from broker._ext.atomics cimport fault_point, fence, fence_release, store_release_32, store_release_64
 from broker._ext.faults cimport *
 from broker._ext.locks cimport LOCK_BUSY, LOCK_OWNER_DIED, LOCK_TAKEN, LockResult, mark_consistent, try_lock, unlock
-from broker._ext.log_scan cimport SCAN_BATCH, Scanner, read_at, scan_batch, scan_file, scan_window, write_at
+from broker._ext.log_scan cimport SCAN_BATCH, SCAN_END, Scanner, read_at, scan_batch, scan_file, scan_window, write_at
 from broker._ext.log_state cimport FILE_INDEX, FILE_LOG, FILE_SNAPSHOT, FILE_TIME_INDEX, FILE_TXN_INDEX
 from broker._ext.lookup cimport LOOKUP_FOUND, FoundBatch, find_position
+from broker._ext.old_messages cimport MESSAGE_HEADER_BYTES, message_crc_matches, parse_message
 from broker._ext.producers cimport (
     ARENA_BUSY,
     ARENA_FULL,
@@ -47,6 +48,7 @@ from broker._ext.producers cimport (
     find_producer,
     first_unstable_without,
     forget_producers,
+    read_snapshot,
     recount_producers,
     reserve_producer,
     settle_last_stable,
@@ -57,6 +59,7 @@ from broker._ext.records cimport (
     AT_PARTITION_LEADER_EPOCH,
     AT_RECORDS,
     BATCH_HEADER_BYTES,
+    ERROR_INVALID_RECORD,
     BatchInfo,
     check_batch,
     load16,
@@ -1014,6 +1017,28 @@ cdef AppendResult append_as_leader(uint32_t index, uint32_t incarnation, int32_t
     return APPEND_IO_ERROR if failed else APPEND_OK
 
 
+cdef enum:
+    BATCH_SOUND = 0
+    BATCH_INCOMPLETE = 1          # the last one of a fetch
+    BATCH_BAD = 2
+
+
+cdef int check_replicated(const uint8_t* p, size_t n, BatchInfo* out) noexcept nogil:
+    """What a leader sent: a batch, or a message of format v0 or v1, which a follower keeps as it is."""
+    cdef int error = parse_batch_header(p, n, out)
+    if error == ERROR_INVALID_RECORD:       # another magic than 2
+        if n < MESSAGE_HEADER_BYTES and out.magic in (0, 1):
+            return BATCH_INCOMPLETE
+        if parse_message(p, n, out) != 0:
+            return BATCH_BAD
+        if <size_t>out.size > n:
+            return BATCH_INCOMPLETE
+        return BATCH_SOUND if message_crc_matches(p, out) else BATCH_BAD
+    if error != 0 or <size_t>out.size > n:
+        return BATCH_INCOMPLETE
+    return BATCH_SOUND if check_batch(p, n, False, out) == 0 else BATCH_BAD
+
+
 cdef AppendResult append_as_follower(uint32_t index, uint32_t incarnation, int32_t leader_epoch, uint8_t* data, int64_t size,
                                      int64_t leader_high_watermark, int64_t leader_log_start_offset, int64_t wall_ms, int spins,
                                      AppendOutcome* outcome) noexcept nogil:
@@ -1028,7 +1053,7 @@ cdef AppendResult append_as_follower(uint32_t index, uint32_t incarnation, int32
     cdef ArenaResult arena
     cdef Commit commit
     cdef int64_t at = 0
-    cdef int n = 0, result = 0
+    cdef int n = 0, result = 0, found
     cdef bint roll
     outcome.error_number = 0
     if take_slot(index, slot, spins) == LOCK_BUSY:
@@ -1043,19 +1068,18 @@ cdef AppendResult append_as_follower(uint32_t index, uint32_t incarnation, int32
         roll = False
         while n < MAX_JOINED and at < size:
             memset(&items[n], 0, sizeof(AppendItem))
-            if parse_batch_header(data + at, <size_t>(size - at), &items[n].info) != 0 or items[n].info.size > size - at:
-                at = size               # the incomplete batch at the end of a fetch
-                break
-            if check_batch(data + at, <size_t>(size - at), False, &items[n].info) != 0 \
-                    or items[n].info.base_offset < commit.log_end_offset:
-                checked = APPEND_OUT_OF_RANGE
+            found = check_replicated(data + at, <size_t>(size - at), &items[n].info)
+            if found == BATCH_SOUND and items[n].info.base_offset < commit.log_end_offset:
+                found = BATCH_BAD
+            if found != BATCH_SOUND:
+                checked = APPEND_OUT_OF_RANGE if found == BATCH_BAD else checked
                 at = size
                 break
             if must_roll(slot, &commit, &items[n].info, items[n].info.base_offset + items[n].info.last_offset_delta, wall_ms):
                 roll = True
                 break
             if n and (items[n].info.control or ready[n - 1].info.control
-                      or new_epoch(slot, items[n].info.partition_leader_epoch)):
+                      or (items[n].info.magic == 2 and new_epoch(slot, items[n].info.partition_leader_epoch))):
                 break                   # a marker is committed alone; an epoch is noted where the log ends
             if items[n].info.producer_id >= 0:
                 arena = reserve_producer(index, slot, items[n].info.producer_id, <uint32_t>n)
@@ -1159,7 +1183,13 @@ cdef AppendResult advance_high_watermark(uint32_t index, uint32_t incarnation, i
 # -- truncation ---------------------------------------------------------------------------------------------------
 
 cdef int64_t segment_holding(Slot* slot, int64_t offset, int64_t beyond) noexcept nogil:
-    """The largest segment base that is not above `offset`, of those below `beyond`; -1 if there is none, or -errno < -1."""
+    """The largest segment base that is not above `offset`, of those below `beyond`; -1 if there is none, or -errno - 1."""
+    return newest_file(slot, ".log", offset, beyond)
+
+
+cdef int64_t newest_file(Slot* slot, const char* extension, int64_t offset, int64_t beyond) noexcept nogil:
+    """The largest number in front of an extension that is not above `offset` and below `beyond`; -1 if there is none, or
+    -errno - 1."""
     cdef int fd = open_directory(slot)
     cdef DIR* directory
     cdef dirent* entry
@@ -1176,15 +1206,19 @@ cdef int64_t segment_holding(Slot* slot, int64_t offset, int64_t beyond) noexcep
         if entry == NULL:
             break
         base = strtoll(entry.d_name, &end, 10)
-        if end != entry.d_name and strcmp(end, ".log") == 0 and best < base <= offset and base < beyond:
+        if end != entry.d_name and strcmp(end, extension) == 0 and best < base <= offset and base < beyond:
             best = base
     closedir(directory)
     return best
 
 
-cdef int remove_segments_above(Slot* slot, int64_t base) noexcept nogil:
-    """Remove the files of every segment, and every snapshot, above `base`; 0, or -errno. Doing it again changes nothing."""
+cdef int remove_segments_above(Slot* slot, int64_t base, int64_t log_end_offset) noexcept nogil:
+    """Remove the files of every segment above `base`, and every snapshot above `log_end_offset`; 0, or -errno.
+
+    Doing it again changes nothing.
+    """
     cdef int fd, removed = 1
+    cdef int64_t found
     cdef DIR* directory
     cdef dirent* entry
     cdef char* end
@@ -1204,7 +1238,10 @@ cdef int remove_segments_above(Slot* slot, int64_t base) noexcept nogil:
             entry = readdir(directory)
             if entry == NULL:
                 break
-            if strtoll(entry.d_name, &end, 10) <= base or end == entry.d_name or end[0] != 46:
+            found = strtoll(entry.d_name, &end, 10)
+            if found <= base or end == entry.d_name or end[0] != 46:
+                continue
+            if found <= log_end_offset and strcmp(end, ".snapshot") == 0:
                 continue
             snprintf(full, 700, "%s/%s", path, entry.d_name)
             if unlinkat(region().header.log_dir_fds[slot.log_dir], full, 0) == 0:
@@ -1227,7 +1264,7 @@ cdef int finish_truncation(uint32_t index, Slot* slot) noexcept nogil:
     drop_files(index)
     if commit.segment_base != offset or commit.size != 0:
         # A segment that begins at `offset` goes too: its bytes were published, and its file is not written again [R 4].
-        result = remove_segments_above(slot, base if base < offset else offset - 1)
+        result = remove_segments_above(slot, base if base < offset else offset - 1, offset)
         if result != 0:
             return result
         fault(TRUNCATE_SEGMENTS_REMOVED)
@@ -1316,44 +1353,75 @@ cdef inline int64_t end_of(int fd) noexcept nogil:
     return lseek(fd, 0, SEEK_END)
 
 
-cdef int rebuild_producers(uint32_t index, Slot* slot, int64_t offset) noexcept nogil:
-    """Producer state as of `offset`, from the segments that are left (the log is the redo log); 0, or -errno."""
-    cdef uint8_t[4096] buffer
-    cdef Scanner scanner
-    cdef BatchInfo info
-    cdef int64_t base = slot.log_start_offset, position, size
-    cdef int32_t coordinator_epoch = -1
-    cdef int fd, result, kind = 0
+cdef int restore_before(uint32_t index, Slot* slot, int64_t offset, int64_t* from_offset) noexcept nogil:
+    """Producers from the newest sound snapshot that is not above `offset`: 0 and *from_offset, the offset that it speaks of,
+    or the log's start if there is none; or -errno."""
+    cdef char[384] path
+    cdef int64_t at = offset + 1
+    cdef int result
     forget_producers(slot)
-    base = segment_holding(slot, base, offset)
+    from_offset[0] = slot.log_start_offset
+    while True:
+        at = newest_file(slot, ".snapshot", offset, at)
+        if at < 0:
+            return 0 if at == -1 else <int>(at + 1)
+        segment_path(slot, at, FILE_SNAPSHOT, path)
+        result = read_snapshot(index, slot, region().header.log_dir_fds[slot.log_dir], path)
+        if result == 0:
+            from_offset[0] = at
+            return 0
+        forget_producers(slot)
+        if result < 0 and result != -ENOENT:
+            return result
+
+
+cdef int rebuild_producers(uint32_t index, Slot* slot, int64_t offset) noexcept nogil:
+    """Producer state as of `offset`: the newest snapshot before, and the batches behind it (the log is the redo log); 0, or
+    -errno. Of what a snapshot tells only each producer's last batch is known, as after a start."""
+    cdef int64_t from_offset = 0, base, position = 0
+    cdef int result = restore_before(index, slot, offset, &from_offset)
+    if result != 0 or from_offset >= offset:
+        return result
+    base = segment_holding(slot, from_offset, offset)
     if base < -1:
         return <int>(base + 1)
     if base < 0:
         base = next_segment(slot, -1, offset)
-    while base >= 0 and base < offset:
-        fd = open_in_slot(slot, base, FILE_LOG, O_RDONLY)
-        if fd < 0:
-            return fd
-        size = end_of(fd)
-        scan_file(&scanner, fd, size, buffer, sizeof(buffer))
+    elif base < from_offset:
+        result = locate_for_cut(slot, current(slot), base, from_offset, &position)
+    while result == 0 and base >= 0 and base < offset:
+        result = replay_segment(index, slot, base, position, from_offset)
         position = 0
-        while position < size:
-            result = scan_batch(&scanner, position, &info)
-            if result != SCAN_BATCH:
-                close(fd)
-                return result if result < 0 else -EIO
-            if info.producer_id >= 0:
-                if info.control:
-                    read_marker(&scanner, position, &info, &coordinator_epoch, &kind)
-                result = reserve_patiently(index, slot, info.producer_id)
-                if result != 0:
-                    close(fd)
-                    return result
-                apply_one(slot, &info, info.base_offset, coordinator_epoch, info.max_timestamp)
-            position += info.size
-        close(fd)
         base = next_segment(slot, base, offset)
-    return 0
+    return result
+
+
+cdef int replay_segment(uint32_t index, Slot* slot, int64_t base, int64_t position, int64_t from_offset) noexcept nogil:
+    """Take the batches of a segment that is left, from `position` and `from_offset` on, into the producers; 0, or -errno."""
+    cdef uint8_t[4096] buffer
+    cdef Scanner scanner
+    cdef BatchInfo info
+    cdef int32_t coordinator_epoch = -1
+    cdef int kind = 0, result
+    cdef int fd = open_in_slot(slot, base, FILE_LOG, O_RDONLY)
+    if fd < 0:
+        return fd
+    scan_file(&scanner, fd, end_of(fd), buffer, sizeof(buffer))
+    result = scan_batch(&scanner, position, &info)
+    while result == SCAN_BATCH:
+        if info.producer_id >= 0 and info.base_offset >= from_offset:
+            if info.control:
+                read_marker(&scanner, position, &info, &coordinator_epoch, &kind)
+            result = reserve_patiently(index, slot, info.producer_id)
+            if result != 0:
+                break
+            apply_one(slot, &info, info.base_offset, coordinator_epoch, info.max_timestamp)
+        position += info.size
+        result = scan_batch(&scanner, position, &info)
+    close(fd)
+    if result == SCAN_END:
+        return 0
+    return result if result < 0 else -EIO
 
 
 cdef int64_t next_segment(Slot* slot, int64_t after, int64_t beyond) noexcept nogil:

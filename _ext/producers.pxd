@@ -80,3 +80,6 @@ cdef void settle_last_stable(Slot* slot, int64_t high_watermark) noexcept nogil
 
 # 0, or -errno.
 cdef int write_snapshot(Slot* slot, int directory_fd, const char* path, const char* temporary_path) noexcept nogil
+
+# Add the producers that a snapshot file tells of: 0, 1 if it is corrupt (some may have been added), or -errno.
+cdef int read_snapshot(uint32_t index, Slot* slot, int directory_fd, const char* path) noexcept nogil

@@ -4,17 +4,17 @@ Nothing here takes the slot's mutex: the caller holds it. The arena's own mutex 
 held, for the choice of a run only, and nothing is taken under it.
 """
 
-from libc.errno cimport EBUSY, errno
+from libc.errno cimport EBUSY, ENOSPC, errno
 from libc.stdint cimport INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
-from posix.fcntl cimport O_CREAT, O_TRUNC, O_WRONLY
+from posix.fcntl cimport O_CREAT, O_RDONLY, O_TRUNC, O_WRONLY
 from posix.unistd cimport close
 
 from broker._ext.atomics cimport cpu_pause, fault_point, store_release_64
 from broker._ext.crc32c cimport crc32c
 from broker._ext.faults cimport PRODUCER_BATCH_STORED, PRODUCER_MARKER_HALF_STORED, PRODUCER_RUN_FILLED
-from broker._ext.log_scan cimport write_at
-from broker._ext.records cimport store16, store32, store64
+from broker._ext.log_scan cimport read_at, write_at
+from broker._ext.records cimport load16, load32, load64, store16, store32, store64
 from broker._ext.shared cimport BATCHES_KEPT, Header, Slot, pthread_mutex_t, region
 
 
@@ -24,6 +24,9 @@ cdef extern from "<errno.h>" nogil:
 cdef extern from "<fcntl.h>" nogil:
     int openat(int directory, const char* path, int flags, ...)
     int O_CLOEXEC
+
+cdef extern from "<sched.h>" nogil:
+    int sched_yield()
 
 cdef extern from "<stdio.h>" nogil:
     int renameat(int old_directory, const char* old_path, int new_directory, const char* new_path)
@@ -50,6 +53,7 @@ cdef enum:
     UNIT_SHIFT = 2                # log2 of ENTRIES_PER_UNIT
     LARGEST_RUN_SHIFT = 20
     SNAPSHOT_ENTRY_BYTES = 46
+    SNAPSHOT_VERSION = 1
 
 cdef uint64_t TOMBSTONE = ~<uint64_t>0
 
@@ -525,3 +529,64 @@ cdef int write_snapshot(Slot* slot, int directory_fd, const char* path, const ch
     if result != 0:
         unlinkat(directory_fd, temporary_path, 0)
     return result
+
+
+cdef int restore_entry(uint32_t index, Slot* slot, const uint8_t* entry) noexcept nogil:
+    """One entry of a snapshot; 0, or -ENOSPC when the arena is full of open transactions."""
+    cdef int64_t producer_id = <int64_t>load64(entry), last_offset = <int64_t>load64(entry + 14)
+    cdef int64_t timestamp = <int64_t>load64(entry + 26)
+    cdef int32_t last_sequence = <int32_t>load32(entry + 10), delta = <int32_t>load32(entry + 22)
+    cdef int16_t epoch = <int16_t>load16(entry + 8)
+    cdef int32_t coordinator_epoch = <int32_t>load32(entry + 34)
+    cdef int64_t first_offset = <int64_t>load64(entry + 38)
+    cdef ArenaResult result = restore_producer(index, slot, producer_id, epoch, coordinator_epoch, timestamp, first_offset)
+    while result == ARENA_BUSY:
+        sched_yield()
+        result = restore_producer(index, slot, producer_id, epoch, coordinator_epoch, timestamp, first_offset)
+    if result != ARENA_READY:
+        return -ENOSPC
+    if last_offset >= 0:
+        restore_batch(slot, producer_id, -1 if last_sequence < 0 else <int32_t>((<int64_t>last_sequence - delta) & 0x7FFFFFFF),
+                      last_sequence, last_offset - delta, last_offset, timestamp)
+    return 0
+
+
+cdef int read_snapshot(uint32_t index, Slot* slot, int directory_fd, const char* path) noexcept nogil:
+    """Add the producers of a snapshot file, which is read twice: its checksum first. 0, 1 if it is corrupt, or -errno."""
+    cdef uint8_t[64 * SNAPSHOT_ENTRY_BYTES] buffer
+    cdef uint8_t[10] head
+    cdef int64_t count = 0, got, at, left
+    cdef uint32_t crc
+    cdef int fd = openat(directory_fd, path, O_RDONLY | O_CLOEXEC), result = 1, checked, number
+    if fd < 0:
+        return -errno
+    got = read_at(fd, head, sizeof(head), 0)
+    for checked in range(2):
+        if got < 0:
+            break
+        count = <int32_t>load32(head + 6)
+        if got != sizeof(head) or load16(head) != SNAPSHOT_VERSION or count < 0:
+            break
+        crc = crc32c(0, head + 6, 4)
+        at = sizeof(head)
+        left = count
+        result = 0
+        while result == 0 and left > 0:
+            number = 64 if left > 64 else <int>left
+            got = read_at(fd, buffer, <size_t>number * SNAPSHOT_ENTRY_BYTES, at)
+            if got != number * SNAPSHOT_ENTRY_BYTES:
+                result = <int>got if got < 0 else 1
+                break
+            crc = crc32c(crc, buffer, <size_t>got)
+            at += got
+            left -= number
+            while checked == 1 and result == 0 and number > 0:
+                number -= 1
+                result = restore_entry(index, slot, buffer + number * SNAPSHOT_ENTRY_BYTES)
+        if result == 0 and crc != load32(head + 2):
+            result = 1
+        if result != 0:
+            break
+        got = sizeof(head)
+    close(fd)
+    return <int>got if got < 0 else result
