@@ -1,0 +1,374 @@
+"""The groups that this broker coordinates: found by id, loaded, changed, listed, expired.
+
+A group belongs to one partition of `__consumer_offsets`; who leads that coordinates it. Runs in the coordinator process's loop,
+which is its only protection. What a client must be told is a Kafka error code; nothing here raises for what clients send.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from broker.groups.classic import ClassicGroup, State
+from broker.groups.classic_member import Join, Joined, Sync, Synced
+from broker.groups.environment import Appended, GroupLog, GroupSettings, Record, Timers
+from broker.groups.group import CONSUMER, Group, classic_record, classic_tombstone, restore_classic
+from broker.groups.offsets import Committed, Offsets, Place, committed_of, offset_record
+from broker.protocol import ProtocolError
+from broker.protocol.errors import ErrorCode
+from broker.protocol.group_records import GROUP_METADATA, OFFSET_COMMIT, UnknownRecord, read_record
+
+log = logging.getLogger(__name__)
+
+MAX_RECORDS_AT_ONCE = 1000
+"""Of tombstones in one append, so that a batch stays small."""
+
+
+class Commit(NamedTuple):
+    """An OffsetCommit: who commits what. `generation_id` is -1 for a client that assigns itself."""
+
+    group_id: str
+    member_id: str
+    generation_id: int
+    instance_id: str | None
+    offsets: Mapping[Place, Committed]
+
+
+class Shard:
+    """The groups of one partition of `__consumer_offsets`. :param loading: its log is being read: nobody is served yet."""
+
+    def __init__(self, partition: int, group_log: GroupLog) -> None:
+        self.partition = partition
+        self.log = group_log
+        self.loading = True
+        self.groups: dict[str, Group] = {}
+
+
+def partition_for(group_id: str, partitions: int) -> int:
+    """The partition of `__consumer_offsets` that holds a group: Java's hash of the id, without its sign."""
+    number = 0
+    for unit in _units(group_id):
+        number = (31 * number + unit) & 0xFFFFFFFF
+    if number >= 1 << 31:
+        number = (1 << 32) - number
+    return 0 if number == 1 << 31 else number % partitions
+
+
+def _units(text: str) -> Iterator[int]:
+    """UTF-16 code units."""
+    data = text.encode("utf-16-be", "surrogatepass")
+    return (data[at] << 8 | data[at + 1] for at in range(0, len(data), 2))
+
+
+class GroupCoordinator:
+    """:param partitions: how many partitions `__consumer_offsets` has."""
+
+    def __init__(self, timers: Timers, settings: GroupSettings, partitions: int) -> None:
+        self._timers = timers
+        self._settings = settings
+        self._partitions = partitions
+        self._shards: dict[int, Shard] = {}
+
+    # -- leadership -----------------------------------------------------------------------------------------------
+
+    def begin(self, partition: int, group_log: GroupLog) -> None:
+        """This broker leads a partition now: its groups are told to wait until `replay` and `loaded`."""
+        self.resign(partition)
+        self._shards[partition] = Shard(partition, group_log)
+
+    def replay(self, partition: int, records: Iterable[Record]) -> int:
+        """Take over records of the log, in order; how many were of a kind that is not known."""
+        shard = self._shards[partition]
+        unknown = 0
+        for key, value in records:
+            try:
+                kind, read_key, read_value = read_record(key, value)
+            except (UnknownRecord, ProtocolError) as error:
+                unknown += 1
+                log.warning("__consumer_offsets-%d holds %s: ignored", partition, error)
+                continue
+            if kind is OFFSET_COMMIT:
+                self._replay_offset(shard, read_key, read_value)
+            elif kind is GROUP_METADATA:
+                shard.groups.setdefault(read_key.group, self._new_group(read_key.group))
+                old = shard.groups[read_key.group]
+                old.protocol.die(ErrorCode.NOT_COORDINATOR)
+                old.protocol = self._new_classic(read_key.group)
+                if read_value is not None:
+                    restore_classic(old.protocol, read_value)
+        return unknown
+
+    def _replay_offset(self, shard: Shard, key: Any, value: Any) -> None:
+        group_id, topic, partition = key.group, key.topic, key.partition
+        group = shard.groups.get(group_id)
+        if value is None:
+            if group is not None:
+                group.offsets.remove(topic, partition)
+            return
+        if group is None:
+            group = shard.groups[group_id] = self._new_group(group_id)
+        group.offsets.put(topic, partition, committed_of(value))
+
+    def loaded(self, partition: int) -> None:
+        """All records were taken over: serve. Groups of which nothing is left are forgotten."""
+        shard = self._shards[partition]
+        for group in list(shard.groups.values()):
+            if group.empty and not group.offsets and group.protocol.protocol_type is None:
+                del shard.groups[group.group_id]
+        shard.loading = False
+
+    def resign(self, partition: int) -> None:
+        """Another broker leads the partition: whoever waits here is told so."""
+        shard = self._shards.pop(partition, None)
+        if shard is not None:
+            for group in shard.groups.values():
+                group.protocol.die(ErrorCode.NOT_COORDINATOR)
+
+    # -- finding --------------------------------------------------------------------------------------------------
+
+    def shard_of(self, group_id: str) -> tuple[ErrorCode, Shard | None]:
+        """The shard that serves a group, or why none does."""
+        shard = self._shards.get(partition_for(group_id, self._partitions))
+        if shard is None:
+            return ErrorCode.NOT_COORDINATOR, None
+        if shard.loading:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, None
+        return ErrorCode.NONE, shard
+
+    def find(self, group_id: str) -> tuple[ErrorCode, Group | None]:
+        """A group, None if there is none; or why this broker cannot say."""
+        error, shard = self.shard_of(group_id)
+        return error, shard.groups.get(group_id) if shard is not None else None
+
+    def groups(self) -> Iterator[Group]:
+        """All that are served."""
+        for shard in self._shards.values():
+            if not shard.loading:
+                yield from shard.groups.values()
+
+    @property
+    def loading(self) -> bool:
+        """Whether some partition is still being read."""
+        return any(shard.loading for shard in self._shards.values())
+
+    def _new_classic(self, group_id: str) -> ClassicGroup:
+        return ClassicGroup(group_id, self._timers, self._settings, self._persist)
+
+    def _new_group(self, group_id: str) -> Group:
+        return Group(group_id, self._new_classic(group_id))
+
+    def _persist(self, group: ClassicGroup, assignments: Mapping[str, bytes], then: Appended) -> None:
+        error, shard = self.shard_of(group.group_id)
+        if shard is None:
+            then(error)
+            return
+        shard.log.append([classic_record(group, assignments)], then)
+
+    # -- membership -----------------------------------------------------------------------------------------------
+
+    def join(self, group_id: str, join: Join, then: Callable[[Joined], None]) -> None:
+        """A JoinGroup."""
+        error, shard = self.shard_of(group_id)
+        if not group_id:
+            error, shard = ErrorCode.INVALID_GROUP_ID, None
+        shortest, longest = self._settings.min_session_timeout_ms, self._settings.max_session_timeout_ms
+        if shard is not None and not shortest <= join.session_timeout_ms <= longest:
+            error, shard = ErrorCode.INVALID_SESSION_TIMEOUT, None
+        if shard is None:
+            then(Joined(error, join.member_id))
+            return
+        group = shard.groups.get(group_id)
+        if group is None:
+            if join.member_id:
+                then(Joined(ErrorCode.UNKNOWN_MEMBER_ID, join.member_id))
+                return
+            group = self._new_group(group_id)
+            if group.protocol.can_join(join.protocol_type, [name for name, _ in join.protocols]):
+                shard.groups[group_id] = group
+        group.protocol.join(join, then)
+
+    def sync(self, group_id: str, sync: Sync, then: Callable[[Synced], None]) -> None:
+        """A SyncGroup."""
+        error, group = self._member_group(group_id)
+        if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            error = ErrorCode.REBALANCE_IN_PROGRESS  # clients of SyncGroup do not know the other; they join again
+        if group is None:
+            then(Synced(error))
+        else:
+            group.protocol.sync(sync, then)
+
+    def heartbeat(self, group_id: str, member_id: str, generation_id: int, instance_id: str | None) -> ErrorCode:
+        """A Heartbeat. While the group is being loaded it is taken for good: nobody is expelled for that."""
+        error, group = self._member_group(group_id)
+        if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            return ErrorCode.NONE
+        return error if group is None else group.protocol.heartbeat(member_id, generation_id, instance_id)
+
+    def leave(self, group_id: str, members: Sequence[tuple[str, str | None, str]]) -> tuple[ErrorCode, list[ErrorCode]]:
+        """A LeaveGroup of (member id, instance id, reason): the error of the request, then one of each member."""
+        error, group = self._member_group(group_id)
+        if group is None:
+            if error is not ErrorCode.UNKNOWN_MEMBER_ID:
+                return error, []
+            return ErrorCode.NONE, [error for _ in members]
+        return ErrorCode.NONE, [group.protocol.leave(*member) for member in members]
+
+    def _member_group(self, group_id: str) -> tuple[ErrorCode, Group | None]:
+        if not group_id:
+            return ErrorCode.INVALID_GROUP_ID, None
+        error, group = self.find(group_id)
+        return (ErrorCode.UNKNOWN_MEMBER_ID if error is ErrorCode.NONE and group is None else error), group
+
+    # -- offsets --------------------------------------------------------------------------------------------------
+
+    def commit(self, commit: Commit, then: Callable[[ErrorCode], None]) -> None:
+        """Store offsets; answered once all in-sync replicas have them. Notes that are too long are the caller's to refuse."""
+        error, shard = self.shard_of(commit.group_id)
+        if shard is None:
+            then(error)
+            return
+        group = shard.groups.get(commit.group_id)
+        if group is None:
+            if commit.generation_id >= 0:
+                then(ErrorCode.ILLEGAL_GENERATION)
+                return
+            group = self._new_group(commit.group_id)
+        error = group.protocol.commit_error(commit.member_id, commit.generation_id, commit.instance_id)
+        if error is not ErrorCode.NONE or not commit.offsets:
+            then(error)
+            return
+        shard.groups[commit.group_id] = group
+        records = [offset_record(commit.group_id, *place, committed) for place, committed in commit.offsets.items()]
+
+        def appended(error: ErrorCode) -> None:
+            if error is ErrorCode.NONE:
+                for (topic, partition), committed in commit.offsets.items():
+                    group.offsets.put(topic, partition, committed)
+            then(error)
+
+        shard.log.append(records, appended)
+
+    def fetch(self, group_id: str) -> tuple[ErrorCode, Offsets]:
+        """What a group has committed; nothing for a group that there is not."""
+        error, group = self.find(group_id)
+        return error, group.offsets if group is not None else Offsets()
+
+    def delete_offsets(
+        self, group_id: str, places: Sequence[Place], then: Callable[[ErrorCode, dict[Place, ErrorCode]], None]
+    ) -> None:
+        """Forget offsets of topics that no member reads: the error of all, and one of each place."""
+        error, shard = self.shard_of(group_id)
+        group = shard.groups.get(group_id) if shard is not None else None
+        if shard is not None and group is None:
+            error = ErrorCode.GROUP_ID_NOT_FOUND
+        elif group is not None and not group.empty and group.protocol.protocol_type != CONSUMER:
+            error = ErrorCode.NON_EMPTY_GROUP
+        if error is not ErrorCode.NONE or group is None or shard is None:
+            then(error, {})
+            return
+        subscribed = group.subscribed()
+        taken = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+        results = {place: taken if subscribed is None or place[0] in subscribed else error for place in places}
+        gone = [place for place, result in results.items() if result is ErrorCode.NONE]
+
+        def removed(error: ErrorCode) -> None:
+            then(error, results)
+
+        self._remove(shard, group, gone, removed)
+
+    def _remove(self, shard: Shard, group: Group, places: Sequence[Place], then: Appended) -> None:
+        """Write tombstones of these offsets, then forget them; and the group, if nothing is left of it."""
+        present = [place for place in places if group.offsets.get(*place) is not None]
+        if not present:
+            then(ErrorCode.NONE)
+            return
+        parts = [present[at : at + MAX_RECORDS_AT_ONCE] for at in range(0, len(present), MAX_RECORDS_AT_ONCE)]
+        waiting = len(parts)
+        failed = ErrorCode.NONE
+
+        def appended(part: Sequence[Place], error: ErrorCode) -> None:
+            nonlocal waiting, failed
+            waiting -= 1
+            if error is ErrorCode.NONE:
+                for place in part:
+                    group.offsets.remove(*place)
+            else:
+                failed = error
+            if waiting == 0:
+                then(failed)
+
+        for part in parts:
+            shard.log.append(
+                [offset_record(group.group_id, *place, None) for place in part],
+                lambda error, part=part: appended(part, error),  # type: ignore[misc]
+            )
+
+    # -- whole groups ---------------------------------------------------------------------------------------------
+
+    def delete(self, group_id: str, then: Appended) -> None:
+        """Delete a group without members, and its offsets."""
+        error, shard = self.shard_of(group_id)
+        group = shard.groups.get(group_id) if shard is not None else None
+        if not group_id:
+            error = ErrorCode.INVALID_GROUP_ID
+        elif shard is not None and group is None:
+            error = ErrorCode.GROUP_ID_NOT_FOUND
+        elif group is not None and not group.empty:
+            error = ErrorCode.NON_EMPTY_GROUP
+        if error is not ErrorCode.NONE or group is None or shard is None:
+            then(error)
+            return
+
+        def emptied(error: ErrorCode) -> None:
+            if error is ErrorCode.NONE and group.empty and not group.offsets:
+                self._end(shard, group, then)
+            else:
+                then(error if error is not ErrorCode.NONE else ErrorCode.NON_EMPTY_GROUP)
+
+        self._remove(shard, group, [(topic, partition) for topic, partition, _ in group.offsets], emptied)
+
+    def _end(self, shard: Shard, group: Group, then: Appended) -> None:
+        """Take an empty group without offsets out of the log and of memory."""
+        group.protocol.die(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if shard.groups.get(group.group_id) is group:
+            del shard.groups[group.group_id]
+        shard.log.append([classic_tombstone(group.group_id)], then)
+
+    def topics_deleted(self, topics: Iterable[str]) -> None:
+        """The offsets of deleted topics go, of all groups."""
+        names = list(topics)
+        for shard in self._shards.values():
+            if not shard.loading:
+                for group in list(shard.groups.values()):
+                    self._remove(shard, group, group.offsets.of_topics(names), _report)
+
+    def expire(self) -> int:
+        """Forget offsets that nobody needs any more, and groups of which nothing is left; how many offsets."""
+        now_ms, count = self._timers.wall_ms(), 0
+        for shard in self._shards.values():
+            if shard.loading:
+                continue
+            for group in list(shard.groups.values()):
+                places = group.offsets.expired(
+                    now_ms, self._settings.offsets_retention_ms, group.subscribed(), group.empty_since_ms
+                )
+                count += len(places)
+                self._expire_group(shard, group, places)
+        return count
+
+    def _expire_group(self, shard: Shard, group: Group, places: Sequence[Place]) -> None:
+        had = bool(group.offsets)
+
+        def removed(error: ErrorCode) -> None:
+            _report(error)
+            if error is ErrorCode.NONE and group.protocol.state is State.EMPTY and group.empty and not group.offsets:
+                self._end(shard, group, _report)
+
+        if places or (not had and group.empty):
+            self._remove(shard, group, places, removed)
+
+
+def _report(error: ErrorCode) -> None:
+    if error is not ErrorCode.NONE:
+        log.warning("offsets could not be removed: %s; it is tried again later", error.name)

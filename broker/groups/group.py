@@ -1,0 +1,127 @@
+"""One group: its committed offsets, and the protocol by which its members share the work.
+
+A group of which only offsets are known (a reader that assigns itself) has a classic protocol without members. Owned by the
+coordinator's loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from broker.groups.classic import ClassicGroup, State
+from broker.groups.classic_member import Join
+from broker.groups.environment import Record
+from broker.groups.offsets import Offsets
+from broker.protocol import ProtocolError, decode
+from broker.protocol.consumer_protocol import Subscription
+from broker.protocol.group_records import GROUP_METADATA, record
+
+CONSUMER = "consumer"
+VERSION_BYTES = 2
+NEWEST_SUBSCRIPTION = 3
+
+
+class Group:
+    """:param protocol: how members share the work."""
+
+    def __init__(self, group_id: str, protocol: ClassicGroup) -> None:
+        self.group_id = group_id
+        self.protocol = protocol
+        self.offsets = Offsets()
+
+    @property
+    def empty(self) -> bool:
+        """Whether it has no members, and nobody is about to become one."""
+        return self.protocol.state is State.EMPTY and not self.protocol.pending
+
+    def subscribed(self) -> set[str] | None:
+        """Topics that its members read; None if they do not say."""
+        if not self.protocol.members:
+            return set()
+        if self.protocol.protocol_type != CONSUMER:
+            return None
+        found: set[str] = set()
+        for member in self.protocol.members.values():
+            for _, metadata in member.protocols:
+                topics = topics_of(metadata)
+                if topics is None:
+                    return None
+                found |= topics
+        return found
+
+    @property
+    def empty_since_ms(self) -> int | None:
+        """Wall clock when it lost its last member; None if it never had any, or has some."""
+        return self.protocol.state_since_ms if self.protocol.protocol_type is not None and self.empty else None
+
+
+def topics_of(metadata: bytes) -> set[str] | None:
+    """The topics of a consumer's subscription; None if it cannot be read."""
+    version = int.from_bytes(metadata[:VERSION_BYTES], "big", signed=True)
+    if len(metadata) < VERSION_BYTES or version < 0:
+        return None
+    try:
+        subscription, _ = decode(Subscription, min(version, NEWEST_SUBSCRIPTION), metadata, VERSION_BYTES)
+    except ProtocolError:
+        return None
+    return set(subscription.topics)
+
+
+def classic_record(group: ClassicGroup, assignments: Mapping[str, bytes]) -> Record:
+    """The record of a classic group's generation, with these assignments by member id."""
+    member = GROUP_METADATA.value.MemberMetadata
+    value = GROUP_METADATA.value(
+        protocol_type=group.protocol_type or "",
+        generation=group.generation_id,
+        protocol=group.protocol_name,
+        leader=group.leader,
+        current_state_timestamp=group.state_since_ms,
+        members=[
+            member(
+                member_id=one.member_id,
+                group_instance_id=one.instance_id,
+                client_id=one.client_id,
+                client_host=one.client_host,
+                rebalance_timeout=one.rebalance_timeout_ms,
+                session_timeout=one.session_timeout_ms,
+                subscription=one.metadata(group.protocol_name),
+                assignment=assignments.get(one.member_id, b""),
+            )
+            for one in group.members.values()
+        ],
+    )
+    return record(GROUP_METADATA, value, group=group.group_id)
+
+
+def classic_tombstone(group_id: str) -> Record:
+    """The record that ends a classic group."""
+    return record(GROUP_METADATA, None, group=group_id)
+
+
+def restore_classic(group: ClassicGroup, said: Any) -> None:
+    """Make the group what the value of its record says."""
+    members = [
+        (
+            Join(
+                one.member_id,
+                one.session_timeout,
+                one.rebalance_timeout if one.rebalance_timeout >= 0 else one.session_timeout,
+                said.protocol_type,
+                [(said.protocol or "", one.subscription)],
+                one.client_id,
+                one.client_host,
+                one.group_instance_id,
+            ),
+            bytes(one.assignment),
+        )
+        for one in said.members
+    ]
+    group.restore(
+        said.generation,
+        said.protocol_type or None,
+        said.protocol,
+        said.leader,
+        members,
+        said.current_state_timestamp,
+    )
