@@ -69,7 +69,7 @@ class Dispatcher:
             connection.close_reason = f"a request of API key {api_key}, version {version}: {known} served here"
             return False
         name = client_id.decode("utf-8", "replace") if client_id is not None else None
-        if row.where is Where.COORDINATOR:
+        if row.where in (Where.COORDINATOR, Where.GROUPS):
             self._forward(connection, row, version, correlation_id, name, frame)
             return None
         try:

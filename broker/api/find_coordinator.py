@@ -1,28 +1,74 @@
 """FindCoordinator (10): which broker coordinates a group or a transactional id. Executed by workers.
 
-There is no group or transaction coordinator yet, so every key is answered as by a Kafka whose coordinator is not up: clients
-try again. The API is served all the same, because librdkafka takes its presence as the sign that lz4 is understood.
+A group is coordinated by the leader of its partition of `__consumer_offsets`, which is created when it is first asked for.
+There is no transaction coordinator yet: transactional ids are answered as by a Kafka whose coordinator is not up.
 """
 
 from typing import Any
 
+from broker.api import cluster_view
 from broker.api.call import Call
+from broker.controller.topic_names import CONSUMER_OFFSETS
+from broker.groups.coordinator import partition_for
 from broker.protocol import find_coordinator
 from broker.protocol.errors import ErrorCode
 
 FIRST_BATCHED = 4
-MESSAGE = "this broker does not coordinate groups or transactions yet"
-NOWHERE = {"node_id": -1, "host": "", "port": -1}
+GROUP, TRANSACTION = 0, 1
+NOT_YET = "this broker does not coordinate transactions yet"
+Answer = tuple[ErrorCode, str | None, cluster_view.BrokerAddress | None]
 
 
 def handle(request: Any, call: Call) -> Any:
-    """COORDINATOR_NOT_AVAILABLE for every key asked for."""
-    code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    """Answer now, or after `__consumer_offsets` was created."""
+    if call.version >= 1 and request.key_type != GROUP:
+        return _response(request, call, _refused(request.key_type))
+    if call.view.topics.get(CONSUMER_OFFSETS) is not None:
+        return _response(request, call, None)
+    answer = call.answer_later()
+
+    def created(outcomes: list[tuple[str, int, str | None]]) -> None:
+        ((_, code, message),) = outcomes
+        refused = (ErrorCode.COORDINATOR_NOT_AVAILABLE, message, None) if code else None
+        answer(_response(request, call, refused))
+
+    call.auto_create([CONSUMER_OFFSETS], created)
+    return None
+
+
+def _refused(key_type: int) -> Answer:
+    if key_type == TRANSACTION:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE, NOT_YET, None
+    return ErrorCode.INVALID_REQUEST, f"key type {key_type}: 0 (group) and 1 (transaction) are known", None
+
+
+def _coordinator(group_id: str, call: Call) -> Answer:
+    topic = call.view.topics.get(CONSUMER_OFFSETS)
+    if topic is not None and topic.count:
+        partitions = cluster_view.partitions(topic)
+        partition = partition_for(group_id, topic.count)
+        leader = next((one.leader_id for one in partitions if one.number == partition), -1)
+        for address in cluster_view.brokers(call):
+            if address.node_id == leader:
+                return ErrorCode.NONE, None, address
+    return ErrorCode.COORDINATOR_NOT_AVAILABLE, "the group's partition of __consumer_offsets has no leader", None
+
+
+def _response(request: Any, call: Call, refused: Answer | None) -> Any:
+    keys = request.coordinator_keys if call.version >= FIRST_BATCHED else [request.key]
+    fields = []
+    for key in keys:
+        error, message, address = refused or _coordinator(key, call)
+        fields.append(
+            {
+                "error_code": error,
+                "error_message": message,
+                "node_id": address.node_id if address else -1,
+                "host": address.host if address else "",
+                "port": address.port if address else -1,
+            }
+        )
     if call.version < FIRST_BATCHED:
-        return find_coordinator.Response(error_code=code, error_message=MESSAGE, **NOWHERE)
-    return find_coordinator.Response(
-        coordinators=[
-            find_coordinator.Response.Coordinator(key=key, error_code=code, error_message=MESSAGE, **NOWHERE)
-            for key in request.coordinator_keys
-        ]
-    )
+        return find_coordinator.Response(**fields[0])
+    make = find_coordinator.Response.Coordinator
+    return find_coordinator.Response(coordinators=[make(key=key, **one) for key, one in zip(keys, fields, strict=True)])

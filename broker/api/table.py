@@ -16,6 +16,7 @@ class Where(Enum):
     NATIVE = "worker, native"  # Produce and Fetch: broker/_ext/produce.pyx, fetch.pyx
     WORKER = "worker"
     COORDINATOR = "coordinator"
+    GROUPS = "coordinator, groups"  # in its loop; COORDINATOR is in its controller thread
 
 
 class ApiRow(NamedTuple):
@@ -23,6 +24,7 @@ class ApiRow(NamedTuple):
 
     :param handler: "module:function"; in a worker called with (request, call), in the coordinator with (request, context).
     :param off_loop: it may read from the disk for long: executed by a thread of the worker, its connection waits.
+    :param patience_s: how long a worker waits for another process to answer; a JoinGroup waits for other members.
     :param operation: what a principal must be allowed to do, on what.
     """
 
@@ -34,9 +36,12 @@ class ApiRow(NamedTuple):
     handler: str
     operation: str
     off_loop: bool = False
+    patience_s: float = 30.0
 
 
-NATIVE, WORKER, COORDINATOR = Where.NATIVE, Where.WORKER, Where.COORDINATOR
+NATIVE, WORKER, COORDINATOR, GROUPS = Where.NATIVE, Where.WORKER, Where.COORDINATOR, Where.GROUPS
+
+REBALANCE_S = 3600.0
 
 # fmt: off
 APIS = (
@@ -44,7 +49,15 @@ APIS = (
     ApiRow(1, "Fetch", 4, 18, NATIVE, "broker._ext.fetch:Fetching", "READ on topic"),
     ApiRow(2, "ListOffsets", 1, 11, WORKER, "broker.api.list_offsets:handle", "DESCRIBE on topic", off_loop=True),
     ApiRow(3, "Metadata", 0, 13, WORKER, "broker.api.metadata:handle", "DESCRIBE on topic"),
+    ApiRow(8, "OffsetCommit", 0, 10, GROUPS, "broker.api.offset_commit:handle", "READ on group and topic"),
+    ApiRow(9, "OffsetFetch", 0, 10, GROUPS, "broker.api.offset_fetch:handle", "DESCRIBE on group and topic"),
     ApiRow(10, "FindCoordinator", 0, 6, WORKER, "broker.api.find_coordinator:handle", "DESCRIBE on group or transactional id"),
+    ApiRow(11, "JoinGroup", 0, 9, GROUPS, "broker.api.join_group:handle", "READ on group", patience_s=REBALANCE_S),
+    ApiRow(12, "Heartbeat", 0, 4, GROUPS, "broker.api.heartbeat:handle", "READ on group"),
+    ApiRow(13, "LeaveGroup", 0, 5, GROUPS, "broker.api.leave_group:handle", "READ on group"),
+    ApiRow(14, "SyncGroup", 0, 5, GROUPS, "broker.api.sync_group:handle", "READ on group", patience_s=REBALANCE_S),
+    ApiRow(15, "DescribeGroups", 0, 6, GROUPS, "broker.api.describe_groups:handle", "DESCRIBE on group"),
+    ApiRow(16, "ListGroups", 0, 5, GROUPS, "broker.api.list_groups:handle", "DESCRIBE on group or cluster"),
     ApiRow(18, "ApiVersions", 0, 4, WORKER, "broker.api.api_versions:handle", "none"),
     ApiRow(19, "CreateTopics", 2, 7, COORDINATOR, "broker.api.create_topics:handle", "CREATE on cluster or topic"),
     ApiRow(20, "DeleteTopics", 1, 6, COORDINATOR, "broker.api.delete_topics:handle", "DELETE on topic"),
@@ -53,6 +66,8 @@ APIS = (
     ApiRow(23, "OffsetForLeaderEpoch", 2, 4, WORKER, "broker.api.offset_for_leader_epoch:handle", "DESCRIBE on topic"),
     ApiRow(32, "DescribeConfigs", 1, 4, COORDINATOR, "broker.api.describe_configs:handle", "DESCRIBE_CONFIGS on resource"),
     ApiRow(37, "CreatePartitions", 0, 3, COORDINATOR, "broker.api.create_partitions:handle", "ALTER on topic"),
+    ApiRow(42, "DeleteGroups", 0, 2, GROUPS, "broker.api.delete_groups:handle", "DELETE on group"),
+    ApiRow(47, "OffsetDelete", 0, 0, GROUPS, "broker.api.offset_delete:handle", "DELETE on group, READ on topic"),
     ApiRow(60, "DescribeCluster", 0, 2, WORKER, "broker.api.describe_cluster:handle", "DESCRIBE on cluster"),
     ApiRow(75, "DescribeTopicPartitions", 0, 0, WORKER, "broker.api.describe_topic_partitions:handle", "DESCRIBE on topic"),
 )

@@ -25,6 +25,7 @@ from broker.controller.topics import (
     Plan,
     Refusal,
     initial_states,
+    internal_topic,
     plan_partitions,
     plan_topic,
     write_missing_states,
@@ -161,23 +162,19 @@ class Controller:
     def auto_create(self, names: Sequence[str]) -> list[Outcome]:
         """Create topics with the broker's defaults because a client asked for them; existing ones are fine.
 
-        Internal topics are not created so: whoever coordinates on them creates them, with the right settings.
+        Those of the broker itself get the settings that their coordinators need.
         """
-        wanted = list(dict.fromkeys(names))
-        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        internal = [
-            Outcome(name, unknown, f"Topic '{name}' is internal: its coordinator creates it when it is first needed.")
-            for name in wanted
-            if name in INTERNAL and name not in self.image.topics
+        wishes = [
+            internal_topic(name, self._config, len(self.brokers())) if name in INTERNAL else NewTopic(name)
+            for name in dict.fromkeys(names)
         ]
-        refused = {outcome.name for outcome in internal}
-        outcomes = self.create_topics([NewTopic(name) for name in wanted if name not in refused])
+        outcomes = self.create_topics(wishes)
         for outcome in outcomes:
             topic = self.image.topics.get(outcome.name)
             if outcome.code == ErrorCode.TOPIC_ALREADY_EXISTS and topic is not None:
                 outcome.code, outcome.message, outcome.topic = ErrorCode.NONE, None, topic
                 outcome.topic_id = topic.topic_id
-        return outcomes + internal
+        return outcomes
 
     def _change(
         self,

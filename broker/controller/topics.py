@@ -67,6 +67,23 @@ class Plan:
     states: dict[int, PartitionState] = field(default_factory=dict)
 
 
+def internal_topic(name: str, config: BrokerConfig, brokers: int) -> NewTopic:
+    """A topic of the broker itself, with the settings that its coordinator needs.
+
+    Where there are fewer brokers than replicas are asked for it gets as many as there are: a broker alone serves groups.
+    """
+    prefix = "offsets.topic" if name == topic_names.CONSUMER_OFFSETS else "transaction.state.log"
+    factor = min(config.integer(f"{prefix}.replication.factor"), max(brokers, 1))
+    settings = [
+        ("cleanup.policy", "compact"),
+        ("compression.type", "producer"),
+        ("segment.bytes", str(config.integer(f"{prefix}.segment.bytes"))),
+    ]
+    if name == topic_names.TRANSACTION_STATE:
+        settings.append(("min.insync.replicas", str(min(config.integer(f"{prefix}.min.isr"), factor))))
+    return NewTopic(name, config.integer(f"{prefix}.num.partitions"), factor, configs=settings)
+
+
 def plan_topic(
     wish: NewTopic, image: ClusterImage, config: BrokerConfig, brokers: Sequence[Broker], chance: random.Random
 ) -> Plan:

@@ -66,9 +66,13 @@ class GroupCoordinator:
 
     def __init__(self, timers: Timers, settings: GroupSettings, partitions: int) -> None:
         self._timers = timers
-        self._settings = settings
+        self.settings = settings
         self._partitions = partitions
         self._shards: dict[int, Shard] = {}
+
+    def wall_ms(self) -> int:
+        """What commits are stamped with."""
+        return self._timers.wall_ms()
 
     # -- leadership -----------------------------------------------------------------------------------------------
 
@@ -153,7 +157,7 @@ class GroupCoordinator:
         return any(shard.loading for shard in self._shards.values())
 
     def _new_classic(self, group_id: str) -> ClassicGroup:
-        return ClassicGroup(group_id, self._timers, self._settings, self._persist)
+        return ClassicGroup(group_id, self._timers, self.settings, self._persist)
 
     def _new_group(self, group_id: str) -> Group:
         return Group(group_id, self._new_classic(group_id))
@@ -172,7 +176,7 @@ class GroupCoordinator:
         error, shard = self.shard_of(group_id)
         if not group_id:
             error, shard = ErrorCode.INVALID_GROUP_ID, None
-        shortest, longest = self._settings.min_session_timeout_ms, self._settings.max_session_timeout_ms
+        shortest, longest = self.settings.min_session_timeout_ms, self.settings.max_session_timeout_ms
         if shard is not None and not shortest <= join.session_timeout_ms <= longest:
             error, shard = ErrorCode.INVALID_SESSION_TIMEOUT, None
         if shard is None:
@@ -249,8 +253,11 @@ class GroupCoordinator:
 
         shard.log.append(records, appended)
 
-    def fetch(self, group_id: str) -> tuple[ErrorCode, Offsets]:
-        """What a group has committed; nothing for a group that there is not."""
+    def fetch(self, group_id: str, member_id: str | None = None, member_epoch: int = -1) -> tuple[ErrorCode, Offsets]:
+        """What a group has committed; nothing for a group that there is not.
+
+        :param member_id: with its epoch, a member of a group of KIP-848 that asks; checked if it is given.
+        """
         error, group = self.find(group_id)
         return error, group.offsets if group is not None else Offsets()
 
@@ -351,7 +358,7 @@ class GroupCoordinator:
                 continue
             for group in list(shard.groups.values()):
                 places = group.offsets.expired(
-                    now_ms, self._settings.offsets_retention_ms, group.subscribed(), group.empty_since_ms
+                    now_ms, self.settings.offsets_retention_ms, group.subscribed(), group.empty_since_ms
                 )
                 count += len(places)
                 self._expire_group(shard, group, places)

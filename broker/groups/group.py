@@ -35,6 +35,21 @@ class Group:
         """Whether it has no members, and nobody is about to become one."""
         return self.protocol.state is State.EMPTY and not self.protocol.pending
 
+    @property
+    def protocol_type(self) -> str:
+        """ "consumer" for consumers; "" where there never was a member."""
+        return self.protocol.protocol_type or ""
+
+    @property
+    def state_name(self) -> str:
+        """As Kafka calls it."""
+        return self.protocol.state.value
+
+    @property
+    def type_name(self) -> str:
+        """As Kafka calls it."""
+        return "Classic"
+
     def subscribed(self) -> set[str] | None:
         """Topics that its members read; None if they do not say."""
         if not self.protocol.members:

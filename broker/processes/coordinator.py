@@ -22,11 +22,12 @@ import uvloop
 from broker._ext.shared import ProcessState
 from broker.api.coordinator_call import CoordinatorCall, CoordinatorView
 from broker.api.dispatch import frame_response
+from broker.api.group_call import OffsetTree
 from broker.api.table import BY_KEY, Where, handler_of
 from broker.controller.controller import Controller, NotController
 from broker.controller.partitions import LocalPartitions
 from broker.controller.producer_ids import ProducerIds
-from broker.metadata import sqlite
+from broker.metadata import group_offsets, sqlite
 from broker.metadata.cluster import BrokerIdTaken, WrongCluster, ensure_cluster_id, register_broker
 from broker.metadata.sqlite import SqliteStore
 from broker.metadata.store import Session, StoreError
@@ -42,6 +43,7 @@ from broker.net.forward_frames import (
 )
 from broker.net.forward_server import ForwardServer
 from broker.processes.context import ProcessContext
+from broker.processes.group_office import GroupOffice
 from broker.protocol import ProtocolError, decode
 from broker.protocol.header import decode_request_header
 from broker.protocol.registry import by_key
@@ -130,6 +132,16 @@ class Office:
         answer = encode_auto_created([(one.name, int(one.code), one.message) for one in outcomes])
         return ForwardReply(Status.OK, self._view.controller.metadata_version, answer)
 
+    def read_offsets(self, group_id: str, places: list[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """Offsets that a group keeps in the metadata tree (OffsetFetch of version 0)."""
+        assert self._store is not None
+        return group_offsets.read(self._store, group_id, places)
+
+    def write_offsets(self, group_id: str, offsets: dict[tuple[str, int], int]) -> None:
+        """Likewise, to be kept there (OffsetCommit of version 0)."""
+        assert self._store is not None
+        group_offsets.write(self._store, group_id, offsets)
+
     def close(self) -> None:
         """The broker leaves the cluster: its session ends, and with it its registration."""
         if self._store is not None:
@@ -147,6 +159,7 @@ class Coordinator:
         self._thread = ThreadPoolExecutor(1, "controller")
         self._office = Office(context)
         self._server = ForwardServer(self._serve)
+        self._groups = GroupOffice(context.config, context.shm, context.log_dirs, self._offset_tree())
         self._stopped = asyncio.Event()
         self._ticker: asyncio.TimerHandle | None = None
 
@@ -157,11 +170,13 @@ class Coordinator:
         await self._in_office(self._office.open)
         assert self._context.forward_listener is not None
         await self._server.start(self._context.forward_listener)
+        self._groups.start()
         self._tick()
         self._shm.set_state(ProcessState.SERVING)
         self._shm.wake(0)
         await self._stopped.wait()
         self._shm.set_state(ProcessState.STOPPING)
+        self._groups.close()
         await self._server.stop(STOP_LIMIT_S)
         await self._in_office(self._office.close)
         self._thread.shutdown()
@@ -169,17 +184,31 @@ class Coordinator:
     async def _in_office(self, work: Callable[[], None]) -> None:
         await self._loop.run_in_executor(self._thread, work)
 
+    def _offset_tree(self) -> OffsetTree:
+        def read(group_id: str, places: list[tuple[str, int]]) -> asyncio.Future[dict[tuple[str, int], int]]:
+            return self._loop.run_in_executor(self._thread, self._office.read_offsets, group_id, places)
+
+        def write(group_id: str, offsets: dict[tuple[str, int], int]) -> asyncio.Future[None]:
+            return self._loop.run_in_executor(self._thread, self._office.write_offsets, group_id, offsets)
+
+        return OffsetTree(read, write)
+
     async def _serve(self, request: ForwardRequest) -> ForwardReply:
+        if request.kind == Kind.KAFKA and self._groups.serves(request):
+            return await self._groups.execute(request)
         reply: ForwardReply = await self._loop.run_in_executor(self._thread, self._office.execute, request)
         return reply
 
     def _on_wake(self) -> None:
         self._shm.drain_event()
         self._shm.take_full_look()
-        self._shm.confirm_version(self._shm.metadata_version)
+        version = self._shm.metadata_version
+        self._groups.follow()
+        self._shm.confirm_version(version)
 
     def _tick(self) -> None:
         self._shm.beat()
+        self._groups.follow()
         self._ticker = self._loop.call_later(TICK_S, self._tick)
 
 

@@ -292,7 +292,7 @@ class Worker:
             self._settle()
 
         try:
-            deadline = self.loop.time() + DEFAULT_TIMEOUT_S
+            deadline = self.loop.time() + row.patience_s
             self.forward.send(frame, self._context_of(connection, client_id), deadline, answered)
         except ForwardError as error:
             self.loop.call_soon(answered, error)

@@ -1,0 +1,62 @@
+"""DescribeGroups (15): state and members of classic groups. Executed by the coordinator, in its loop."""
+
+from typing import Any
+
+from broker.api.group_call import GroupCall
+from broker.groups.classic import ClassicGroup, State
+from broker.protocol import describe_groups
+from broker.protocol.errors import ErrorCode
+
+FIRST_WITH_NOT_FOUND = 6
+OPERATIONS = 0b0000_0001_0100_1000
+"""What may be done with a group, as a set of bits: READ, DELETE, DESCRIBE (there is no authoriser)."""
+
+Response = describe_groups.Response
+
+
+async def handle(request: Any, call: GroupCall) -> Any:
+    """A group that there is not is Dead, or GROUP_ID_NOT_FOUND from version 6 on."""
+    answer = Response(groups=[_described(group_id, call) for group_id in request.groups])
+    if call.version >= 3 and request.include_authorized_operations:
+        for group in answer.groups:
+            if group.error_code == ErrorCode.NONE:
+                group.authorized_operations = OPERATIONS
+    return answer
+
+
+def _described(group_id: str, call: GroupCall) -> Any:
+    make = Response.DescribedGroup
+    if not group_id:
+        return make(error_code=ErrorCode.INVALID_GROUP_ID, group_id=group_id)
+    error, found = call.view.groups.find(group_id)
+    if error is not ErrorCode.NONE:
+        return make(error_code=error, group_id=group_id)
+    if found is None or not isinstance(found.protocol, ClassicGroup):
+        message = f"Group {group_id} not found." if found is None else f"Group {group_id} is not a classic group."
+        if call.version >= FIRST_WITH_NOT_FOUND:
+            return make(
+                error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+                error_message=message,
+                group_id=group_id,
+                group_state=State.DEAD.value,
+            )
+        return make(group_id=group_id, group_state=State.DEAD.value)
+    group = found.protocol
+    chosen = group.protocol_name if group.state is State.STABLE else None
+    return make(
+        group_id=group_id,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol_data=chosen or "",
+        members=[
+            Response.DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata(chosen),
+                member_assignment=member.assignment if chosen else b"",
+            )
+            for member in group.members.values()
+        ],
+    )

@@ -1,0 +1,76 @@
+"""What a handler of a group request is given beside the request: who asks, and the groups. In the coordinator's loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from broker._ext.topics import Topic, TopicDirectory
+from broker.config.broker_config import BrokerConfig
+from broker.groups.coordinator import GroupCoordinator
+
+Answer = TypeVar("Answer")
+
+
+@dataclass
+class GroupView:
+    """One a coordinator, used in its loop alone.
+
+    :param topics: the coordinator's mirror of the topics.
+    :param wait_for_offsets_topic: returns once the group's partition of `__consumer_offsets` is there; it is made if need be.
+    :param tree: committed offsets of before 0.9, in the metadata tree; its calls are made in the controller thread.
+    """
+
+    config: BrokerConfig
+    groups: GroupCoordinator
+    topics: TopicDirectory
+    tree: OffsetTree
+
+
+@dataclass
+class OffsetTree:
+    """Offsets under `/consumers/<group>/offsets/<topic>/<partition>` in the metadata tree, as the documents say.
+
+    :param read: (group, [(topic, partition)]) to {(topic, partition): offset}; what is not there is left out.
+    :param write: (group, {(topic, partition): offset}).
+    """
+
+    read: Callable[[str, list[tuple[str, int]]], Awaitable[dict[tuple[str, int], int]]]
+    write: Callable[[str, dict[tuple[str, int], int]], Awaitable[None]]
+
+
+@dataclass
+class GroupCall:
+    """One a request. :param host: address of the client without its port, as groups tell it of their members."""
+
+    version: int
+    client_id: str | None
+    host: str
+    principal: str
+    view: GroupView
+
+    def topic(self, name: str) -> Topic | None:
+        """A topic by name."""
+        return self.view.topics.get(name)
+
+    def topic_by_id(self, topic_id: bytes) -> Topic | None:
+        """A topic by id."""
+        found: Topic | None = self.view.topics.by_id.get(bytes(topic_id))
+        return found
+
+
+async def answered(verb: Callable[[Callable[[Answer], None]], Any]) -> Answer:
+    """Call a verb of the groups with a callback and wait for what it is called with.
+
+    A client that goes away cancels the waiting, not the verb.
+    """
+    future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+    def then(answer: Answer) -> None:
+        if not future.done():
+            future.set_result(answer)
+
+    verb(then)
+    return await future

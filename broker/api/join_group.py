@@ -1,0 +1,46 @@
+"""JoinGroup (11): a member joins a classic group, or joins it again. Executed by the coordinator, in its loop."""
+
+from typing import Any
+
+from broker.api.group_call import GroupCall, answered
+from broker.groups.classic_member import Join, Joined
+from broker.protocol import join_group
+
+FIRST_WITH_MEMBER_ID_REQUIRED = 4
+FIRST_NULLABLE_PROTOCOL = 7
+FIRST_SKIP_ASSIGNMENT = 9
+
+
+async def handle(request: Any, call: GroupCall) -> Any:
+    """Answered when the rebalance that this may cause is through."""
+    timeout_ms = request.rebalance_timeout_ms
+    join = Join(
+        member_id=request.member_id,
+        session_timeout_ms=request.session_timeout_ms,
+        rebalance_timeout_ms=timeout_ms if call.version >= 1 and timeout_ms >= 0 else request.session_timeout_ms,
+        protocol_type=request.protocol_type,
+        protocols=[(one.name, bytes(one.metadata)) for one in request.protocols],
+        client_id=call.client_id or "",
+        client_host=f"/{call.host}",
+        instance_id=request.group_instance_id,
+        id_required=call.version >= FIRST_WITH_MEMBER_ID_REQUIRED,
+        skip_assignment=call.version >= FIRST_SKIP_ASSIGNMENT,
+        reason=request.reason or "",
+    )
+    joined: Joined = await answered(lambda then: call.view.groups.join(request.group_id, join, then))
+    name = joined.protocol_name
+    return join_group.Response(
+        error_code=joined.error,
+        generation_id=joined.generation_id,
+        protocol_type=joined.protocol_type,
+        protocol_name=name if name is not None or call.version >= FIRST_NULLABLE_PROTOCOL else "",
+        leader=joined.leader,
+        skip_assignment=joined.skip_assignment,
+        member_id=joined.member_id,
+        members=[
+            join_group.Response.JoinGroupResponseMember(
+                member_id=member_id, group_instance_id=instance_id, metadata=metadata
+            )
+            for member_id, instance_id, metadata in joined.members
+        ],
+    )

@@ -1,0 +1,29 @@
+"""ListGroups (16): the groups that this broker coordinates. Executed by the coordinator, in its loop."""
+
+from typing import Any
+
+from broker.api.group_call import GroupCall
+from broker.protocol import list_groups
+from broker.protocol.errors import ErrorCode
+
+Response = list_groups.Response
+
+
+async def handle(request: Any, call: GroupCall) -> Any:
+    """All, or those in the states and of the types asked for; case does not matter."""
+    if call.view.groups.loading:
+        return Response(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    states = {state.lower() for state in request.states_filter}
+    types = {kind.lower() for kind in request.types_filter}
+    return Response(
+        groups=[
+            Response.ListedGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type,
+                group_state=group.state_name,
+                group_type=group.type_name,
+            )
+            for group in call.view.groups.groups()
+            if (not states or group.state_name.lower() in states) and (not types or group.type_name.lower() in types)
+        ]
+    )

@@ -1,0 +1,87 @@
+"""OffsetCommit (8): a group's offsets are stored. Executed by the coordinator, in its loop.
+
+Version 0 writes to the metadata tree, without a coordinator's checks; 1 and later go into `__consumer_offsets`.
+"""
+
+from typing import Any
+
+from broker.api.group_call import GroupCall, answered
+from broker.groups.coordinator import Commit
+from broker.groups.offsets import NO_EXPIRY, Committed, Place
+from broker.metadata.group_offsets import may_be_in_tree
+from broker.protocol import offset_commit
+from broker.protocol.errors import ErrorCode
+
+FIRST_BY_ID = 10
+DEFAULT_TIME = -1
+
+
+async def handle(request: Any, call: GroupCall) -> Any:
+    """Every partition is judged by itself, then the rest is stored together."""
+    errors: dict[tuple[int, int], ErrorCode] = {}
+    places: dict[tuple[int, int], Place] = {}
+    offsets: dict[Place, Committed] = {}
+    now_ms = call.view.groups.wall_ms()
+    for t, topic in enumerate(request.topics):
+        known = call.topic_by_id(topic.topic_id) if call.version >= FIRST_BY_ID else call.topic(topic.name)
+        for p, one in enumerate(topic.partitions):
+            error = _refusal(one, known, call)
+            if error is not ErrorCode.NONE:
+                errors[t, p] = error
+                continue
+            assert known is not None
+            place = (known.name, one.partition_index)
+            places[t, p] = place
+            offsets[place] = _committed(one, request, now_ms)
+    if call.version == 0 and not may_be_in_tree(request.group_id):
+        outcome = ErrorCode.INVALID_GROUP_ID
+    elif call.version == 0:
+        await call.view.tree.write(request.group_id, {place: one.offset for place, one in offsets.items()})
+        outcome = ErrorCode.NONE
+    else:
+        commit = Commit(
+            request.group_id,
+            request.member_id,
+            request.generation_id_or_member_epoch,
+            request.group_instance_id,
+            offsets,
+        )
+        outcome = await answered(lambda then: call.view.groups.commit(commit, then))
+    make = offset_commit.Response
+    return make(
+        topics=[
+            make.OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    make.OffsetCommitResponsePartition(
+                        partition_index=one.partition_index, error_code=errors.get((t, p), outcome)
+                    )
+                    for p, one in enumerate(topic.partitions)
+                ],
+            )
+            for t, topic in enumerate(request.topics)
+        ]
+    )
+
+
+def _refusal(one: Any, known: Any, call: GroupCall) -> ErrorCode:
+    if known is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID if call.version >= FIRST_BY_ID else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if not 0 <= one.partition_index < known.count:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if len(one.committed_metadata or "") > call.view.groups.settings.offset_metadata_max_bytes:
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    return ErrorCode.NONE
+
+
+def _committed(one: Any, request: Any, now_ms: int) -> Committed:
+    time_ms = one.commit_timestamp if one.commit_timestamp != DEFAULT_TIME else now_ms
+    kept_ms = request.retention_time_ms
+    return Committed(
+        one.committed_offset,
+        one.committed_leader_epoch,
+        one.committed_metadata or "",
+        time_ms,
+        now_ms + kept_ms if kept_ms >= 0 else NO_EXPIRY,
+    )

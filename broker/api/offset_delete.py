@@ -1,0 +1,44 @@
+"""OffsetDelete (47): a group's committed offsets are forgotten. Executed by the coordinator, in its loop."""
+
+from typing import Any
+
+from broker.api.group_call import GroupCall, answered
+from broker.groups.offsets import Place
+from broker.protocol import offset_delete
+from broker.protocol.errors import ErrorCode
+
+Response = offset_delete.Response
+Outcome = tuple[ErrorCode, dict[Place, ErrorCode]]
+
+
+async def handle(request: Any, call: GroupCall) -> Any:
+    """Offsets of topics that a member subscribes to stay."""
+    places: list[Place] = []
+    for topic in request.topics:
+        known = call.topic(topic.name)
+        count = known.count if known is not None else 0
+        places += [(topic.name, p.partition_index) for p in topic.partitions if 0 <= p.partition_index < count]
+
+    def verb(then: Any) -> None:
+        call.view.groups.delete_offsets(request.group_id, places, lambda *outcome: then(outcome))
+
+    outcome: Outcome = await answered(verb)
+    error, results = outcome
+    if error is not ErrorCode.NONE:
+        return Response(error_code=error)
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return Response(
+        topics=[
+            Response.OffsetDeleteResponseTopic(
+                name=topic.name,
+                partitions=[
+                    Response.OffsetDeleteResponsePartition(
+                        partition_index=one.partition_index,
+                        error_code=results.get((topic.name, one.partition_index), unknown),
+                    )
+                    for one in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

@@ -1,0 +1,234 @@
+"""The coordinator's groups, joined to the rest: the loop's clock, the partitions of `__consumer_offsets`, requests.
+
+Used in the coordinator's event loop alone, but for the reading of logs at a load, which a thread of its own does and hands over
+in pieces. Which partitions are led, and in which epoch, is in the slots; a change of these is seen with the metadata
+version or a wake-up, and at the latest by the append that is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import broker._ext.slots as slots
+from broker._ext.shared import Role, SharedMemory, SlotState
+from broker._ext.topics import TopicDirectory
+from broker.api.dispatch import frame_response
+from broker.api.group_call import GroupCall, GroupView, OffsetTree
+from broker.api.table import BY_KEY, ApiRow, Where, handler_of
+from broker.config.broker_config import BrokerConfig
+from broker.controller.topic_names import CONSUMER_OFFSETS
+from broker.groups.coordinator import GroupCoordinator
+from broker.groups.environment import GroupSettings, Timer
+from broker.net.forward_frames import ForwardReply, ForwardRequest, Status
+from broker.processes.offsets_log import LogMoved, OffsetsLog, read_records
+from broker.protocol import ProtocolError, decode
+from broker.protocol.header import decode_request_header
+from broker.protocol.registry import by_key
+
+log = logging.getLogger(__name__)
+
+MINUTE_MS = 60_000
+LOAD_RETRY_S = 1.0
+KEY_BYTES = 2
+
+
+class LoopTimers:
+    """The clock of an event loop, for groups."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def now_ms(self) -> int:
+        """Monotonic; rounded so that a timer that fired finds its time reached."""
+        return round(self._loop.time() * 1000)
+
+    def wall_ms(self) -> int:
+        """Since 1970."""
+        return time.time_ns() // 1_000_000
+
+    def call_at(self, when_ms: int, action: Callable[[], None]) -> Timer:
+        """As `Timers` says."""
+        return self._loop.call_at(when_ms / 1000, action)
+
+
+def settings_of(config: BrokerConfig) -> GroupSettings:
+    """The keys that groups go by."""
+    return GroupSettings(
+        initial_rebalance_delay_ms=config.integer("group.initial.rebalance.delay.ms"),
+        min_session_timeout_ms=config.integer("group.min.session.timeout.ms"),
+        max_session_timeout_ms=config.integer("group.max.session.timeout.ms"),
+        max_size=config.integer("group.max.size"),
+        offset_metadata_max_bytes=config.integer("offset.metadata.max.bytes"),
+        offsets_retention_ms=config.integer("offsets.retention.minutes") * MINUTE_MS,
+    )
+
+
+class GroupOffice:
+    """One a coordinator process.
+
+    :param tree: where offsets of version 0 are kept.
+    """
+
+    def __init__(self, config: BrokerConfig, shm: SharedMemory, log_dirs: Sequence[Path], tree: OffsetTree) -> None:
+        self._config = config
+        self._shm = shm
+        self._log_dirs = log_dirs
+        self._loop = asyncio.get_running_loop()
+        self._topics = TopicDirectory()
+        self._timers = LoopTimers(self._loop)
+        self._reader = ThreadPoolExecutor(1, "group-load")
+        self._led: dict[int, tuple[OffsetsLog, asyncio.Task[None]]] = {}
+        self._known: set[str] = set()
+        self._expiry: asyncio.TimerHandle | None = None
+        self.groups: GroupCoordinator | None = None
+        self._view: GroupView | None = None
+        self._tree = tree
+        self._handlers = {row.key: handler_of(row) for row in BY_KEY.values() if row.where is Where.GROUPS}
+
+    def start(self) -> None:
+        """Begin with the partitions that are led now."""
+        self.follow()
+        self._expire_later()
+
+    def close(self) -> None:
+        """Serve no more; what was appended is in the log."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+        for partition in list(self._led):
+            self._resign(partition)
+        self._reader.shutdown(wait=False, cancel_futures=True)
+
+    # -- which partitions -----------------------------------------------------------------------------------------
+
+    def follow(self) -> None:
+        """Look at the topics and at the slots of `__consumer_offsets`: begin, end, and note what was deleted."""
+        if self._topics.refresh():
+            self._note_deletions()
+        topic = self._topics.get(CONSUMER_OFFSETS)
+        led: dict[int, tuple[int, int, int]] = {}
+        for partition, slot in topic.partitions() if topic is not None else ():
+            state = slots.describe(slot)
+            if state["state"] == SlotState.SLOT_ONLINE and state["role"] == Role.ROLE_LEADER:
+                led[partition] = slot, state["incarnation"], state["leader_epoch"]
+        if led and topic is not None:
+            self._ready(topic.count)
+        for partition, (one, _) in list(self._led.items()):
+            if led.get(partition) != one.place:
+                self._resign(partition)
+        for partition, place in led.items():
+            if partition not in self._led:
+                self._begin(partition, place)
+        for one, _ in self._led.values():
+            one.look()
+
+    def _ready(self, partitions: int) -> None:
+        """The number of partitions is known with the topic, and must not change: groups would be looked for elsewhere."""
+        if self.groups is None:
+            self.groups = GroupCoordinator(self._timers, settings_of(self._config), partitions)
+            self._view = GroupView(self._config, self.groups, self._topics, self._tree)
+
+    def _note_deletions(self) -> None:
+        names = {name.decode() for name in self._topics.by_name}
+        gone = self._known - names
+        self._known = names
+        if gone and self.groups is not None:
+            self.groups.topics_deleted(gone)
+
+    def _begin(self, partition: int, place: tuple[int, int, int]) -> None:
+        assert self.groups is not None
+        group_log = OffsetsLog(self._loop, place, self._config.integer("offsets.topic.compression.codec"))
+        self.groups.begin(partition, group_log)
+        self._led[partition] = group_log, self._loop.create_task(self._load(partition, group_log))
+
+    def _resign(self, partition: int) -> None:
+        assert self.groups is not None
+        group_log, task = self._led.pop(partition)
+        task.cancel()
+        group_log.close()
+        self.groups.resign(partition)
+
+    async def _load(self, partition: int, group_log: OffsetsLog) -> None:
+        """Read the partition's log and take it over; again from the start if the log's files changed under the reader."""
+        assert self.groups is not None
+        began, records = self._timers.now_ms(), 0
+        while True:
+            try:
+                pieces = read_records(group_log.place[0], self._log_dirs)
+                records = 0
+                while (piece := await self._loop.run_in_executor(self._reader, next, pieces, None)) is not None:
+                    self.groups.replay(partition, piece)
+                    records += len(piece)
+                break
+            except LogMoved as error:
+                log.info("%s-%d is read again: %s", CONSUMER_OFFSETS, partition, error)
+            except OSError as error:
+                log.error(
+                    "%s-%d cannot be read, next try in %g s: %s", CONSUMER_OFFSETS, partition, LOAD_RETRY_S, error
+                )
+                await asyncio.sleep(LOAD_RETRY_S)
+            self.groups.begin(partition, group_log)
+        self.groups.loaded(partition)
+        if records:
+            took = self._timers.now_ms() - began
+            log.info("%s-%d: %d records taken over in %d ms", CONSUMER_OFFSETS, partition, records, took)
+
+    # -- requests -------------------------------------------------------------------------------------------------
+
+    def serves(self, request: ForwardRequest) -> bool:
+        """Whether a forwarded Kafka request is one of groups."""
+        return int.from_bytes(request.payload[:KEY_BYTES], "big", signed=True) in self._handlers
+
+    async def execute(self, request: ForwardRequest) -> ForwardReply:
+        """One request, from its bytes to those of the answer. What handlers raise goes through."""
+        try:
+            header, body = decode_request_header(request.payload)
+            row = BY_KEY[header.request_api_key]
+            version = header.request_api_version
+            if not row.min_version <= version <= row.max_version:
+                return ForwardReply(Status.UNSUPPORTED, 0)
+            message, _ = decode(by_key(row.key).request, version, request.payload, body)
+        except ProtocolError as error:
+            log.warning("a request of %s cannot be read: %s", request.context.peer, error)
+            return ForwardReply(Status.MALFORMED, 0)
+        self._topics.refresh()
+        response = await self._answer(row, version, message, request)
+        return ForwardReply(Status.OK, 0, frame_response(row, version, header.correlation_id, response))
+
+    async def _answer(self, row: ApiRow, version: int, message: object, request: ForwardRequest) -> object:
+        context = request.context
+        call = GroupCall(
+            version=version,
+            client_id=context.client_id,
+            host=host_of(context.peer),
+            principal=context.principal,
+            view=self._view or self._view_without_topic(),
+        )
+        return await self._handlers[row.key](message, call)
+
+    def _view_without_topic(self) -> GroupView:
+        """While there is no `__consumer_offsets`: every group is NOT_COORDINATOR, and offsets in the tree are served."""
+        groups = GroupCoordinator(self._timers, settings_of(self._config), 1)
+        return GroupView(self._config, groups, self._topics, self._tree)
+
+    # -- expiry ---------------------------------------------------------------------------------------------------
+
+    def _expire_later(self) -> None:
+        interval_s = self._config.integer("offsets.retention.check.interval.ms") / 1000
+        self._expiry = self._loop.call_later(interval_s, self._expire)
+
+    def _expire(self) -> None:
+        if self.groups is not None:
+            count = self.groups.expire()
+            if count:
+                log.info("%d committed offsets have expired", count)
+        self._expire_later()
+
+
+def host_of(peer: str) -> str:
+    """The address without its port: "[::1]:5" and "127.0.0.1:5"."""
+    return peer.rpartition(":")[0].strip("[]")

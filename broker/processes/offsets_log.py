@@ -1,0 +1,186 @@
+"""One partition of `__consumer_offsets` as the coordinator writes and reads it.
+
+Appends of one turn of the loop go out as one batch, in the leader epoch in which the partition was taken over: a deposed
+coordinator's append is refused. Used in the coordinator's loop; `read_records` in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import broker._ext.slots as slots
+from broker.groups.environment import Appended
+from broker.groups.environment import Record as Pair
+from broker.protocol.errors import ErrorCode
+from broker.storage.batch import HEADER, CorruptBatchError, Record, build_batch, read_batch
+
+log = logging.getLogger(__name__)
+
+MOST_RECORDS = 5000
+MOST_BYTES = 1 << 19
+BUSY_S = 0.0005
+PIECE_BYTES = 1 << 20
+LENGTH_BYTES = 12
+
+OF_REFUSAL = {
+    "stale": ErrorCode.NOT_COORDINATOR,
+    "not leader": ErrorCode.NOT_COORDINATOR,
+    "fenced epoch": ErrorCode.NOT_COORDINATOR,
+    "offline": ErrorCode.NOT_COORDINATOR,
+    "i/o error": ErrorCode.COORDINATOR_NOT_AVAILABLE,
+}
+"""What a client is told when the slot refuses an append."""
+
+OF_ERROR = {
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+}
+"""And when the batch is refused."""
+
+
+BY_NUMBER = {int(code): code for code in ErrorCode}
+
+
+class LogMoved(Exception):
+    """The log's files changed while they were read."""
+
+
+class OffsetsLog:
+    """:param place: slot, incarnation and leader epoch in which the partition is led."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, place: tuple[int, int, int], codec: int) -> None:
+        self.place = place
+        self._loop = loop
+        self._codec = codec
+        self._queue: deque[tuple[Sequence[Pair], Appended]] = deque()
+        self._flush: asyncio.Handle | None = None
+        self._unacknowledged: deque[tuple[int, list[Appended]]] = deque()
+        self._closed = False
+
+    def append(self, records: Sequence[Pair], then: Appended) -> None:
+        """As `GroupLog` says."""
+        if self._closed:
+            self._loop.call_soon(then, ErrorCode.NOT_COORDINATOR)
+            return
+        self._queue.append((records, then))
+        if self._flush is None:
+            self._flush = self._loop.call_soon(self._write)
+
+    def close(self) -> None:
+        """Whoever waits is told that this is not the coordinator any more."""
+        self._closed = True
+        if self._flush is not None:
+            self._flush.cancel()
+        waiting = [then for _, then in self._queue]
+        waiting += [then for _, callbacks in self._unacknowledged for then in callbacks]
+        self._queue.clear()
+        self._unacknowledged.clear()
+        for then in waiting:
+            then(ErrorCode.NOT_COORDINATOR)
+
+    def look(self) -> None:
+        """The high watermark may have moved."""
+        if not self._unacknowledged:
+            return
+        high_watermark = slots.describe(self.place[0])["high_watermark"]
+        while self._unacknowledged and self._unacknowledged[0][0] <= high_watermark:
+            _, callbacks = self._unacknowledged.popleft()
+            for then in callbacks:
+                then(ErrorCode.NONE)
+
+    def _write(self) -> None:
+        self._flush = None
+        while self._queue:
+            records, callbacks, parts = self._joined()
+            try:
+                ((error, base_offset, _),) = slots.append(
+                    self.place[0],
+                    [build_batch(records, codec=self._codec)],
+                    incarnation=self.place[1],
+                    leader_epoch=self.place[2],
+                )
+            except slots.SlotChanged as refusal:
+                reason = str(refusal)
+                if reason == "busy":
+                    self._queue.extendleft(reversed(parts))
+                    self._flush = self._loop.call_later(BUSY_S, self._write)
+                    return
+                log.warning("an append to __consumer_offsets was refused: %s", reason)
+                self._tell(callbacks, OF_REFUSAL.get(reason, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+                continue
+            if error:
+                code = BY_NUMBER[error]
+                self._tell(callbacks, OF_ERROR.get(code, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+                continue
+            self._unacknowledged.append((base_offset + len(records), callbacks))
+        self.look()
+
+    def _joined(self) -> tuple[list[Record], list[Appended], list[tuple[Sequence[Pair], Appended]]]:
+        """As many appends as one batch holds."""
+        now_ms = time.time_ns() // 1_000_000
+        records: list[Record] = []
+        parts: list[tuple[Sequence[Pair], Appended]] = []
+        size = 0
+        while self._queue:
+            pairs, _ = self._queue[0]
+            size += sum(len(key) + len(value or b"") for key, value in pairs)
+            if parts and (len(records) + len(pairs) > MOST_RECORDS or size > MOST_BYTES):
+                break
+            records += [Record(key, value, now_ms) for key, value in pairs]
+            parts.append(self._queue.popleft())
+        return records, [then for _, then in parts], parts
+
+    @staticmethod
+    def _tell(callbacks: list[Appended], code: ErrorCode) -> None:
+        for then in callbacks:
+            then(code)
+
+
+def read_records(slot: int, log_dirs: Sequence[Path]) -> Iterator[list[Pair]]:
+    """All records below the high watermark as it is now, from the oldest on, in pieces; offsets ascend.
+
+    :raises LogMoved: a file vanished, or the log's files changed, while it was read: what was read may have gaps.
+    :raises OSError: the log cannot be read, or holds what is no batch.
+    """
+    state = slots.describe(slot)
+    end = state["high_watermark"]
+    directory = log_dirs[state["log_dir"]] / f"{state['topic']}-{state['partition']}"
+    generation = state["generation"]
+    try:
+        for path in sorted(directory.glob("*.log")):
+            if int(path.stem) >= end:
+                break
+            yield from _read_file(path, state["log_start_offset"], end)
+    except FileNotFoundError as error:
+        raise LogMoved(f"{error.filename} is gone") from error
+    if slots.describe(slot)["generation"] != generation:
+        raise LogMoved("its segments changed")
+
+
+def _read_file(path: Path, start: int, end: int) -> Iterator[list[Pair]]:
+    piece: list[Pair] = []
+    size = 0
+    with path.open("rb") as file:
+        while len(head := file.read(LENGTH_BYTES)) == LENGTH_BYTES:
+            if int.from_bytes(head[:8], "big") >= end:
+                break
+            body = file.read(int.from_bytes(head[8:], "big", signed=True))
+            try:
+                batch, _ = read_batch(head + body)
+            except CorruptBatchError as error:
+                raise OSError(errno.EIO, f"no sound batch ({error})", str(path)) from error
+            size += HEADER.size + len(body)
+            if batch.attributes & 0x20:
+                continue  # a transaction's end; what it committed is a matter of transactions
+            piece += [(one.key or b"", one.value) for one in batch.records() if start <= one.offset < end]
+            if size >= PIECE_BYTES:
+                yield piece
+                piece, size = [], 0
+    if piece:
+        yield piece
