@@ -30,7 +30,8 @@ class WorkerView:
 class Call:
     """One a request.
 
-    :param auto_create: asks the coordinator to create topics: (names, then called with [(name, error code, message)]).
+    :param auto_create: asks the coordinator to create topics: (names, then called with [(name, error code, message)],
+        and optionally for how many seconds to wait for it).
     :param answer_later: makes the place of this response; the function it returns is called once with the response.
     """
 
@@ -39,5 +40,5 @@ class Call:
     listener_index: int
     connection: Any
     view: WorkerView
-    auto_create: Callable[[list[str], Callable[[list[tuple[str, int, str | None]]], None]], None]
+    auto_create: Callable[..., None]
     answer_later: Callable[[], Callable[[Any], None]]

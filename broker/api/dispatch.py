@@ -86,7 +86,7 @@ class Dispatcher:
             listener_index=connection.listener_index,
             connection=connection,
             view=self._view,
-            auto_create=lambda names, then: self._auto_create(connection, name, names, then),
+            auto_create=lambda names, then, *patience_s: self._auto_create(connection, name, names, then, *patience_s),
             answer_later=lambda: self._later(connection, row, version, correlation_id),
         )
         handler = self._handlers[api_key]

@@ -15,6 +15,8 @@ from broker.protocol.errors import ErrorCode
 
 FIRST_BATCHED = 4
 GROUP, TRANSACTION = 0, 1
+PATIENCE_S = 1.0
+"""A response that is held back holds back those behind it, and clients ask again anyway."""
 NOT_YET = "this broker does not coordinate transactions yet"
 Answer = tuple[ErrorCode, str | None, cluster_view.BrokerAddress | None]
 
@@ -32,7 +34,7 @@ def handle(request: Any, call: Call) -> Any:
         refused = (ErrorCode.COORDINATOR_NOT_AVAILABLE, message, None) if code else None
         answer(_response(request, call, refused))
 
-    call.auto_create([CONSUMER_OFFSETS], created)
+    call.auto_create([CONSUMER_OFFSETS], created, PATIENCE_S)
     return None
 
 

@@ -303,6 +303,7 @@ class Worker:
         client_id: str | None,
         names: list[str],
         then: Callable[[list[tuple[str, int, str | None]]], None],
+        patience_s: float = DEFAULT_TIMEOUT_S,
     ) -> None:
         def answered(reply: ForwardReply | ForwardError) -> None:
             outcomes: list[tuple[str, int, str | None]]
@@ -314,7 +315,7 @@ class Worker:
             then(outcomes)
 
         try:
-            deadline = self.loop.time() + DEFAULT_TIMEOUT_S
+            deadline = self.loop.time() + patience_s
             self.forward.send(
                 encode_names(names), self._context_of(connection, client_id), deadline, answered, Kind.AUTO_CREATE
             )

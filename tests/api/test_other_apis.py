@@ -8,8 +8,8 @@ from broker.protocol import (
     api_versions,
     decode,
     describe_cluster,
+    describe_quorum,
     describe_topic_partitions,
-    heartbeat,
     offset_for_leader_epoch,
 )
 from broker.protocol.errors import ErrorCode
@@ -42,7 +42,7 @@ def test_an_api_versions_request_of_the_future_is_answered_in_version_0(wire):
 
 
 def test_an_api_that_is_not_served_closes_the_connection(wire, connect):
-    wire.send(heartbeat.Request(group_id="g", generation_id=1, member_id="m"), heartbeat.API_KEY, 0)
+    wire.send(describe_quorum.Request(), describe_quorum.API_KEY, 0)
     assert wire.closed_by_broker()
     other = connect()
     other.socket.sendall(b"\0\0\0\x0a" + (9999).to_bytes(2, "big") + b"\0\0" + b"\0\0\0\1" + b"\xff\xff")

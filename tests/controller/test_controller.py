@@ -225,17 +225,18 @@ def test_deletion_can_be_switched_off(make_cluster):
     assert cluster.served() == {"a": [0]}
 
 
-def test_automatic_creation_takes_what_exists_and_leaves_internal_topics(make_cluster):
-    cluster = make_cluster([("num.partitions", "2", "")])
+def test_automatic_creation_takes_what_exists_and_gives_internal_topics_their_settings(make_cluster):
+    cluster = make_cluster([("num.partitions", "2", ""), ("offsets.topic.num.partitions", "3", "")])
     cluster.controller.create_topics([NewTopic("old", 1)])
     outcomes = cluster.controller.auto_create(["new", "old", "bad name", "__consumer_offsets", "new"])
     assert codes(outcomes) == {
         "new": "NONE",
         "old": "NONE",
         "bad name": "INVALID_TOPIC_EXCEPTION",
-        "__consumer_offsets": "UNKNOWN_TOPIC_OR_PARTITION",
+        "__consumer_offsets": "NONE",
     }
-    assert cluster.served() == {"old": [0], "new": [0, 1]}
+    assert cluster.served() == {"old": [0], "new": [0, 1], "__consumer_offsets": [0, 1, 2]}
+    assert cluster.controller.image.topics["__consumer_offsets"].config["cleanup.policy"] == "compact"
 
 
 def test_more_partitions_than_the_table_holds_are_refused_before_anything_happens(make_cluster):
