@@ -67,6 +67,9 @@ cdef void assign_epoch(Slot* slot, int32_t epoch, int64_t start_offset) noexcept
 cdef int64_t segment_holding(Slot* slot, int64_t offset, int64_t beyond) noexcept nogil
 cdef int64_t next_segment(Slot* slot, int64_t after, int64_t beyond) noexcept nogil
 cdef void wake_after(uint32_t index, Slot* slot, bint log_end, bint committed) noexcept nogil
+# Wake who waits for records to be on the device; after a flush, and with all others where the slot itself changed.
+cdef void wake_flushed(uint32_t index, Slot* slot) noexcept nogil
+cdef void wake_everyone(uint32_t index, Slot* slot) noexcept nogil
 # Leave the active segment as an ordered stop does; the caller holds the slot's lock. 0, or -errno.
 cdef int end_segment(uint32_t index, Slot* slot) noexcept nogil
 cdef void clear_recent(Slot* slot) noexcept nogil

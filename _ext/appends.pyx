@@ -169,6 +169,20 @@ cdef void wake_after(uint32_t index, Slot* slot, bint log_end, bint committed) n
         wake_slot(index, mask)
 
 
+cdef void wake_flushed(uint32_t index, Slot* slot) noexcept nogil:
+    cdef uint64_t mask
+    fence()
+    if slot.waiters_flushed:
+        mask = swap_mask(&slot.waiters_flushed)
+        if mask:
+            wake_slot(index, mask)
+
+
+cdef void wake_everyone(uint32_t index, Slot* slot) noexcept nogil:
+    wake_after(index, slot, True, True)
+    wake_flushed(index, slot)
+
+
 cdef extern from *:
     """
     static inline uint64_t swap_mask(uint64_t *p) { return __atomic_exchange_n(p, 0, __ATOMIC_SEQ_CST); }
@@ -356,7 +370,7 @@ cdef LockResult take_slot(uint32_t index, Slot* slot, int spins) noexcept nogil:
     if taken == LOCK_OWNER_DIED:
         recover(index, slot)
         mark_consistent(slot)           # after a failure, too: the slot is offline by then
-        wake_after(index, slot, True, True)
+        wake_everyone(index, slot)
         return LOCK_TAKEN
     return taken
 
@@ -1293,6 +1307,11 @@ cdef int finish_truncation(uint32_t index, Slot* slot) noexcept nogil:
         store_release_64(<uint64_t*>&slot.log_start_offset, <uint64_t>offset)
     if slot.flushed_offset > offset:
         slot.flushed_offset = offset
+    if base >= offset:
+        slot.synced_base = -1           # not even the new segment's name is synced
+    elif slot.synced_base > base or (slot.synced_base < 0 and slot.flushed_offset > base):
+        slot.synced_base = base         # the segment that was cut is synced as a whole again
+    slot.synced_end = min(slot.synced_end, offset)
     if slot.recovery_point > offset:
         slot.recovery_point = offset
     store_release_64(&slot.flusher, 0)  # who is flushing now must not say that what follows is on the device
@@ -1494,7 +1513,7 @@ cdef AppendResult truncate_to(uint32_t index, uint32_t incarnation, int32_t lead
             store_release_32(&slot.state, SLOT_OFFLINE)     # half done
     note_failure(slot, result)
     unlock(index, slot)
-    wake_after(index, slot, True, True)
+    wake_everyone(index, slot)
     return APPEND_OK if result == 0 else APPEND_IO_ERROR
 
 

@@ -5,6 +5,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from broker._ext.appends cimport AppendItem
 from broker._ext.connection cimport Connection, DataLoop, Pending
 from broker._ext.cursor cimport Cursor, WriteBuffer
+from broker._ext.flushing cimport Flusher
 from broker._ext.topics cimport TopicDirectory
 from broker._ext.waiting cimport Waiter, WaitingRoom
 
@@ -23,6 +24,7 @@ cdef struct ProduceItem:          # one partition of one request
     uint8_t compressed
     const char* message           # of the error, or NULL
     int64_t required_offset       # acks=all: answered when the high watermark is here
+    int64_t flush_offset          # flush.messages: answered when this much is on the device; 0: no need
     int32_t leader_epoch
 
 
@@ -49,6 +51,7 @@ cdef class Producing:
     cdef int request_room
     cdef int request_count
     cdef Connection joined_by         # whose requests are in `requests`, None if there are none
+    cdef readonly Flusher flusher
     cdef WriteBuffer response
     cdef bytes last_name          # name or id of the topic looked up last: most requests name one topic over and over
     cdef readonly int64_t records_in
@@ -63,6 +66,7 @@ cdef class Producing:
     cdef int execute(self, Connection connection) except -1
     cdef int forget(self, Connection connection) except -1
     cdef ProduceItem* new_item(self) except NULL
+    cdef int ask_flush(self, ProduceRequest* request, ProduceItem* items) except -1
     cdef int count_in(self, ProduceRequest* request, ProduceItem* items) noexcept
     cdef int write_response(self, DataLoop out, ProduceRequest* request, ProduceItem* items) except -1
 
@@ -83,6 +87,8 @@ cdef class ProducePending(Pending):
     cdef take_request(self, Producing producing, ProduceRequest* request)
     cdef own_items(self, Producing producing, ProduceRequest* request)
     cdef opened(self, ProduceItem* item, found, int64_t wall_ms)
+    cdef bint awaits_flush(self) noexcept
+    cdef bint only_flush(self) noexcept
     cdef int look(self) except -1
     cdef int wait_or_answer(self) except -1
     cdef int answer_now(self) except -1

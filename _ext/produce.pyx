@@ -1,8 +1,9 @@
 """The way of a Produce request: parse, check what needs no lock, append what one read brought jointly, answer.
 
 Runs in a worker's loop. A request leaves the short way (and gets a ProducePending, with a copy of its frame) when it holds
-compressed records, which an append thread opens and appends; when it is large; when a slot's lock is taken; or when acks=all
-must wait for the high watermark. A Produce may follow a Produce that is appended but not answered, nothing else may.
+compressed records, which an append thread opens and appends; when it is large; when a slot's lock is taken; when acks=all
+must wait for the high watermark; or when `flush.messages` asks for records on the device before the answer. A Produce may
+follow a Produce that is appended but not answered, nothing else may.
 """
 
 import logging
@@ -53,6 +54,7 @@ from broker._ext.cursor cimport (
     write_string_length,
     write_uvarint,
 )
+from broker._ext.flushing cimport Flusher
 from broker._ext.locks cimport SPINS_OF_LOOP, SPINS_OF_THREAD, set_lane
 from broker._ext.records cimport (
     CODEC_NONE,
@@ -67,7 +69,7 @@ from broker._ext.records cimport (
     set_max_timestamp,
     store32,
 )
-from broker._ext.shared cimport Commit, Slot, monotonic_ms, now_ms, read_commit, slot_at
+from broker._ext.shared cimport SLOT_OFFLINE, SLOT_ONLINE, Commit, Slot, monotonic_ms, now_ms, read_commit, region, slot_at
 from broker._ext.topics cimport Topic, TopicDirectory
 from broker._ext.waiting cimport Waiter, WaitingRoom
 
@@ -118,6 +120,8 @@ cdef int append_items(ProduceItem* items, int count, int spins, int64_t wall_ms)
     cdef AppendResult result
     cdef uint32_t[MAX_BUSY] taken         # slots whose lock is taken: nothing may overtake what was refused there
     cdef int i, j, n, busy = 0
+    cdef Slot* slot
+    cdef bint flush
     for i in range(count):
         if items[i].error or items[i].appended:
             continue
@@ -139,6 +143,10 @@ cdef int append_items(ProduceItem* items, int count, int spins, int64_t wall_ms)
             taken[busy] = items[i].slot
             busy += 1
             continue
+        slot = slot_at(items[i].slot - 1)
+        # Kafka's rule: the append that makes them as many is the one that syncs.
+        flush = (result == APPEND_OK or result == APPEND_IO_ERROR) \
+            and outcome.log_end_offset - slot.flushed_offset >= slot.settings.flush_messages
         for j in range(n):
             items[places[j]].append = batches[j]
             if result == APPEND_OK or batches[j].appended or batches[j].duplicate or batches[j].error:
@@ -148,6 +156,8 @@ cdef int append_items(ProduceItem* items, int count, int spins, int64_t wall_ms)
                 items[places[j]].required_offset = outcome.log_end_offset
                 if batches[j].appended:
                     items[places[j]].required_offset = batches[j].base_offset + batches[j].info.last_offset_delta + 1
+                if flush and batches[j].base_offset >= 0:       # a duplicate too: its first append may not be synced yet
+                    items[places[j]].flush_offset = batches[j].base_offset + batches[j].info.last_offset_delta + 1
             elif result == APPEND_STALE:
                 refuse(&items[places[j]], UNKNOWN_TOPIC_OR_PARTITION, NULL)
             elif result == APPEND_OFFLINE:
@@ -180,6 +190,7 @@ cdef class Producing:
         self.offload = offload
         self.retry = retry
         self.open_batch = open_batch
+        self.flusher = Flusher()
         buffer_init(&self.response)
 
     def __dealloc__(self):
@@ -382,6 +393,7 @@ cdef class Producing:
                 continue
             self.count_in(request, self.items)
             if request.acks == 0:
+                self.ask_flush(request, self.items)
                 if failed(request, self.items):
                     out.begin_close(connection, CLOSE_HANDLER, "a record sent with acks=0 was refused")
             else:
@@ -395,6 +407,14 @@ cdef class Producing:
         if self.joined_by is connection:
             self.request_count = self.item_count = 0
             self.joined_by = None
+        return 0
+
+    cdef int ask_flush(self, ProduceRequest* request, ProduceItem* items) except -1:
+        """Have synced what the request's topics ask for."""
+        cdef int i
+        for i in range(request.first, request.first + request.count):
+            if items[i].flush_offset and slot_at(items[i].slot - 1).flushed_offset < items[i].flush_offset:
+                self.flusher.request(items[i].slot - 1)
         return 0
 
     cdef int count_in(self, ProduceRequest* request, ProduceItem* items) noexcept:
@@ -488,15 +508,36 @@ cdef int check_framed(ProduceItem* item, Slot* slot, int64_t wall_ms) noexcept:
     return 0
 
 
+cdef bint on_device(ProduceItem* item) noexcept:
+    """Whether the item need not wait for a sync: it is synced, or never will be as what it was acknowledged for."""
+    cdef Slot* slot = slot_at(item.slot - 1)
+    if slot.flushed_offset >= item.flush_offset and slot.incarnation == item.incarnation:
+        return True
+    if slot.incarnation != item.incarnation:
+        refuse(item, UNKNOWN_TOPIC_OR_PARTITION, NULL)
+    elif slot.state == SLOT_OFFLINE or region().header.log_dir_offline[slot.log_dir]:
+        refuse(item, KAFKA_STORAGE_ERROR, "the log could not be synced to the device")
+    elif slot.state != SLOT_ONLINE:
+        refuse(item, UNKNOWN_TOPIC_OR_PARTITION, NULL)
+    elif slot.leader_epoch != item.leader_epoch:
+        refuse(item, NOT_LEADER_OR_FOLLOWER, NULL)
+    else:
+        return False
+    return True
+
+
 cdef bint decided(ProduceItem* item, int16_t acks) noexcept:
-    """Whether the item is refused, or appended and, for acks=all, below the high watermark."""
+    """Whether the item is refused, or appended and, where that is asked for, on the device and (acks=all) below the high
+    watermark."""
     cdef Slot* slot
     cdef Commit commit
     if item.error:
         return True
     if not item.appended:
         return False
-    if acks != -1:
+    if item.flush_offset and acks != 0 and not on_device(item):
+        return False
+    if acks != -1 or item.error:
         return True
     slot = slot_at(item.slot - 1)
     # One consistent look at epoch, high watermark and in-sync set decides [R 3].
@@ -651,25 +692,52 @@ cdef class ProducePending(Pending):
                     refuse(&self.items[i], REQUEST_TIMED_OUT, "the partition stayed busy")
         self.executed = True
         self.producing.count_in(&self.request, self.items)
-        if self.waiter is None and self.request.acks == -1:
+        if self.waiter is None and (self.request.acks == -1 or self.awaits_flush()):
             self.waiter = ProduceWaiter.__new__(ProduceWaiter)
             self.waiter.pending = self
             for i in range(self.request.count):
                 if not self.items[i].error:
                     room.watch(self.items[i].slot - 1, self.waiter)
-            room.park(self.waiter, self.deadline_ms)
+            # The client's time-out is for replicas; what one asks that waits for none, is written and will be synced.
+            room.park(self.waiter, self.deadline_ms if self.request.acks == -1 else self.patience_ms)
         return self.look()
 
+    cdef bint awaits_flush(self) noexcept:
+        cdef int i
+        for i in range(self.request.count):
+            if self.items[i].flush_offset and not self.items[i].error and self.request.acks != 0:
+                return True
+        return False
+
     cdef int look(self) except -1:
-        """Arm, look, and answer if it is decided."""
+        """Arm, look, and answer if it is decided; else have synced what must be."""
         cdef int i
         if self.waiter is not None:
             for i in range(self.request.count):
-                if not self.items[i].error:
+                if self.items[i].error:
+                    continue
+                if self.request.acks == -1:
                     self.producing.room.arm_committed(self.items[i].slot - 1)
+                if self.items[i].flush_offset:
+                    self.producing.room.arm_flushed(self.items[i].slot - 1)
         if settled(&self.request, self.items):
+            if self.request.acks == 0:
+                self.producing.ask_flush(&self.request, self.items)
             self.answer_now()
+        else:
+            self.producing.ask_flush(&self.request, self.items)
         return 0
+
+    cdef bint only_flush(self) noexcept:
+        """Whether a sync is all that is waited for."""
+        cdef int i
+        cdef bint waits = False
+        for i in range(self.request.count):
+            if not decided(&self.items[i], self.request.acks):
+                waits = True
+                if not self.items[i].flush_offset or on_device(&self.items[i]):
+                    return False
+        return waits
 
     cdef int answer_now(self) except -1:
         cdef int i
@@ -709,6 +777,9 @@ cdef class ProduceWaiter(Waiter):
         cdef ProducePending pending = self.pending
         if pending is None:
             return 0
+        if monotonic_ms() < self.deadline_ms and pending.only_flush():
+            # The worker stops, and the records are in the log: their sync is under way.
+            return pending.producing.room.park(self, self.deadline_ms)
         for i in range(pending.request.count):
             if not decided(&pending.items[i], pending.request.acks):
                 refuse(&pending.items[i], REQUEST_TIMED_OUT, NULL)

@@ -23,7 +23,7 @@ cdef enum:
     RECENT_KEPT = 8
     BATCHES_KEPT = 5
     CHANGE_RING = 8192
-    LANES = 4                     # threads of a process that take slots' mutexes: the loop and its append threads
+    LANES = 8                     # threads of a process that take slots' mutexes: the loop, its append and its flush threads
     COUNTERS = 1024               # words a process counts in
 
 cpdef enum ProcessKind:
@@ -165,7 +165,10 @@ cdef struct Slot:
     int64_t flushed_offset        # everything before is on the device
     int64_t recovery_point        # as last written to the checkpoint
     int64_t flushed_ms
-    uint64_t flusher              # process index + 2 of the one flusher, 0 if none; a truncation clears it
+    uint64_t flusher              # serial << 8 | process index + 2 of the one flusher, 0 if none; a truncation clears it
+    int64_t synced_base           # segment that was active when all files and names were synced last, -1: not known
+    int64_t synced_end            # log end offset then; what came since is only synced as far as `flushed_offset` says
+    uint64_t flushes              # how often `flushed_offset` was advanced
     # leadership [R 3]
     int32_t leader_epoch
     int32_t partition_epoch
@@ -184,6 +187,7 @@ cdef struct Slot:
     # who waits [R 6]
     uint64_t waiters_log_end
     uint64_t waiters_committed
+    uint64_t waiters_flushed
     # producers [R 2]
     uint64_t producer_run         # first unit of the run << 8 | log2(entries) + 1; 0: none
     uint32_t producer_count

@@ -300,7 +300,7 @@ cdef class SharedMemory:
         """After reaping: clear what the dead process waited for and was flushing, and make everyone look once [R 6, R 7]."""
         cdef Process* p = &the_region.processes[index]
         cdef uint64_t keep = ~(<uint64_t>1 << index)
-        cdef uint64_t i
+        cdef uint64_t i, flusher
         cdef int other
         cdef Slot* slot
         store_release_32(&p.state, DEAD)
@@ -311,10 +311,14 @@ cdef class SharedMemory:
         p.request_sequence = 0
         for i in range(the_region.header.slots_used):
             slot = slot_at(<uint32_t>i)
-            if load_relaxed_64(&slot.waiters_log_end) | load_relaxed_64(&slot.waiters_committed):
+            if load_relaxed_64(&slot.waiters_log_end) | load_relaxed_64(&slot.waiters_committed) \
+                    | load_relaxed_64(&slot.waiters_flushed):
                 fetch_and_64(&slot.waiters_log_end, keep)
                 fetch_and_64(&slot.waiters_committed, keep)
-            compare_swap_64(&slot.flusher, <uint64_t>(index + 2), 0)
+                fetch_and_64(&slot.waiters_flushed, keep)
+            flusher = load_relaxed_64(&slot.flusher)
+            if flusher & 0xFF == <uint64_t>(index + 2):
+                compare_swap_64(&slot.flusher, flusher, 0)      # else a truncation took it away, and another may have it
         memset(summary_words(index), 0, the_region.header.bitmap_bytes)
         for other in range(the_region.header.process_count):
             if other != index and load_acquire_32(&the_region.processes[other].state) in (STARTING, SERVING):

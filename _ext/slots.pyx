@@ -6,13 +6,11 @@ deletion is the coordinator's durable store; the rules are in ``broker/shm/READM
 
 import os
 
-from libc.errno cimport EIO, ENOENT, errno
+from libc.errno cimport ENOENT, errno
 from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
-from posix.fcntl cimport O_RDONLY
-from posix.unistd cimport close, fsync
 
-from broker._ext.append_files cimport directory_path, drop_files, open_directory, open_in_slot
+from broker._ext.append_files cimport directory_path, drop_files
 from broker._ext.appends cimport (
     MAX_JOINED,
     AppendItem,
@@ -22,25 +20,18 @@ from broker._ext.appends cimport (
     append_as_follower,
     append_as_leader,
     assign_epoch,
-    end_segment,
-    next_segment,
     publish,
     roll_now,
-    segment_holding,
     snapshot_producers,
     take_slot,
     truncate_to,
-    wake_after,
+    wake_everyone,
     write_epoch_file,
 )
-from broker._ext.atomics cimport compare_swap_64, fault_point, store_release_32, store_release_64
+from broker._ext.atomics cimport fault_point, store_release_32, store_release_64
 from broker._ext.faults cimport *
 from broker._ext.locks cimport LOCK_BUSY, SPINS_OF_THREAD, initialise_mutex, unlock
 from broker._ext.log_state cimport (
-    FILE_INDEX,
-    FILE_LOG,
-    FILE_TIME_INDEX,
-    FILE_TXN_INDEX,
     EpochEntry,
     LoadedBatch,
     LoadedProducer,
@@ -90,13 +81,6 @@ from broker._ext.shared cimport (
 )
 
 
-cdef extern from "<unistd.h>" nogil:
-    int fdatasync(int fd)
-
-cdef extern from "<fcntl.h>" nogil:
-    int openat(int directory, const char* path, int flags, ...)
-    int O_CLOEXEC
-
 cdef extern from "<time.h>" nogil:
     struct timespec:
         long tv_sec
@@ -135,9 +119,6 @@ cdef int wait_slot(uint32_t index, Slot* slot, int64_t timeout_ms) noexcept nogi
 
 cdef class Held:
     """The slot's lock as a context: with Held(index) as held: ... held.slot"""
-
-    cdef uint32_t index
-    cdef Slot* slot
 
     def __cinit__(self, uint32_t index):
         if index >= region().header.max_slots:
@@ -327,6 +308,9 @@ def fill(uint32_t index, LoadedLog loaded, bint flushed, int64_t producers_befor
         slot.flushed_offset = state.log_end_offset if flushed else state.recovery_point
         slot.recovery_point = slot.flushed_offset
         slot.flushed_ms = now_ms()
+        # Of a new log nothing is synced, not even its name; what a recovery wrote is not either.
+        slot.synced_base = state.base_offset if flushed and state.size > 0 else -1
+        slot.synced_end = slot.flushed_offset
         slot.epoch_count = 0
         for i in range(state.epochs.count):
             assign_epoch(slot, epochs[i].epoch, epochs[i].start_offset)
@@ -351,7 +335,7 @@ def fill(uint32_t index, LoadedLog loaded, bint flushed, int64_t producers_befor
             slot.role = ROLE_FOLLOWER
         slot.generation += 1
         store_release_32(&slot.state, SLOT_ONLINE if result == 0 else SLOT_OFFLINE)
-        wake_after(index, slot, True, True)
+        wake_everyone(index, slot)
     if result != 0:
         raise OSError(-result, os.strerror(-result), f"{topic_of(slot)}-{slot.partition}/leader-epoch-checkpoint")
 
@@ -361,7 +345,7 @@ def set_offline(uint32_t index):
     cdef Slot* slot = slot_at(index)
     with Held(index):
         store_release_32(&slot.state, SLOT_OFFLINE)
-        wake_after(index, slot, True, True)
+        wake_everyone(index, slot)
 
 
 def set_role(uint32_t index, uint32_t incarnation, role, int leader_id, int leader_epoch, int partition_epoch, replicas,
@@ -395,7 +379,7 @@ def set_role(uint32_t index, uint32_t incarnation, role, int leader_id, int lead
                 settle_last_stable(slot, commit.high_watermark)
         if result != 0:
             store_release_32(&slot.state, SLOT_OFFLINE)
-        wake_after(index, slot, True, True)
+        wake_everyone(index, slot)
     if result != 0:
         raise OSError(-result, os.strerror(-result), f"{topic_of(slot)}-{slot.partition}/leader-epoch-checkpoint")
 
@@ -421,7 +405,7 @@ def delete(uint32_t index, bytes renamed):
             slot.generation += 1
             fault_point(region().header.fault, DELETE_STATE_STORED)
             drop_files(index)
-            wake_after(index, slot, True, True)
+            wake_everyone(index, slot)
     if result != 0 and result != ENOENT:
         raise OSError(result, os.strerror(result), f"{topic_of(slot)}-{slot.partition}")
 
@@ -446,96 +430,7 @@ def announce(indexes):
     return version
 
 
-# -- flush, snapshots, producers ----------------------------------------------------------------------------------
-
-cdef int sync_segments(Slot* slot, int64_t flushed, int64_t last_base, bint* device_failed) noexcept nogil:
-    """Sync every segment from the one that holds `flushed` to the one at `last_base`, and the names of new ones; 0, or -errno.
-
-    If a segment begins at `flushed`, the one before it too: rolling it wrote the last entry of its time index.
-    A file or directory that is gone was deleted or truncated meanwhile: there is nothing of it to sync.
-    """
-    cdef int* kinds = [FILE_LOG, FILE_INDEX, FILE_TIME_INDEX, FILE_TXN_INDEX]
-    cdef int64_t base = segment_holding(slot, flushed - 1 if flushed > 0 else 0, last_base + 1)
-    cdef int result = 0, fd, epochs, i
-    if base < -1:
-        result = <int>(base + 1)
-        return 0 if result == -ENOENT else result
-    if base < 0:
-        base = next_segment(slot, -1, last_base + 1)
-    while 0 <= base:
-        for i in range(4):
-            fd = open_in_slot(slot, base, kinds[i], O_RDONLY)
-            if fd == -ENOENT:
-                continue
-            if fd < 0:
-                return fd
-            if fdatasync(fd) != 0:
-                result = -errno
-            close(fd)
-            if result != 0:
-                device_failed[0] = True
-                return result
-        base = next_segment(slot, base, last_base + 1)
-    if flushed <= last_base:            # the first sync of a segment: its name, and the partition's, must last as well
-        fd = open_directory(slot)
-        if fd < 0:
-            return 0 if fd == -ENOENT else fd
-        epochs = openat(fd, "leader-epoch-checkpoint", O_RDONLY | O_CLOEXEC)    # of an empty log it was not synced
-        if (epochs >= 0 and fdatasync(epochs) != 0) or fsync(fd) != 0 or fsync(region().header.log_dir_fds[slot.log_dir]) != 0:
-            result = -errno
-            device_failed[0] = True
-        if epochs >= 0:
-            close(epochs)
-        close(fd)
-    return result
-
-
-cdef int flush_slot(uint32_t index) noexcept nogil:
-    cdef Slot* slot = slot_at(index)
-    cdef Commit commit
-    cdef int result = 0
-    cdef bint device_failed = False, advanced = False
-    cdef uint32_t incarnation = slot.incarnation
-    cdef uint64_t me = <uint64_t>(region().self + 2)
-    if slot.state != SLOT_ONLINE:
-        return 0
-    if not compare_swap_64(&slot.flusher, 0, me):
-        return 0
-    read_commit(slot, &commit)          # after the word was taken: a truncation from here on takes it away
-    if slot.flushed_offset >= commit.log_end_offset:
-        compare_swap_64(&slot.flusher, me, 0)
-        return 0
-    result = sync_segments(slot, slot.flushed_offset, commit.segment_base, &device_failed)
-    # Under the lock, so that no truncation comes between the look at the word and the store.
-    if result == 0 and wait_slot(index, slot, 15000) == 0:
-        if slot.flusher == me and slot.incarnation == incarnation and slot.state == SLOT_ONLINE:
-            if commit.log_end_offset > slot.flushed_offset:
-                store_release_64(<uint64_t*>&slot.flushed_offset, <uint64_t>commit.log_end_offset)
-            slot.flushed_ms = now_ms()
-            advanced = True
-        unlock(index, slot)
-    compare_swap_64(&slot.flusher, me, 0)
-    if device_failed:
-        # What a failed sync left unwritten is not known, and asking again would not tell [R 4]: the directory is out of use.
-        store_release_32(&slot.state, SLOT_OFFLINE)
-        store_release_32(&region().header.log_dir_offline[slot.log_dir], 1)
-    if advanced or result != 0:
-        wake_after(index, slot, False, True)
-    return result if result != 0 else advanced
-
-
-def flush(uint32_t index):
-    """Sync the log to the device up to its end; whether there was anything to do, and nobody else at it.
-
-    :raises OSError: a file could not be opened or synced; if it could not be synced, its log directory is offline.
-    """
-    cdef int result
-    with nogil:
-        result = flush_slot(index)
-    if result < 0:
-        raise OSError(-result, os.strerror(-result), f"{topic_of(slot_at(index))}-{slot_at(index).partition}")
-    return result == 1
-
+# -- snapshots, producers -----------------------------------------------------------------------------------------
 
 def snapshot(uint32_t index):
     """Write the producer snapshot at the log end if producers changed since the last one; whether one was written."""
@@ -609,6 +504,7 @@ def describe(uint32_t index):
         incarnation=slot.incarnation, generation=slot.generation, leader_epoch=slot.leader_epoch, leader_id=slot.leader_id,
         partition_epoch=slot.partition_epoch, log_start_offset=slot.log_start_offset,
         last_stable_offset=slot.last_stable_offset, flushed_offset=slot.flushed_offset, recovery_point=slot.recovery_point,
+        synced_base=slot.synced_base, synced_end=slot.synced_end, flushes=slot.flushes,
         producer_count=slot.producer_count, log_dir=slot.log_dir, lock_recoveries=slot.lock_recoveries,
         lock_busy=slot.lock_busy, applied_position=slot.applied_position, first_unstable_offset=slot.first_unstable_offset,
         internal=bool(slot.internal), intent=slot.intent, compact=bool(slot.settings.compact),
@@ -755,16 +651,25 @@ def in_use():
 
 
 def checkpoint_offsets():
-    """[(slot, (topic, partition, log directory, flushed offset, log start offset, high watermark))] of every log in use."""
+    """[(slot, (topic, partition, log directory, recovery point, log start offset, high watermark))] of every log in use.
+
+    The recovery point is what is on the device. It stays in the segment that was active when all files were synced last:
+    the indexes of the segments behind are only as good as the rebuilding that a recovery from there does.
+    """
     cdef uint64_t i
     cdef Slot* slot
     cdef Commit commit
+    cdef int64_t point, synced_base
     found = []
     for i in range(region().header.slots_used):
         slot = slot_at(<uint32_t>i)
         if slot.state == SLOT_ONLINE:
+            synced_base = slot.synced_base      # before the rest: it only grows but for truncations, which wait for the device
+            point = slot.flushed_offset
             read_commit(slot, &commit)
-            found.append((i, (topic_of(slot), slot.partition, slot.log_dir, slot.flushed_offset, slot.log_start_offset,
+            if 0 <= synced_base < commit.segment_base:
+                point = max(min(point, synced_base), slot.log_start_offset)
+            found.append((i, (topic_of(slot), slot.partition, slot.log_dir, point, slot.log_start_offset,
                               commit.high_watermark)))
     return found
 
@@ -779,76 +684,3 @@ def not_online():
         if slot.state == SLOT_LOADING or slot.state == SLOT_OFFLINE:
             found.append((topic_of(slot), slot.partition, slot.log_dir))
     return found
-
-
-def flush_due():
-    """Slots that hold unsynced records for longer than their flush.ms, or more of them than their flush.messages."""
-    cdef uint64_t i
-    cdef Slot* slot
-    cdef Commit commit
-    cdef int64_t now = now_ms(), unsynced
-    found = []
-    for i in range(region().header.slots_used):
-        slot = slot_at(<uint32_t>i)
-        if slot.state != SLOT_ONLINE:
-            continue
-        read_commit(slot, &commit)
-        unsynced = commit.log_end_offset - slot.flushed_offset
-        if unsynced > 0 and (now - slot.flushed_ms >= slot.settings.flush_ms or unsynced >= slot.settings.flush_messages):
-            found.append(i)
-    return found
-
-
-def rolled_since_flush():
-    """Slots whose active segment began after what is known to be on the device."""
-    cdef uint64_t i
-    cdef Slot* slot
-    cdef Commit commit
-    found = []
-    for i in range(region().header.slots_used):
-        slot = slot_at(<uint32_t>i)
-        if slot.state == SLOT_ONLINE:
-            read_commit(slot, &commit)
-            if slot.flushed_offset < commit.segment_base:
-                found.append(i)
-    return found
-
-
-def to_close():
-    """Slots with something to sync, to index or to snapshot at the ordered stop: none of a log that nobody wrote to."""
-    cdef uint64_t i
-    cdef Slot* slot
-    cdef Commit commit
-    found = []
-    for i in range(region().header.slots_used):
-        slot = slot_at(<uint32_t>i)
-        if slot.state == SLOT_ONLINE:
-            read_commit(slot, &commit)
-            if slot.flushed_offset < commit.log_end_offset or slot.producers_changed \
-                    or commit.max_timestamp > commit.timeindexed_timestamp:
-                found.append(i)
-    return found
-
-
-def settle(uint32_t index):
-    """Leave a log as a clean start expects it: a dead holder's work finished, the last time index entry, a snapshot of the
-    producers at its end if there ever were any, all synced.
-
-    :raises OSError: a file could not be written or synced.
-    """
-    cdef Slot* slot = slot_at(index)
-    cdef Commit commit
-    cdef int result = 0
-    with Held(index):       # recovers the slot if its last holder died
-        if slot.state == SLOT_ONLINE:
-            with nogil:
-                result = end_segment(index, slot)
-    if slot.state != SLOT_ONLINE:
-        raise OSError(EIO, "the log is offline", topic_of(slot))
-    if result != 0:
-        raise OSError(-result, os.strerror(-result), f"{topic_of(slot)}-{slot.partition} time index")
-    snapshot(index)
-    flush(index)
-    read_commit(slot, &commit)
-    if slot.flushed_offset < commit.log_end_offset:
-        raise OSError(EIO, "the log could not be synced to its end", topic_of(slot))

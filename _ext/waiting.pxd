@@ -25,6 +25,7 @@ cdef class WaitingRoom:
     cdef int unwatch(self, uint32_t slot, Waiter waiter) except -1
     cdef void arm_log_end(self, uint32_t slot) noexcept
     cdef void arm_committed(self, uint32_t slot) noexcept
+    cdef void arm_flushed(self, uint32_t slot) noexcept
     cdef int park(self, Waiter waiter, int64_t deadline_ms) except -1
     cdef int leave(self, Waiter waiter) except -1
     cdef int tell(self, Waiter waiter, bint expired) except -1

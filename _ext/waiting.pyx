@@ -75,6 +75,11 @@ cdef class WaitingRoom:
         if not load_relaxed_64(&at.waiters_committed) & self.own_bit:
             fetch_or_64(&at.waiters_committed, self.own_bit)
 
+    cdef void arm_flushed(self, uint32_t slot) noexcept:
+        cdef Slot* at = slot_at(slot)
+        if not load_relaxed_64(&at.waiters_flushed) & self.own_bit:
+            fetch_or_64(&at.waiters_flushed, self.own_bit)
+
     cdef int park(self, Waiter waiter, int64_t deadline_ms) except -1:
         """From now on `waiter` is told of its slots, and of its deadline."""
         if not waiter.waiting:
@@ -158,9 +163,9 @@ cdef class WaitingRoom:
                     self.tell(waiter, False)
 
     def finish_all(self):
-        """The broker stops: every waiter's time is up."""
+        """The broker stops: every waiter's time is up. One that parks itself again has a reason."""
         cdef Waiter waiter
-        while self.heap:
-            _, _, waiter = heapq.heappop(self.heap)
+        entries, self.heap = sorted(self.heap), []
+        for _, _, waiter in entries:
             if waiter.waiting:
                 self.tell(waiter, True)

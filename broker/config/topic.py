@@ -47,7 +47,7 @@ KEYS = (
         "How long a file taken out of the log stays on disk, renamed.",
         "topic", (Synonym("log.segment.delete.delay.ms"),)),
     ConfigKey("flush.messages", LONG, MAX_LONG, Range(1), MEDIUM, CLUSTER_WIDE, NOW,
-        "Records after which the log is synced; 1 makes each write wait for the disk.",
+        "Unsynced records with which an acknowledgement waits for the disk; 1: every one does. Producers share syncs.",
         "topic", (Synonym("log.flush.interval.messages"),)),
     ConfigKey("flush.ms", LONG, MAX_LONG, Range(0), MEDIUM, CLUSTER_WIDE, NOW,
         "The age of unsynced records at which the log is synced.",

@@ -349,6 +349,7 @@ class Worker:
         self.data_loop.close_all()
         self.forward.close()
         self.appends.close()
+        self.handler.producing.flusher.close()
         self.look_ups.close()
         self.cold_reader.close()
         self.receiver.closed(self._closed)

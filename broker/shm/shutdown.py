@@ -7,6 +7,7 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
+import broker._ext.flushing as flushing
 import broker._ext.slots as slots
 from broker._ext.shared import SharedMemory
 from broker.config.broker_config import BrokerConfig
@@ -20,12 +21,9 @@ def close_all(config: BrokerConfig, shm: SharedMemory, log_dirs: Sequence[Path])
     """Leave every log directory that is in use in the state of an ordered stop; one that fails is left to be recovered."""
     # A log that failed or was not loaded is not known to be in order: the next start has to look at it.
     failed = {log_dir for _, _, log_dir in slots.not_online()}
-    for slot in slots.to_close():
-        try:
-            slots.settle(slot)
-        except OSError as error:
-            log.error("the log of slot %d could not be closed in order: %s", slot, error)
-            failed.add(slots.log_dir_of(slot))
+    for slot, error in flushing.settle_many(flushing.to_close(), shm.beat).items():
+        log.error("the log of slot %d could not be closed in order: %s", slot, error)
+        failed.add(slots.log_dir_of(slot))
     try:
         write_checkpoints(shm, log_dirs)
     except OSError as error:

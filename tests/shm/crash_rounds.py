@@ -14,7 +14,7 @@ from pathlib import Path
 from broker._ext.lookup import position_of, time_of
 from broker._ext.segments import LoadedLog, load_log
 
-from broker._ext import slots
+from broker._ext import flushing, slots
 from broker.storage.batch import ABORT, COMMIT, TRANSACTIONAL, Record, build_batch, build_end_marker, read_batch
 from broker.storage.checkpoints import read_leader_epochs
 from broker.storage.file_names import LEADER_EPOCH_CHECKPOINT
@@ -171,7 +171,7 @@ class CrashRound:
         return known.transaction_first if known else -1
 
     def _flush(self) -> None:
-        slots.flush(self.slot)
+        flushing.flush(self.slot)
         state = slots.describe(self.slot)
         assert state["flushed_offset"] == state["log_end_offset"] == self.model.log_end
         self.flushed = self.model.log_end

@@ -14,7 +14,7 @@ from broker._ext.faults import FaultPoint
 from broker._ext.segments import load_log
 from broker._ext.shared import SharedMemory, SlotState
 
-from broker._ext import slots
+from broker._ext import flushing, slots
 from broker.shm.checkpoints import read_checkpoints
 from broker.shm.log_starts import Wish, delete_records
 from broker.shm.retention import Retention
@@ -266,7 +266,7 @@ def check_aged(broker: OneBroker, slot: int, scratch: Path) -> None:
     for one, name in ((start, "copy"), (0, "copy-without-checkpoint")):
         shutil.rmtree(scratch / name, ignore_errors=True)
         shutil.copytree(broker.table.path(slot), scratch / name)
-        loaded = load_log(scratch / name, one, 0, False, SMALL_INTERVAL, contiguous=True)
+        loaded = load_log(scratch / name, one, 0, False, SMALL_INTERVAL)
         assert loaded.log_end_offset == state["log_end_offset"]
         assert loaded.log_start_offset <= state["log_start_offset"]
         assert loaded.base_offset == state["segment_base"]
@@ -305,8 +305,7 @@ def test_a_removal_of_segments_killed_anywhere_is_finished(
     broker.die(lambda: Retention(broker.shm, [broker.path]).run(hasten=True), point, countdown=countdown)
     # A start of the whole broker now would find a log that is in order ...
     shutil.copytree(broker.table.path(slot), tmp_path / "at-once")
-    start = read_checkpoints(broker.path)[1].get(("t", 0), 0)
-    loaded = load_log(tmp_path / "at-once", start, 0, False, SMALL_INTERVAL, contiguous=True)
+    loaded = load_log(tmp_path / "at-once", read_checkpoints(broker.path)[1].get(("t", 0), 0), 0, False, SMALL_INTERVAL)
     assert loaded.log_end_offset == 8
     assert loaded.log_start_offset == (0 if point == FaultPoint.REMOVE_LOG_START_STORED else 6)
     # ... and whoever takes the lock next goes on with it.
@@ -472,3 +471,20 @@ def test_every_point_is_met_by_some_test() -> None:
     met |= {FaultPoint.APPEND_TXN_INDEX_WRITTEN, FaultPoint.WAKE_PENDING_SET}
     met |= {point for point in FaultPoint if point.name.startswith("PRODUCER_")}
     assert set(FaultPoint) - met == {FaultPoint.FAULT_NONE}
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("point", [FaultPoint.FLUSH_BEGUN, FaultPoint.FLUSH_SYNCED, FaultPoint.FLUSH_ADVANCED])
+def test_a_death_amid_a_flush_leaves_it_to_the_next(
+    broker: OneBroker, tmp_path: Path, point: FaultPoint, whole: bool
+) -> None:
+    slot = begun(broker)
+    flushing.flush(slot)
+    slots.append(slot, JOINED)
+    broker.die(lambda: flushing.flush(slot, whole), point)
+    before = slots.describe(slot)
+    assert before["flushed_offset"] == (11 if point == FaultPoint.FLUSH_ADVANCED else 4)
+    assert flushing.flush(slot) is (point != FaultPoint.FLUSH_ADVANCED)
+    assert slots.describe(slot)["flushed_offset"] == 11
+    flushing.settle(slot)
+    check(broker, slot, tmp_path)

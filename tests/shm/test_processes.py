@@ -11,7 +11,7 @@ import pytest
 from broker._ext.shared import SlotState
 from broker._ext.topics import TopicDirectory
 
-from broker._ext import slots
+from broker._ext import flushing, slots
 from broker.storage.batch import read_batches
 from tests.shm.one_broker import OneBroker, batch
 
@@ -107,8 +107,8 @@ def test_a_death_makes_everyone_look_and_takes_the_flusher_word(broker: OneBroke
     assert broker.reap(broker.fork(1, lambda: None), 1) == 0
     assert broker.shm.take_full_look()
     assert not broker.shm.take_full_look()
-    assert slots.flush(slot) is True
-    assert slots.flush(slot) is False
+    assert flushing.flush(slot) is True
+    assert flushing.flush(slot) is False
 
 
 class TestSlots:

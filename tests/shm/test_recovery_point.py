@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from broker._ext.segments import load_log
 
-from broker._ext import slots
+from broker._ext import flushing, slots
 from tests.shm.one_broker import OneBroker, batch
 
 CACHESTAT = 451  # Linux 6.5
@@ -34,7 +34,7 @@ def test_a_time_index_entry_written_by_a_roll_right_after_a_sync_is_recovered(tm
     with OneBroker(tmp_path) as broker:
         slot = broker.create()
         slots.append(slot, [batch(timestamp=1000), batch(timestamp=2000)])
-        slots.flush(slot)
+        flushing.flush(slot)
         slots.roll(slot)
         path = broker.table.path(slot)
         times = path / f"{0:020d}.timeindex"
@@ -50,8 +50,8 @@ def test_the_sync_after_a_roll_covers_the_segment_that_was_rolled(tmp_path: Path
     with OneBroker(tmp_path) as broker:
         slot = broker.create()
         slots.append(slot, [batch(timestamp=1000)])
-        slots.flush(slot)
+        flushing.flush(slot)
         slots.roll(slot)
         slots.append(slot, [batch(timestamp=2000)])
-        slots.flush(slot)
+        flushing.flush(slot)
         assert dirty_pages(broker.table.path(slot) / f"{0:020d}.timeindex") == 0

@@ -12,7 +12,7 @@ import pytest
 from broker._ext.segments import load_log
 from broker._ext.shared import SlotState
 
-from broker._ext import append_files, slots
+from broker._ext import append_files, flushing, slots
 from broker.config.broker_config import BrokerConfig
 from broker.shm import checkpoints, shutdown, upkeep
 from broker.storage import file_names
@@ -78,7 +78,7 @@ def test_partitions_never_used_cost_nothing_at_the_stop(tmp_path: Path) -> None:
     with OneBroker(tmp_path, max_slots=2048) as broker:
         made = [broker.create("idle", number) for number in range(1000)]
         before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("idle-*/*")}
-        assert slots.to_close() == []
+        assert flushing.to_close() == []
         started = time.monotonic()
         stop(broker)
         assert time.monotonic() - started < 5
@@ -91,7 +91,7 @@ def test_a_failed_log_leaves_no_clean_mark_and_keeps_its_checkpoints(broker: One
     sound, failed = broker.create("sound"), broker.create("failed")
     for slot in (sound, failed):
         slots.append(slot, [batch(4)])
-        slots.flush(slot)
+        flushing.flush(slot)
     checkpoints.write_checkpoints(broker.shm, [broker.path])
     slots.set_offline(failed)
     slots.append(sound, [batch(2)])
@@ -104,7 +104,7 @@ def test_a_failed_log_leaves_no_clean_mark_and_keeps_its_checkpoints(broker: One
 def test_expired_producers_are_not_restored(broker: OneBroker) -> None:
     slot = broker.create()
     slots.append(slot, [batch(producer_id=i, producer_epoch=0, base_sequence=0, timestamp=1000 * i) for i in (1, 2, 3)])
-    slots.settle(slot)
+    flushing.settle(slot)
     again = broker.create("again")
     shutil.rmtree(broker.table.path(again))
     shutil.copytree(broker.table.path(slot), broker.table.path(again))
@@ -147,7 +147,7 @@ class TestFailures:
             for _ in range(3):
                 for slot in made:
                     assert slots.append(slot, [batch()])[0][0] == 0
-            slots.flush(made[0])
+            flushing.flush(made[0])
 
         pid = broker.fork(0, with_few)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
@@ -165,8 +165,11 @@ class TestFailures:
         slot = broker.create()
         slots.append(slot, [batch()])
         broker.table.path(slot).rename(broker.path / "elsewhere")
-        slots.flush(slot)
+        with pytest.raises(OSError, match="No such file"):
+            flushing.flush(slot)
         assert not broker.shm.log_dir_offline(0)
+        assert slots.describe(slot)["state"] == SlotState.SLOT_OFFLINE
+        assert slots.describe(slot)["flushed_offset"] == 0
 
     def test_a_directory_out_of_use_takes_no_append(self, broker: OneBroker) -> None:
         slot = broker.create()

@@ -1,0 +1,88 @@
+"""A broker whose syncs are seen, held up and made to fail by the test."""
+
+import os
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from broker.testing import Broker
+
+
+class Syncs:
+    """The syncs of a broker under `environment`: what was asked of the device, and what it answers."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        directory.mkdir()
+        library = directory / "sync_shim.so"
+        source = Path(__file__).with_name("sync_shim.c")
+        subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+        self.environment = {"LD_PRELOAD": str(library), "SYNC_SHIM": str(directory)}
+
+    def hold(self) -> None:
+        """From now on a sync of records does not end before `release`."""
+        os.mkfifo(self.directory / "held")
+        (self.directory / "held").rename(self.directory / "gate")
+
+    def release(self) -> None:
+        """Let the syncs under way end, and no other be held. There must be one."""
+        self._writer = os.open(self.directory / "gate", os.O_WRONLY)  # stays open: who comes by the old name passes
+        (self.directory / "gate").unlink()
+
+    def close(self) -> None:
+        """Let everything pass, also what a failed test left waiting."""
+        if (self.directory / "gate").exists():
+            self._writer = os.open(self.directory / "gate", os.O_RDWR)
+            (self.directory / "gate").unlink()
+
+    def who_came(self) -> int:
+        """Wait until a process comes to sync records, by the gate if that is closed; its id."""
+        came = self.directory / "came"
+        os.mkfifo(came)
+        with came.open() as reader:
+            pid = int(reader.read())
+        came.unlink()
+        return pid
+
+    def fail(self, text: str) -> None:
+        """From now on the device fails whenever a file with `text` in its path is synced."""
+        (self.directory / "new").write_text(text)
+        (self.directory / "new").rename(self.directory / "broken")
+
+    def _lines(self) -> list[tuple[str, str, int, int]]:
+        path = self.directory / "log"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [(what, file, int(size), int(pid)) for what, file, size, pid in (line.split(" ") for line in lines)]
+
+    def counts(self, what: str = "end") -> Counter[str]:
+        """How often each file was synced; `what`: "begin", "end" or "failed"."""
+        return Counter(file for said, file, _, _ in self._lines() if said == what)
+
+    def bytes_on_device(self, part: str) -> int:
+        """How much of the log file with `part` in its path was there at the begin of a sync that has ended."""
+        sizes = (n for said, file, n, _ in self._lines() if said == "end" and part in file and file.endswith(".log"))
+        return max(sizes, default=0)
+
+
+@pytest.fixture
+def syncs(tmp_path):
+    return Syncs(tmp_path / "syncs")
+
+
+@pytest.fixture
+def start(tmp_path, syncs):
+    """Start a broker with these topics (name: configuration) and settings; it ends with the test."""
+    brokers = []
+
+    def started(topics, **settings):
+        config = {"num.network.threads": 2} | {name.replace("_", "."): value for name, value in settings.items()}
+        broker = Broker(config, topics, directory=tmp_path / "broker", environment=syncs.environment)
+        brokers.append(broker.__enter__())
+        return broker
+
+    yield started
+    syncs.close()
+    for broker in brokers:
+        broker.__exit__(None, None, None)
