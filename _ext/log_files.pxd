@@ -7,6 +7,9 @@ from broker._ext.log_state cimport Array, LogState
 # `snapshots` (int64 offsets, ascending). `directory` is open on the partition's directory. 0, or -errno.
 cdef int settle_files(LogState* state, int directory, Array* snapshots) noexcept nogil
 
+# Bytes of the segments that a recovery from `recovery_point` reads, or -errno.
+cdef int64_t bytes_to_recover(int directory, int64_t recovery_point) noexcept nogil
+
 cdef int create_segment(LogState* state, int directory, int64_t base_offset) noexcept nogil
 # Removes those of a segment's files that `files` names, the log first.
 cdef int remove_segment_files(LogState* state, int directory, int64_t base_offset, uint32_t files) noexcept nogil

@@ -66,6 +66,10 @@ cdef extern from "<stdio.h>" nogil:
     int renameat(int from_directory, const char* from_path, int to_directory, const char* to_path)
 
 
+cdef extern from "<stdlib.h>" nogil:
+    long long strtoll(const char* text, char** end, int radix)
+
+
 cdef enum:
     OFFSET_DIGITS = 20
     STATE_PLAIN = 0
@@ -416,3 +420,35 @@ cdef int settle_files(LogState* state, int directory, Array* snapshots) noexcept
         error = fold_files(state, directory, &files, snapshots)
     free(files.items)
     return error
+
+
+cdef int64_t bytes_to_recover(int directory, int64_t recovery_point) noexcept nogil:
+    cdef char[64] name
+    cdef stat_result status
+    cdef DIR* stream
+    cdef dirent* entry
+    cdef char* end
+    cdef int64_t first = 0              # base offset of the first segment to read
+    cdef int64_t base
+    cdef int64_t total = 0
+    cdef int round
+    for round in range(2):
+        stream = fdopendir(openat(directory, b".", O_RDONLY | O_DIRECTORY | O_CLOEXEC))
+        if stream == NULL:
+            return -errno
+        while True:
+            entry = readdir(stream)
+            if entry == NULL:
+                break
+            base = strtoll(entry.d_name, &end, 10)
+            if end == entry.d_name or strcmp(end, b".log") != 0:
+                continue
+            if round == 0:
+                if first < base < recovery_point:
+                    first = base
+            elif base >= first:
+                file_name(name, base, FILE_LOG, b"")
+                if fstatat(directory, name, &status, 0) == 0:
+                    total += status.st_size
+        closedir(stream)
+    return total

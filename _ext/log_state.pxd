@@ -1,4 +1,4 @@
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from broker._ext.records cimport BatchInfo
 
@@ -101,6 +101,8 @@ cdef struct LogState:
     int64_t total_bytes
     int64_t first_open_txn_offset       # the smallest first offset of an open transaction, -1 without
     int64_t scanned_bytes               # what loading had to walk through
+    int64_t lost_bytes                  # of logs: cut off, or in segments behind a cut
+    uint64_t* progress                  # shared count of bytes recovered that others may look at; NULL: none
     bint epochs_changed
     bint snapshot_corrupt               # one was removed: what it told is read from the log and written anew
     bint contiguous                     # nothing was ever compacted away: a gap between offsets is damage
@@ -121,6 +123,9 @@ cdef void* append_item(Array* array) noexcept nogil
 
 cdef int add_event(LogState* state, int what, int kind, int64_t base_offset, int64_t offset, int64_t position,
                    int64_t lost_bytes) noexcept nogil
+
+# Bytes of logs that recovery is done with.
+cdef void tell_progress(LogState* state, int64_t bytes) noexcept nogil
 
 # To be called before each change on disk: 0, or -ECANCELED when the allowance is used up.
 cdef int about_to_change(LogState* state) noexcept nogil

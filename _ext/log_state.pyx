@@ -10,6 +10,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memmove, memset
 
+from broker._ext.atomics cimport fetch_add_64
 from broker._ext.records cimport BatchInfo, load16, load32, read_varint, read_varlong
 
 
@@ -72,6 +73,11 @@ cdef int add_event(LogState* state, int what, int kind, int64_t base_offset, int
     event.position = position
     event.lost_bytes = lost_bytes
     return 0
+
+
+cdef void tell_progress(LogState* state, int64_t bytes) noexcept nogil:
+    if state.progress != NULL:
+        fetch_add_64(state.progress, <uint64_t>bytes)
 
 
 cdef int about_to_change(LogState* state) noexcept nogil:

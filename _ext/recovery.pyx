@@ -49,6 +49,7 @@ from broker._ext.log_state cimport (
     clear_producers,
     first_open_txn,
     replay_batch,
+    tell_progress,
 )
 from broker._ext.lookup cimport LOOKUP_FOUND, FoundBatch, find_position
 from broker._ext.records cimport AT_RECORDS, BatchInfo, store16, store32, store64
@@ -64,6 +65,7 @@ cdef extern from "<unistd.h>" nogil:
 cdef enum:
     READ_BYTES = 1 << 20
     HEADERS_BYTES = 1 << 16
+    PROGRESS_BYTES = 4 << 20        # between two words about it
     OFFSET_ENTRY_BYTES = 8
     TIME_ENTRY_BYTES = 12
     TXN_ENTRY_BYTES = 34
@@ -195,6 +197,7 @@ cdef int walk_segment(Walk* walk, LogState* state, int descriptor, const Segment
     cdef Scanner scanner
     cdef BatchInfo info
     cdef int64_t position = 0
+    cdef int64_t told = 0
     cdef int result
     scan_file(&scanner, descriptor, segment.size, buffer, capacity)
     while True:
@@ -215,6 +218,11 @@ cdef int walk_segment(Walk* walk, LogState* state, int descriptor, const Segment
         if result:
             break
         position = walk.valid_bytes
+        if position - told >= PROGRESS_BYTES and walk.replay:
+            tell_progress(state, position - told)
+            told = position
+    if walk.replay:
+        tell_progress(state, position - told)
     state.scanned_bytes += position
     if result >= 0 and add_time_entry(walk, segment.base_offset):
         return -ENOMEM
@@ -277,6 +285,8 @@ cdef int remove_from(LogState* state, int directory, int64_t number) noexcept no
             error = remove_segment_files(state, directory, segment.base_offset, segment.files)
         if error:
             return error
+        state.lost_bytes += segment.size
+        tell_progress(state, segment.size)
         state.segments.count -= 1
     return 0
 
@@ -302,6 +312,8 @@ cdef int cut_log(LogState* state, int directory, int64_t number, Walk* walk) noe
     if error == 0:
         error = add_event(state, EVENT_CUT_LOG, FILE_LOG, segment.base_offset, walk.next_offset, walk.valid_bytes,
                           segment.size - walk.valid_bytes)
+    state.lost_bytes += segment.size - walk.valid_bytes
+    tell_progress(state, segment.size - walk.valid_bytes)
     segment.size = walk.valid_bytes
     return error
 

@@ -5,9 +5,10 @@ A LoadedLog belongs to the thread that made it; the GIL is released while the lo
 
 from collections import namedtuple
 
-from libc.errno cimport ENOMEM
+from libc.errno cimport ENOENT, ENOMEM, errno
 from libc.stdint cimport int64_t
 
+from broker._ext.log_files cimport bytes_to_recover as measure
 from broker._ext.log_open cimport load
 from broker._ext.log_state cimport (
     ERROR_OFFSET_OVERFLOW,
@@ -25,6 +26,18 @@ from broker._ext.log_state cimport (
     free_state,
     init_state,
 )
+from broker._ext.shared cimport region
+
+
+cdef extern from "<fcntl.h>" nogil:
+    int O_CLOEXEC
+    int O_DIRECTORY
+    int O_RDONLY
+    int open(const char* path, int flags, ...)
+
+
+cdef extern from "<unistd.h>" nogil:
+    int close(int descriptor)
 
 
 class UnsupportedLogError(Exception):
@@ -102,6 +115,7 @@ cdef class LoadedLog:
             "total_bytes": state.total_bytes,
             "first_open_txn_offset": state.first_open_txn_offset,
             "scanned_bytes": state.scanned_bytes,
+            "lost_bytes": state.lost_bytes,
         }
 
     @property
@@ -166,14 +180,33 @@ cdef class LoadedLog:
         return found
 
 
+def bytes_to_recover(path, int64_t recovery_point):
+    """How many bytes of a log `load_log` will read if it was not closed in order. 0 without directory. Raises OSError."""
+    cdef bytes encoded = str(path).encode("utf-8", "surrogateescape")
+    cdef const char* name = encoded
+    cdef int64_t found
+    cdef int directory
+    with nogil:
+        directory = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+        found = -errno if directory < 0 else measure(directory, recovery_point)
+        if directory >= 0:
+            close(directory)
+    if found == -ENOENT:
+        return 0
+    if found < 0:
+        raise OSError(-found, "measuring the log", str(path))
+    return found
+
+
 def load_log(path, int64_t log_start_offset=0, int64_t recovery_point=0, bint clean=False,
-             int64_t index_interval_bytes=4096, int64_t changes_allowed=-1, bint contiguous=False):
+             int64_t index_interval_bytes=4096, int64_t changes_allowed=-1, bint contiguous=False, int progress_dir=-1):
     """Opens the log of one partition, repairing what has to be repaired; an empty directory gets a first segment.
 
     path: the partition's directory. log_start_offset, recovery_point: from the checkpoint files, 0 without entry.
     clean: whether the broker was stopped in order. index_interval_bytes: the topic's index.interval.bytes.
     changes_allowed: tests end the work before the change on disk that exceeds this number, with ECANCELED.
     contiguous: whether the log was never compacted, so that recovery cuts it at the first gap between offsets.
+    progress_dir: index of the log directory in whose count of recovered bytes the shared header tells of the progress.
     Returns a LoadedLog. Raises OSError, UnsupportedLogError (nothing is cut then).
     """
     cdef LoadedLog loaded = LoadedLog()
@@ -183,6 +216,8 @@ def load_log(path, int64_t log_start_offset=0, int64_t recovery_point=0, bint cl
     loaded.path = str(path)
     loaded.state.changes_left = changes_allowed
     loaded.state.contiguous = contiguous
+    if progress_dir >= 0:
+        loaded.state.progress = &region().header.loading[progress_dir].bytes_recovered
     encoded = loaded.path.encode("utf-8", "surrogateescape")
     name = encoded
     with nogil:

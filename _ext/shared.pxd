@@ -210,6 +210,19 @@ cdef struct Slot:
     uint8_t[256] topic            # name, not terminated beyond topic_bytes
 
 
+cdef struct LoadingDir:           # how far the opening of one log directory's logs is; written by the loaders
+    uint64_t next_measured        # slots before it were measured, or another loader is at it
+    uint64_t next_opened
+    uint64_t logs                 # that have a slot
+    uint64_t logs_done
+    uint64_t bytes_to_recover     # behind the recovery points; known when all were measured
+    uint64_t bytes_recovered      # read, or cut off
+    uint64_t truncated_bytes
+    uint64_t truncated_logs
+    int64_t began_ms              # monotonic; 0 before
+    int64_t ended_ms
+
+
 cdef struct Header:
     uint64_t magic
     uint64_t total_bytes
@@ -233,8 +246,8 @@ cdef struct Header:
     uint64_t next_producer_id     # allocated block, see controller
     uint64_t last_producer_id
     uint64_t loading_begun       # every partition has its slot: loaders may take them
-    uint64_t loading_done
     uint64_t loading_total
+    LoadingDir[MAX_LOG_DIRS] loading
     uint64_t controller_epoch
     uint8_t[64] cluster_id
     # offsets of the parts

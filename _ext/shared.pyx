@@ -466,7 +466,33 @@ cdef class SharedMemory:
     @property
     def loading(self):
         """(partitions loaded, partitions to load) of the start under way or past."""
-        return the_region.header.loading_done, the_region.header.loading_total
+        cdef Header* header = the_region.header
+        cdef uint64_t done = 0, total = 0
+        cdef int i
+        for i in range(header.log_dir_count):
+            done += header.loading[i].logs_done
+            total += header.loading[i].logs
+        return done, total
+
+    @property
+    def loading_dirs(self):
+        """How far the logs of each log directory are, as dicts of LoadingDir, and how long it took so far (ms)."""
+        cdef Header* header = the_region.header
+        cdef LoadingDir* dir
+        cdef int i
+        found = []
+        for i in range(header.log_dir_count):
+            dir = &header.loading[i]
+            found.append({
+                "logs_done": dir.logs_done,
+                "logs": dir.logs,
+                "bytes_recovered": dir.bytes_recovered,
+                "bytes_to_recover": dir.bytes_to_recover,
+                "truncated_bytes": dir.truncated_bytes,
+                "truncated_logs": dir.truncated_logs,
+                "elapsed_ms": (dir.ended_ms if dir.ended_ms else monotonic_ms()) - dir.began_ms if dir.began_ms else 0,
+            })
+        return found
 
     @property
     def log_dir_count(self):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from broker.config import load
-from broker.config.running import PID_FILE, RunningBroker, read_pid_file
+from broker.config.running import PID_FILE, RunningBroker, read_pid_file, start_ticks
 from broker.testing.process_tree import open_files, wait_for_end
 from broker.testing.status import read_status
 
@@ -41,6 +41,8 @@ def find(
         raise FindError(f"cannot read {directory}/{PID_FILE}: {error.strerror}") from None
     except ValueError as error:
         raise FindError(error) from None
+    if running is None or not running.is_alive():
+        running = _starting(directory) or running
     if running is None:
         raise NotRunningError(f"no broker runs on {directory} (it has no {PID_FILE})")
     if not running.is_alive():
@@ -48,6 +50,16 @@ def find(
     if pid is not None and running.pid != pid:
         raise FindError(f"process {pid} belongs to the broker {running.pid} of {directory}; give that id")
     return directory, running
+
+
+def _starting(directory: str) -> RunningBroker | None:
+    """The broker that loads its logs: it answers, but writes the file only when it serves. None if nobody answers."""
+    try:
+        pid = int(read_status(directory)["pid"])
+    except (OSError, KeyError, ValueError):
+        return None
+    ticks = start_ticks(pid)
+    return None if ticks is None else RunningBroker(pid, ticks, ())
 
 
 def _directory_of(pid: int) -> str:

@@ -6,6 +6,8 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.table import Table
 
+from broker.processes.status import recovery_line
+
 _COLUMNS: tuple[tuple[str, str, Literal["left", "right"]], ...] = (
     ("kind", "process", "left"),
     ("pid", "pid", "right"),
@@ -64,6 +66,11 @@ def _summary(report: Mapping[str, Any]) -> list[str]:
     loading = report["loading"]
     if loading["done"] < loading["total"]:
         lines.append(f"  loading      {loading['done']} of {loading['total']} logs")
+    lines += [
+        f"  recovery     {recovery_line(row)}"
+        for row in loading.get("directories", ())
+        if row["bytes_to_recover"] or row["done"] < row["total"]
+    ]
     accepted, refused = report["connections_accepted"], report["connections_refused"]
     lines.append(f"  connections  {report['connections']} open, {accepted} accepted, {refused} refused")
     lines.append(f"  memory       {megabytes(report['pss_bytes'])} (proportional)")

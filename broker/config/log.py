@@ -42,7 +42,7 @@ KEYS = (
     ConfigKey("log.dir.failure.timeout.ms", LONG, 30000, Range(1), LOW, READ_ONLY, NONE_YET,
         "How long a broker runs on if it cannot tell the controller of a failed directory."),
     ConfigKey("num.recovery.threads.per.data.dir", INT, 2, Range(1), HIGH, CLUSTER_WIDE, NOW,
-        "Logs recovered at a time in each directory after an unclean stop."),
+        "Logs opened at a time in each directory at start, by a process each; at most 16 in all. Counts from the next start."),
     ConfigKey("num.replica.alter.log.dirs.threads", INT, None, Range(1), HIGH, READ_ONLY, NONE_YET,
         "Threads that move replicas between directories; unset, one a directory."),
     ConfigKey("log.segment.bytes", INT, 1_073_741_824, Range(14), HIGH, CLUSTER_WIDE, NOW,

@@ -200,30 +200,46 @@ class LocalPartitions:
         return opened
 
     def open(
-        self, slot: int, *, log_start_offset: int = 0, recovery_point: int = 0, clean: bool, compacted: bool = False
-    ) -> None:
+        self,
+        slot: int,
+        *,
+        log_start_offset: int = 0,
+        recovery_point: int = 0,
+        clean: bool,
+        compacted: bool = False,
+        at_start: bool = False,
+    ) -> int:
         """Make or load the log of a slot that waits for it; if that fails the slot is offline, with a line in the log.
+
+        What had to be cut off is told of as well; how many bytes of logs that were.
 
         Offsets are those of the checkpoint files; `clean`: the log directory was closed in order; `compacted`: the log
         may have gaps also if its topic is not compacted now. A directory in the way that belongs to a former topic of
         the same name is renamed, as Kafka does.
         """
         if slots.state_of(slot) != SlotState.SLOT_LOADING:
-            return
+            return 0
         path = self._table.path(slot)
         try:
             self._set_stray_aside(slot, path)
-            self._table.open(
+            loaded = self._table.open(
                 slot,
                 log_start_offset=log_start_offset,
                 recovery_point=recovery_point,
                 clean=clean,
                 compacted=compacted,
                 producers_before_ms=int(time.time() * 1000) - self._config.integer("producer.id.expiration.ms"),
+                at_start=at_start,
             )
         except (OSError, CorruptMetadataError) as error:
             log.error("partition %s is offline: %s", path, error)
             slots.set_offline(slot)
+            return 0
+        if loaded is None or not loaded.events:
+            return 0
+        for event in loaded.events:
+            log.log(logging.WARNING if event.lost_bytes else logging.DEBUG, "%s: %s", path, event.message)
+        return int(loaded.lost_bytes)
 
     def _set_stray_aside(self, slot: int, path: Path) -> None:
         place = slots.describe(slot)

@@ -1,7 +1,8 @@
 """A loader: fills the partition table when the broker starts, before anything serves.
 
 The first loader reads the metadata store, finds each partition's directory and gives it a slot; then all loaders open
-logs in parallel, each taking the next slot that nobody took. Afterwards every slot is ONLINE or OFFLINE and the
+logs in parallel, each taking the next slot of its log directory that nobody took, after they measured together what there
+is to recover in directories that were not closed in order. Afterwards every slot is ONLINE or OFFLINE and the
 loaders end. Does not: remove or change directories that belong to no known topic, or write the store beyond the
 cluster's first nodes. A loader that dies is started again and goes on; the log that it was opening is opened by the
 coordinator, with recovery.
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import broker._ext.loading as loading
+from broker._ext.segments import bytes_to_recover
 from broker._ext.shared import ProcessKind, ProcessState
 from broker.controller.image import ClusterImage, load_image, load_states
 from broker.controller.partitions import LocalPartitions
@@ -161,22 +163,46 @@ class Loading:
     def run(self) -> int:
         """How many slots were taken."""
         count, began = 0, time.monotonic()
-        while (slot := loading.take()) >= 0:
-            self._open(slot)
-            self._context.shm.beat()
-            count += 1
+        for log_dir in self.directories():
+            if not self._context.clean[log_dir]:
+                while (slot := loading.take_to_measure(log_dir)) >= 0:
+                    self._measure(slot, log_dir)
+        for log_dir in self.directories():
+            while (slot := loading.take_to_open(log_dir)) >= 0:
+                loading.opened(log_dir, self._open(slot))
+                self._context.shm.beat()
+                count += 1
         log.info("%d partitions opened in %.0f ms", count, (time.monotonic() - began) * 1000)
         return count
 
-    def _open(self, slot: int) -> None:
+    def directories(self) -> list[int]:
+        """The log directories that this loader opens logs in: one, or several if there are fewer loaders than those."""
+        directories, loaders = len(self._context.log_dirs), int(str(self._context.notes.get("count", 1)))
+        mine = self._context.ordinal
+        return list(range(mine, directories, loaders)) if mine < directories else [mine % directories]
+
+    def _measure(self, slot: int, log_dir: int) -> None:
+        """Add what is to be recovered to the count, so that the status can say how much is left."""
+        name, partition, _ = self._partitions.place_of(slot)
+        path = self._context.log_dirs[log_dir] / f"{name}-{partition}"
+        try:
+            size = bytes_to_recover(path, self._recovery_points[log_dir].get((name, partition), 0))
+        except OSError as error:
+            log.warning("%s cannot be measured: %s", path, error)
+            return
+        loading.measured(log_dir, size)
+
+    def _open(self, slot: int) -> int:
+        """The bytes that had to be cut off."""
         name, partition, log_dir = self._partitions.place_of(slot)
         cleaned = self._cleaned[log_dir]
-        self._partitions.open(
+        return self._partitions.open(
             slot,
             log_start_offset=self._log_start_offsets[log_dir].get((name, partition), 0),
             recovery_point=self._recovery_points[log_dir].get((name, partition), 0),
             clean=bool(self._context.clean[log_dir]),
             compacted=cleaned is None or (name, partition) in cleaned,
+            at_start=True,
         )
 
 

@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import socket
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,7 +95,6 @@ def report(supervisor: "Supervisor") -> dict[str, Any]:
                 "pss_bytes": pss_bytes(child.pid) if child.running else 0,
             }
         )
-    done, total = shm.loading
     return {
         "pid": os.getpid(),
         "version": __version__,
@@ -104,7 +104,7 @@ def report(supervisor: "Supervisor") -> dict[str, Any]:
         "cluster_id": directories.cluster_id,
         "listeners": [listener._asdict() for listener in supervisor.bound],
         "partitions": shm.slots_used,
-        "loading": {"done": done, "total": total},
+        "loading": loading_report(shm.loading_dirs, directories.paths),
         "memory_faults": supervisor.memory_faults,
         "connections": len(acceptor.limits),
         "connections_accepted": acceptor.accepted,
@@ -116,6 +116,49 @@ def report(supervisor: "Supervisor") -> dict[str, Any]:
         "pss_bytes": sum(process["pss_bytes"] for process in processes),
         "processes": processes,
     }
+
+
+def loading_report(found: Sequence[dict[str, int]], paths: Sequence[Path]) -> dict[str, Any]:
+    """How far the start is, or how it went: sums over the log directories, and a row for each.
+
+    :param found: as `SharedMemory.loading_dirs`.
+    """
+    sums = {"done": "logs_done", "total": "logs"}
+    sums |= {name: name for name in ("bytes_recovered", "bytes_to_recover", "truncated_bytes", "truncated_logs")}
+    left = [remaining_s(one) for one in found]
+    rows = [
+        {"path": str(path)}
+        | {name: one[word] for name, word in sums.items()}
+        | {"elapsed_s": one["elapsed_ms"] / 1000, "remaining_s": seconds}
+        for path, one, seconds in zip(paths, found, left, strict=False)
+    ]
+    return {name: sum(one[word] for one in found) for name, word in sums.items()} | {
+        "elapsed_s": max((one["elapsed_ms"] for one in found), default=0) / 1000,
+        "remaining_s": max((seconds for seconds in left if seconds is not None), default=None),
+        "directories": rows,
+    }
+
+
+def recovery_line(row: Mapping[str, Any]) -> str:
+    """A directory's row of `loading_report` as a line for people."""
+    line = f"{row['path']}: {row['done']} of {row['total']} logs open after {row['elapsed_s']:.1f} s"
+    if row["bytes_to_recover"]:
+        line += f", {row['bytes_recovered'] / 1e6:.1f} of {row['bytes_to_recover'] / 1e6:.1f} MB recovered"
+    if row["truncated_bytes"]:
+        line += f", {row['truncated_bytes']} bytes cut off in {row['truncated_logs']} logs"
+    if row["done"] < row["total"] and row["remaining_s"] is not None:
+        line += f", about {row['remaining_s']:.0f} s left"
+    return line
+
+
+def remaining_s(one: Mapping[str, int]) -> float | None:
+    """Seconds until a directory's logs are open, if it goes on as it did; None when that cannot be told yet."""
+    if one["logs_done"] >= one["logs"]:
+        return 0.0
+    whole, part = one["bytes_to_recover"], one["bytes_recovered"]
+    if not whole:
+        whole, part = one["logs"], one["logs_done"]
+    return round(one["elapsed_ms"] / 1000 * max(0, whole - part) / part, 1) if part else None
 
 
 def pss_bytes(pid: int) -> int:

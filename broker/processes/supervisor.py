@@ -32,7 +32,7 @@ from broker.processes.children import MEMORY_FAULTS, Child, Children, RestartDel
 from broker.processes.context import ProcessContext
 from broker.processes.event_loop import EventLoop, StopSignals
 from broker.processes.log_dirs import LogDirectories, StartError
-from broker.processes.status import StatusSocket
+from broker.processes.status import StatusSocket, loading_report, recovery_line
 from broker.processes.table import PROCESSES, ProcessRow
 
 log = logging.getLogger(__name__)
@@ -43,6 +43,7 @@ STOOD_STILL_S = 5.0
 PAUSE_OF_ACCEPTING_S = 0.2
 HAND_OVER_AGAIN_S = 0.02
 RESTARTS_OF_A_START = 5
+LOADING_TOLD_EVERY_S = 5.0
 MOST_OPEN_FILES = 1 << 20
 
 __all__ = ["StartError", "Supervisor", "run"]
@@ -327,16 +328,29 @@ class Supervisor:
         loaders = self.children.of_stage(0)
         for child in loaders:
             self._start(child)
+        self.loop.after(LOADING_TOLD_EVERY_S, "loading", self._tell_loading)
         while not (self.signals.count or all(child.ended for child in loaders)):
             self.loop.turn()
+        self.loop.cancel("loading")
         if self.signals.count:
             return
         log.info("logs loaded in %.0f ms: %d partitions", (self.clock() - began) * 1000, self.shm.slots_used)
+        for one in loading_report(self.shm.loading_dirs, self.directories.paths)["directories"]:
+            if one["bytes_recovered"]:
+                log.info("%s", recovery_line(one))
         others = self.children.of_stage(1)
         for child in others:
             self._start(child)
         while not (self.signals.count or all(self._has_started(child) for child in others)):
             self.loop.turn()
+
+    def _tell_loading(self) -> None:
+        """Now and then while logs are opened: how far that is."""
+        for one in loading_report(self.shm.loading_dirs, self.directories.paths)["directories"]:
+            if one["done"] < one["total"]:
+                log.info("%s", recovery_line(one))
+                self.notifier.send(STATUS=recovery_line(one))
+        self.loop.after(LOADING_TOLD_EVERY_S, "loading", self._tell_loading)
 
     def _has_started(self, child: Child) -> bool:
         return bool(self.shm.process(child.index).state == ProcessState.SERVING)

@@ -29,8 +29,11 @@ def _workers(config: BrokerConfig) -> int:
     return config.integer("num.network.threads")
 
 
+MOST_LOADERS = 16
+
+
 def _loaders(config: BrokerConfig) -> int:
-    return max(1, min(8, config.integer("num.recovery.threads.per.data.dir") * len(config.log_dirs)))
+    return min(MOST_LOADERS, config.integer("num.recovery.threads.per.data.dir") * len(config.log_dirs))
 
 
 def _one(_: BrokerConfig) -> int:

@@ -89,6 +89,7 @@ class PartitionTable:
         clean: bool = True,
         compacted: bool = False,
         producers_before_ms: int | None = None,
+        at_start: bool = False,
     ) -> LoadedLog | None:
         """Make or load the partition's log and put the slot ONLINE; None if it was open already.
 
@@ -97,6 +98,7 @@ class PartitionTable:
         :param clean: whether the log directory was closed in order.
         :param compacted: whether compaction ever went over the log; it leaves gaps between offsets, nothing else does.
         :param producers_before_ms: idempotent producers last heard before this have expired; None keeps all.
+        :param at_start: whether the bytes recovered are told of in the shared header.
         :raises OSError: the log cannot be read or written, or holds what this broker does not open; the slot is
             OFFLINE then.
         """
@@ -109,7 +111,10 @@ class PartitionTable:
             if not (path / file_names.PARTITION_METADATA).exists():
                 write_partition_metadata(path, uuid.UUID(bytes=state["topic_id"]))
             contiguous = not (compacted or state["compact"])
-            loaded = load_log(path, log_start_offset, recovery_point, clean, contiguous=contiguous)
+            progress_dir = state["log_dir"] if at_start else -1
+            loaded = load_log(
+                path, log_start_offset, recovery_point, clean, contiguous=contiguous, progress_dir=progress_dir
+            )
             slots.fill(slot, loaded, clean, NEVER_MS if producers_before_ms is None else producers_before_ms)
         except (OSError, UnsupportedLogError) as error:
             slots.set_offline(slot)

@@ -186,7 +186,23 @@ REPORT = {
     "uptime_s": 90061.0,
     "partitions": 12,
     "listeners": [LISTENER._asdict()],
-    "loading": {"done": 3, "total": 9},
+    "loading": {
+        "done": 3,
+        "total": 9,
+        "directories": [
+            {
+                "path": "/data/a",
+                "done": 3,
+                "total": 9,
+                "bytes_recovered": 1_000_000,
+                "bytes_to_recover": 3_000_000,
+                "truncated_bytes": 12,
+                "truncated_logs": 1,
+                "elapsed_s": 2.0,
+                "remaining_s": 4.0,
+            }
+        ],
+    },
     "connections": 5,
     "connections_accepted": 1234,
     "connections_refused": 0,
@@ -241,6 +257,7 @@ def test_status_for_people_shows_everything(short_directory):
         "1 d 1 h",
         "1.2 s",
         "3 of 9 logs",
+        "1.0 of 3.0 MB recovered, 12 bytes cut off in 1 logs, about 4 s left",
         "12",
     ]
     words += ["/data/b (offline)", "1234 accepted", "43.2 MB", "2.0 MB", "SIGKILL", "MkU3OEVBNTcwNTJENDM2Qk", "-"]

@@ -2,6 +2,7 @@
 
 import json
 import uuid
+from pathlib import Path
 
 import pytest
 from broker._ext.shared import ProcessKind, SlotState
@@ -12,6 +13,9 @@ from broker.metadata import znodes
 from broker.metadata.sqlite import SqliteStore
 from broker.processes import loader
 from broker.processes.context import ProcessContext
+from broker.processes.status import loading_report, recovery_line, remaining_s
+from broker.storage.batch import Record, build_batch
+from broker.storage.checkpoints import write_offset_checkpoint
 from broker.storage.file_names import RECOVERY_POINT_CHECKPOINT
 from broker.storage.log_directory import read_partition_metadata, write_partition_metadata
 from tests.controller.mortal_cluster import Death, single_broker
@@ -174,3 +178,102 @@ def test_the_store_of_another_cluster_is_refused(cluster, caplog, monkeypatch):
     with pytest.raises(AssertionError):
         load(cluster)
     assert "another-cluster" in caplog.text
+
+
+def fill_and_tear(path, batches=50, torn=b""):
+    """Sound batches in a partition's log, and what lies behind them."""
+    data = b"".join(build_batch([Record(b"k", bytes(500), 1)], base_offset=offset) for offset in range(batches))
+    (path / f"{0:020d}.log").write_bytes(data + torn)
+    return len(data) + len(torn)
+
+
+def test_the_header_tells_what_was_recovered_and_what_was_cut_off_in_each_directory(cluster, caplog):
+    cluster.controller.create_topics([NewTopic("a", 6)])
+    sizes = [0, 0]
+    for number, data in enumerate(cluster.data):
+        for path in sorted(data.glob("a-*")):
+            sizes[number] += fill_and_tear(path, torn=b"torn" * 30 if path.name in ("a-0", "a-3") else b"")
+    load(cluster, clean=False)
+    found = cluster.shm.loading_dirs
+    assert [one["bytes_to_recover"] for one in found] == sizes
+    assert [one["bytes_recovered"] for one in found] == sizes
+    assert [one["logs"] for one in found] == [one["logs_done"] for one in found] == [3, 3]
+    assert sum(one["truncated_bytes"] for one in found) == 240
+    assert sum(one["truncated_logs"] for one in found) == 2
+    cut = [
+        record.getMessage()
+        for record in caplog.records
+        if "120 bytes did not hold a sound batch" in record.getMessage()
+    ]
+    assert len(cut) == 2
+    assert any("a-3" in line for line in cut)
+    report = loading_report(found, cluster.data)
+    assert (report["done"], report["total"], report["remaining_s"]) == (6, 6, 0.0)
+    assert [row["path"] for row in report["directories"]] == [str(path) for path in cluster.data]
+
+
+def test_after_an_ordered_stop_nothing_is_measured_or_recovered(cluster):
+    cluster.controller.create_topics([NewTopic("a", 2)])
+    load(cluster, clean=True)
+    assert {(one["bytes_to_recover"], one["bytes_recovered"]) for one in cluster.shm.loading_dirs} == {(0, 0)}
+
+
+def test_only_what_lies_behind_the_recovery_point_is_measured_and_read(cluster):
+    cluster.controller.create_topics([NewTopic("a")])
+    ((data, path),) = [(data, path) for data in cluster.data for path in data.glob("a-0")]
+    sizes = []
+    for base in (0, 10, 20):
+        batches = [build_batch([Record(b"k", bytes(99), 1)], base_offset=base + number) for number in range(10)]
+        (path / f"{base:020d}.log").write_bytes(b"".join(batches))
+        sizes.append(sum(map(len, batches)))
+    write_offset_checkpoint(data / RECOVERY_POINT_CHECKPOINT, {("a", 0): 15})
+    load(cluster, clean=False)
+    found = cluster.shm.loading_dirs[cluster.data.index(data)]
+    assert found["bytes_to_recover"] == found["bytes_recovered"] == sizes[1] + sizes[2]
+
+
+@pytest.mark.parametrize(
+    ("loaders", "directories", "expected"),
+    [
+        (1, 1, [[0]]),
+        (2, 1, [[0], [0]]),
+        (1, 3, [[0, 1, 2]]),
+        (2, 3, [[0, 2], [1]]),
+        (6, 3, [[0], [1], [2], [0], [1], [2]]),
+    ],
+)
+def test_every_directory_has_loaders_of_its_own(cluster, loaders, directories, expected):
+    found = []
+    for ordinal in range(loaders):
+        context = ProcessContext(
+            config=cluster.config,
+            shm=cluster.shm,
+            index=0,
+            kind=ProcessKind.LOADER,
+            ordinal=ordinal,
+            listeners=(),
+            advertised=(),
+            log_dirs=[cluster.data[0]] * directories,
+            clean=[True] * directories,
+            forward_path="",
+            notes={"count": loaders},
+        )
+        found.append(loader.Loading(context, None).directories())
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("done", "recovered", "expected"),
+    [(0, 0, None), (1, 250, 30.0), (2, 999, 0.0), (4, 1000, 0.0)],
+)
+def test_the_time_that_is_left_follows_from_the_bytes(done, recovered, expected):
+    row = {"logs": 4, "logs_done": done, "bytes_to_recover": 1000, "bytes_recovered": recovered, "elapsed_ms": 10_000}
+    assert remaining_s(row) == expected
+
+
+def test_a_line_of_the_recovery_says_how_far_it_is_and_what_was_lost():
+    one = {"logs": 4, "logs_done": 1, "bytes_to_recover": 10**9, "bytes_recovered": 250 * 10**6, "elapsed_ms": 10_000}
+    (row,) = loading_report([one | {"truncated_bytes": 77, "truncated_logs": 1}], [Path("/data")])["directories"]
+    assert recovery_line(row) == (
+        "/data: 1 of 4 logs open after 10.0 s, 250.0 of 1000.0 MB recovered, 77 bytes cut off in 1 logs, about 30 s left"
+    )

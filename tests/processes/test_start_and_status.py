@@ -157,6 +157,9 @@ def test_status_while_logs_are_loaded(broker, tmp_path):
     status = broker.status()
     assert status["state"] == "starting" and not (broker.data_dir / "odradek.pid").exists()
     assert "loader" in {one["kind"] for one in status["processes"]}
+    command = [sys.executable, "-m", "broker.cli.main", "status", "--data-dir", str(broker.data_dir)]
+    shown = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True).stdout
+    assert f"starting, process {broker.process.pid}" in shown
     gate.write_bytes(b"open")
     broker.wait_for("READY=1")
     assert broker.status()["state"] == "serving"
