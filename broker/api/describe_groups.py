@@ -3,7 +3,7 @@
 from typing import Any
 
 from broker.api.group_call import GroupCall
-from broker.groups.classic import ClassicGroup, State
+from broker.groups.classic import State
 from broker.protocol import describe_groups
 from broker.protocol.errors import ErrorCode
 
@@ -31,7 +31,7 @@ def _described(group_id: str, call: GroupCall) -> Any:
     error, found = call.view.groups.find(group_id)
     if error is not ErrorCode.NONE:
         return make(error_code=error, group_id=group_id)
-    if found is None or not isinstance(found.protocol, ClassicGroup):
+    if found is None or found.classic is None:
         message = f"Group {group_id} not found." if found is None else f"Group {group_id} is not a classic group."
         if call.version >= FIRST_WITH_NOT_FOUND:
             return make(
@@ -41,7 +41,7 @@ def _described(group_id: str, call: GroupCall) -> Any:
                 group_state=State.DEAD.value,
             )
         return make(group_id=group_id, group_state=State.DEAD.value)
-    group = found.protocol
+    group = found.classic
     chosen = group.protocol_name if group.state is State.STABLE else None
     return make(
         group_id=group_id,

@@ -69,6 +69,8 @@ APIS = (
     ApiRow(42, "DeleteGroups", 0, 2, GROUPS, "broker.api.delete_groups:handle", "DELETE on group"),
     ApiRow(47, "OffsetDelete", 0, 0, GROUPS, "broker.api.offset_delete:handle", "DELETE on group, READ on topic"),
     ApiRow(60, "DescribeCluster", 0, 2, WORKER, "broker.api.describe_cluster:handle", "DESCRIBE on cluster"),
+    ApiRow(68, "ConsumerGroupHeartbeat", 0, 1, GROUPS, "broker.api.consumer_group_heartbeat:handle", "READ on group"),
+    ApiRow(69, "ConsumerGroupDescribe", 0, 1, GROUPS, "broker.api.consumer_group_describe:handle", "DESCRIBE on group"),
     ApiRow(75, "DescribeTopicPartitions", 0, 0, WORKER, "broker.api.describe_topic_partitions:handle", "DESCRIBE on topic"),
 )
 # fmt: on

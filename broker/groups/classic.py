@@ -72,6 +72,11 @@ class ClassicGroup:
         self._storing = False
         self._rebalance_began_ms = 0
 
+    @property
+    def state_name(self) -> str:
+        """Kafka's name of the state."""
+        return self.state.value
+
     # -- JoinGroup ------------------------------------------------------------------------------------------------
 
     def join(self, join: Join, then: Callable[[Joined], None]) -> None:

@@ -10,14 +10,23 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from broker.groups.classic import ClassicGroup, State
+from broker.groups.classic import ClassicGroup
 from broker.groups.classic_member import Join, Joined, Sync, Synced
+from broker.groups.consumer_group import ConsumerGroup, ConsumerSettings, Topics
+from broker.groups.consumer_member import JOINING, Beat, Beaten
 from broker.groups.environment import Appended, GroupLog, GroupSettings, Record, Timers
-from broker.groups.group import CONSUMER, Group, classic_record, classic_tombstone, restore_classic
+from broker.groups.group import CONSUMER, Group, classic_record, restore_classic
 from broker.groups.offsets import Committed, Offsets, Place, committed_of, offset_record
 from broker.protocol import ProtocolError
 from broker.protocol.errors import ErrorCode
-from broker.protocol.group_records import GROUP_METADATA, OFFSET_COMMIT, UnknownRecord, read_record
+from broker.protocol.group_records import (
+    CONSUMER_GROUP_METADATA,
+    GROUP_METADATA,
+    OFFSET_COMMIT,
+    Kind,
+    UnknownRecord,
+    read_record,
+)
 
 log = logging.getLogger(__name__)
 
@@ -62,12 +71,26 @@ def _units(text: str) -> Iterator[int]:
 
 
 class GroupCoordinator:
-    """:param partitions: how many partitions `__consumer_offsets` has."""
+    """:param partitions: how many partitions `__consumer_offsets` has.
+    :param diverged: called with a partition whose groups may be ahead of its log, because an append failed: it is to be
+        loaded anew.
+    """
 
-    def __init__(self, timers: Timers, settings: GroupSettings, partitions: int) -> None:
+    def __init__(
+        self,
+        timers: Timers,
+        settings: GroupSettings,
+        partitions: int,
+        topics: Topics,
+        consumer_settings: ConsumerSettings,
+        diverged: Callable[[int], None],
+    ) -> None:
         self._timers = timers
         self.settings = settings
+        self.consumer_settings = consumer_settings
         self._partitions = partitions
+        self._topics = topics
+        self._diverged = diverged
         self._shards: dict[int, Shard] = {}
 
     def wall_ms(self) -> int:
@@ -95,13 +118,35 @@ class GroupCoordinator:
             if kind is OFFSET_COMMIT:
                 self._replay_offset(shard, read_key, read_value)
             elif kind is GROUP_METADATA:
-                shard.groups.setdefault(read_key.group, self._new_group(read_key.group))
-                old = shard.groups[read_key.group]
-                old.protocol.die(ErrorCode.NOT_COORDINATOR)
-                old.protocol = self._new_classic(read_key.group)
-                if read_value is not None:
-                    restore_classic(old.protocol, read_value)
+                self._replay_classic(shard, read_key.group, read_value)
+            else:
+                self._replay_consumer(shard, kind, read_key, read_value)
         return unknown
+
+    def _replay_classic(self, shard: Shard, group_id: str, value: Any) -> None:
+        group = shard.groups.setdefault(group_id, self._new_group(group_id))
+        if value is None and group.consumer is not None:
+            return  # it was a classic group once
+        group.protocol.die(ErrorCode.NOT_COORDINATOR)
+        group.protocol = protocol = self._new_classic(group_id)
+        if value is not None:
+            restore_classic(protocol, value)
+
+    def _replay_consumer(self, shard: Shard, kind: Kind, key: Any, value: Any) -> None:
+        group = shard.groups.get(key.group_id)
+        if group is None or group.consumer is None:
+            if value is None:
+                return  # of a group that is no more, or has another protocol now
+            if group is None:
+                group = shard.groups[key.group_id] = self._new_group(key.group_id)
+            group.protocol.die(ErrorCode.NOT_COORDINATOR)
+            group.protocol = self._new_consumer(key.group_id)
+        if value is None and kind is CONSUMER_GROUP_METADATA:
+            group.protocol.die(ErrorCode.NOT_COORDINATOR)
+            group.protocol = self._new_classic(key.group_id)
+            return
+        assert group.consumer is not None
+        group.consumer.replay(kind, key, value)
 
     def _replay_offset(self, shard: Shard, key: Any, value: Any) -> None:
         group_id, topic, partition = key.group, key.topic, key.partition
@@ -118,7 +163,9 @@ class GroupCoordinator:
         """All records were taken over: serve. Groups of which nothing is left are forgotten."""
         shard = self._shards[partition]
         for group in list(shard.groups.values()):
-            if group.empty and not group.offsets and group.protocol.protocol_type is None:
+            if group.consumer is not None:
+                group.consumer.loaded()
+            elif group.empty and not group.offsets and group.protocol.protocol_type is None:
                 del shard.groups[group.group_id]
         shard.loading = False
 
@@ -169,6 +216,51 @@ class GroupCoordinator:
             return
         shard.log.append([classic_record(group, assignments)], then)
 
+    def _new_consumer(self, group_id: str) -> ConsumerGroup:
+        return ConsumerGroup(group_id, self._timers, self.consumer_settings, self._topics, self._persist_records)
+
+    def _persist_records(self, group: ConsumerGroup, records: Sequence[Record], then: Appended) -> None:
+        error, shard = self.shard_of(group.group_id)
+        if shard is None:
+            then(error)
+            return
+
+        def appended(error: ErrorCode) -> None:
+            if error is not ErrorCode.NONE and self._shards.get(shard.partition) is shard:
+                self._diverged(shard.partition)  # the group is ahead of its log: what the log says counts
+            then(error)
+
+        shard.log.append(records, appended)
+
+    # -- KIP-848 --------------------------------------------------------------------------------------------------
+
+    def beat(self, group_id: str, beat: Beat, then: Callable[[Beaten], None]) -> None:
+        """A ConsumerGroupHeartbeat."""
+        error, shard = self.shard_of(group_id)
+        if shard is None:
+            then(Beaten(error))
+            return
+        group = shard.groups.get(group_id)
+        if group is None and beat.member_epoch != JOINING:
+            then(Beaten(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found."))
+            return
+        if group is None:
+            group = shard.groups[group_id] = Group(group_id, self._new_consumer(group_id))
+        elif group.classic is not None:
+            if not group.empty or beat.member_epoch != JOINING:
+                then(Beaten(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group."))
+                return
+            self._change_protocol(shard, group, self._new_consumer(group_id))
+        assert group.consumer is not None
+        group.consumer.heartbeat(beat, then)
+
+    def _change_protocol(self, shard: Shard, group: Group, protocol: ClassicGroup | ConsumerGroup) -> None:
+        """A group without members goes over to the other protocol."""
+        if group.protocol.protocol_type is not None:
+            shard.log.append(group.tombstones(), _report)
+        group.protocol.die(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        group.protocol = protocol
+
     # -- membership -----------------------------------------------------------------------------------------------
 
     def join(self, group_id: str, join: Join, then: Callable[[Joined], None]) -> None:
@@ -188,35 +280,44 @@ class GroupCoordinator:
                 then(Joined(ErrorCode.UNKNOWN_MEMBER_ID, join.member_id))
                 return
             group = self._new_group(group_id)
-            if group.protocol.can_join(join.protocol_type, [name for name, _ in join.protocols]):
+            classic = self._new_classic(group_id)
+            if classic.can_join(join.protocol_type, [name for name, _ in join.protocols]):
                 shard.groups[group_id] = group
-        group.protocol.join(join, then)
+        if group.consumer is not None:
+            if not group.empty:
+                then(Joined(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, join.member_id))
+                return
+            self._change_protocol(shard, group, self._new_classic(group_id))
+        assert group.classic is not None
+        group.classic.join(join, then)
 
     def sync(self, group_id: str, sync: Sync, then: Callable[[Synced], None]) -> None:
         """A SyncGroup."""
         error, group = self._member_group(group_id)
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             error = ErrorCode.REBALANCE_IN_PROGRESS  # clients of SyncGroup do not know the other; they join again
-        if group is None:
-            then(Synced(error))
+        if group is None or group.classic is None:
+            then(Synced(error or ErrorCode.UNKNOWN_MEMBER_ID))
         else:
-            group.protocol.sync(sync, then)
+            group.classic.sync(sync, then)
 
     def heartbeat(self, group_id: str, member_id: str, generation_id: int, instance_id: str | None) -> ErrorCode:
         """A Heartbeat. While the group is being loaded it is taken for good: nobody is expelled for that."""
         error, group = self._member_group(group_id)
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             return ErrorCode.NONE
-        return error if group is None else group.protocol.heartbeat(member_id, generation_id, instance_id)
+        if group is None or group.classic is None:
+            return error or ErrorCode.UNKNOWN_MEMBER_ID
+        return group.classic.heartbeat(member_id, generation_id, instance_id)
 
     def leave(self, group_id: str, members: Sequence[tuple[str, str | None, str]]) -> tuple[ErrorCode, list[ErrorCode]]:
         """A LeaveGroup of (member id, instance id, reason): the error of the request, then one of each member."""
         error, group = self._member_group(group_id)
-        if group is None:
-            if error is not ErrorCode.UNKNOWN_MEMBER_ID:
-                return error, []
-            return ErrorCode.NONE, [error for _ in members]
-        return ErrorCode.NONE, [group.protocol.leave(*member) for member in members]
+        if group is None and error is not ErrorCode.UNKNOWN_MEMBER_ID:
+            return error, []
+        if group is None or group.classic is None:
+            return ErrorCode.NONE, [ErrorCode.UNKNOWN_MEMBER_ID for _ in members]
+        return ErrorCode.NONE, [group.classic.leave(*member) for member in members]
 
     def _member_group(self, group_id: str) -> tuple[ErrorCode, Group | None]:
         if not group_id:
@@ -259,7 +360,11 @@ class GroupCoordinator:
         :param member_id: with its epoch, a member of a group of KIP-848 that asks; checked if it is given.
         """
         error, group = self.find(group_id)
-        return error, group.offsets if group is not None else Offsets()
+        if group is None:
+            return error, Offsets()
+        if member_id is not None and member_epoch >= 0 and group.consumer is not None:
+            error = group.consumer.epoch_error(member_id, member_epoch)
+        return error, group.offsets
 
     def delete_offsets(
         self, group_id: str, places: Sequence[Place], then: Callable[[ErrorCode, dict[Place, ErrorCode]], None]
@@ -340,7 +445,7 @@ class GroupCoordinator:
         group.protocol.die(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if shard.groups.get(group.group_id) is group:
             del shard.groups[group.group_id]
-        shard.log.append([classic_tombstone(group.group_id)], then)
+        shard.log.append(group.tombstones(), then)
 
     def topics_deleted(self, topics: Iterable[str]) -> None:
         """The offsets of deleted topics go, of all groups."""
@@ -369,7 +474,7 @@ class GroupCoordinator:
 
         def removed(error: ErrorCode) -> None:
             _report(error)
-            if error is ErrorCode.NONE and group.protocol.state is State.EMPTY and group.empty and not group.offsets:
+            if error is ErrorCode.NONE and group.empty and not group.offsets:
                 self._end(shard, group, _report)
 
         if places or (not had and group.empty):

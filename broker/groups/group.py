@@ -11,6 +11,7 @@ from typing import Any
 
 from broker.groups.classic import ClassicGroup, State
 from broker.groups.classic_member import Join
+from broker.groups.consumer_group import ConsumerGroup
 from broker.groups.environment import Record
 from broker.groups.offsets import Offsets
 from broker.protocol import ProtocolError, decode
@@ -23,16 +24,28 @@ NEWEST_SUBSCRIPTION = 3
 
 
 class Group:
-    """:param protocol: how members share the work."""
+    """:param protocol: how members share the work; it may change from one to the other while there is no member."""
 
-    def __init__(self, group_id: str, protocol: ClassicGroup) -> None:
+    def __init__(self, group_id: str, protocol: ClassicGroup | ConsumerGroup) -> None:
         self.group_id = group_id
         self.protocol = protocol
         self.offsets = Offsets()
 
     @property
+    def classic(self) -> ClassicGroup | None:
+        """The protocol, if it is the classic one."""
+        return self.protocol if isinstance(self.protocol, ClassicGroup) else None
+
+    @property
+    def consumer(self) -> ConsumerGroup | None:
+        """The protocol, if it is that of KIP-848."""
+        return self.protocol if isinstance(self.protocol, ConsumerGroup) else None
+
+    @property
     def empty(self) -> bool:
         """Whether it has no members, and nobody is about to become one."""
+        if isinstance(self.protocol, ConsumerGroup):
+            return self.protocol.empty
         return self.protocol.state is State.EMPTY and not self.protocol.pending
 
     @property
@@ -43,15 +56,17 @@ class Group:
     @property
     def state_name(self) -> str:
         """As Kafka calls it."""
-        return self.protocol.state.value
+        return self.protocol.state_name
 
     @property
     def type_name(self) -> str:
         """As Kafka calls it."""
-        return "Classic"
+        return "Classic" if self.consumer is None else "Consumer"
 
     def subscribed(self) -> set[str] | None:
         """Topics that its members read; None if they do not say."""
+        if isinstance(self.protocol, ConsumerGroup):
+            return self.protocol.subscribed()
         if not self.protocol.members:
             return set()
         if self.protocol.protocol_type != CONSUMER:
@@ -69,6 +84,12 @@ class Group:
     def empty_since_ms(self) -> int | None:
         """Wall clock when it lost its last member; None if it never had any, or has some."""
         return self.protocol.state_since_ms if self.protocol.protocol_type is not None and self.empty else None
+
+    def tombstones(self) -> list[Record]:
+        """The records that end the group's protocol."""
+        if isinstance(self.protocol, ConsumerGroup):
+            return self.protocol.tombstones()
+        return [classic_tombstone(self.group_id)]
 
 
 def topics_of(metadata: bytes) -> set[str] | None:

@@ -22,6 +22,7 @@ from broker.api.group_call import GroupCall, GroupView, OffsetTree
 from broker.api.table import BY_KEY, ApiRow, Where, handler_of
 from broker.config.broker_config import BrokerConfig
 from broker.controller.topic_names import CONSUMER_OFFSETS
+from broker.groups.consumer_group import ConsumerSettings
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.environment import GroupSettings, Timer
 from broker.net.forward_frames import ForwardReply, ForwardRequest, Status
@@ -66,6 +67,32 @@ def settings_of(config: BrokerConfig) -> GroupSettings:
         offset_metadata_max_bytes=config.integer("offset.metadata.max.bytes"),
         offsets_retention_ms=config.integer("offsets.retention.minutes") * MINUTE_MS,
     )
+
+
+def consumer_settings_of(config: BrokerConfig) -> ConsumerSettings:
+    """The keys that groups of KIP-848 go by."""
+    return ConsumerSettings(
+        session_timeout_ms=config.integer("group.consumer.session.timeout.ms"),
+        heartbeat_interval_ms=config.integer("group.consumer.heartbeat.interval.ms"),
+        max_size=config.integer("group.consumer.max.size"),
+        assignors=tuple(str(name) for name in config["group.consumer.assignors"]),  # type: ignore[union-attr]
+    )
+
+
+class KnownTopics:
+    """The coordinator's mirror of the topics, as groups look at it."""
+
+    def __init__(self, directory: TopicDirectory) -> None:
+        self._directory = directory
+
+    def names(self) -> list[str]:
+        """All topics."""
+        return [topic.name for topic in self._directory.by_name.values()]
+
+    def find(self, name: str) -> tuple[bytes, int] | None:
+        """Id and number of partitions."""
+        topic = self._directory.get(name)
+        return None if topic is None else (bytes(topic.topic_id), topic.count)
 
 
 class GroupOffice:
@@ -129,7 +156,7 @@ class GroupOffice:
     def _ready(self, partitions: int) -> None:
         """The number of partitions is known with the topic, and must not change: groups would be looked for elsewhere."""
         if self.groups is None:
-            self.groups = GroupCoordinator(self._timers, settings_of(self._config), partitions)
+            self.groups = self._make(partitions)
             self._view = GroupView(self._config, self.groups, self._topics, self._tree)
 
     def _note_deletions(self) -> None:
@@ -212,8 +239,28 @@ class GroupOffice:
 
     def _view_without_topic(self) -> GroupView:
         """While there is no `__consumer_offsets`: every group is NOT_COORDINATOR, and offsets in the tree are served."""
-        groups = GroupCoordinator(self._timers, settings_of(self._config), 1)
-        return GroupView(self._config, groups, self._topics, self._tree)
+        return GroupView(self._config, self._make(1), self._topics, self._tree)
+
+    def _make(self, partitions: int) -> GroupCoordinator:
+        return GroupCoordinator(
+            self._timers,
+            settings_of(self._config),
+            partitions,
+            KnownTopics(self._topics),
+            consumer_settings_of(self._config),
+            self._diverged,
+        )
+
+    def _diverged(self, partition: int) -> None:
+        """Forget the partition's groups; the next look takes them from the log again."""
+        if partition in self._led:
+            log.warning("the groups of %s-%d are loaded anew, because an append failed", CONSUMER_OFFSETS, partition)
+            self._loop.call_soon(self._reload, partition)
+
+    def _reload(self, partition: int) -> None:
+        if partition in self._led:
+            self._resign(partition)
+        self.follow()
 
     # -- expiry ---------------------------------------------------------------------------------------------------
 

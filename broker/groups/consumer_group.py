@@ -1,0 +1,583 @@
+"""A group of the newer protocol (KIP-848): members send heartbeats only; the broker assigns and leads each to its target.
+
+A change of who is there or what is subscribed raises the group's epoch; the assignor then computes a target assignment of
+that epoch; each member, at its own heartbeats, gives up what it shall not have and only then gets what others gave up.
+A state machine without I/O, as `classic.py`. Every change is made durable by records before the member is told.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from broker.groups.assignors import ASSIGNORS, Place, Subscriber
+from broker.groups.consumer_member import (
+    JOINING,
+    LEAVING,
+    LEAVING_STATIC,
+    Beat,
+    Beaten,
+    ConsumerMember,
+    MemberState,
+    by_topic,
+)
+from broker.groups.environment import Appended, Deadline, Record, Timers
+from broker.groups.history import Event, History
+from broker.protocol import group_records as records
+from broker.protocol.errors import ErrorCode
+
+Persist = Callable[["ConsumerGroup", Sequence[Record], Appended], None]
+
+
+class Topics(Protocol):
+    """The topics there are."""
+
+    def names(self) -> Iterable[str]:
+        """All of them."""
+
+    def find(self, name: str) -> tuple[bytes, int] | None:
+        """Id and number of partitions."""
+
+
+@dataclass(frozen=True)
+class ConsumerSettings:
+    """The broker's keys for these groups; times in ms. :param assignors: those offered, the default first."""
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    max_size: int = 2**31 - 1
+    assignors: tuple[str, ...] = ("uniform", "range")
+
+
+class ConsumerGroup:
+    """:param persist: makes records durable, as `GroupLog.append`."""
+
+    protocol_type = "consumer"
+
+    def __init__(
+        self, group_id: str, timers: Timers, settings: ConsumerSettings, topics: Topics, persist: Persist
+    ) -> None:
+        self.group_id = group_id
+        self._timers = timers
+        self._settings = settings
+        self._topics = topics
+        self._persist = persist
+        self.epoch = 0
+        self.assignment_epoch = 0
+        self.metadata_hash = 0
+        self.members: dict[str, ConsumerMember] = {}
+        self.static_members: dict[str, str] = {}
+        self.target: dict[str, frozenset[Place]] = {}
+        self.history = History()
+        self.dead = False
+        self.state_since_ms = timers.wall_ms()
+        self._holders: dict[Place, str] = {}
+        self._patterns: dict[str, tuple[int, frozenset[str]]] = {}
+
+    # -- what it is -----------------------------------------------------------------------------------------------
+
+    @property
+    def state_name(self) -> str:
+        """Kafka's name of the state."""
+        if self.dead:
+            return "Dead"
+        if not self.members:
+            return "Empty"
+        if self.epoch > self.assignment_epoch:
+            return "Assigning"
+        stable = all(
+            member.state is MemberState.STABLE and member.epoch in (self.assignment_epoch, LEAVING_STATIC)
+            for member in self.members.values()
+        )
+        return "Stable" if stable else "Reconciling"
+
+    @property
+    def empty(self) -> bool:
+        """Whether nobody is a member."""
+        return not self.members
+
+    def subscribed(self) -> set[str]:
+        """Names of the topics that members read."""
+        return {name for member in self.members.values() for name in self._names_of(member)}
+
+    @property
+    def assignor(self) -> str:
+        """The one that most members ask for; the broker's first where nobody asks."""
+        asked = Counter(member.assignor for member in self.members.values() if member.assignor is not None)
+        return asked.most_common(1)[0][0] if asked else self._settings.assignors[0]
+
+    # -- heartbeats -----------------------------------------------------------------------------------------------
+
+    def heartbeat(self, beat: Beat, then: Callable[[Beaten], None]) -> None:
+        """A member joins, lives or leaves; answered when what changed is durable."""
+        if self.dead:
+            then(Beaten(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            return
+        if beat.member_epoch in (LEAVING, LEAVING_STATIC):
+            self._leave(beat, then)
+            return
+        refusal = self._refusal(beat)
+        if refusal is not None:
+            then(refusal)
+            return
+        changes: list[Record] = []
+        member = self._member(beat, changes)
+        self._take_over(member, beat, changes)
+        self._assign(changes)
+        joins = beat.member_epoch == JOINING
+        if member.reconcile(
+            self.target.get(member.member_id, frozenset()), self.assignment_epoch, beat.owned, self._holders.get
+        ):
+            self._hold(member)
+            changes.append(self._current_record(member))
+        self._watch(member)
+        # Told in full when it joins and when it reports everything, because then it may have lost what it was told.
+        tell = joins or member.told != member.assigned or (beat.owned is not None and beat.topics is not None)
+        member.told = member.assigned if tell else member.told
+        answer = Beaten(ErrorCode.NONE, None, member.member_id, member.epoch, member.assigned if tell else None)
+
+        def stored(error: ErrorCode) -> None:
+            if error is not ErrorCode.NONE:
+                member.told = None
+            then(answer if error is ErrorCode.NONE else Beaten(error))
+
+        if changes:
+            self._persist(self, changes, stored)
+        else:
+            then(answer)
+
+    def _refusal(self, beat: Beat) -> Beaten | None:
+        if beat.pattern:
+            try:
+                compiled(beat.pattern)
+            except ValueError as error:
+                return Beaten(
+                    ErrorCode.INVALID_REGULAR_EXPRESSION,
+                    f"SubscribedTopicRegex `{beat.pattern}` is not a valid regular expression: {error}.",
+                )
+        if beat.assignor is not None and beat.assignor not in self._settings.assignors:
+            offered = ", ".join(self._settings.assignors)
+            return Beaten(
+                ErrorCode.UNSUPPORTED_ASSIGNOR,
+                f"ServerAssignor {beat.assignor} is not supported. Supported assignors: {offered}.",
+            )
+        if beat.member_epoch == JOINING:
+            return self._join_refusal(beat)
+        return self._member_refusal(beat)
+
+    def _join_refusal(self, beat: Beat) -> Beaten | None:
+        known = beat.member_id in self.members or beat.instance_id in self.static_members
+        if not known and len(self.members) >= self._settings.max_size:
+            return Beaten(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"The consumer group has reached its maximum capacity of {self._settings.max_size} members.",
+            )
+        if beat.instance_id is not None:
+            holder = self.static_members.get(beat.instance_id)
+            if holder is not None and holder != beat.member_id and self.members[holder].epoch != LEAVING_STATIC:
+                return Beaten(
+                    ErrorCode.UNRELEASED_INSTANCE_ID,
+                    f"Static member {beat.member_id} with instance id {beat.instance_id} cannot join the group because the "
+                    f"instance id is owned by member {holder}.",
+                )
+        return None
+
+    def _member_refusal(self, beat: Beat) -> Beaten | None:
+        member = self.members.get(beat.member_id)
+        if beat.instance_id is not None:
+            known = self.static_members.get(beat.instance_id)
+            if known is None:
+                return Beaten(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {beat.instance_id} is unknown.")
+            if known != beat.member_id:
+                return Beaten(
+                    ErrorCode.FENCED_INSTANCE_ID, f"Instance id {beat.instance_id} is owned by member {known}."
+                )
+        if member is None:
+            return Beaten(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {beat.member_id} is not a member of the group.")
+        if beat.member_epoch > member.epoch:
+            return Beaten(
+                ErrorCode.FENCED_MEMBER_EPOCH,
+                f"The consumer group member has a greater member epoch ({beat.member_epoch}) than the one known by the group "
+                f"coordinator ({member.epoch}). The member must abandon all its partitions and rejoin.",
+            )
+        if beat.member_epoch < member.epoch:
+            # The answer that told the newer epoch may have been lost: the one before is taken while it holds nothing else.
+            lost = beat.member_epoch == member.previous_epoch
+            if not (lost and beat.owned is not None and beat.owned <= member.assigned):
+                return Beaten(
+                    ErrorCode.FENCED_MEMBER_EPOCH,
+                    f"The consumer group member has a smaller member epoch ({beat.member_epoch}) than the one known by the "
+                    f"group coordinator ({member.epoch}). The member must abandon all its partitions and rejoin.",
+                )
+        return None
+
+    def _member(self, beat: Beat, changes: list[Record]) -> ConsumerMember:
+        """The member that the heartbeat is of, made if it joins; a static one that came back takes over what it had."""
+        member = self.members.get(beat.member_id)
+        if member is not None:
+            if beat.member_epoch == JOINING:
+                member.told = None
+            return member
+        member = ConsumerMember(beat.member_id, beat.instance_id)
+        old = self.members.get(self.static_members.get(beat.instance_id, "")) if beat.instance_id is not None else None
+        if old is not None:
+            changes += self._forget(old)
+            member.assigned, member.revoking, member.state = old.assigned, old.revoking, old.state
+            member.topics, member.pattern, member.assignor = old.topics, old.pattern, old.assignor
+            member.rack_id, member.rebalance_timeout_ms = old.rack_id, old.rebalance_timeout_ms
+            target = self.target.pop(old.member_id, None)
+            if target is not None:
+                self.target[member.member_id] = target
+                changes.append(self._target_record(member.member_id))
+            member.client_id, member.client_host = beat.client_id, beat.client_host
+            changes.append(self._member_record(member))
+        self._admit(member)
+        self._hold(member)
+        self._note("came back" if old is not None else "joined", member)
+        return member
+
+    def _admit(self, member: ConsumerMember) -> None:
+        member_id = member.member_id
+        member.session = Deadline(self._timers, lambda: self._expel(member_id, "it was silent for too long"))
+        member.revocation = Deadline(
+            self._timers, lambda: self._expel(member_id, "it did not give up partitions in time")
+        )
+        self.members[member_id] = member
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member_id
+
+    def _take_over(self, member: ConsumerMember, beat: Beat, changes: list[Record]) -> None:
+        """What the heartbeat says of the member; a change of subscription, or of the topics, raises the group's epoch."""
+        subscription = member.topics, member.pattern, member.assignor
+        before = (*subscription, member.rack_id, member.rebalance_timeout_ms, member.client_id, member.client_host)
+        if beat.topics is not None:
+            member.topics = tuple(sorted(set(beat.topics)))
+        if beat.pattern is not None:
+            member.pattern = beat.pattern or None
+        if beat.assignor is not None:
+            member.assignor = beat.assignor
+        if beat.rack_id is not None:
+            member.rack_id = beat.rack_id
+        if beat.rebalance_timeout_ms >= 0:
+            member.rebalance_timeout_ms = beat.rebalance_timeout_ms
+        member.client_id, member.client_host = beat.client_id, beat.client_host
+        changed = subscription != (member.topics, member.pattern, member.assignor)
+        now = (*subscription, member.rack_id, member.rebalance_timeout_ms, member.client_id, member.client_host)
+        if changed or before != now:
+            changes.append(self._member_record(member))
+        metadata_hash = self._hash()
+        new = member.member_id not in self.target and member.epoch == 0 and not member.assigned
+        if changed or new or metadata_hash != self.metadata_hash:
+            self.metadata_hash = metadata_hash
+            self._raise_epoch(changes)
+
+    def _raise_epoch(self, changes: list[Record]) -> None:
+        self.epoch += 1
+        changes.append(self._group_record())
+
+    def _assign(self, changes: list[Record]) -> None:
+        """Compute the target of the group's epoch, if that is not done."""
+        if self.assignment_epoch >= self.epoch:
+            return
+        found = {name: self._topics.find(name) for name in self.subscribed()}
+        known = {name: one for name, one in found.items() if one is not None}
+        subscribers = [
+            Subscriber(
+                member.member_id,
+                member.instance_id,
+                frozenset(known[name][0] for name in self._names_of(member) if name in known),
+                self.target.get(member.member_id, frozenset()),
+            )
+            for member in self.members.values()
+        ]
+        target = ASSIGNORS[self.assignor](subscribers, dict(known.values()))
+        for member_id, places in target.items():
+            if self.target.get(member_id) != places:
+                self.target[member_id] = frozenset(places)
+                changes.append(self._target_record(member_id))
+        self.assignment_epoch = self.epoch
+        changes.append(self._target_epoch_record())
+        self._note("assigned", why=f"epoch {self.epoch}, {self.assignor}")
+
+    def _names_of(self, member: ConsumerMember) -> set[str]:
+        names = set(member.topics)
+        if member.pattern is not None:
+            names |= self._matches(member.pattern)
+        return names
+
+    def _matches(self, pattern: str) -> frozenset[str]:
+        names = list(self._topics.names())
+        mark = zlib.crc32("\0".join(sorted(names)).encode())
+        known = self._patterns.get(pattern)
+        if known is None or known[0] != mark:
+            expression = compiled(pattern)
+            known = mark, frozenset(name for name in names if expression.fullmatch(name))
+            self._patterns[pattern] = known
+        return known[1]
+
+    def _hash(self) -> int:
+        """Changes when a topic that is read appears, goes or grows."""
+        text = "\0".join(f"{name}:{self._topics.find(name)}" for name in sorted(self.subscribed()))
+        return zlib.crc32(text.encode())
+
+    def _watch(self, member: ConsumerMember) -> None:
+        assert member.session is not None and member.revocation is not None
+        now_ms = self._timers.now_ms()
+        member.session.set(now_ms + self._settings.session_timeout_ms)
+        if member.state is not MemberState.UNREVOKED_PARTITIONS:
+            member.revocation.clear()
+        elif member.revocation.when_ms is None and member.rebalance_timeout_ms >= 0:
+            member.revocation.set(now_ms + member.rebalance_timeout_ms)
+
+    def _hold(self, member: ConsumerMember) -> None:
+        """Note who holds what, after the member's assignment changed."""
+        for place in [place for place, holder in self._holders.items() if holder == member.member_id]:
+            del self._holders[place]
+        for place in member.assigned | member.revoking:
+            self._holders[place] = member.member_id
+
+    # -- going ----------------------------------------------------------------------------------------------------
+
+    def _leave(self, beat: Beat, then: Callable[[Beaten], None]) -> None:
+        refusal = self._leave_refusal(beat)
+        if refusal is not None:
+            then(refusal)
+            return
+        member = self.members[beat.member_id]
+        answer = Beaten(ErrorCode.NONE, None, beat.member_id, beat.member_epoch)
+        if beat.member_epoch == LEAVING_STATIC and member.instance_id is not None:
+            member.epoch, member.previous_epoch = LEAVING_STATIC, member.epoch
+            member.assigned, member.revoking = member.assigned | member.revoking, frozenset()
+            member.state = MemberState.STABLE
+            changes: list[Record] = [self._current_record(member)]
+            self._note("left for a while", member)
+        else:
+            changes = self._remove(member)
+            self._note("left", member)
+        self._persist(self, changes, lambda error: then(answer if error is ErrorCode.NONE else Beaten(error)))
+
+    def _leave_refusal(self, beat: Beat) -> Beaten | None:
+        if beat.instance_id is not None:
+            known = self.static_members.get(beat.instance_id)
+            if known is not None and known != beat.member_id:
+                return Beaten(
+                    ErrorCode.FENCED_INSTANCE_ID, f"Instance id {beat.instance_id} is owned by member {known}."
+                )
+        if beat.member_id not in self.members:
+            return Beaten(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {beat.member_id} is not a member of the group.")
+        return None
+
+    def _expel(self, member_id: str, why: str) -> None:
+        member = self.members.get(member_id)
+        if member is None:
+            return
+        changes = self._remove(member)
+        self._note("expelled", member, why)
+        self._persist(self, changes, lambda _: None)  # what is lost here is done again by the successor's sessions
+
+    def _remove(self, member: ConsumerMember) -> list[Record]:
+        changes = self._forget(member)
+        self.target.pop(member.member_id, None)
+        self._raise_epoch(changes)
+        if not self.members:
+            self.state_since_ms = self._timers.wall_ms()
+        return changes
+
+    def _forget(self, member: ConsumerMember) -> list[Record]:
+        """Take a member out; the tombstones of its records."""
+        for deadline in (member.session, member.revocation):
+            if deadline is not None:
+                deadline.clear()
+        member_id = member.member_id
+        del self.members[member_id]
+        if member.instance_id is not None and self.static_members.get(member.instance_id) == member_id:
+            del self.static_members[member.instance_id]
+        for place in [place for place, holder in self._holders.items() if holder == member_id]:
+            del self._holders[place]
+        return [
+            records.record(kind, None, group_id=self.group_id, member_id=member_id)
+            for kind in (
+                records.CONSUMER_GROUP_CURRENT_ASSIGNMENT,
+                records.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER,
+                records.CONSUMER_GROUP_MEMBER_METADATA,
+            )
+        ]
+
+    def die(self, error: ErrorCode) -> None:
+        """The group is deleted, or coordinated elsewhere from now on."""
+        for member in self.members.values():
+            for deadline in (member.session, member.revocation):
+                if deadline is not None:
+                    deadline.clear()
+        self.dead = True
+
+    # -- offsets --------------------------------------------------------------------------------------------------
+
+    def commit_error(self, member_id: str, member_epoch: int, instance_id: str | None) -> ErrorCode:
+        """Whether a member may commit offsets now; a client without epoch may while the group is empty."""
+        if self.dead:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if member_epoch < 0 and not member_id and self.empty:
+            return ErrorCode.NONE
+        return self.epoch_error(member_id, member_epoch)
+
+    def epoch_error(self, member_id: str, member_epoch: int) -> ErrorCode:
+        """Whether a member knows its own epoch."""
+        member = self.members.get(member_id)
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE if member_epoch == member.epoch else ErrorCode.STALE_MEMBER_EPOCH
+
+    # -- records --------------------------------------------------------------------------------------------------
+
+    def _group_record(self) -> Record:
+        kind = records.CONSUMER_GROUP_METADATA
+        return records.record(
+            kind, kind.value(epoch=self.epoch, metadata_hash=self.metadata_hash), group_id=self.group_id
+        )
+
+    def _member_record(self, member: ConsumerMember) -> Record:
+        kind = records.CONSUMER_GROUP_MEMBER_METADATA
+        value = kind.value(
+            instance_id=member.instance_id,
+            rack_id=member.rack_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            subscribed_topic_names=list(member.topics),
+            subscribed_topic_regex=member.pattern,
+            rebalance_timeout_ms=member.rebalance_timeout_ms,
+            server_assignor=member.assignor,
+        )
+        return records.record(kind, value, group_id=self.group_id, member_id=member.member_id)
+
+    def _target_epoch_record(self) -> Record:
+        kind = records.CONSUMER_GROUP_TARGET_ASSIGNMENT
+        value = kind.value(assignment_epoch=self.assignment_epoch, assignment_timestamp=self._timers.wall_ms())
+        return records.record(kind, value, group_id=self.group_id)
+
+    def _target_record(self, member_id: str) -> Record:
+        kind = records.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER
+        make = kind.value.TopicPartition
+        value = kind.value(
+            topic_partitions=[
+                make(topic_id=topic, partitions=partitions)
+                for topic, partitions in by_topic(self.target[member_id]).items()
+            ]
+        )
+        return records.record(kind, value, group_id=self.group_id, member_id=member_id)
+
+    def _current_record(self, member: ConsumerMember) -> Record:
+        kind = records.CONSUMER_GROUP_CURRENT_ASSIGNMENT
+        make = kind.value.TopicPartitions
+
+        def written(places: frozenset[Place]) -> list[Any]:
+            return [make(topic_id=topic, partitions=partitions) for topic, partitions in by_topic(places).items()]
+
+        value = kind.value(
+            member_epoch=member.epoch,
+            previous_member_epoch=member.previous_epoch,
+            state=int(member.state),
+            assigned_partitions=written(member.assigned),
+            partitions_pending_revocation=written(member.revoking),
+        )
+        return records.record(kind, value, group_id=self.group_id, member_id=member.member_id)
+
+    def tombstones(self) -> list[Record]:
+        """Those that end an empty group."""
+        return [
+            records.record(kind, None, group_id=self.group_id)
+            for kind in (
+                records.CONSUMER_GROUP_TARGET_ASSIGNMENT,
+                records.CONSUMER_GROUP_PARTITION_METADATA,
+                records.CONSUMER_GROUP_METADATA,
+            )
+        ]
+
+    def replay(self, kind: records.Kind, key: Any, value: Any) -> None:
+        """Take over one record of the log."""
+        REPLAYS[kind.number](self, key, value)
+
+    def _replay_group(self, _: Any, value: Any) -> None:
+        if value is not None:
+            self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
+
+    def _replay_target_epoch(self, _: Any, value: Any) -> None:
+        if value is not None:
+            self.assignment_epoch = value.assignment_epoch
+
+    def _replay_target(self, key: Any, value: Any) -> None:
+        if value is None:
+            self.target.pop(key.member_id, None)
+        else:
+            self.target[key.member_id] = _places(value.topic_partitions)
+
+    def _replay_member(self, key: Any, value: Any) -> None:
+        member = self.members.get(key.member_id)
+        if value is None:
+            if member is not None:
+                self._forget(member)
+            return
+        if member is None:
+            member = ConsumerMember(key.member_id, value.instance_id)
+            self._admit(member)
+        member.rack_id, member.client_id, member.client_host = value.rack_id, value.client_id, value.client_host
+        member.topics, member.pattern = tuple(value.subscribed_topic_names), value.subscribed_topic_regex
+        member.rebalance_timeout_ms, member.assignor = value.rebalance_timeout_ms, value.server_assignor
+
+    def _replay_current(self, key: Any, value: Any) -> None:
+        member = self.members.get(key.member_id)
+        if member is None or value is None:
+            return
+        member.epoch, member.previous_epoch = value.member_epoch, value.previous_member_epoch
+        member.state = MemberState(value.state) if value.state in (0, 1, 2) else MemberState.STABLE
+        member.assigned = _places(value.assigned_partitions)
+        member.revoking = _places(value.partitions_pending_revocation)
+        self._hold(member)
+
+    def loaded(self) -> None:
+        """All records were taken over: sessions begin now."""
+        for member in self.members.values():
+            self._watch(member)
+
+    def _note(self, what: str, member: ConsumerMember | None = None, why: str = "") -> None:
+        self.history.add(
+            Event(
+                self._timers.wall_ms(),
+                what,
+                member.member_id if member else "",
+                member.client if member else "",
+                why,
+            )
+        )
+
+
+def compiled(pattern: str) -> Any:
+    """A subscription's pattern in RE2's syntax, as in Kafka: no pattern takes more than linear time. Raises ValueError."""
+    import re2  # not before somebody subscribes by a pattern: the broker starts without it
+
+    try:
+        return re2.compile(pattern)
+    except re2.error as error:
+        raise ValueError(str(error)) from error
+
+
+def _places(written: Iterable[Any]) -> frozenset[Place]:
+    return frozenset((bytes(one.topic_id), partition) for one in written for partition in one.partitions)
+
+
+def _ignored(group: ConsumerGroup, key: Any, value: Any) -> None:
+    """Of Kafka before 4.1, or computed anew when needed."""
+
+
+REPLAYS: Mapping[int, Callable[[ConsumerGroup, Any, Any], None]] = {
+    records.CONSUMER_GROUP_METADATA.number: ConsumerGroup._replay_group,
+    records.CONSUMER_GROUP_PARTITION_METADATA.number: _ignored,
+    records.CONSUMER_GROUP_MEMBER_METADATA.number: ConsumerGroup._replay_member,
+    records.CONSUMER_GROUP_TARGET_ASSIGNMENT.number: ConsumerGroup._replay_target_epoch,
+    records.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER.number: ConsumerGroup._replay_target,
+    records.CONSUMER_GROUP_CURRENT_ASSIGNMENT.number: ConsumerGroup._replay_current,
+    records.CONSUMER_GROUP_REGULAR_EXPRESSION.number: _ignored,
+}
