@@ -38,6 +38,8 @@ def pytest_terminal_summary(terminalreporter):
                 for name, number in sorted(total.items())
                 if name.partition(" ")[0] == kind or (kind == "faults" and name.partition(" ")[0] not in KINDS)
             }
+            if not counts:
+                continue
             listed = ", ".join(f"{name} {number}" for name, number in counts.items())
             terminalreporter.write_line(
                 textwrap.fill(f"{sum(counts.values())} {kind}: {listed}", 118, subsequent_indent="  ")

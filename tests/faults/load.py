@@ -54,6 +54,13 @@ class LoadProducer:
         self._thread.join(timeout_s)
         return int(self._producer.flush(timeout_s))
 
+    def abandon(self, timeout_s: float = 30.0) -> None:
+        """Send no more and give up what is under way: its fate is not known, and nothing will be sent again."""
+        self._ending.set()
+        self._thread.join(timeout_s)
+        self._producer.purge(in_queue=True, in_flight=True, blocking=False)
+        self._producer.flush(timeout_s)
+
     def _error(self, error: KafkaError) -> None:
         if error.fatal() or error.code() == KafkaError._FATAL:
             self.fatal.append(str(error))
@@ -85,8 +92,11 @@ class LoadProducer:
 class Load:
     """Several producers at once, as a context; `progress` waits for them."""
 
-    def __init__(self, bootstrap_servers: str, topic: str, partitions: int, idempotent: int, plain: int) -> None:
-        kinds = [(f"idempotent-{n}", True) for n in range(idempotent)] + [(f"plain-{n}", False) for n in range(plain)]
+    def __init__(
+        self, bootstrap_servers: str, topic: str, partitions: int, idempotent: int, plain: int, prefix: str = ""
+    ) -> None:
+        kinds = [(f"{prefix}idempotent-{n}", True) for n in range(idempotent)]
+        kinds += [(f"{prefix}plain-{n}", False) for n in range(plain)]
         self.producers = [LoadProducer(name, bootstrap_servers, topic, partitions, one) for name, one in kinds]
 
     def __enter__(self) -> "Load":
@@ -110,6 +120,11 @@ class Load:
                 raise TimeoutError(f"no {records} acknowledgements within {timeout_s:g} s for {late}")
             pause.wait(0.005)
         return time.monotonic() - began
+
+    def abandon(self) -> None:
+        """No more records; what is not acknowledged by now may be there or not."""
+        for producer in self.producers:
+            producer.abandon()
 
     def finish(self) -> None:
         """No more records; every one under way is answered."""

@@ -1,8 +1,9 @@
-"""Processes of a real broker killed and stopped under load: nothing acknowledged is lost, and the others serve on.
+"""Processes of a real broker killed and stopped, calls on files that fail, under load: nothing acknowledged is lost.
 
 ODRADEK_FAULT_SEED repeats a run's choice of faults and victims (the seed is printed), ODRADEK_FAULT_ROUNDS makes a longer one.
 """
 
+import errno
 import os
 import random
 import select
@@ -10,17 +11,20 @@ import signal
 import socket
 import threading
 import time
+from collections import Counter
 from contextlib import contextmanager
 
 import pytest
 
 from broker.testing import Broker
 from tests.faults.checker import faults, read_partitions
+from tests.faults.failing_calls import FailingCalls, build, missing
 from tests.faults.load import Load
 from tests.faults.wire import WireConnection, batch_of
 
 TOPIC, PARTITIONS = "killed", 4
-ROUNDS = int(os.environ.get("ODRADEK_FAULT_ROUNDS", "15"))
+ROUNDS = max(18, int(os.environ.get("ODRADEK_FAULT_ROUNDS", "0")))
+CONTROL = "failing-calls"
 STOPPED_S = 1.0
 CONFIG = {"num.network.threads": 2, "log.segment.bytes": 1 << 20, "auto.create.topics.enable": "false"}
 
@@ -44,8 +48,8 @@ def kill_one(broker, rng, kind):
     return f"{kind}-{victim['ordinal']} (pid {victim['pid']})"
 
 
-def stop_one_for_a_while(broker, rng):
-    victim = rng.choice(processes_of(broker, "worker"))
+def stop_one_for_a_while(broker, rng, kind="worker"):
+    victim = rng.choice(processes_of(broker, kind))
     descriptor = os.pidfd_open(victim["pid"])
     try:
         signal.pidfd_send_signal(descriptor, signal.SIGSTOP)
@@ -53,7 +57,7 @@ def stop_one_for_a_while(broker, rng):
         signal.pidfd_send_signal(descriptor, signal.SIGCONT)
     finally:
         os.close(descriptor)
-    return f"worker-{victim['ordinal']} (pid {victim['pid']}) for {STOPPED_S:g} s"
+    return f"{kind}-{victim['ordinal']} (pid {victim['pid']}) for {STOPPED_S:g} s"
 
 
 def kill_supervisor(broker, _):
@@ -70,35 +74,70 @@ def kill_group(broker, _):
     return f"{count} processes, started again in {broker.start_seconds:.2f} s"
 
 
+def stop_supervisor_for_a_while(broker, _):
+    broker.signal(signal.SIGSTOP)
+    time.sleep(STOPPED_S)  # the fault itself: how long it stands still
+    broker.signal(signal.SIGCONT)
+    return f"pid {broker.pid} for {STOPPED_S:g} s"
+
+
+def let_calls_fail(broker, rng, error, count):
+    """Some calls that change files fail, whichever process makes them; waits until the first did."""
+    calls = FailingCalls(broker.directory / CONTROL)
+    calls.arm(rng.randrange(1, 300), error, count, halves=rng.random() < 0.5)
+    deadline = time.monotonic() + 30
+    while not calls.failed:
+        assert time.monotonic() < deadline, "nothing was written"
+        time.sleep(0.002)
+    return f"{calls.last_file}, call {calls.seen}"
+
+
+def fill_device_for_a_moment(broker, rng):
+    return let_calls_fail(broker, rng, errno.ENOSPC, rng.choice([1, 2, 30]))
+
+
+def break_device(broker, rng):
+    """EIO once: the log directory goes out of use, until the next start finds it well."""
+    told = let_calls_fail(broker, rng, errno.EIO, 1)
+    return f"{told}; {kill_group(broker, rng)}"
+
+
 FAULTS = {
     "kill worker": lambda broker, rng: kill_one(broker, rng, "worker"),
     "kill coordinator": lambda broker, rng: kill_one(broker, rng, "coordinator"),
     "kill cleaner": lambda broker, rng: kill_one(broker, rng, "cleaner"),
     "stop worker": stop_one_for_a_while,
+    "stop coordinator": lambda broker, rng: stop_one_for_a_while(broker, rng, "coordinator"),
+    "stop cleaner": lambda broker, rng: stop_one_for_a_while(broker, rng, "cleaner"),
+    "stop supervisor": stop_supervisor_for_a_while,
     "kill supervisor": kill_supervisor,
     "kill group": kill_group,
 }
+CALL_FAULTS = {"ENOSPC at some calls": fill_device_for_a_moment, "EIO at a call, then kill group": break_device}
 
 
-def test_every_acknowledged_record_survives_kills_at_random_moments(tmp_path):
+def test_every_acknowledged_record_survives_faults_at_random_moments(tmp_path, count_faults):
     seed = int(os.environ.get("ODRADEK_FAULT_SEED") or random.SystemRandom().randrange(1 << 32))
     rng = random.Random(seed)
-    plan = [
-        *FAULTS,
-        *FAULTS,
-        *(rng.choice(list(FAULTS)) for _ in range(ROUNDS - 2 * len(FAULTS))),
-    ]  # each at least twice
+    possible, environment = dict(FAULTS), {}
+    if missing():
+        print(f"no call fails: {missing()}")
+    else:
+        possible |= CALL_FAULTS
+        calls = FailingCalls(tmp_path / CONTROL, tmp_path / "data")
+        environment = calls.environment(build(tmp_path))
+    plan = [*possible, *(rng.choice(list(possible)) for _ in range(ROUNDS - len(possible)))]  # each at least once
     rng.shuffle(plan)
     print(f"\nODRADEK_FAULT_SEED={seed}")
     began = time.monotonic()
     with (
-        Broker(CONFIG, {TOPIC: PARTITIONS}, directory=tmp_path) as broker,
+        Broker(CONFIG, {TOPIC: PARTITIONS}, directory=tmp_path, environment=environment) as broker,
         Load(broker.bootstrap_servers, TOPIC, PARTITIONS, idempotent=2, plain=2) as load,
     ):
         load.progress(200)
         for number, name in enumerate(plan):
             reached = load.progress(rng.randrange(20, 1200))
-            told = FAULTS[name](broker, rng)
+            told = possible[name](broker, rng)
             print(f"{number:2} {time.monotonic() - began:5.1f} s  after {reached:4.1f} s of load  {name}: {told}")
         load.progress(100)
         load.finish()
@@ -119,6 +158,10 @@ def test_every_acknowledged_record_survives_kills_at_random_moments(tmp_path):
         )
         assert not wrong, wrong
         assert segments > 2 * PARTITIONS
+        count_faults(
+            {"rounds faults under load": len(plan), "checks acknowledged records read back": len(acknowledged)}
+        )
+        count_faults(Counter(f"{name} under load" for name in plan))
         assert "Traceback" not in broker.log_file.read_text()
 
 

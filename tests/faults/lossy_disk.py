@@ -1,0 +1,76 @@
+"""A small ext4 file system on a loop device whose power can be cut: what was not synced is gone after `cut_power`.
+
+Needs root, loop devices and mkfs.ext4: `missing()` says what of that is not there.
+"""
+
+import fcntl
+import os
+import shutil
+import struct
+import subprocess
+from pathlib import Path
+from types import TracebackType
+
+EXT4_IOC_SHUTDOWN = 0x8004587D  # _IOR('X', 125, __u32)
+WITHOUT_FLUSH = struct.pack("I", 2)
+OPTIONS = "loop,noatime,commit=300"  # the kernel's own commits, every 5 s, would save what nobody synced
+
+
+def missing() -> str:
+    """Why there can be no such disk here; empty if there can."""
+    if os.geteuid() != 0:
+        return "needs root to mount a file system"
+    absent = [tool for tool in ("mkfs.ext4", "mount", "umount") if not shutil.which(tool)]
+    if absent:
+        return f"needs {', '.join(absent)}"
+    return "" if Path("/dev/loop-control").exists() else "needs loop devices"
+
+
+class LossyDisk:
+    """A file system of `mebibytes` in `directory`, mounted at `path`, as a context."""
+
+    def __init__(self, directory: Path, mebibytes: int = 256) -> None:
+        self._image = directory / "disk.img"
+        self.path = directory / "disk"
+        self.path.mkdir()
+        with self._image.open("wb") as image:
+            image.truncate(mebibytes << 20)
+        _run("mkfs.ext4", "-q", "-F", str(self._image))
+
+    def __enter__(self) -> "LossyDisk":
+        self.mount()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.unmount()
+        self._image.unlink()
+
+    def mount(self) -> None:
+        """Mount it; after a loss of power the journal is replayed."""
+        _run("mount", "-o", OPTIONS, str(self._image), str(self.path))
+
+    def unmount(self) -> None:
+        """Nothing may have a file on it open. Raises RuntimeError."""
+        if os.path.ismount(self.path):
+            _run("umount", str(self.path))
+
+    def cut_power(self) -> None:
+        """From now on every call on it fails with EIO, and what was not synced will not be there."""
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.ioctl(descriptor, EXT4_IOC_SHUTDOWN, WITHOUT_FLUSH)
+        finally:
+            os.close(descriptor)
+
+    def restore_power(self) -> None:
+        """Mount again; no process may have a file on it open any more."""
+        self.unmount()
+        self.mount()
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")

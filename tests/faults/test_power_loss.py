@@ -1,0 +1,150 @@
+"""The power is cut under load, again and again: what the stated durability covers is there, the rest has no holes.
+
+A topic with `flush.messages=1` keeps every acknowledged record; one with the defaults keeps a beginning of each log,
+whole batches in order; topics whose creation or deletion was acknowledged are there or gone. The metadata too.
+"""
+
+import os
+import random
+import time
+from collections import Counter
+from importlib.util import find_spec
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from broker.testing import Broker
+from tests.faults.checker import faults, read_partitions
+from tests.faults.load import Load
+from tests.faults.lossy_disk import LossyDisk, missing
+
+ROUNDS = max(4, int(os.environ.get("ODRADEK_FAULT_ROUNDS", "0")) // 50)
+WAITS_FOR_SYNC = find_spec("broker._ext.flushing") is not None
+SEED = int(os.environ.get("ODRADEK_FAULT_SEED") or random.SystemRandom().randrange(1 << 32))
+PARTITIONS = 2
+TOPICS = {
+    "synced": {"partitions": PARTITIONS, "flush.messages": "1", "segment.bytes": str(1 << 18)},
+    "default": {"partitions": PARTITIONS, "segment.bytes": str(1 << 18)},
+    "often": {"partitions": PARTITIONS, "flush.ms": "50", "segment.bytes": str(1 << 17)},
+}
+CONFIG = {
+    "num.network.threads": 2,
+    "auto.create.topics.enable": "false",
+    "log.flush.scheduler.interval.ms": 50,
+    "log.flush.offset.checkpoint.interval.ms": 500,
+}
+
+pytestmark = [
+    pytest.mark.timeout(240 + 20 * ROUNDS),
+    pytest.mark.skipif(bool(missing()), reason=f"NO LOSS OF POWER IS TESTED: {missing()}"),
+]
+
+
+class Known:
+    """What the clients were told so far."""
+
+    def __init__(self):
+        self.acknowledged = {topic: {} for topic in TOPICS}
+        self.idempotent = set()
+        self.topics = set(TOPICS)
+        self.ends = {topic: dict.fromkeys(range(PARTITIONS), 0) for topic in TOPICS}
+
+
+def change_topics(broker, rng, known, number):
+    """Create some topics, perhaps delete one: what is acknowledged has to last."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    names = [f"round-{number}-{i}" for i in range(rng.randrange(1, 4))]
+    for future in admin.create_topics([NewTopic(name, 2, 1) for name in names]).values():
+        future.result(30)
+    known.topics |= set(names)
+    if rng.random() < 0.5:
+        victim = rng.choice(sorted(known.topics - set(TOPICS)))
+        for future in admin.delete_topics([victim]).values():
+            future.result(30)
+        known.topics.discard(victim)
+    return len(names)
+
+
+def run_until_the_cut(broker, disk, rng, known, number):
+    """Load on all topics, then the power goes; what was acknowledged before."""
+    loads = {
+        topic: Load(broker.bootstrap_servers, topic, PARTITIONS, idempotent=1, plain=1, prefix=f"{number}-{topic}-")
+        for topic in TOPICS
+    }
+    try:
+        for load in loads.values():
+            load.progress(rng.randrange(20, 400))
+        if rng.random() < 0.7:
+            change_topics(broker, rng, known, number)
+        in_order = rng.random() < 0.25
+        if in_order:  # then nothing at all may be lost
+            for load in loads.values():
+                load.finish()
+            broker.stop()
+    finally:
+        disk.cut_power()
+        if broker.running:
+            broker.kill_group()
+        for load in loads.values():
+            load.abandon()
+    for topic, load in loads.items():
+        for producer in load.producers:
+            known.acknowledged[topic] |= producer.acknowledged
+            if producer.idempotent:
+                known.idempotent.add(producer.name)
+    return in_order
+
+
+def check(broker, known, in_order):
+    """Everything that has to be there is, and nothing is there that must not; how many records were not synced."""
+    wrong, lost = [], 0
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    found_topics = {name for name in admin.list_topics(timeout=30).topics if not name.startswith("__")}
+    if not known.topics <= found_topics:
+        wrong.append(f"topics created and gone: {known.topics - found_topics}")
+    undead = {name for name in found_topics - known.topics if name.startswith("round-")}
+    wrong += [f"topic deleted and there: {name}" for name in sorted(undead)]
+    for topic in TOPICS:
+        acknowledged = known.acknowledged[topic]
+        found = read_partitions(broker.bootstrap_servers, topic, PARTITIONS)
+        if not in_order and (
+            topic != "synced" or not WAITS_FOR_SYNC
+        ):  # a beginning of each log is left, and what is left is what was written
+            kept = {record: place for record, place in acknowledged.items() if 0 <= place[1] < found[place[0]][0]}
+            lost += len(acknowledged) - len(kept)
+            for partition, (end, _) in found.items():
+                if end < known.ends[topic][partition]:
+                    wrong.append(f"{topic}-{partition} ends at {end}: {known.ends[topic][partition]} were there before")
+            acknowledged = known.acknowledged[topic] = kept
+        wrong += [f"{topic}: {fault}" for fault in faults(found, acknowledged, known.idempotent)]
+        for partition, (end, _) in found.items():
+            known.ends[topic][partition] = end  # read back from the device: it stays there
+    assert not wrong, wrong
+    return lost
+
+
+def test_what_the_durability_covers_survives_losses_of_power(tmp_path, count_faults):
+    print(f"\nODRADEK_FAULT_SEED={SEED}")
+    rng = random.Random(SEED)
+    known = Known()
+    began = time.monotonic()
+    done = Counter()
+    with (
+        LossyDisk(tmp_path) as disk,
+        Broker(CONFIG | {"log.dirs": disk.path / "data"}, TOPICS, directory=tmp_path / "broker", timeout=60) as broker,
+    ):
+        for number in range(ROUNDS):
+            in_order = run_until_the_cut(broker, disk, rng, known, number)
+            disk.restore_power()
+            broker.start()
+            lost = check(broker, known, in_order)
+            done["rounds losses of power of the machine"] += 1
+            done["power of the machine cut " + ("after an ordered stop" if in_order else "under load")] += 1
+            done["checks acknowledged records read back"] += sum(map(len, known.acknowledged.values()))
+            print(
+                f"{number}: {time.monotonic() - began:.1f} s, {len(known.acknowledged['synced'])} records synced and "
+                f"there, {lost} of the others lost, started in {broker.start_seconds:.2f} s"
+            )
+        broker.stop()
+        assert "Traceback" not in broker.log_file.read_text()
+    count_faults(done)
