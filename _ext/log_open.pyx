@@ -377,7 +377,8 @@ cdef int load_from(LogState* state, int directory, Array* snapshots, int64_t log
     if clean:
         error = load_clean(state, directory, snapshots, index_interval)
     else:
-        error = recover(state, directory, snapshots, recovery_point, index_interval)
+        # What ends below the log start waits for its removal, which may be half done: nobody reads it any more.
+        error = recover(state, directory, snapshots, max(recovery_point, state.log_start_offset), index_interval)
     if error == 0 and state.log_end_offset < state.log_start_offset:
         error = restart_log(state, directory, snapshots)
     if error == 0:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from broker.protocol import (
+    delete_records,
     describe_cluster,
     describe_topic_partitions,
     fetch,
@@ -35,6 +36,7 @@ TOPICS: tuple[tuple[str, int, dict[str, object]], ...] = (
     ("two-in-sync", 1, {"min_insync_replicas": 2}),
     ("small", 1, {"max_message_bytes": 200}),
     ("compacted", 1, {"cleanup_policy": "compact"}),
+    ("shortened", 2, {}),
 )
 UNCOMPARED = {
     "throttle_time_ms",
@@ -67,6 +69,10 @@ class Side:
                 self.ids[name] = wire.create(name, partitions, **configs)
             for codec in range(5):
                 assert wire.produce("plain", three_records(codec)).error_code == 0
+            for step in range(10):
+                assert wire.produce("shortened", batch(b"v", timestamp=START + step)).error_code == 0
+            shortened = of_deletion(("shortened", 0, 6))(self)
+            assert wire.ask(shortened, delete_records.API_KEY, 2).topics[0].partitions[0].error_code == 0
             for step in range(50):
                 records = batch(bytes(50_000), b"second", timestamp=START + 1000 * step)
                 assert wire.produce("segments", records).error_code == 0
@@ -157,6 +163,19 @@ def of_epoch(topic: str, partition: int, epoch: int, current: int = -1) -> Make:
     def request(_: Side) -> Any:
         asked = make.OffsetForLeaderPartition(partition=partition, leader_epoch=epoch, current_leader_epoch=current)
         return make(replica_id=-1, topics=[make.OffsetForLeaderTopic(topic=topic, partitions=[asked])])
+
+    return request
+
+
+def of_deletion(*wishes: tuple[str, int, int]) -> Make:
+    make = delete_records.Request
+
+    def request(_: Side) -> Any:
+        topics: dict[str, Any] = {}
+        for topic, partition, offset in wishes:
+            one = make.DeleteRecordsPartition(partition_index=partition, offset=offset)
+            topics.setdefault(topic, make.DeleteRecordsTopic(name=topic, partitions=[])).partitions.append(one)
+        return make(topics=list(topics.values()), timeout_ms=10_000)
 
     return request
 
@@ -316,6 +335,28 @@ CASES: dict[str, tuple[int, tuple[int, ...], Make]] = {
         (9,),
         of_produce("plain", 1, batch(producer_id=77, producer_epoch=0, base_sequence=5)),
     ),
+    # -- DeleteRecords, and a log whose beginning is gone
+    "records that are gone": (delete_records.API_KEY, (0, 1, 2), of_deletion(("shortened", 0, 4), ("shortened", 0, 6))),
+    "no records": (delete_records.API_KEY, (0, 1, 2), of_deletion(("shortened", 1, -1), ("shortened", 1, 0))),
+    "records to come": (delete_records.API_KEY, (0, 2), of_deletion(("shortened", 0, 11), ("shortened", 1, 1))),
+    "records of before all": (delete_records.API_KEY, (0, 2), of_deletion(("shortened", 0, -2))),
+    "records of a compacted topic": (delete_records.API_KEY, (0, 2), of_deletion(("compacted", 0, 0))),
+    "records of what is not there": (
+        delete_records.API_KEY,
+        (0, 2),
+        of_deletion(("no-such", 0, 0), ("shortened", 5, 0)),
+    ),
+    "records of nothing": (delete_records.API_KEY, (0, 2), of_deletion()),
+    "a shortened log": (fetch.API_KEY, (4, 5, 12), of_fetch(("shortened", 0, 6))),
+    "before a shortened log": (fetch.API_KEY, (4, 5, 12), of_fetch(("shortened", 0, 5))),
+    "both ends of a shortened log": (
+        list_offsets.API_KEY,
+        (1, 4, 11),
+        of_offsets(("shortened", 0, EARLIEST), ("shortened", 0, LATEST)),
+    ),
+    "a time before a shortened log": (list_offsets.API_KEY, (1, 11), of_offsets(("shortened", 0, START + 2))),
+    "a time in a shortened log": (list_offsets.API_KEY, (1, 11), of_offsets(("shortened", 0, START + 7))),
+    "the largest time of a shortened log": (list_offsets.API_KEY, (7, 11), of_offsets(("shortened", 0, LARGEST))),
     # -- Fetch
     "records": (fetch.API_KEY, tuple(range(4, 13)), of_fetch(("plain", 0, 0), ("empty", 0, 0))),
     "records by id": (fetch.API_KEY, tuple(range(13, 19)), of_fetch(("plain", 0, 4), by_id=True)),

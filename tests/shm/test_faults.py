@@ -266,7 +266,7 @@ def check_aged(broker: OneBroker, slot: int, scratch: Path) -> None:
     for one, name in ((start, "copy"), (0, "copy-without-checkpoint")):
         shutil.rmtree(scratch / name, ignore_errors=True)
         shutil.copytree(broker.table.path(slot), scratch / name)
-        loaded = load_log(scratch / name, one, 0, False, SMALL_INTERVAL)
+        loaded = load_log(scratch / name, one, 0, False, SMALL_INTERVAL, contiguous=True)
         assert loaded.log_end_offset == state["log_end_offset"]
         assert loaded.log_start_offset <= state["log_start_offset"]
         assert loaded.base_offset == state["segment_base"]
@@ -305,7 +305,8 @@ def test_a_removal_of_segments_killed_anywhere_is_finished(
     broker.die(lambda: Retention(broker.shm, [broker.path]).run(hasten=True), point, countdown=countdown)
     # A start of the whole broker now would find a log that is in order ...
     shutil.copytree(broker.table.path(slot), tmp_path / "at-once")
-    loaded = load_log(tmp_path / "at-once", read_checkpoints(broker.path)[1].get(("t", 0), 0), 0, False, SMALL_INTERVAL)
+    start = read_checkpoints(broker.path)[1].get(("t", 0), 0)
+    loaded = load_log(tmp_path / "at-once", start, 0, False, SMALL_INTERVAL, contiguous=True)
     assert loaded.log_end_offset == 8
     assert loaded.log_start_offset == (0 if point == FaultPoint.REMOVE_LOG_START_STORED else 6)
     # ... and whoever takes the lock next goes on with it.

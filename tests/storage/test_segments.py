@@ -388,3 +388,17 @@ def test_a_flipped_bit_in_the_last_batch_s_offset_costs_that_batch_only(tmp_path
     path.write_bytes(content)
     loaded = load_log(tmp_path / "t-0", index_interval_bytes=INTERVAL, contiguous=True)
     assert (loaded.log_end_offset, loaded.size) == (base, position)
+
+
+def test_a_gap_below_the_log_start_is_that_of_a_removal_under_way(tmp_path):
+    """Renamed segments may come back after a loss of power, and not all of them."""
+    writer, gap = gapped(tmp_path)
+    last = writer.segments[-1].base_offset
+    for start in (last, last + 1):
+        copy = tmp_path / f"from-{start}"
+        shutil.copytree(tmp_path / "t-0", copy)
+        found = load_log(copy, start, 0, False, INTERVAL, contiguous=True)
+        assert (found.log_start_offset, found.log_end_offset) == (start, writer.end)
+    copy = tmp_path / "above"
+    shutil.copytree(tmp_path / "t-0", copy)
+    assert load_log(copy, gap - 1, 0, False, INTERVAL, contiguous=True).log_end_offset == gap
