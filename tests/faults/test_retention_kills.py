@@ -117,9 +117,16 @@ def test_nothing_goes_that_was_to_stay_whoever_is_killed(tmp_path):
         settings = {"bootstrap.servers": broker.bootstrap_servers, "log_level": 0}
         admin = AdminClient(settings)
         consumer = Consumer(
-            settings | {"group.id": "unused", "enable.auto.commit": False, "auto.offset.reset": "error", "enable.partition.eof": True,
-                        "check.crcs": True, "fetch.wait.max.ms": 20}
-        )  # fmt: skip
+            {
+                **settings,
+                "group.id": "unused",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "enable.partition.eof": True,
+                "check.crcs": True,
+                "fetch.wait.max.ms": 20,
+            }
+        )
         load.progress(200)
         for number, name in enumerate(plan):
             reached = load.progress(rng.randrange(20, 800))
