@@ -17,6 +17,7 @@ from contextlib import contextmanager
 import pytest
 
 from broker.testing import Broker
+from tests.faults import kafka_dump
 from tests.faults.checker import faults, read_partitions
 from tests.faults.failing_calls import FailingCalls, build, missing
 from tests.faults.load import Load
@@ -158,6 +159,13 @@ def test_every_acknowledged_record_survives_faults_at_random_moments(tmp_path, c
         )
         assert not wrong, wrong
         assert segments > 2 * PARTITIONS
+        broker.stop()
+        if kafka_dump.missing():
+            print(f"not dumped: {kafka_dump.missing()}")
+        else:
+            files, complaints = kafka_dump.complaints([broker.data_dir / f"{TOPIC}-{n}" for n in range(PARTITIONS)])
+            assert not complaints, complaints[:10]
+            count_faults({"checks files dumped by Kafka": files})
         count_faults(
             {"rounds faults under load": len(plan), "checks acknowledged records read back": len(acknowledged)}
         )

@@ -25,7 +25,7 @@ from tests.shm.one_broker import SETTINGS, OneBroker
 
 IDEMPOTENT, TRANSACTIONS = (1, 2, 3, 4), (11, 12)
 ENTRY_BYTES = {".index": OFFSET_ENTRY.size, ".timeindex": TIME_ENTRY.size, ".txnindex": 34}
-TAILS = ("kept", "lost", "torn", "zeros", "garbage", "torn, then zeros", "hole of zeros", "flipped bit")
+TAILS = ("kept", "lost", "torn", "zeros", "garbage", "torn with zeros behind", "hole of zeros", "flipped bit")
 LEFTOVERS = (".deleted", ".cleaned", ".swap", ".tmp")
 LEADER_EPOCH = range(12, 16)
 
@@ -230,7 +230,7 @@ class CrashRound:
             content = safe + bytes(len(content) - len(safe) + self.rng.choice([0, 100]))
         elif kind == "garbage":
             content = content[:at] + self.rng.randbytes(self.rng.randrange(1, 200))
-        elif kind == "torn, then zeros":
+        elif kind == "torn with zeros behind":
             content = content[:at] + bytes(self.rng.randrange(1, 300))
         elif kind == "hole of zeros":
             n = min(self.rng.randrange(8, 200), len(content) - at)
