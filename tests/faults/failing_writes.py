@@ -15,7 +15,7 @@ from pathlib import Path
 from broker._ext.segments import load_log
 from broker._ext.shared import SlotState
 
-from broker._ext import slots
+from broker._ext import flushing, slots
 from broker.config.broker_config import BrokerConfig
 from broker.shm import checkpoints, shutdown
 from broker.storage import file_names
@@ -64,7 +64,7 @@ class Turn:
         try:
             if step % 5 == 4:
                 self.tried = "sync"
-                slots.flush(self.slot)
+                flushing.flush(self.slot)
                 self.tried = "checkpoint"
                 checkpoints.write_checkpoints(self.broker.shm, [self.path])
             elif step == 6:
