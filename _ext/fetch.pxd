@@ -63,11 +63,18 @@ cdef class FetchWait(Waiter):
     cdef int32_t replica_id
     cdef bint read_committed
     cdef bint incremental
+    cdef object reader                # the worker's ColdReader, or None
+    cdef list cold                    # of look-ups that met pages which are not in the cache: (segment, index_fd, entries, size, offset)
+    cdef int warm_rounds              # how often such look-ups were handed to the reader for this request
+    cdef bint warming
+    cdef int64_t until_ms             # of the request
     cdef int64_t planned_bytes
     cdef bint planned_error
 
     cdef int plan(self) except -1
     cdef bint enough(self) noexcept
+    cdef int warm(self) except -1
+    cdef int go_on(self) except -1
     cdef int watch_all(self) except -1
     cdef int arm_all(self) noexcept
     cdef int stop_waiting(self) except -1
@@ -102,13 +109,15 @@ cdef class Fetching:
     cdef int read_partitions(self, FetchWait wait, int16_t version, Cursor* body) except -1
     cdef int read_forgotten(self, FetchWait wait, int16_t version, Cursor* body) except -1
     cdef bytes same_name(self, const uint8_t* name, int64_t length)
-    cdef int64_t first_batch_bytes(self, FetchPartition p) except -1
+    cdef int cold_look_up(self, FetchWait wait, OpenSegment segment, int index_fd, int64_t entries, int64_t size, int64_t offset) except -1
+    cdef int64_t first_batch_bytes(self, FetchPartition p, FetchWait wait) except -1
     cdef bint place_in_ring(self, FetchPartition p, Slot* slot, Commit* commit) noexcept
-    cdef int64_t position_of(self, SegmentList segments, int64_t base, Commit* commit, int64_t offset) except -1
+    cdef int64_t position_of(self, SegmentList segments, int64_t base, Commit* commit, int64_t offset, FetchWait wait) except -1
     cdef int resolve(self, FetchPartition p) except -1
     cdef SegmentList segments_of(self, uint32_t slot, Slot* at)
     cdef int plan_partition(self, FetchPartition p, FetchWait wait, int64_t* budget, bint* first) except -1
-    cdef int locate(self, FetchPartition p, Slot* slot, Commit* commit, int64_t limit_offset, int64_t* available) except -1
+    cdef int locate(self, FetchPartition p, Slot* slot, Commit* commit, int64_t limit_offset, int64_t* available,
+                    FetchWait wait) except -1
     cdef int write(self, DataLoop out, FetchWait wait) except -1
     cdef int write_error(self, DataLoop out, int16_t version, int32_t correlation_id, int16_t error) except -1
     cdef int end_session(self, FetchWait session) except -1

@@ -7,9 +7,9 @@ a client whose next connection goes to another worker is told FETCH_SESSION_ID_N
 
 import os
 
+from libc.errno cimport EAGAIN, errno
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp, memcpy
-from posix.unistd cimport pread
 
 from broker._ext.atomics cimport fence, load_acquire_32, load_acquire_64
 from broker._ext.connection cimport (
@@ -43,6 +43,7 @@ from broker._ext.cursor cimport (
     write_uvarint,
 )
 from broker._ext.lookup cimport LOOKUP_BEYOND, LOOKUP_FOUND, FoundBatch, find_position
+from broker._ext.page_cache cimport fault_in, read_some, set_no_wait
 from broker._ext.records cimport load32, store32
 from broker._ext.segment_list cimport OpenSegment, SegmentCache, SegmentList
 from broker._ext.shared cimport (
@@ -80,6 +81,8 @@ cdef enum:
     BATCH_LENGTH_BYTES = 12
     MAX_PARTITIONS = 100000           # of one request: more would take memory out of proportion
     EVICTABLE_AFTER_MS = 120000
+    WARM_ROUNDS = 8                   # then the loop waits for the disk: what is read is evicted faster than it is used
+    HEADER_READ_BYTES = 4096
 
 cdef enum:
     NONE = 0
@@ -93,6 +96,28 @@ cdef enum:
     UNKNOWN_LEADER_EPOCH = 75
     UNKNOWN_TOPIC_ID = 100
     FETCH_SESSION_TOPIC_ID_ERROR = 106
+
+
+class ColdRead(Exception):
+    """A look-up met pages that are not in the page cache."""
+
+
+def look_up_cold(list jobs):
+    """On a reader's thread: the look-ups again, waiting for the disk, so that the loop finds their pages. Raises OSError."""
+    cdef OpenSegment segment
+    cdef FoundBatch found
+    cdef int64_t entries, size, offset, base
+    cdef int index_fd, log_fd, result
+    for segment, index, count, bytes_, wanted in jobs:
+        index_fd, entries, size, offset = index, count, bytes_, wanted
+        log_fd, base = segment.log_fd, segment.base_offset
+        with nogil:
+            if offset < 0:
+                result = fault_in(log_fd, size, HEADER_READ_BYTES)
+            else:
+                result = find_position(log_fd, index_fd, entries, base, size, offset, &found)
+        if result < 0:
+            raise OSError(-result, os.strerror(-result), f"segment {base}")
 
 
 cdef inline int64_t file_bytes(int fd) noexcept nogil:
@@ -180,12 +205,55 @@ cdef class FetchWait(Waiter):
         cdef bint first = True
         self.planned_bytes = 0
         self.planned_error = False
-        for p in self.partitions:
-            self.fetching.plan_partition(p, self, &budget, &first)
-            self.planned_bytes += p.length
-            if p.error:
-                self.planned_error = True
+        self.cold = []
+        set_no_wait(self.reader is not None and self.warm_rounds < WARM_ROUNDS)
+        try:
+            for p in self.partitions:
+                self.fetching.plan_partition(p, self, &budget, &first)
+                self.planned_bytes += p.length
+                if p.error:
+                    self.planned_error = True
+        finally:
+            set_no_wait(False)
         return 0
+
+    cdef int warm(self) except -1:
+        """Have the look-ups that met cold pages done by a reader; `warmed` goes on."""
+        jobs, self.cold = self.cold, []
+        self.warming = True
+        self.warm_rounds += 1
+        self.reader.call(lambda: look_up_cold(jobs), self.warmed)
+        return 0
+
+    def warmed(self, error):
+        """In the loop. An error is not told here: the plan meets it again, and tells the client."""
+        cdef Pending pending = self.pending
+        self.warming = False
+        if error is not None:
+            self.warm_rounds = WARM_ROUNDS
+        if pending is None or pending.cancelled:
+            return
+        try:
+            self.go_on()
+        except Exception as failure:  # the border of a parked request
+            self.failed(failure)
+        pending.connection.data_loop.flush_dirty()
+
+    cdef int go_on(self) except -1:
+        """The pending request once more from its plan on."""
+        self.plan()
+        if self.cold:
+            return self.warm()
+        if self.enough() or monotonic_ms() >= self.until_ms:
+            return self.answer()
+        self.watch_all()
+        self.arm_all()
+        self.plan()
+        if self.cold:
+            return self.warm()
+        if self.enough():
+            return self.answer()
+        return self.fetching.room.park(self, self.until_ms)
 
     cdef bint enough(self) noexcept:
         return self.planned_error or self.planned_bytes >= self.min_bytes or not self.partitions
@@ -193,6 +261,8 @@ cdef class FetchWait(Waiter):
     cdef int moved(self) except -1:
         if self.pending is None or self.pending.cancelled:
             return self.stop_waiting()
+        if self.warming:
+            return 0                    # `warmed` arms and looks
         self.arm_all()
         self.plan()
         if self.stale and not self.enough():
@@ -200,6 +270,8 @@ cdef class FetchWait(Waiter):
             self.watch_all()
             self.arm_all()
             self.plan()
+        if self.cold:
+            return self.warm()
         if self.enough():
             self.answer()
         return 0
@@ -304,14 +376,25 @@ cdef class Fetching:
         wait.replica_id = replica_id
         wait.read_committed = read_committed
         wait.last_used_ms = monotonic_ms()
+        wait.until_ms = wait.last_used_ms + max(wait_ms, 0)
+        wait.reader = connection.data_loop.cold_reader
+        wait.warm_rounds = 0
         connection.session = wait
         wait.plan()
+        if wait.cold:
+            wait.pending = connection.reserve()
+            wait.warm()
+            return FRAME_PENDING
         if wait.enough() or wait_ms <= 0:
             self.write(connection.data_loop, wait)
             return FRAME_DONE
         wait.watch_all()
         wait.arm_all()
         wait.plan()                     # the second look, after the bits are set [R 6]
+        if wait.cold:
+            wait.pending = connection.reserve()
+            wait.warm()
+            return FRAME_PENDING
         if wait.enough():
             self.write(connection.data_loop, wait)
             if wait.by_key is None:
@@ -576,15 +659,19 @@ cdef class Fetching:
         if allowed <= 0 and not first[0]:
             return 0
         try:
-            self.locate(p, slot, &commit, limit, &available)
+            self.locate(p, slot, &commit, limit, &available, wait)
             if available > allowed:
                 # The first batch of a response is given whole, however large; others only if they fit.
                 p.place_offset = -1
-                whole = self.first_batch_bytes(p)
+                whole = self.first_batch_bytes(p, wait)
                 if whole > allowed:
                     available = min(available, whole) if first[0] else 0
                 else:
                     available = allowed
+        except ColdRead:
+            p.place_offset = -1
+            p.segment = None
+            return 0
         except OSError:
             if slot.incarnation == p.incarnation and slot.state == SLOT_ONLINE:
                 # The log start offset moves before a file goes, so a file that has gone meanwhile is told by it.
@@ -601,9 +688,18 @@ cdef class Fetching:
             budget[0] -= available
         return 0
 
-    cdef int64_t first_batch_bytes(self, FetchPartition p) except -1:
+    cdef int cold_look_up(self, FetchWait wait, OpenSegment segment, int index_fd, int64_t entries, int64_t size,
+                          int64_t offset) except -1:
+        """Note what a reader is to look up; without an offset, the batch header at position `size`. Raises ColdRead."""
+        wait.cold.append((segment, index_fd, entries, size, offset))
+        raise ColdRead
+
+    cdef int64_t first_batch_bytes(self, FetchPartition p, FetchWait wait) except -1:
         cdef uint8_t[BATCH_LENGTH_BYTES] head
-        if pread(p.segment.log_fd, head, BATCH_LENGTH_BYTES, p.position) != BATCH_LENGTH_BYTES:
+        cdef int64_t n = read_some(p.segment.log_fd, head, BATCH_LENGTH_BYTES, p.position)
+        if n < 0 and errno == EAGAIN:
+            self.cold_look_up(wait, p.segment, -1, 0, p.position, -1)
+        if n != BATCH_LENGTH_BYTES:
             raise OSError(5, f"no batch at position {p.position} of segment {p.segment.base_offset}")
         return <int64_t>load32(head + 8) + BATCH_LENGTH_BYTES
 
@@ -642,7 +738,8 @@ cdef class Fetching:
             return False
         return False
 
-    cdef int locate(self, FetchPartition p, Slot* slot, Commit* commit, int64_t limit_offset, int64_t* available) except -1:
+    cdef int locate(self, FetchPartition p, Slot* slot, Commit* commit, int64_t limit_offset, int64_t* available,
+                    FetchWait wait) except -1:
         """Segment and position of the batch that holds the fetch offset, and how many bytes from there may be read."""
         cdef SegmentList segments
         cdef OpenSegment segment
@@ -681,6 +778,8 @@ cdef class Fetching:
                 if result == LOOKUP_FOUND:
                     p.position = found.position
                     break
+                if result == -EAGAIN:
+                    self.cold_look_up(wait, segment, index_fd, entries, size, p.fetch_offset)
                 if result != LOOKUP_BEYOND:
                     raise OSError(-result if result < 0 else 5, f"offset {p.fetch_offset} in segment {base}")
                 base = segments.following(base)     # compacted away at the segment's end
@@ -696,7 +795,7 @@ cdef class Fetching:
         else:
             end_base = segments.floor(limit_offset)
             if end_base == base or end_base == commit.segment_base:
-                end_position = self.position_of(segments, end_base, commit, limit_offset)
+                end_position = self.position_of(segments, end_base, commit, limit_offset, wait)
             else:
                 end_position = 0
         if base == end_base:
@@ -713,7 +812,7 @@ cdef class Fetching:
         p.place_base = base
         return 0
 
-    cdef int64_t position_of(self, SegmentList segments, int64_t base, Commit* commit, int64_t offset) except -1:
+    cdef int64_t position_of(self, SegmentList segments, int64_t base, Commit* commit, int64_t offset, FetchWait wait) except -1:
         """Position of the first batch at or behind `offset` in a segment; its end if there is none."""
         cdef OpenSegment segment = segments.segment(base)
         cdef FoundBatch found
@@ -724,6 +823,8 @@ cdef class Fetching:
             result = find_position(segment.log_fd, index_fd, entries, base, size, offset, &found)
         if result == LOOKUP_FOUND:
             return found.position
+        if result == -EAGAIN:
+            self.cold_look_up(wait, segment, index_fd, entries, size, offset)
         if result == LOOKUP_BEYOND:
             return size
         raise OSError(-result if result < 0 else 5, f"offset {offset} in segment {base}")

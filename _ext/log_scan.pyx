@@ -11,6 +11,7 @@ from posix.types cimport off_t
 
 from broker._ext.crc32 cimport crc32
 from broker._ext.crc32c cimport crc32c
+from broker._ext.page_cache cimport read_some
 from broker._ext.old_messages cimport MESSAGE_HEADER_BYTES, parse_message
 from broker._ext.records cimport (
     AT_ATTRIBUTES,
@@ -24,7 +25,6 @@ from broker._ext.records cimport (
 
 
 cdef extern from "<unistd.h>" nogil:
-    ssize_t pread(int descriptor, void* buffer, size_t n, off_t position)
     ssize_t pwrite(int descriptor, const void* buffer, size_t n, off_t position)
 
 
@@ -32,7 +32,7 @@ cdef int64_t read_at(int descriptor, void* buffer, size_t n, int64_t position) n
     cdef size_t done = 0
     cdef ssize_t got
     while done < n:
-        got = pread(descriptor, <uint8_t*>buffer + done, n - done, position + <int64_t>done)
+        got = read_some(descriptor, <uint8_t*>buffer + done, n - done, position + <int64_t>done)
         if got < 0:
             if errno == EINTR:
                 continue

@@ -36,7 +36,12 @@ cdef extern from "<sys/uio.h>" nogil:
         if (syscall(451, fd, &range, &stat, 0) != 0) return -1;
         return stat.cached >= (uint64_t)((position + length - 1) / page - position / page + 1);
     }
+    static __thread int odradek_no_wait = 0;
+    static inline int get_no_wait(void) { return odradek_no_wait; }
+    static inline void put_no_wait(int on) { odradek_no_wait = on; }
     """
+    int get_no_wait()
+    void put_no_wait(int on)
     struct iovec:
         void* iov_base
         size_t iov_len
@@ -51,6 +56,7 @@ cdef extern from "<sys/uio.h>" nogil:
 cdef enum:
     SAMPLE_BYTES = 128 * 1024
     SCRATCH_BYTES = 256 * 1024
+    AHEAD_BYTES = 2 * 1024 * 1024
 
 
 cdef bint cachestat_works = True
@@ -74,7 +80,8 @@ cdef bint resident(int fd, int64_t position, int64_t length) noexcept nogil:
     if cachestat_works:
         complete = cached_pages_complete(fd, position, length)
         if complete >= 0:
-            return complete
+            # Pages that are being read ahead are counted; the last one of them is there when all are.
+            return complete and byte_resident(fd, position + length - 1)
         cachestat_works = False
     while at < position + length:
         if not byte_resident(fd, at):
@@ -94,6 +101,22 @@ cdef int64_t read_resident(int fd, uint8_t* out, int64_t length, int64_t positio
     return n
 
 
+cdef void set_no_wait(bint on) noexcept nogil:
+    put_no_wait(on)
+
+
+cdef int64_t read_some(int fd, void* out, size_t length, int64_t position) noexcept nogil:
+    cdef iovec part
+    cdef int64_t n
+    if get_no_wait():
+        part.iov_base = out
+        part.iov_len = length
+        n = preadv2(fd, &part, 1, position, RWF_NOWAIT)
+        if n >= 0 or errno != EOPNOTSUPP:       # a file system that cannot tell is waited for
+            return n
+    return pread(fd, out, length, position)
+
+
 cdef int fault_in(int fd, int64_t position, int64_t length) noexcept nogil:
     cdef uint8_t* scratch = <uint8_t*>malloc(SCRATCH_BYTES)
     cdef int64_t at = position, end = position + length, n
@@ -110,6 +133,8 @@ cdef int fault_in(int fd, int64_t position, int64_t length) noexcept nogil:
             break
         at += n
     free(scratch)
+    if result == 0:                # who reads cold records reads on: the next slice is on its way meanwhile
+        posix_fadvise(fd, end, min(length, <int64_t>AHEAD_BYTES), POSIX_FADV_WILLNEED)
     return result
 
 
@@ -137,13 +162,20 @@ class ColdReader:
 
         owner: whatever keeps `fd` open; held until the read is done.
         """
+        self._give((owner, fd, position, length, callback))
+
+    def call(self, work, callback):
+        """Call `work()`, which reads what a look-up needs, then `callback(None)`, or `callback(its exception)`, in the loop."""
+        self._give((work, callback))
+
+    def _give(self, job):
         if self._closed:
             raise RuntimeError("the cold reader is closed")
         if len(self._threads) < self._count:
             thread = threading.Thread(target=self._run, name="cold-reader", daemon=True)
             self._threads.append(thread)
             thread.start()
-        self._waiting.put((owner, fd, position, length, callback))
+        self._waiting.put(job)
 
     def close(self):
         """Finish the reads under way and end the threads; to be called before the loop is closed."""
@@ -158,6 +190,16 @@ class ColdReader:
         cdef int fd, result
         cdef int64_t position, length
         while (job := self._waiting.get()) is not None:
+            if len(job) == 2:
+                work, callback = job
+                try:
+                    work()
+                    error = None
+                except OSError as failure:
+                    error = failure
+                self._loop.call_soon_threadsafe(callback, error)
+                work = callback = job = None
+                continue
             owner, fd, position, length, callback = job
             with nogil:
                 result = fault_in(fd, position, length)

@@ -70,7 +70,7 @@ def run_rows(rows: list[Row], kinds: list[str], rounds: int) -> dict[str, dict[s
             for number in range(rounds):
                 for kind, server in servers.items():
                     topic = f"{row.name}-{number}"
-                    server.create_topic(topic, row.partitions)
+                    server.create_topic(topic, row.partitions, **row.configs)
                     server.wait(topic, row.partitions)
                     found[row.name][kind].append(row.run(server, topic))
                     server.delete_topic(topic)

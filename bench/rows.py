@@ -1,5 +1,6 @@
 """The rows of the benchmark: what is done to a broker, what of it is compared, and what must come out (DESIGN's targets)."""
 
+import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -38,6 +39,7 @@ class Row:
     floor: str = ""
     partitions: int = 1
     tags: tuple[str, ...] = field(default=())
+    configs: dict[str, str] = field(default_factory=dict)
 
 
 def measured(load: str, server: Server, *arguments: str) -> Figures:
@@ -186,6 +188,58 @@ def idle_connections(server: Server, topic: str) -> Figures:
     return {"pss_mb": during / MB, "kb_each": max(0.0, (during - before)) / 10_000 / 1000}
 
 
+def synced_produce(server: Server, topic: str) -> Figures:
+    """Every acknowledgement waits for the device: how well producers share syncs."""
+    figures = measured("produce", server, "--topic", topic, "--conns", "8", "--seconds", "5", "--warmup", "0.5")
+    return {"rate": figures["requests"] / figures["seconds"], "p99": figures["p99_us"]}
+
+
+COLD_BATCH, COLD_BATCHES = 65536, 8000
+
+
+def cold_reader(server: Server, topic: str) -> Figures:
+    """p99 of a producer with one request in flight, alone and beside a consumer whose records are not in memory."""
+    cold = f"{topic}-cold"
+    server.create_topic(cold, 1)
+    server.wait(cold, 1)
+    try:
+        measured(
+            "produce", server, "--topic", cold, "--conns", "1", "--inflight", "3", "--requests", str(COLD_BATCHES),
+            "--batch-bytes", str(COLD_BATCH), "--size", "1000",
+        )  # fmt: skip
+        load = ("--topic", topic, "--seconds", "3", "--warmup", "0.5")
+        alone = measured("produce", server, *load)
+        put_out_of_memory(server.directory, cold)
+        reader = Held(
+            "fetch", server, "--topic", cold, "--conns", "1", "--max-bytes", str(1 << 20),
+            "--bytes", str(COLD_BATCH * COLD_BATCHES * 9 // 10), "--warmup", "0",
+        )  # fmt: skip
+        reader.go()
+        beside = measured("produce", server, *load)
+        reader.expect("done")
+        reader.go()
+        read = reader.finish()
+    finally:
+        server.delete_topic(cold)
+    return {
+        "p99": beside["p99_us"],
+        "slower": beside["p99_us"] / alone["p99_us"],
+        "read": float(read["bytes"]) / float(read["seconds"]) / MB,
+    }
+
+
+def put_out_of_memory(directory: Path, topic: str) -> None:
+    """Drop a topic's files from the page cache. Raises FileNotFoundError if there is none."""
+    found = False
+    for path in directory.rglob(f"{topic}-0/*"):
+        with path.open("rb") as file:
+            os.fdatasync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        found = True
+    if not found:
+        raise FileNotFoundError(f"no files of {topic} in {directory}")
+
+
 CPU_A_REQUEST = Target("cpu_us", "us CPU a request", 0.17)
 ROWS = (
     Row("small-produce", "produce, 100 B records one a request, 8 connections x 5 in flight", small_produce,
@@ -208,6 +262,12 @@ ROWS = (
         (Target("p50", "us p50", 0.55, middle=True), Target("p99", "us p99", 0.6, middle=True))),
     Row("deliver", "produce to long-polling fetch on another connection", deliver,
         (Target("p50", "us p50", 0.3, middle=True),)),
+    Row("flush-messages", "produce, flush.messages=1, 8 connections, one in flight each", synced_produce,
+        (Target("rate", "requests/s", 1.0, more_is_better=True, middle=True), Target("p99", "us p99", 1.0, middle=True)),
+        configs={"flush.messages": "1"}),
+    Row("cold-reader", "produce acks=1, one in flight, beside a reader of what is not in memory", cold_reader,
+        (Target("p99", "us p99", 1.0, middle=True), Target("slower", "x its p99 alone", 2.0, middle=True, absolute=2.0),
+         Target("read", "MB/s read", 0.9, more_is_better=True, middle=True))),
     Row("long-polls", "1,000 consumers long-polling 100 partitions, 100 records/s", long_polls,
         (Target("cpu_us", "us CPU a response", 0.25),), partitions=100),
     Row("idle-connections", "10,000 idle connections", idle_connections,

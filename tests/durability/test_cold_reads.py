@@ -1,0 +1,123 @@
+"""A fetch that must read what is not in the page cache leaves the loop to the others, index look-ups included."""
+
+import os
+from contextlib import ExitStack
+
+import pytest
+from broker._ext.page_cache import is_resident
+
+from broker._ext import flushing, slots
+from broker.protocol import fetch, produce
+from tests.api.wire import batch, fetch_request, produce_request, values
+from tests.api.worker_harness import HandWorker, nothing_came
+
+BATCHES = 200
+
+
+class Reader:
+    """The worker's cold reader, whose jobs are done when the test says so."""
+
+    def __init__(self):
+        self.look_ups, self.slices = [], []
+
+    def __call__(self, owner, fd, position, length, callback):
+        self.slices.append((owner, fd, position, length, callback))
+
+    def call(self, work, callback):
+        self.look_ups.append((work, callback))
+
+    def work(self):
+        """Whatever is asked for, until nothing more is."""
+        while self.look_ups or self.slices:
+            if self.look_ups:
+                work, callback = self.look_ups.pop(0)
+                work()
+            else:
+                _, fd, position, length, callback = self.slices.pop(0)
+                os.pread(fd, length, position)
+            callback(None)
+
+
+@pytest.fixture
+def worker(tmp_path):
+    worker = HandWorker(tmp_path)
+    worker.reader = worker.loop.cold_reader = Reader()
+    yield worker
+    worker.close()
+
+
+def make_cold(worker, slot):
+    """Put the partition's records and indexes out of the page cache."""
+    flushing.flush(slot, True)
+    with ExitStack() as ends:
+        for path in worker.broker.table.path(slot).glob("0*.*"):
+            file = ends.enter_context(path.open("rb"))
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            if is_resident(file.fileno(), 0, path.stat().st_size):
+                pytest.skip(f"this file system keeps {path.suffix} in memory whatever it is advised")
+
+
+def filled(worker, topic):
+    slot = worker.create(topic, index_interval_bytes=1)
+    for number in range(BATCHES):
+        slots.append(slot, [batch(b"%d" % number)])
+    return slot
+
+
+def ask(worker, wire, topic, offset):
+    wire.send(fetch_request([(topic, 0, offset)]), fetch.API_KEY, 12)
+    worker.turn()
+
+
+def test_a_cold_look_up_is_read_beside_the_loop(worker):
+    slot = filled(worker, "cold")
+    make_cold(worker, slot)
+    wire = worker.connect()
+    ask(worker, wire, "cold", 150)
+    assert nothing_came(wire)
+    assert len(worker.reader.look_ups) == 1 and not worker.reader.slices
+    # Meanwhile the others are served.
+    worker.create("warm")
+    other = worker.connect()
+    other.send(produce_request([("warm", [(0, batch(b"now"))])]), produce.API_KEY, 9)
+    worker.turn()
+    assert other.receive().responses[0].partition_responses[0].error_code == 0
+    worker.reader.work()
+    found = values(wire.receive().responses[0].partitions[0].records)
+    assert found[0] == b"150" and found == [b"%d" % number for number in range(150, 150 + len(found))]
+
+
+def test_a_warm_look_up_asks_no_reader(worker):
+    filled(worker, "warm")
+    wire = worker.connect()
+    ask(worker, wire, "warm", 150)
+    assert values(wire.receive().responses[0].partitions[0].records)[0] == b"150"
+    assert not worker.reader.look_ups and not worker.reader.slices
+
+
+def test_a_client_that_goes_while_its_look_up_is_read_costs_nothing(worker):
+    slot = filled(worker, "cold")
+    make_cold(worker, slot)
+    wire = worker.connect()
+    ask(worker, wire, "cold", 150)
+    assert worker.reader.look_ups
+    wire.socket.close()
+    worker.turn()
+    worker.reader.work()
+    assert not worker.loop.connections
+
+
+def test_pages_that_are_evicted_again_and_again_are_waited_for_in_the_end(worker):
+    slot = filled(worker, "cold")
+    make_cold(worker, slot)
+    wire = worker.connect()
+    ask(worker, wire, "cold", 150)
+    rounds = 0
+    while worker.reader.look_ups:
+        _, callback = worker.reader.look_ups.pop()
+        rounds += 1
+        make_cold(worker, slot)
+        callback(None)
+    assert 1 < rounds < 20
+    worker.reader.work()
+    assert values(wire.receive().responses[0].partitions[0].records)[0] == b"150"
