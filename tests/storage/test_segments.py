@@ -393,7 +393,7 @@ def test_a_flipped_bit_in_the_last_batch_s_offset_costs_that_batch_only(tmp_path
 def test_a_gap_below_the_log_start_is_that_of_a_removal_under_way(tmp_path):
     """Renamed segments may come back after a loss of power, and not all of them."""
     writer, gap = gapped(tmp_path)
-    last = writer.segments[-1].base_offset
+    last = writer.segments[2].base_offset
     for start in (last, last + 1):
         copy = tmp_path / f"from-{start}"
         shutil.copytree(tmp_path / "t-0", copy)
