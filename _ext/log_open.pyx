@@ -378,7 +378,7 @@ cdef int load_from(LogState* state, int directory, Array* snapshots, int64_t log
         error = load_clean(state, directory, snapshots, index_interval)
     else:
         # What ends below the log start waits for its removal, which may be half done: nobody reads it any more.
-        error = recover(state, directory, snapshots, max(recovery_point, state.log_start_offset), index_interval)
+        error = recover(state, directory, snapshots, max(recovery_point, state.log_start_offset + 1), index_interval)
     if error == 0 and state.log_end_offset < state.log_start_offset:
         error = restart_log(state, directory, snapshots)
     if error == 0:
