@@ -1,4 +1,4 @@
-"""The ``odradek`` command: start, stop, status, demo.
+"""The ``odradek`` command: start, stop, status, demo, log.
 
 Runs in the process of the person or service that calls it; ``start`` becomes the supervisor. Only ``click`` and the
 standard library are imported before a command is known, so that ``--help`` is instant; each command fetches the rest.
@@ -153,6 +153,35 @@ def demo(megabytes: int, partitions: int) -> None:
         run_demo(megabytes * 1_000_000, partitions)
     except DemoError as error:
         fail(error)
+
+
+@main.group()
+def log() -> None:
+    """Look into the files of logs, ours or Kafka's; no broker is needed, and nothing is written."""
+
+
+@log.command("verify")
+@click.argument("directories", metavar="DIR...", nargs=-1, required=True)
+@click.option("--json", "as_json", is_flag=True, help="A line of JSON for each finding and each directory.")
+@click.option(
+    "--processes", type=click.IntRange(0), default=0, help="That read at a time; 0, the default, for one a core."
+)
+@click.option("--deep", is_flag=True, help="Open compressed batches too, and read every record.")
+def log_verify(directories: tuple[str, ...], as_json: bool, processes: int, deep: bool) -> None:
+    """Check all logs of log directories: batches, indexes, checkpoints, snapshots. Exit code 1 if anything is wrong.
+
+    A broker may run on a directory; then what it has not yet flushed is not judged.
+    """
+    from broker.cli.log_verify import VerifyError, run_verify
+    from broker.storage.verify import NotALogDirectoryError
+
+    try:
+        code = run_verify(directories, as_json=as_json, processes=processes, deep=deep)
+    except (NotALogDirectoryError, VerifyError) as error:
+        fail(error)
+    except OSError as error:
+        fail(f"{error.filename}: {error.strerror}")
+    sys.exit(code)
 
 
 if __name__ == "__main__":

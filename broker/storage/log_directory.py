@@ -23,7 +23,7 @@ from broker.storage.file_names import CLEAN_SHUTDOWN, LOCK, META_PROPERTIES, PAR
 
 CLEAN_SHUTDOWN_VERSION = 0
 PARTITION_METADATA_VERSION = 0
-F_OFD_SETLK = 37  # Linux; not in every version of the fcntl module
+F_OFD_GETLK, F_OFD_SETLK = 36, 37  # Linux; not in every version of the fcntl module
 # struct flock of 64-bit Linux: type, whence, start, length (0: all), pid (must be 0 for these locks).
 WHOLE_FILE_EXCLUSIVE = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
@@ -150,6 +150,19 @@ def lock_directory(directory: str | os.PathLike[str]) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def is_locked(directory: str | os.PathLike[str]) -> bool:
+    """Whether a broker, ours or Kafka, holds the directory's lock; takes and creates nothing. Raises OSError."""
+    try:
+        descriptor = os.open(Path(directory, LOCK), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        found = fcntl.fcntl(descriptor, F_OFD_GETLK, WHOLE_FILE_EXCLUSIVE)
+    finally:
+        os.close(descriptor)
+    return struct.unpack("hhqqi4x", found)[0] != fcntl.F_UNLCK
 
 
 def write_partition_metadata(directory: str | os.PathLike[str], topic_id: uuid.UUID) -> None:

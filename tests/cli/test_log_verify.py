@@ -1,0 +1,70 @@
+"""`odradek log verify`, as people and scripts call it."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from broker.storage.batch import Record, build_batch
+from tests.storage.log_writer import LogWriter
+
+
+def odradek(*arguments):
+    command = [sys.executable, "-m", "broker.cli.main", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.fixture
+def log_dir(tmp_path):
+    for number in range(3):
+        writer = LogWriter(tmp_path / f"t-{number}")
+        for _ in range(9):
+            writer.append(build_batch([Record(b"k", b"v" * 90, 7)], base_offset=writer.end, partition_leader_epoch=0))
+        writer.close()
+    (tmp_path / ".kafka_cleanshutdown").touch()
+    return tmp_path
+
+
+def test_a_sound_directory_ends_with_0(log_dir):
+    done = odradek("log", "verify", log_dir)
+    assert done.returncode == 0 and "3 partitions, 3 segments, 27 batches, 27 records" in done.stdout
+    assert "Nothing is wrong" in done.stdout and not done.stderr
+
+
+def test_damage_ends_with_1_and_names_file_offset_and_position(log_dir):
+    log = log_dir / "t-1" / "00000000000000000000.log"
+    size = log.stat().st_size // 9
+    with open(log, "r+b") as file:
+        file.seek(4 * size + 70)
+        file.write(b"\xff")
+    done = odradek("log", "verify", "--json", "--processes", 2, log_dir)
+    assert done.returncode == 1
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    (finding,) = [line for line in lines if line["type"] == "finding"]
+    assert (finding["file"], finding["offset"], finding["position"], finding["error"]) == (str(log), 4, 4 * size, True)
+    (directory,) = [line for line in lines if line["type"] == "directory"]
+    assert (directory["errors"], directory["bytes"], directory["clean"]) == (1, 27 * size, True)
+    shown = odradek("log", "verify", log_dir)
+    assert (
+        shown.returncode == 1
+        and "1 error(s)" in shown.stdout
+        and f"{log}, offset 4, position {4 * size}: " in shown.stdout
+    )
+
+
+def test_a_directory_not_closed_in_order_is_told_so(log_dir):
+    (log_dir / ".kafka_cleanshutdown").unlink()
+    log = log_dir / "t-1" / "00000000000000000000.log"
+    os.truncate(log, log.stat().st_size - 3)
+    done = odradek("log", "verify", log_dir)
+    assert done.returncode == 0 and "not closed in order" in done.stdout and "note" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["nothing", "file"])
+def test_what_is_no_directory_is_one_line(tmp_path, name):
+    (tmp_path / "file").touch()
+    done = odradek("log", "verify", tmp_path / name)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"odradek: {tmp_path / name} is not a directory\n"
