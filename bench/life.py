@@ -1,13 +1,14 @@
-"""The rows about a broker's own life: memory at rest, start, and 10,000 partitions through stops and kills."""
+"""The rows about a broker's own life: memory at rest, start, recovery, and 10,000 partitions through stops and kills."""
 
 import tempfile
 import time
 from pathlib import Path
 
 from bench.brokers import Kafka, Ours, Server, generate
-from bench.rows import MB, Figures, Row, Target
+from bench.rows import GB, MB, Figures, Row, Target, scratch
 
 TOPICS, PARTITIONS = 10, 1000
+RECOVERED_LOGS, RECOVERED_BYTES = 4, 2_000_000_000
 
 
 def _launch(server: Server, first: bool) -> float:
@@ -78,13 +79,42 @@ def many_partitions(kind: type[Server]) -> Figures:
         server.end()
 
 
+def recovery(kind: type[Server]) -> Figures:
+    """Two GB in four logs of one segment each, never flushed: `kill -9`, start; what that start takes more than one after
+    an ordered stop is the recovery."""
+    server = _fresh(kind)
+    topic = "recovered"
+    try:
+        server.start()
+        server.wait()
+        server.create_topic(topic, RECOVERED_LOGS)
+        server.wait(topic, RECOVERED_LOGS)
+        scratch(RECOVERED_BYTES)
+        figures = generate(
+            "produce", server, "--topic", topic, "--partitions", str(RECOVERED_LOGS), "--conns", "4", "--inflight", "3",
+            "--batch-bytes", "65536", "--size", "1000", "--requests", str(RECOVERED_BYTES // 65536),
+        )  # fmt: skip
+        server.kill()
+        killed = _launch(server, first=False)
+        unclean = (server.wait(topic, RECOVERED_LOGS)["partitions_ns"] - killed) / 1e9
+        server.check()
+        server.stop()
+        began = _launch(server, first=False)
+        clean = (server.wait(topic, RECOVERED_LOGS)["partitions_ns"] - began) / 1e9
+        server.stop()
+        took = max(unclean - clean, 0.001)
+        return {"rate": figures["bytes"] / took / GB, "unclean_s": unclean, "clean_s": clean}
+    finally:
+        server.end()
+
+
 def _fill(server: Server, topics: list[str]) -> None:
     """One record into each partition: logs that hold nothing need no recovery."""
     for topic in topics:
         generate("fill", server, "--topic", topic, "--partitions", str(PARTITIONS))
 
 
-LIFE = {"rest-and-start": rest_and_start, "many-partitions": many_partitions}
+LIFE = {"rest-and-start": rest_and_start, "many-partitions": many_partitions, "recovery": recovery}
 
 
 def _unused(server: Server, topic: str) -> Figures:
@@ -103,6 +133,9 @@ LIFE_ROWS = (
         Target("stop_s", "s to stop", 0.1, absolute=0.5),
         Target("unflushed_stop_s", "s to stop, a record to flush in each", 1.0),
         Target("pss_mb", "MB PSS", 0.1, absolute=100.0),
+    )),
+    Row("recovery", "recovery of 2 GB in 4 logs after kill -9", _unused, (
+        Target("rate", "GB/s recovered", 3.0, more_is_better=True, middle=True),
     )),
 )  # fmt: skip
 KINDS: dict[str, type[Server]] = {"ours": Ours, "Kafka": Kafka}

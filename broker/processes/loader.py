@@ -185,8 +185,9 @@ class Loading:
         """Add what is to be recovered to the count, so that the status can say how much is left."""
         name, partition, _ = self._partitions.place_of(slot)
         path = self._context.log_dirs[log_dir] / f"{name}-{partition}"
+        points = (self._recovery_points[log_dir], self._log_start_offsets[log_dir])
         try:
-            size = bytes_to_recover(path, self._recovery_points[log_dir].get((name, partition), 0))
+            size = bytes_to_recover(path, max(one.get((name, partition), 0) for one in points))
         except OSError as error:
             log.warning("%s cannot be measured: %s", path, error)
             return

@@ -16,7 +16,7 @@ from broker.processes.context import ProcessContext
 from broker.processes.status import loading_report, recovery_line, remaining_s
 from broker.storage.batch import Record, build_batch
 from broker.storage.checkpoints import write_offset_checkpoint
-from broker.storage.file_names import RECOVERY_POINT_CHECKPOINT
+from broker.storage.file_names import LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from broker.storage.log_directory import read_partition_metadata, write_partition_metadata
 from tests.controller.mortal_cluster import Death, single_broker
 
@@ -218,7 +218,8 @@ def test_after_an_ordered_stop_nothing_is_measured_or_recovered(cluster):
     assert {(one["bytes_to_recover"], one["bytes_recovered"]) for one in cluster.shm.loading_dirs} == {(0, 0)}
 
 
-def test_only_what_lies_behind_the_recovery_point_is_measured_and_read(cluster):
+@pytest.mark.parametrize("points", [(15, 0), (0, 15), (12, 15)])
+def test_only_what_lies_behind_the_recovery_point_and_the_log_start_is_measured_and_read(cluster, points):
     cluster.controller.create_topics([NewTopic("a")])
     ((data, path),) = [(data, path) for data in cluster.data for path in data.glob("a-0")]
     sizes = []
@@ -226,7 +227,9 @@ def test_only_what_lies_behind_the_recovery_point_is_measured_and_read(cluster):
         batches = [build_batch([Record(b"k", bytes(99), 1)], base_offset=base + number) for number in range(10)]
         (path / f"{base:020d}.log").write_bytes(b"".join(batches))
         sizes.append(sum(map(len, batches)))
-    write_offset_checkpoint(data / RECOVERY_POINT_CHECKPOINT, {("a", 0): 15})
+    recovery_point, log_start = points
+    write_offset_checkpoint(data / RECOVERY_POINT_CHECKPOINT, {("a", 0): recovery_point})
+    write_offset_checkpoint(data / LOG_START_OFFSET_CHECKPOINT, {("a", 0): log_start})
     load(cluster, clean=False)
     found = cluster.shm.loading_dirs[cluster.data.index(data)]
     assert found["bytes_to_recover"] == found["bytes_recovered"] == sizes[1] + sizes[2]

@@ -20,6 +20,7 @@ from broker.shm.log_starts import Wish, delete_records
 from broker.shm.retention import Retention
 from broker.storage.batch import ABORT, TRANSACTIONAL, build_end_marker, read_batch
 from tests.shm.one_broker import OneBroker, batch
+from tests.storage.old_writer import message, wrapper
 
 pytestmark = pytest.mark.faults
 if not SharedMemory(64, 1 << 16).faults_compiled:
@@ -47,9 +48,12 @@ def numbered(sequence: int, count: int = 2, **fields: int) -> bytes:
 
 
 def check(
-    broker: OneBroker, slot: int, scratch: Path, *, index_interval: int = SMALL_INTERVAL
+    broker: OneBroker, slot: int, scratch: Path, *, index_interval: int = SMALL_INTERVAL, cut: bool = False
 ) -> list[tuple[int, int]]:
-    """The slot, its files and what a start would find agree; [(base offset, base sequence)] of the log."""
+    """The slot, its files and what a start would find agree; [(base offset, base sequence)] of the log.
+
+    :param cut: after a truncation less of each producer is known: one batch before the snapshot it began with.
+    """
     state = slots.describe(slot)
     assert state["state"] == SlotState.SLOT_ONLINE
     assert state["intent"] == 0
@@ -80,7 +84,11 @@ def check(
         one.producer_id: (one.producer_epoch, [(b[0], b[1], b[2], b[3]) for b in reversed(one.batches)])
         for one in loaded.producers
     }
-    assert shown == slots.producers(slot)
+    known = slots.producers(slot)
+    if cut:
+        assert all(batches for _, batches in known.values())
+        shown = {number: (epoch, batches[: len(known[number][1])]) for number, (epoch, batches) in shown.items()}
+    assert shown == known
     assert before == {name: (scratch / "copy" / name).read_bytes() for name in before}
     return found
 
@@ -232,7 +240,7 @@ def test_a_truncation_killed_anywhere_is_finished(
     # A follower that takes the lock next: what it appends must land behind the cut.
     more = batch(2, timestamp=9000, base_offset=offset, partition_leader_epoch=1)
     assert slots.follow(slot, more, 0) == offset + 2
-    found = check(broker, slot, tmp_path)
+    found = check(broker, slot, tmp_path, cut=True)
     assert found == [(2 * i, 2 * i) for i in range(offset // 2)] + [(offset, -1)]
     assert slots.describe(slot)["epochs"] == ([(0, 0), (1, offset)] if offset else [(1, 0)])
 
@@ -244,7 +252,7 @@ def test_a_truncation_may_be_killed_twice(broker: OneBroker, tmp_path: Path, aga
     if again != FaultPoint.TRUNCATE_INTENT_STORED:
         broker.die(lambda: slots.follow(slot, more, 0), again, place=2)
     assert slots.follow(slot, more, 0) == 10
-    assert check(broker, slot, tmp_path) == [(0, 0), (2, 2), (4, 4), (6, 6), (8, -1)]
+    assert check(broker, slot, tmp_path, cut=True) == [(0, 0), (2, 2), (4, 4), (6, 6), (8, -1)]
 
 
 REMOVE = [point for point in FaultPoint if point.name.startswith("REMOVE_")]
@@ -489,3 +497,62 @@ def test_a_death_amid_a_flush_leaves_it_to_the_next(
     assert slots.describe(slot)["flushed_offset"] == 11
     flushing.settle(slot)
     check(broker, slot, tmp_path)
+
+
+# -- messages of format v0 and v1 ----------------------------------------------------------------------------------------
+
+OLD = [
+    message(0, b"zero", magic=0),
+    wrapper(1, [(None, b"a"), (None, b"b")], codec=1, magic=0),
+    wrapper(3, [(None, b"x"), (None, b"y")], codec=2, magic=1, timestamps=[2000, 3000]),
+    message(5, b"one", magic=1, timestamp=4000),
+]
+OLD_ENDS = [0, 1, 3, 5, 6]
+FOLLOWED = UNPUBLISHED[2:]  # a follower has no point right after the lock, and old messages bring no epoch
+FOLLOWED += [FaultPoint.APPEND_COMMITTED, FaultPoint.APPEND_APPLIED, FaultPoint.APPEND_RECENT_HALF_WRITTEN]
+
+
+def check_old(broker: OneBroker, slot: int, scratch: Path) -> int:
+    """How many of OLD the log holds, behind which nothing is; its files, the slot and a start agree."""
+    data = broker.log_bytes(slot)
+    state = slots.describe(slot)
+    kept = OLD_ENDS.index(state["log_end_offset"])
+    assert data == b"".join(OLD[:kept])
+    assert (state["applied_position"], state["state"]) == (state["size"], SlotState.SLOT_ONLINE)
+    path = broker.table.path(slot)
+    before = {one.name: one.read_bytes() for one in path.glob("*.index")}
+    loaded = broker.reload(slot, scratch / "copy", index_interval_bytes=SMALL_INTERVAL)
+    assert loaded.events == [] or {event.message[:5] for event in loaded.events} == {"wrote"}
+    assert (loaded.log_end_offset, loaded.size) == (state["log_end_offset"], state["size"])
+    assert before == {name: (scratch / "copy" / name).read_bytes() for name in before}
+    return kept
+
+
+@pytest.mark.parametrize("point", FOLLOWED, ids=lambda point: point.name)
+def test_a_follower_of_old_messages_killed_anywhere(broker: OneBroker, tmp_path: Path, point: FaultPoint) -> None:
+    slot = broker.create(index_interval_bytes=SMALL_INTERVAL)
+    broker.obey(slot, 1)
+    slots.follow(slot, OLD[0], 0)
+    broker.die(lambda: slots.follow(slot, b"".join(OLD[1:]), 0), point)
+    try:  # whoever comes next finishes or undoes it; then it is found again from where the log ends
+        slots.follow(slot, b"", 0)
+    finally:
+        kept = check_old(broker, slot, tmp_path)
+    assert kept == (1 if point in UNPUBLISHED else 4)
+    assert slots.follow(slot, b"".join(OLD[kept:]), 0) == 6
+    assert check_old(broker, slot, tmp_path) == 4
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2, 3])
+@pytest.mark.parametrize("point", TRUNCATE, ids=lambda point: point.name)
+def test_a_truncation_of_old_messages_killed_anywhere(
+    broker: OneBroker, tmp_path: Path, point: FaultPoint, kept: int
+) -> None:
+    if point == FaultPoint.TRUNCATE_FILE_CUT and kept == 0:
+        return  # at the beginning of a segment no file is cut
+    slot = broker.create(index_interval_bytes=SMALL_INTERVAL)
+    broker.obey(slot, 1)
+    slots.follow(slot, b"".join(OLD), 0)
+    broker.die(lambda: slots.truncate(slot, OLD_ENDS[kept]), point)
+    assert slots.follow(slot, b"".join(OLD[kept:]), 0) == 6
+    assert check_old(broker, slot, tmp_path) == 4
