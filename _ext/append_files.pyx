@@ -11,13 +11,12 @@ from posix.fcntl cimport O_CREAT, O_RDONLY, O_RDWR
 from posix.unistd cimport close
 
 from broker._ext.atomics cimport fetch_add_64
+from broker._ext.file_calls cimport file_open
 from broker._ext.log_state cimport FILE_INDEX, FILE_LOG, FILE_TIME_INDEX, FILE_TXN_INDEX
 from broker._ext.shared cimport Slot, region, slot_at
 
 
 cdef extern from "<fcntl.h>" nogil:
-    int openat(int directory, const char* path, int flags, ...)
-    int O_CLOEXEC
     int O_DIRECTORY
 
 cdef extern from *:
@@ -112,10 +111,10 @@ cdef void segment_path(Slot* slot, int64_t base_offset, int kind, char* out) noe
 cdef int open_at(Slot* slot, const char* path, int flags) noexcept nogil:
     """A descriptor of a path relative to the slot's log directory, or -errno."""
     cdef int log_dir = region().header.log_dir_fds[slot.log_dir]
-    cdef int fd = openat(log_dir, path, flags | O_CLOEXEC, 0o644)
+    cdef int fd = file_open(log_dir, path, flags)
     if fd < 0 and (errno == EMFILE or errno == ENFILE):
         evict(open_count // 2)          # others hold what is missing: connections, readers
-        fd = openat(log_dir, path, flags | O_CLOEXEC, 0o644)
+        fd = file_open(log_dir, path, flags)
     return fd if fd >= 0 else -errno
 
 

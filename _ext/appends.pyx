@@ -4,12 +4,12 @@ Every function here that changes a log runs with the slot's mutex held by the ca
 GIL.
 """
 
-from libc.errno cimport EIO, ENODEV, ENOENT, ENOSPC, ENXIO, EROFS, errno
+from libc.errno cimport EBADMSG, EIO, ENOENT, ENOMEM, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.string cimport memcpy, memmove, memset
 from posix.fcntl cimport O_CREAT, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY
-from posix.unistd cimport close, fsync, ftruncate, pread, pwrite
+from posix.unistd cimport close
 
 from broker._ext.append_files cimport (
     AppendFiles,
@@ -25,7 +25,17 @@ from broker._ext.append_files cimport (
 )
 from broker._ext.atomics cimport fault_point, fence, fence_release, store_release_32, store_release_64
 from broker._ext.faults cimport *
+from broker._ext.file_calls cimport (
+    file_pwrite,
+    file_pwritev,
+    file_rename,
+    file_sync,
+    file_truncate,
+    file_unlink,
+    iovec,
+)
 from broker._ext.locks cimport LOCK_BUSY, LOCK_OWNER_DIED, LOCK_TAKEN, LockResult, mark_consistent, try_lock, unlock
+from broker._ext.log_dirs cimport is_device_failure, is_full, note_device
 from broker._ext.log_scan cimport SCAN_BATCH, SCAN_END, Scanner, read_at, scan_batch, scan_file, scan_window, write_at
 from broker._ext.log_state cimport FILE_INDEX, FILE_LOG, FILE_SNAPSHOT, FILE_TIME_INDEX, FILE_TXN_INDEX
 from broker._ext.lookup cimport LOOKUP_FOUND, FoundBatch, find_position
@@ -74,10 +84,12 @@ from broker._ext.records cimport (
 )
 from broker._ext.removal cimport INTENT_REMOVE, finish_removal
 from broker._ext.shared cimport (
+    DISK_FULL,
     EPOCHS_KEPT,
     RECENT_KEPT,
     ROLE_FOLLOWER,
     ROLE_LEADER,
+    SLOT_LOADING,
     SLOT_OFFLINE,
     SLOT_ONLINE,
     Commit,
@@ -89,22 +101,8 @@ from broker._ext.shared cimport (
 )
 
 
-cdef extern from "<sys/uio.h>" nogil:
-    struct iovec:
-        void* iov_base
-        size_t iov_len
-    ssize_t pwritev(int fd, const iovec* iov, int count, int64_t offset)
-
-cdef extern from "<fcntl.h>" nogil:
-    int openat(int directory, const char* path, int flags, ...)
-    int unlinkat(int directory, const char* path, int flags)
-    int O_CLOEXEC
-
 cdef extern from "<sched.h>" nogil:
     int sched_yield()
-
-cdef extern from "<stdio.h>" nogil:
-    int renameat(int old_directory, const char* old_path, int new_directory, const char* new_path)
 
 cdef extern from "<dirent.h>" nogil:
     ctypedef struct DIR:
@@ -126,6 +124,7 @@ cdef enum:
     ERROR_OUT_OF_ORDER_SEQUENCE = 45
     ERROR_INVALID_PRODUCER_EPOCH = 47
     ERROR_STORAGE = 56
+    ERROR_NOT_ENOUGH_REPLICAS = 19    # what producers are told of a full disk; see docs/decisions/0011
     ERROR_BATCH_TOO_LARGE = 18    # RECORD_LIST_TOO_LARGE: larger than a segment can be
 
 cdef enum Intent:                 # of a structural change, for whoever must finish it [R 4]; 2 is in removal.pxd
@@ -248,7 +247,7 @@ cdef inline void set_applied(Slot* slot, int64_t base, int64_t position) noexcep
 
 
 cdef int reserve_patiently(uint32_t index, Slot* slot, int64_t producer_id) noexcept nogil:
-    """Room for a producer where there is no turning back: 0, or -ENOSPC when the arena is full of open transactions.
+    """Room for a producer where there is no turning back: 0, or -ENOMEM when the arena is full of open transactions.
 
     Who has the arena's mutex chooses a run and is done; if it was stopped, the supervisor ends it, for it holds a slot's lock.
     """
@@ -256,7 +255,7 @@ cdef int reserve_patiently(uint32_t index, Slot* slot, int64_t producer_id) noex
     while result == ARENA_BUSY:
         sched_yield()
         result = reserve_producer(index, slot, producer_id, 0)
-    return 0 if result == ARENA_READY else -ENOSPC
+    return 0 if result == ARENA_READY else -ENOMEM
 
 
 cdef int redo(uint32_t index, Slot* slot) noexcept nogil:
@@ -277,7 +276,7 @@ cdef int redo(uint32_t index, Slot* slot) noexcept nogil:
             result = scan_batch(&scanner, position, &info)
             if result != SCAN_BATCH:
                 close(fd)
-                return result if result < 0 else -EIO
+                return result if result < 0 else -EBADMSG
             if info.control:
                 read_marker(&scanner, position, &info, &coordinator_epoch, &kind)
             if info.producer_id >= 0:
@@ -308,7 +307,7 @@ cdef int cut_file(Slot* slot, int64_t base, int kind, int64_t size) noexcept nog
     cdef int result
     if fd < 0:
         return 0 if fd == -ENOENT and kind != FILE_LOG and size == 0 else fd
-    result = ftruncate(fd, size)
+    result = file_truncate(fd, size)
     close(fd)
     return 0 if result == 0 else -errno
 
@@ -331,7 +330,26 @@ cdef void unlink_segment(Slot* slot, int64_t base) noexcept nogil:
     cdef int i
     for i in range(4):
         segment_path(slot, base, kinds[i], path)
-        unlinkat(region().header.log_dir_fds[slot.log_dir], path, 0)
+        file_unlink(region().header.log_dir_fds[slot.log_dir], path)
+
+
+cdef int cut_leftover(Slot* slot) noexcept nogil:
+    """Cut what a failed write left behind the commit, if that could not be done then; 0, or -errno."""
+    cdef int result = 0
+    if slot.uncut:
+        result = cut_to_commit(slot, current(slot))
+        slot.uncut = result != 0
+    return result
+
+
+cdef void give_up(Slot* slot, int result) noexcept nogil:
+    """A change that stopped half way: the slot is OFFLINE, or waits to be loaded anew if only room was missing."""
+    note_device(slot.log_dir, result)
+    if is_full(result):
+        store_release_64(&slot.intent, INTENT_NONE)     # loading finds the log as far as it is cut
+        store_release_32(&slot.state, SLOT_LOADING)
+    else:
+        store_release_32(&slot.state, SLOT_OFFLINE)
 
 
 cdef int recover(uint32_t index, Slot* slot) noexcept nogil:
@@ -352,7 +370,8 @@ cdef int recover(uint32_t index, Slot* slot) noexcept nogil:
         if result == 0:
             if commit.log_end_offset != commit.segment_base:
                 unlink_segment(slot, commit.log_end_offset)     # of a roll that was not committed
-            result = cut_to_commit(slot, commit)
+            slot.uncut = 1
+            result = cut_leftover(slot)
         fault(RECOVER_FILES_CUT)
         if result == 0:
             result = redo(index, slot)
@@ -361,7 +380,7 @@ cdef int recover(uint32_t index, Slot* slot) noexcept nogil:
         new_generation(slot)            # the dead may have published a roll, and not said so
     fault(RECOVER_BEFORE_CONSISTENT)
     if result != 0:
-        store_release_32(&slot.state, SLOT_OFFLINE)
+        give_up(slot, result)
     return result
 
 
@@ -460,13 +479,13 @@ cdef int change_epoch_file(Slot* slot, int32_t epoch, int64_t start_offset, bint
     if result == 0:
         result = write_at(fd, fresh, <size_t>body, length)
     # Of an empty log nothing is lost with this file: the next load notes the epoch again. 10,000 such syncs take seconds.
-    if result == 0 and current(slot).log_end_offset > slot.log_start_offset and fsync(fd) != 0:
+    if result == 0 and current(slot).log_end_offset > slot.log_start_offset and file_sync(fd) != 0:
         result = -errno
     close(fd)
-    if result == 0 and renameat(log_dir, temporary, log_dir, path) != 0:
+    if result == 0 and file_rename(log_dir, temporary, path) != 0:
         result = -errno
     if result != 0:
-        unlinkat(log_dir, temporary, 0)
+        file_unlink(log_dir, temporary)
     return result
 
 
@@ -549,7 +568,9 @@ cdef int put_time_entry(Slot* slot, AppendFiles* files, Commit* commit) noexcept
     store64(entry, <uint64_t>commit.max_timestamp)
     store32(entry + 8, <uint32_t>(commit.max_timestamp_offset - commit.segment_base))
     result = write_at(fd, entry, 12, <int64_t>commit.timeindex_entries * 12)
-    if result == 0:
+    if result != 0:
+        slot.uncut = 1
+    else:
         commit.timeindex_entries += 1
         commit.timeindexed_timestamp = commit.max_timestamp
         commit.timeindexed_offset = commit.max_timestamp_offset
@@ -562,8 +583,9 @@ cdef int end_segment(uint32_t index, Slot* slot) noexcept nogil:
     cdef AppendFiles* files
     cdef int32_t entries = commit.timeindex_entries
     cdef int result = 0
-    if commit.max_timestamp <= commit.timeindexed_timestamp:
-        return 0
+    result = cut_leftover(slot)
+    if result != 0 or commit.max_timestamp <= commit.timeindexed_timestamp:
+        return result
     files = take_files(index, slot, commit.segment_base, &result)
     if files == NULL:
         return result
@@ -604,6 +626,9 @@ cdef int roll_now(uint32_t index, Slot* slot, int64_t wall_ms) noexcept nogil:
     fault(ROLL_STARTED)
     if base == commit.segment_base:
         return 0                        # the active segment is empty
+    result = cut_leftover(slot)         # nothing is behind the end of a segment that is no longer the active one
+    if result != 0:
+        return result
     files = take_files(index, slot, commit.segment_base, &result)
     if files == NULL:
         return result
@@ -785,9 +810,9 @@ cdef int write_batches(AppendFiles* files, AppendItem** batches, int count, int6
         parts[i].iov_len = <size_t>batches[i].info.size
     while first < count:
         if count - first == 1:
-            written = pwrite(files.log_fd, parts[first].iov_base, parts[first].iov_len, position)
+            written = file_pwrite(files.log_fd, parts[first].iov_base, parts[first].iov_len, position)
         else:
-            written = pwritev(files.log_fd, &parts[first], count - first, position)
+            written = file_pwritev(files.log_fd, &parts[first], count - first, position)
         if written <= 0:
             return -errno if written < 0 else -EIO
         position += written
@@ -882,6 +907,9 @@ cdef int write_and_commit(uint32_t index, Slot* slot, AppendItem** batches, int 
     cdef int32_t coordinator_epoch
     cdef AppendFiles* files
     cdef int result = 0, i, kind
+    result = cut_leftover(slot)
+    if result != 0:
+        return result
     files = take_files(index, slot, commit.segment_base, &result)
     if files == NULL:
         return result
@@ -893,9 +921,10 @@ cdef int write_and_commit(uint32_t index, Slot* slot, AppendItem** batches, int 
     if result == 0:
         result = write_indexes(slot, files, &commit, batches, count)
     if result != 0:
-        # Unpublished bytes are nobody's; the next append writes over them, a clean stop must not find them.
+        # Unpublished bytes are nobody's; the next append writes over them, a roll or a clean stop must not find them.
         release_files(files)
-        cut_to_commit(slot, current(slot))
+        slot.uncut = 1
+        cut_leftover(slot)
         return result
     release_files(files)
     if follow_high_watermark:
@@ -926,15 +955,17 @@ cdef inline bint leads_alone(Slot* slot) noexcept nogil:
 
 cdef void note_failure(Slot* slot, int result) noexcept nogil:
     """A device that fails takes its whole log directory out of use; a full one does not, and may be tried again."""
-    if result == -EIO or result == -EROFS or result == -ENXIO or result == -ENODEV:
+    note_device(slot.log_dir, result)
+    if is_device_failure(result):
         store_release_32(&slot.state, SLOT_OFFLINE)
-        store_release_32(&region().header.log_dir_offline[slot.log_dir], 1)
 
 
 cdef AppendResult check_slot(Slot* slot, uint32_t incarnation, int32_t leader_epoch, uint32_t role) noexcept nogil:
     if slot.incarnation != incarnation:
         return APPEND_STALE
     if slot.state != SLOT_ONLINE:
+        if slot.state == SLOT_LOADING:
+            return APPEND_NOT_LEADER        # its log could not be finished for lack of room, and is to be opened anew
         return APPEND_OFFLINE if slot.state == SLOT_OFFLINE else APPEND_STALE
     if region().header.log_dir_offline[slot.log_dir]:
         return APPEND_OFFLINE
@@ -954,8 +985,8 @@ cdef AppendResult append_as_leader(uint32_t index, uint32_t incarnation, int32_t
     cdef AppendResult checked
     cdef Commit commit
     cdef uint32_t pending = 0
-    cdef int i, n, result = 0, verdict
-    cdef bint failed = False, alone
+    cdef int i, n, result = 0, verdict, refused = 0
+    cdef bint failed = False, alone, full
     outcome.error_number = 0
     if take_slot(index, slot, spins) == LOCK_BUSY:
         return APPEND_BUSY
@@ -964,6 +995,8 @@ cdef AppendResult append_as_leader(uint32_t index, uint32_t incarnation, int32_t
     if checked != APPEND_OK:
         unlock(index, slot)
         return checked
+    # What the broker itself writes goes on: commits of offsets, transactions' ends.
+    full = region().header.disk_state[slot.log_dir] == DISK_FULL and not slot.internal
     for i in range(count):
         items[i].log_start_offset = slot.log_start_offset
         items[i].error = 0
@@ -976,6 +1009,12 @@ cdef AppendResult append_as_leader(uint32_t index, uint32_t incarnation, int32_t
             return APPEND_BUSY
         if verdict == 1 and items[i].info.size > slot.settings.segment_bytes:
             items[i].error = ERROR_BATCH_TOO_LARGE
+        if full and not items[i].duplicate and items[i].error in (0, ERROR_OUT_OF_ORDER_SEQUENCE):
+            items[i].error = ERROR_NOT_ENOUGH_REPLICAS      # also where one before it is missing because it was refused
+            refused += 1
+    if refused == count:
+        unlock(index, slot)
+        return APPEND_OK
     result = note_epoch(slot, slot.leader_epoch, current(slot).log_end_offset)
     alone = leads_alone(slot)
     i = 0
@@ -1098,7 +1137,7 @@ cdef AppendResult append_as_follower(uint32_t index, uint32_t incarnation, int32
             if items[n].info.producer_id >= 0:
                 arena = reserve_producer(index, slot, items[n].info.producer_id, <uint32_t>n)
                 if arena != ARENA_READY:
-                    result = -ENOSPC if arena == ARENA_FULL else 0
+                    result = -ENOMEM if arena == ARENA_FULL else 0
                     checked = APPEND_BUSY
                     at = size           # after what was taken so far
                     break
@@ -1214,7 +1253,7 @@ cdef int64_t newest_file(Slot* slot, const char* extension, int64_t offset, int6
     directory = fdopendir(fd)
     if directory == NULL:
         close(fd)
-        return -EIO - 1
+        return -ENOMEM - 1
     while True:
         entry = readdir(directory)
         if entry == NULL:
@@ -1247,7 +1286,7 @@ cdef int remove_segments_above(Slot* slot, int64_t base, int64_t log_end_offset)
         directory = fdopendir(fd)
         if directory == NULL:
             close(fd)
-            return -EIO
+            return -ENOMEM
         while True:
             entry = readdir(directory)
             if entry == NULL:
@@ -1258,8 +1297,12 @@ cdef int remove_segments_above(Slot* slot, int64_t base, int64_t log_end_offset)
             if found <= log_end_offset and strcmp(end, ".snapshot") == 0:
                 continue
             snprintf(full, 700, "%s/%s", path, entry.d_name)
-            if unlinkat(region().header.log_dir_fds[slot.log_dir], full, 0) == 0:
+            if file_unlink(region().header.log_dir_fds[slot.log_dir], full) == 0:
                 removed = 1
+            elif errno != ENOENT:
+                fd = -errno
+                closedir(directory)
+                return fd
         closedir(directory)
     return 0
 
@@ -1330,8 +1373,8 @@ cdef int finish_truncation(uint32_t index, Slot* slot) noexcept nogil:
 cdef int cut_indexes(Slot* slot, int64_t base, int64_t offset, int64_t position) noexcept nogil:
     """Drop the entries of a segment's indexes that speak of what was cut: at or above `offset`; 0, or -errno."""
     cdef uint8_t[34] entry
-    cdef int64_t low, high, middle, said
-    cdef int fd, width, which
+    cdef int64_t low, high, middle, said, got
+    cdef int fd, width, which, result
     cdef int* kinds = [FILE_INDEX, FILE_TIME_INDEX, FILE_TXN_INDEX]
     cdef int* widths = [8, 12, 34]
     for which in range(3):
@@ -1345,9 +1388,10 @@ cdef int cut_indexes(Slot* slot, int64_t base, int64_t offset, int64_t position)
         high = end_of(fd) // width
         while low < high:               # the first entry whose offset is not below the cut
             middle = (low + high) // 2
-            if pread(fd, entry, width, middle * width) != width:
+            got = read_at(fd, entry, <size_t>width, middle * width)
+            if got != width:
                 close(fd)
-                return -EIO
+                return <int>got if got < 0 else -EBADMSG
             if which == 2:
                 said = <int64_t>load64(entry + 18)      # the aborted transaction's last offset
             else:
@@ -1356,9 +1400,10 @@ cdef int cut_indexes(Slot* slot, int64_t base, int64_t offset, int64_t position)
                 high = middle
             else:
                 low = middle + 1
-        if ftruncate(fd, low * width) != 0:
+        if file_truncate(fd, low * width) != 0:
+            result = -errno
             close(fd)
-            return -errno
+            return result
         close(fd)
     return 0
 
@@ -1412,7 +1457,7 @@ cdef int rebuild_producers(uint32_t index, Slot* slot, int64_t offset) noexcept 
         result = replay_segment(index, slot, base, position, from_offset)
         position = 0
         base = next_segment(slot, base, offset)
-    return result
+    return <int>(base + 1) if result == 0 and base < -1 else result
 
 
 cdef int replay_segment(uint32_t index, Slot* slot, int64_t base, int64_t position, int64_t from_offset) noexcept nogil:
@@ -1440,22 +1485,22 @@ cdef int replay_segment(uint32_t index, Slot* slot, int64_t base, int64_t positi
     close(fd)
     if result == SCAN_END:
         return 0
-    return result if result < 0 else -EIO
+    return result if result < 0 else -EBADMSG
 
 
 cdef int64_t next_segment(Slot* slot, int64_t after, int64_t beyond) noexcept nogil:
-    """The smallest segment base above `after` and below `beyond`; -1 if there is none."""
+    """The smallest segment base above `after` and below `beyond`; -1 if there is none, or -errno - 1."""
     cdef int fd = open_directory(slot)
     cdef DIR* directory
     cdef dirent* entry
     cdef int64_t best = -1, base
     cdef char* end
     if fd < 0:
-        return -1
+        return fd - 1
     directory = fdopendir(fd)
     if directory == NULL:
         close(fd)
-        return -1
+        return -ENOMEM - 1
     while True:
         entry = readdir(directory)
         if entry == NULL:
@@ -1510,7 +1555,7 @@ cdef AppendResult truncate_to(uint32_t index, uint32_t incarnation, int32_t lead
         fault(TRUNCATE_INTENT_STORED)
         result = finish_truncation(index, slot)
         if result != 0:
-            store_release_32(&slot.state, SLOT_OFFLINE)     # half done
+            give_up(slot, result)       # half done
     note_failure(slot, result)
     unlock(index, slot)
     wake_everyone(index, slot)

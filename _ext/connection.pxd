@@ -118,6 +118,7 @@ cdef class DataLoop:
     cdef public int max_pending
     cdef public int64_t max_queued_bytes
     cdef public object cold_reader
+    cdef public object on_file_error      # (fd, errno) of a file that could not be read or sent; None: nobody asks
     cdef public object on_closed
     cdef readonly int64_t now_ms               # when this turn began
     cdef readonly int64_t bytes_in
@@ -169,6 +170,7 @@ cdef class DataLoop:
     cdef int deliver(self, Connection c) except -1
     cdef int pump(self, Connection c) except -1
     cdef int read_cold(self, Connection c) except -1
+    cdef int file_failed(self, Connection c, int number) except -1
     # --- states ---
     cdef int end_turn(self, Connection c) except -1
     cdef void release_holds(self, Connection c) noexcept

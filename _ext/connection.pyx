@@ -572,7 +572,15 @@ cdef class DataLoop:
             if error in (EPIPE, ECONNRESET, ETIMEDOUT, ECONNABORTED):
                 self.close_now(c, CLOSE_RESET, text)
             else:
+                self.file_failed(c, error)
                 self.close_now(c, CLOSE_FILE, f"sending failed: {text}")
+        return 0
+
+    cdef int file_failed(self, Connection c, int number) except -1:
+        """Tell whose business the file is that the head of the connection's queue comes from."""
+        cdef OutNode* node = c.out.head
+        if self.on_file_error is not None and node != NULL and node.fd >= 0:
+            self.on_file_error(node.fd, number)
         return 0
 
     cdef int read_cold(self, Connection c) except -1:
@@ -585,6 +593,7 @@ cdef class DataLoop:
             if c.fd < 0:
                 return
             if error is not None:
+                self.file_failed(c, error.errno)
                 self.close_now(c, CLOSE_FILE, f"reading for a response failed: {error}")
                 return
             c.out.head.warm_until = end

@@ -90,6 +90,7 @@ cdef class Fetching:
     cdef WaitingRoom room
     cdef SegmentCache cache
     cdef list log_dirs                # paths, bytes
+    cdef dict reported                # slot -> when its unreadable log was last told of, ms
     cdef dict segment_lists           # slot -> (incarnation, SegmentList)
     cdef dict sessions                # id -> FetchWait
     cdef int32_t next_session
@@ -109,6 +110,7 @@ cdef class Fetching:
     cdef int read_partitions(self, FetchWait wait, int16_t version, Cursor* body) except -1
     cdef int read_forgotten(self, FetchWait wait, int16_t version, Cursor* body) except -1
     cdef bytes same_name(self, const uint8_t* name, int64_t length)
+    cdef int report(self, uint32_t known, Slot* slot, failure) except -1
     cdef int cold_look_up(self, FetchWait wait, OpenSegment segment, int index_fd, int64_t entries, int64_t size, int64_t offset) except -1
     cdef int64_t first_batch_bytes(self, FetchPartition p, FetchWait wait) except -1
     cdef bint place_in_ring(self, FetchPartition p, Slot* slot, Commit* commit) noexcept

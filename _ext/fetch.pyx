@@ -5,9 +5,10 @@ last fetch ended, from the slot's ring of recent batches, or through the offset 
 a client whose next connection goes to another worker is told FETCH_SESSION_ID_NOT_FOUND and begins anew, as the protocol says.
 """
 
+import logging
 import os
 
-from libc.errno cimport EAGAIN, errno
+from libc.errno cimport EAGAIN, EBADMSG, errno
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp, memcpy
 
@@ -42,6 +43,7 @@ from broker._ext.cursor cimport (
     write_string_length,
     write_uvarint,
 )
+from broker._ext.log_dirs cimport note_device
 from broker._ext.lookup cimport LOOKUP_BEYOND, LOOKUP_FOUND, FoundBatch, find_position
 from broker._ext.page_cache cimport fault_in, read_some, set_no_wait
 from broker._ext.records cimport load32, store32
@@ -58,6 +60,7 @@ from broker._ext.shared cimport (
     monotonic_ms,
     read_commit,
     slot_at,
+    state_now,
 )
 from broker._ext.topics cimport Topic, TopicDirectory
 from broker._ext.waiting cimport Waiter, WaitingRoom
@@ -73,12 +76,16 @@ cdef extern from "<sys/stat.h>" nogil:
     int fstat(int fd, stat_buffer* out)
 
 
+LOG = logging.getLogger("broker.api.fetch")
+
 cdef enum:
     FIRST_FLEXIBLE = 12
     FIRST_BY_ID = 13
     OLDEST = 4
     NEWEST = 18
     BATCH_LENGTH_BYTES = 12
+    FIRST_WITH_STORAGE_ERROR = 6
+    REPORT_AGAIN_MS = 60000
     MAX_PARTITIONS = 100000           # of one request: more would take memory out of proportion
     EVICTABLE_AFTER_MS = 120000
     WARM_ROUNDS = 8                   # then the loop waits for the disk: what is read is evicted faster than it is used
@@ -127,6 +134,11 @@ cdef inline int64_t file_bytes(int fd) noexcept nogil:
 
 cdef class FetchPartition:
     pass
+
+
+cdef inline int16_t storage_error(int16_t version) noexcept:
+    """KAFKA_STORAGE_ERROR, or for clients that do not know it what makes them look for the leader and try again (as Kafka)."""
+    return KAFKA_STORAGE_ERROR if version >= FIRST_WITH_STORAGE_ERROR else NOT_LEADER_OR_FOLLOWER
 
 
 cdef inline int16_t gone(FetchPartition p) noexcept:
@@ -318,6 +330,7 @@ cdef class Fetching:
         self.topics = topics
         self.room = room
         self.cache = SegmentCache()
+        self.reported = {}
         self.log_dirs = [os.fsencode(path) for path in log_dirs]
         self.segment_lists = {}
         self.sessions = {}
@@ -607,7 +620,7 @@ cdef class Fetching:
         """Find out what the partition gives: an error, or where its records lie and how many bytes of them."""
         cdef Slot* slot
         cdef Commit commit
-        cdef uint32_t before = p.slot
+        cdef uint32_t before = p.slot, state
         cdef int64_t limit, available = 0, allowed, whole
         p.length = 0
         p.segment = None
@@ -617,9 +630,10 @@ cdef class Fetching:
             wait.stale = True
         if not p.error:
             slot = slot_at(p.slot - 1)
-            if slot.state != SLOT_ONLINE:
-                p.error = KAFKA_STORAGE_ERROR if slot.state == SLOT_OFFLINE else gone(p)
-                if slot.state == SLOT_LOADING:
+            state = state_now(slot)
+            if state != SLOT_ONLINE:
+                p.error = storage_error(wait.version) if state == SLOT_OFFLINE else gone(p)
+                if state == SLOT_LOADING:
                     p.error = NOT_LEADER_OR_FOLLOWER
             elif slot.role != ROLE_LEADER:
                 p.error = NOT_LEADER_OR_FOLLOWER
@@ -672,11 +686,17 @@ cdef class Fetching:
             p.place_offset = -1
             p.segment = None
             return 0
-        except OSError:
+        except OSError as failure:
             if slot.incarnation == p.incarnation and slot.state == SLOT_ONLINE:
-                # The log start offset moves before a file goes, so a file that has gone meanwhile is told by it.
-                p.error = OFFSET_OUT_OF_RANGE if p.fetch_offset < slot.log_start_offset else KAFKA_STORAGE_ERROR
                 p.high_watermark = p.last_stable_offset = p.now_log_start = -1
+                # The log start offset moves before a file goes, so a file that has gone meanwhile is told by it.
+                if p.fetch_offset < slot.log_start_offset:
+                    p.error = OFFSET_OUT_OF_RANGE
+                else:
+                    p.error = storage_error(wait.version)
+                    if failure.errno is not None:
+                        note_device(slot.log_dir, -<int>failure.errno)
+                    self.report(p.slot, slot, failure)
             else:
                 p.error = gone(p)
             p.wanted = True
@@ -686,6 +706,16 @@ cdef class Fetching:
             p.wanted = True
             first[0] = False
             budget[0] -= available
+        return 0
+
+    cdef int report(self, uint32_t known, Slot* slot, failure) except -1:
+        """Say what cannot be read; of one partition once a minute."""
+        cdef int64_t now = monotonic_ms()
+        before = self.reported.get(known)
+        if before is None or now - before >= REPORT_AGAIN_MS:
+            self.reported[known] = now
+            name = (<char*>slot.topic)[:slot.topic_bytes].decode()
+            LOG.error("partition %s-%d cannot be read: %s", name, slot.partition, failure)
         return 0
 
     cdef int cold_look_up(self, FetchWait wait, OpenSegment segment, int index_fd, int64_t entries, int64_t size,
@@ -700,7 +730,7 @@ cdef class Fetching:
         if n < 0 and errno == EAGAIN:
             self.cold_look_up(wait, p.segment, -1, 0, p.position, -1)
         if n != BATCH_LENGTH_BYTES:
-            raise OSError(5, f"no batch at position {p.position} of segment {p.segment.base_offset}")
+            raise OSError(errno if n < 0 else EBADMSG, f"no batch at position {p.position} of segment {p.segment.base_offset}")
         return <int64_t>load32(head + 8) + BATCH_LENGTH_BYTES
 
     cdef SegmentList segments_of(self, uint32_t slot, Slot* at):
@@ -763,7 +793,7 @@ cdef class Fetching:
                 base = commit.segment_base
             while True:
                 if base < 0:
-                    raise OSError(5, "no segment holds the offset")
+                    raise OSError(EBADMSG, "no segment holds the offset")
                 segment = segments.segment(base)
                 if base == commit.segment_base:
                     size = commit.size
@@ -781,7 +811,7 @@ cdef class Fetching:
                 if result == -EAGAIN:
                     self.cold_look_up(wait, segment, index_fd, entries, size, p.fetch_offset)
                 if result != LOOKUP_BEYOND:
-                    raise OSError(-result if result < 0 else 5, f"offset {p.fetch_offset} in segment {base}")
+                    raise OSError(-result if result < 0 else EBADMSG, f"offset {p.fetch_offset} in segment {base}")
                 base = segments.following(base)     # compacted away at the segment's end
         segment = segments.segment(base)
         p.segment = segment
@@ -827,7 +857,7 @@ cdef class Fetching:
             self.cold_look_up(wait, segment, index_fd, entries, size, offset)
         if result == LOOKUP_BEYOND:
             return size
-        raise OSError(-result if result < 0 else 5, f"offset {offset} in segment {base}")
+        raise OSError(-result if result < 0 else EBADMSG, f"offset {offset} in segment {base}")
 
     # -- answering --------------------------------------------------------------------------------------------------
 

@@ -14,13 +14,15 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 from posix.fcntl cimport O_RDONLY
-from posix.unistd cimport close, fsync
+from posix.unistd cimport close
 
 from broker._ext.append_files cimport open_directory, open_in_slot
-from broker._ext.appends cimport end_segment, next_segment, segment_holding, wake_flushed
+from broker._ext.appends cimport end_segment, next_segment, note_failure, segment_holding, wake_flushed
 from broker._ext.atomics cimport compare_swap_64, fault_point, fetch_add_64, store_release_32, store_release_64
 from broker._ext.faults cimport *
+from broker._ext.file_calls cimport file_data_sync, file_error, file_open, file_sync
 from broker._ext.locks cimport set_lane, unlock
+from broker._ext.log_dirs cimport log_dir_failed, note_device
 from broker._ext.log_state cimport FILE_INDEX, FILE_LOG, FILE_TIME_INDEX, FILE_TXN_INDEX
 from broker._ext.shared cimport SLOT_OFFLINE, SLOT_ONLINE, Commit, Slot, now_ms, read_commit, region, slot_at
 from broker._ext.slots cimport Held, topic_of, wait_slot
@@ -30,12 +32,7 @@ import broker._ext.slots as slots
 LOG = logging.getLogger("broker.storage.flush")
 
 cdef extern from "<unistd.h>" nogil:
-    int fdatasync(int fd)
     int syncfs(int fd)
-
-cdef extern from "<fcntl.h>" nogil:
-    int openat(int directory, const char* path, int flags, ...)
-    int O_CLOEXEC
 
 cdef extern from "<time.h>" nogil:
     struct timespec:
@@ -117,7 +114,7 @@ cdef void sync_file(Flush* flush, Slot* slot, int64_t base, int kind) noexcept n
     if fd < 0:
         flush.result = fd
         return
-    if fdatasync(fd) != 0:
+    if file_data_sync(fd) != 0:
         flush.result = -errno
         flush.device_failed = True
     close(fd)
@@ -130,8 +127,9 @@ cdef void sync_names(Flush* flush, Slot* slot) noexcept nogil:
         if fd != -ENOENT:
             flush.result = fd
         return
-    epochs = openat(fd, "leader-epoch-checkpoint", O_RDONLY | O_CLOEXEC)    # of an empty log it was not synced
-    if (epochs >= 0 and fdatasync(epochs) != 0) or fsync(fd) != 0 or fsync(region().header.log_dir_fds[slot.log_dir]) != 0:
+    epochs = file_open(fd, "leader-epoch-checkpoint", O_RDONLY)    # of an empty log it was not synced
+    if (epochs >= 0 and file_data_sync(epochs) != 0) or file_sync(fd) != 0 \
+            or file_sync(region().header.log_dir_fds[slot.log_dir]) != 0:
         flush.result = -errno
         flush.device_failed = True
     if epochs >= 0:
@@ -164,6 +162,8 @@ cdef void sync(Flush* flush) noexcept nogil:
             if flush.result == 0:
                 sync_file(flush, slot, base, kinds[i])
         base = next_segment(slot, base, last + 1)
+    if flush.result == 0 and base < -1 and base + 1 != -ENOENT:
+        flush.result = <int>(base + 1)
     if flush.result == 0:
         sync_names(flush, slot)
 
@@ -196,7 +196,9 @@ cdef int end_flush(Flush* flush) noexcept nogil:
             fault_point(region().header.fault, FLUSH_ADVANCED)
     if flush.device_failed:
         # What a failed sync left unwritten is not known, and asking again would not tell [R 4]: the directory is out of use.
-        store_release_32(&region().header.log_dir_offline[slot.log_dir], 1)
+        log_dir_failed(slot.log_dir)
+    else:
+        note_device(slot.log_dir, flush.result)
     if taken:
         unlock(index, slot)
     compare_swap_64(&slot.flusher, flush.word, 0)
@@ -229,7 +231,7 @@ def flush(uint32_t index, bint whole=False):
 
 cdef failure(uint32_t index, int result):
     cdef Slot* slot = slot_at(index)
-    return OSError(-result, os.strerror(-result), f"{topic_of(slot)}-{slot.partition}")
+    return file_error(-result, f"{topic_of(slot)}-{slot.partition}")
 
 
 # -- many at once -----------------------------------------------------------------------------------------------------
@@ -368,10 +370,11 @@ cdef end(uint32_t index):
         if slot.state == SLOT_ONLINE:
             with nogil:
                 result = end_segment(index, slot)
+            note_failure(slot, result)
+    if result != 0:
+        raise file_error(-result, f"{topic_of(slot)}-{slot.partition} time index")
     if slot.state != SLOT_ONLINE:
         raise OSError(EIO, "the log is offline", topic_of(slot))
-    if result != 0:
-        raise OSError(-result, os.strerror(-result), f"{topic_of(slot)}-{slot.partition} time index")
     slots.snapshot(index)
 
 

@@ -13,6 +13,7 @@ from libc.stdlib cimport free, qsort
 from libc.string cimport memset, strcmp, strlen
 from posix.fcntl cimport O_CREAT, O_RDONLY, O_RDWR
 
+from broker._ext.file_calls cimport file_open, file_rename, file_unlink
 from broker._ext.log_scan cimport SCAN_BATCH, Scanner, scan_batch, scan_file
 from broker._ext.log_state cimport (
     EVENT_COMPLETED_SWAP,
@@ -35,9 +36,7 @@ from broker._ext.state_files cimport file_name
 
 
 cdef extern from "<fcntl.h>" nogil:
-    int O_CLOEXEC
     int O_DIRECTORY
-    int openat(int directory, const char* path, int flags, ...)
 
 
 cdef extern from "<dirent.h>" nogil:
@@ -52,7 +51,6 @@ cdef extern from "<dirent.h>" nogil:
 
 cdef extern from "<unistd.h>" nogil:
     int close(int descriptor)
-    int unlinkat(int directory, const char* path, int flags)
 
 
 cdef extern from "<sys/stat.h>" nogil:
@@ -60,10 +58,6 @@ cdef extern from "<sys/stat.h>" nogil:
         int64_t st_size
     int fstat(int descriptor, stat_result* out)
     int fstatat(int directory, const char* path, stat_result* out, int flags)
-
-
-cdef extern from "<stdio.h>" nogil:
-    int renameat(int from_directory, const char* from_path, int to_directory, const char* to_path)
 
 
 cdef extern from "<stdlib.h>" nogil:
@@ -148,7 +142,7 @@ cdef int compare_files(const void* left, const void* right) noexcept nogil:
 
 cdef int list_files(int directory, Array* files) noexcept nogil:
     """All files of segments, whatever their state, by offset and kind."""
-    cdef int descriptor = openat(directory, b".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+    cdef int descriptor = file_open(directory, b".", O_RDONLY | O_DIRECTORY)
     cdef DIR* stream
     cdef dirent* entry
     cdef FoundFile found
@@ -198,7 +192,7 @@ cdef int remove_file(LogState* state, int directory, int64_t base_offset, int ki
     if error:
         return error
     file_name(name, base_offset, kind, suffix)
-    if unlinkat(directory, name, 0) < 0 and errno != ENOENT:
+    if file_unlink(directory, name) < 0 and errno != ENOENT:
         return -errno
     return 0
 
@@ -228,7 +222,7 @@ cdef int open_file(int directory, int64_t base_offset, int kind, int flags) noex
     cdef char[64] name
     cdef int descriptor
     file_name(name, base_offset, kind, b"")
-    descriptor = openat(directory, name, flags | O_CLOEXEC, 0o644)
+    descriptor = file_open(directory, name, flags)
     return -errno if descriptor < 0 else descriptor
 
 
@@ -266,7 +260,7 @@ cdef int64_t swap_end_offset(int directory, int64_t base_offset, int* error) noe
     cdef int descriptor
     cdef int result
     file_name(name, base_offset, FILE_LOG, b".swap")
-    descriptor = openat(directory, name, O_RDONLY | O_CLOEXEC)
+    descriptor = file_open(directory, name, O_RDONLY)
     if descriptor < 0 or fstat(descriptor, &status) < 0:
         error[0] = -errno
         if descriptor >= 0:
@@ -356,7 +350,7 @@ cdef int complete_swaps(LogState* state, int directory, Array* files) noexcept n
             return error
         file_name(from_name, found[number].base_offset, found[number].kind, b".swap")
         file_name(to_name, found[number].base_offset, found[number].kind, b"")
-        if renameat(directory, from_name, directory, to_name) < 0:
+        if file_rename(directory, from_name, to_name) < 0:
             return -errno
         error = add_event(state, EVENT_COMPLETED_SWAP, found[number].kind, found[number].base_offset, 0, 0, 0)
         if error:

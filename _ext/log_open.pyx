@@ -11,7 +11,6 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 from posix.fcntl cimport O_RDONLY, O_RDWR
-from posix.types cimport off_t
 
 from broker._ext.log_files cimport (
     create_segment,
@@ -43,6 +42,7 @@ from broker._ext.log_state cimport (
     clear_producers,
     first_open_txn,
 )
+from broker._ext.file_calls cimport file_truncate
 from broker._ext.records cimport BatchInfo, load32, load64
 from broker._ext.recovery cimport rebuild_indexes, recover_segments, restore_producers
 from broker._ext.state_files cimport fit_epochs, read_epochs, write_epochs, write_snapshot
@@ -56,7 +56,6 @@ cdef extern from "<fcntl.h>" nogil:
 
 cdef extern from "<unistd.h>" nogil:
     int close(int descriptor)
-    int ftruncate(int descriptor, off_t length)
 
 
 cdef enum:
@@ -196,7 +195,7 @@ cdef int count_txns(LogState* state, int directory, const Segment* segment) noex
     descriptor = open_file(directory, segment.base_offset, FILE_TXN_INDEX, O_RDWR)
     if descriptor < 0:
         return descriptor
-    error = -errno if ftruncate(descriptor, size - size % TXN_ENTRY_BYTES) < 0 else 0
+    error = -errno if file_truncate(descriptor, size - size % TXN_ENTRY_BYTES) < 0 else 0
     close(descriptor)
     if error:
         return error

@@ -7,11 +7,10 @@ only read, at positions below a size that its caller knows to be committed or ow
 
 from libc.errno cimport EINTR, errno
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t
-from posix.types cimport off_t
 
 from broker._ext.crc32 cimport crc32
 from broker._ext.crc32c cimport crc32c
-from broker._ext.page_cache cimport read_some
+from broker._ext.file_calls cimport file_pread, file_pwrite
 from broker._ext.old_messages cimport MESSAGE_HEADER_BYTES, parse_message
 from broker._ext.records cimport (
     AT_ATTRIBUTES,
@@ -24,15 +23,11 @@ from broker._ext.records cimport (
 )
 
 
-cdef extern from "<unistd.h>" nogil:
-    ssize_t pwrite(int descriptor, const void* buffer, size_t n, off_t position)
-
-
 cdef int64_t read_at(int descriptor, void* buffer, size_t n, int64_t position) noexcept nogil:
     cdef size_t done = 0
     cdef ssize_t got
     while done < n:
-        got = read_some(descriptor, <uint8_t*>buffer + done, n - done, position + <int64_t>done)
+        got = file_pread(descriptor, <uint8_t*>buffer + done, n - done, position + <int64_t>done)
         if got < 0:
             if errno == EINTR:
                 continue
@@ -47,7 +42,7 @@ cdef int write_at(int descriptor, const void* buffer, size_t n, int64_t position
     cdef size_t done = 0
     cdef ssize_t put
     while done < n:
-        put = pwrite(descriptor, <const uint8_t*>buffer + done, n - done, position + <int64_t>done)
+        put = file_pwrite(descriptor, <const uint8_t*>buffer + done, n - done, position + <int64_t>done)
         if put < 0:
             if errno == EINTR:
                 continue

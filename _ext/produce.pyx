@@ -56,6 +56,7 @@ from broker._ext.cursor cimport (
 )
 from broker._ext.flushing cimport Flusher
 from broker._ext.locks cimport SPINS_OF_LOOP, SPINS_OF_THREAD, set_lane
+from broker._ext.log_dirs cimport is_full
 from broker._ext.records cimport (
     CODEC_NONE,
     CODEC_ZSTD,
@@ -79,6 +80,7 @@ cdef enum:
     LARGE_REQUEST = 2 * 1024 * 1024   # appended on a thread, so that the loop goes on meanwhile
     FIRST_FLEXIBLE = 9
     FIRST_BY_ID = 13
+    FIRST_WITH_STORAGE_ERROR = 4
     FIRST_WITH_BATCHES = 3            # before: message sets of formats v0 and v1
     NEWEST = 13
     MAX_BUSY = 64
@@ -99,6 +101,9 @@ cdef enum:
     INVALID_TXN_STATE = 48
     KAFKA_STORAGE_ERROR = 56
     UNKNOWN_TOPIC_ID = 100
+
+
+cdef const char* DISK_IS_FULL = "the disk of the partition's log directory is full: to be tried again"
 
 
 cdef int refuse(ProduceItem* item, int error, const char* message) noexcept nogil:
@@ -151,6 +156,8 @@ cdef int append_items(ProduceItem* items, int count, int spins, int64_t wall_ms)
             items[places[j]].append = batches[j]
             if result == APPEND_OK or batches[j].appended or batches[j].duplicate or batches[j].error:
                 items[places[j]].error = batches[j].error
+                if batches[j].error == NOT_ENOUGH_REPLICAS:
+                    items[places[j]].message = DISK_IS_FULL
                 items[places[j]].appended = 1
                 items[places[j]].leader_epoch = outcome.leader_epoch
                 items[places[j]].required_offset = outcome.log_end_offset
@@ -162,6 +169,8 @@ cdef int append_items(ProduceItem* items, int count, int spins, int64_t wall_ms)
                 refuse(&items[places[j]], UNKNOWN_TOPIC_OR_PARTITION, NULL)
             elif result == APPEND_OFFLINE:
                 refuse(&items[places[j]], KAFKA_STORAGE_ERROR, "the partition's log directory is offline")
+            elif result == APPEND_IO_ERROR and is_full(-outcome.error_number):
+                refuse(&items[places[j]], NOT_ENOUGH_REPLICAS, DISK_IS_FULL)
             elif result == APPEND_IO_ERROR:
                 refuse(&items[places[j]], KAFKA_STORAGE_ERROR, "the log could not be written")
             else:
@@ -452,7 +461,10 @@ cdef class Producing:
                     write_bytes(b, item.topic, item.topic_bytes)
                 write_length(b, item.topic_partitions, flexible)
             write_int32(b, item.partition)
-            write_int16(b, item.error)
+            if item.error == KAFKA_STORAGE_ERROR and version < FIRST_WITH_STORAGE_ERROR:
+                write_int16(b, NOT_LEADER_OR_FOLLOWER)        # which these clients know, and try again
+            else:
+                write_int16(b, item.error)
             write_int64(b, item.append.base_offset if item.error == 0 else -1)
             if version >= 2:
                 write_int64(b, item.append.append_time if item.error == 0 else -1)

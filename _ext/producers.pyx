@@ -4,7 +4,7 @@ Nothing here takes the slot's mutex: the caller holds it. The arena's own mutex 
 held, for the choice of a run only, and nothing is taken under it.
 """
 
-from libc.errno cimport EBUSY, ENOSPC, errno
+from libc.errno cimport EBUSY, ENOMEM, errno
 from libc.stdint cimport INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 from posix.fcntl cimport O_CREAT, O_RDONLY, O_TRUNC, O_WRONLY
@@ -12,6 +12,7 @@ from posix.unistd cimport close
 
 from broker._ext.atomics cimport cpu_pause, fault_point, store_release_64
 from broker._ext.crc32c cimport crc32c
+from broker._ext.file_calls cimport file_open, file_rename, file_unlink
 from broker._ext.faults cimport PRODUCER_BATCH_STORED, PRODUCER_MARKER_HALF_STORED, PRODUCER_RUN_FILLED
 from broker._ext.log_scan cimport read_at, write_at
 from broker._ext.records cimport load16, load32, load64, store16, store32, store64
@@ -21,18 +22,8 @@ from broker._ext.shared cimport BATCHES_KEPT, Header, Slot, pthread_mutex_t, reg
 cdef extern from "<errno.h>" nogil:
     int EOWNERDEAD
 
-cdef extern from "<fcntl.h>" nogil:
-    int openat(int directory, const char* path, int flags, ...)
-    int O_CLOEXEC
-
 cdef extern from "<sched.h>" nogil:
     int sched_yield()
-
-cdef extern from "<stdio.h>" nogil:
-    int renameat(int old_directory, const char* old_path, int new_directory, const char* new_path)
-
-cdef extern from "<unistd.h>" nogil:
-    int unlinkat(int directory, const char* path, int flags)
 
 cdef extern from "<pthread.h>" nogil:
     ctypedef struct pthread_mutexattr_t:
@@ -497,7 +488,7 @@ cdef int write_snapshot(Slot* slot, int directory_fd, const char* path, const ch
     for i in range(run_entries(slot)):
         if start[i].key != 0 and start[i].key != TOMBSTONE:
             count += 1
-    fd = openat(directory_fd, temporary_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o644)
+    fd = file_open(directory_fd, temporary_path, O_WRONLY | O_CREAT | O_TRUNC)
     if fd < 0:
         return -errno
     store16(head, 1)
@@ -524,15 +515,15 @@ cdef int write_snapshot(Slot* slot, int directory_fd, const char* path, const ch
         store32(head + 2, crc)
         result = write_at(fd, head, 10, 0)
     close(fd)
-    if result == 0 and renameat(directory_fd, temporary_path, directory_fd, path) != 0:
+    if result == 0 and file_rename(directory_fd, temporary_path, path) != 0:
         result = -errno
     if result != 0:
-        unlinkat(directory_fd, temporary_path, 0)
+        file_unlink(directory_fd, temporary_path)
     return result
 
 
 cdef int restore_entry(uint32_t index, Slot* slot, const uint8_t* entry) noexcept nogil:
-    """One entry of a snapshot; 0, or -ENOSPC when the arena is full of open transactions."""
+    """One entry of a snapshot; 0, or -ENOMEM when the arena is full of open transactions."""
     cdef int64_t producer_id = <int64_t>load64(entry), last_offset = <int64_t>load64(entry + 14)
     cdef int64_t timestamp = <int64_t>load64(entry + 26)
     cdef int32_t last_sequence = <int32_t>load32(entry + 10), delta = <int32_t>load32(entry + 22)
@@ -544,7 +535,7 @@ cdef int restore_entry(uint32_t index, Slot* slot, const uint8_t* entry) noexcep
         sched_yield()
         result = restore_producer(index, slot, producer_id, epoch, coordinator_epoch, timestamp, first_offset)
     if result != ARENA_READY:
-        return -ENOSPC
+        return -ENOMEM
     if last_offset >= 0:
         restore_batch(slot, producer_id, -1 if last_sequence < 0 else <int32_t>((<int64_t>last_sequence - delta) & 0x7FFFFFFF),
                       last_sequence, last_offset - delta, last_offset, timestamp)
@@ -557,7 +548,7 @@ cdef int read_snapshot(uint32_t index, Slot* slot, int directory_fd, const char*
     cdef uint8_t[10] head
     cdef int64_t count = 0, got, at, left
     cdef uint32_t crc
-    cdef int fd = openat(directory_fd, path, O_RDONLY | O_CLOEXEC), result = 1, checked, number
+    cdef int fd = file_open(directory_fd, path, O_RDONLY), result = 1, checked, number
     if fd < 0:
         return -errno
     got = read_at(fd, head, sizeof(head), 0)

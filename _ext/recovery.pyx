@@ -14,7 +14,6 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memset
 from posix.fcntl cimport O_RDONLY, O_RDWR
-from posix.types cimport off_t
 
 from broker._ext.log_files cimport file_size, open_file, remove_file, remove_segment_files
 from broker._ext.log_scan cimport (
@@ -51,6 +50,7 @@ from broker._ext.log_state cimport (
     replay_batch,
     tell_progress,
 )
+from broker._ext.file_calls cimport file_data_sync, file_truncate
 from broker._ext.lookup cimport LOOKUP_FOUND, FoundBatch, find_position
 from broker._ext.records cimport AT_RECORDS, BatchInfo, store16, store32, store64
 from broker._ext.state_files cimport assign_epoch, file_name, read_snapshot, replace_small_file
@@ -58,8 +58,6 @@ from broker._ext.state_files cimport assign_epoch, file_name, read_snapshot, rep
 
 cdef extern from "<unistd.h>" nogil:
     int close(int descriptor)
-    int ftruncate(int descriptor, off_t length)
-    int fdatasync(int descriptor)
 
 
 cdef enum:
@@ -304,9 +302,9 @@ cdef int cut_log(LogState* state, int directory, int64_t number, Walk* walk) noe
     descriptor = open_file(directory, segment.base_offset, FILE_LOG, O_RDWR)
     if descriptor < 0:
         return descriptor
-    error = -errno if ftruncate(descriptor, walk.valid_bytes) < 0 else 0
+    error = -errno if file_truncate(descriptor, walk.valid_bytes) < 0 else 0
     # New batches take the place of those cut: the device must not put the old ones behind them after a loss of power.
-    if error == 0 and fdatasync(descriptor) < 0:
+    if error == 0 and file_data_sync(descriptor) < 0:
         error = -errno
     close(descriptor)
     if error == 0:

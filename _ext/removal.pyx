@@ -4,7 +4,7 @@ Runs with the slot's mutex held, allocates nothing and needs no GIL. The cleaner
 (`broker/shm/retention.py`), a start does so at once (`log_files`).
 """
 
-from libc.errno cimport EDQUOT, EIO, ENOENT, ENOSPC, errno
+from libc.errno cimport EDQUOT, ENOENT, ENOMEM, ENOSPC, errno
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdio cimport snprintf
 from posix.unistd cimport close
@@ -12,15 +12,10 @@ from posix.unistd cimport close
 from broker._ext.append_files cimport open_directory, segment_path
 from broker._ext.atomics cimport fault_point, store_release_64
 from broker._ext.faults cimport *
+from broker._ext.file_calls cimport file_rename, file_unlink
 from broker._ext.log_state cimport FILE_INDEX, FILE_LOG, FILE_SNAPSHOT, FILE_TIME_INDEX, FILE_TXN_INDEX
 from broker._ext.shared cimport Slot, region
 
-
-cdef extern from "<fcntl.h>" nogil:
-    int unlinkat(int directory, const char* path, int flags)
-
-cdef extern from "<stdio.h>" nogil:
-    int renameat(int old_directory, const char* old_path, int new_directory, const char* new_path)
 
 cdef extern from "<dirent.h>" nogil:
     ctypedef struct DIR:
@@ -75,7 +70,7 @@ cdef int gather(Slot* slot, const char* suffix, int64_t below, int64_t* found, i
     directory = fdopendir(fd)
     if directory == NULL:
         close(fd)
-        return -EIO
+        return -ENOMEM
     while True:
         entry = readdir(directory)
         if entry == NULL:
@@ -98,9 +93,9 @@ cdef int set_aside(Slot* slot, int64_t offset, int kind) noexcept nogil:
     cdef int log_dir = region().header.log_dir_fds[slot.log_dir]
     segment_path(slot, offset, kind, path)
     snprintf(aside, 400, "%s.deleted", path)
-    if renameat(log_dir, path, log_dir, aside) == 0 or errno == ENOENT:
+    if file_rename(log_dir, path, aside) == 0 or errno == ENOENT:
         return 0
-    if (errno == ENOSPC or errno == EDQUOT) and (unlinkat(log_dir, path, 0) == 0 or errno == ENOENT):
+    if (errno == ENOSPC or errno == EDQUOT) and (file_unlink(log_dir, path) == 0 or errno == ENOENT):
         return 0
     return -errno
 

@@ -49,6 +49,11 @@ cpdef enum SlotState:
     SLOT_DELETED = 4              # waits until every process has confirmed a newer metadata version [R 8]
     SLOT_REMOTE = 5               # led and kept elsewhere: metadata only
 
+cpdef enum DiskState:             # of the file system under a log directory
+    DISK_ROOMY = 0
+    DISK_LOW = 1                  # below the soft mark: retention is hastened
+    DISK_FULL = 2                 # below the hard mark, or a write found no room: producers are refused
+
 cpdef enum Role:
     ROLE_NONE = 0
     ROLE_LEADER = 1
@@ -205,7 +210,8 @@ cdef struct Slot:
     uint8_t log_dir
     uint8_t internal
     uint16_t topic_bytes
-    uint8_t[4] spare
+    uint8_t uncut                 # a failed write may have left bytes behind the commit: cut before anything else [R 4]
+    uint8_t[3] spare
     uint8_t[16] topic_id
     uint8_t[256] topic            # name, not terminated beyond topic_bytes
 
@@ -239,7 +245,13 @@ cdef struct Header:
     int32_t log_dir_count
     int32_t spare
     int32_t[MAX_LOG_DIRS] log_dir_fds
-    uint32_t[MAX_LOG_DIRS] log_dir_offline
+    uint32_t[MAX_LOG_DIRS] log_dir_offline  # 1 once its device failed; never taken back while the broker runs
+    uint32_t[MAX_LOG_DIRS] disk_state  # DiskState; set FULL by any process, everything else by the cleaner
+    uint64_t disk_full_noted      # a bit a log directory in which a write found no room since the cleaner last looked
+    int64_t[MAX_LOG_DIRS] disk_free_bytes   # as last seen by the cleaner; -1: not yet
+    int64_t[MAX_LOG_DIRS] disk_total_bytes
+    uint64_t[MAX_LOG_DIRS] disk_full_times  # how often the directory became FULL
+    uint64_t[5] file_fault        # armed file fault: errno, calls yet, times, kinds; calls met (debug build)
     pthread_mutex_t arena_mutex
     uint64_t arena_units
     uint64_t arena_hint
@@ -279,6 +291,9 @@ cdef uint64_t* ready_words(int process) noexcept nogil
 cdef void wake_slot(uint32_t index, uint64_t mask) noexcept nogil
 cdef void wake_process(int process) noexcept nogil
 cdef int take_ready(uint32_t* out, int limit) noexcept nogil
+
+# The slot's state, OFFLINE also where its log directory is.
+cdef uint32_t state_now(Slot* slot) noexcept nogil
 
 # [R 1] a consistent copy of the current commit block
 cdef void read_commit(Slot* slot, Commit* out) noexcept nogil

@@ -18,6 +18,7 @@ from broker._ext.atomics cimport (
     exchange_64,
     fault_point,
     fence,
+    fetch_add_64,
     fetch_and_64,
     fetch_or_64,
     load_acquire_32,
@@ -63,6 +64,13 @@ cdef Region* region() noexcept nogil:
 
 cdef Slot* slot_at(uint32_t index) noexcept nogil:
     return <Slot*>(the_region.slots + <uint64_t>index * sizeof(Slot))
+
+
+cdef uint32_t state_now(Slot* slot) noexcept nogil:
+    cdef uint32_t state = slot.state
+    if (state == SLOT_ONLINE or state == SLOT_LOADING) and the_region.header.log_dir_offline[slot.log_dir]:
+        return SLOT_OFFLINE
+    return state
 
 
 cdef inline uint64_t word_count() noexcept nogil:
@@ -246,7 +254,7 @@ cdef class SharedMemory:
         header.arena_units = units
         header.broker_id = -1
         for i in range(MAX_LOG_DIRS):
-            header.log_dir_fds[i] = -1
+            header.log_dir_fds[i] = header.disk_free_bytes[i] = header.disk_total_bytes[i] = -1
         the_region.processes = <Process*>(the_region.base + processes_at)
         the_region.slots = the_region.base + slots_at
         the_region.arena_owners = <uint64_t*>(the_region.base + owners_at)
@@ -507,6 +515,31 @@ cdef class SharedMemory:
     def set_log_dir_offline(self, int index):
         store_release_32(&the_region.header.log_dir_offline[index], 1)
 
+    def take_log_dirs_found_full(self):
+        """The log directories in which a write found no room since the last call, as a list of indexes. By the cleaner."""
+        cdef uint64_t noted = exchange_64(&the_region.header.disk_full_noted, 0)
+        return [i for i in range(the_region.header.log_dir_count) if noted >> <uint64_t>i & 1]
+
+    @property
+    def log_dir_found_full(self):
+        """Whether a write found no room since the cleaner last looked."""
+        return load_relaxed_64(&the_region.header.disk_full_noted) != 0
+
+    def disk(self, int index):
+        """(DiskState, free bytes, bytes in all, how often it became full) of a log directory; bytes -1 before the first look."""
+        cdef Header* header = the_region.header
+        return DiskState(header.disk_state[index]), header.disk_free_bytes[index], header.disk_total_bytes[index], \
+            header.disk_full_times[index]
+
+    def set_disk(self, int index, state, int64_t free_bytes, int64_t total_bytes):
+        """What the cleaner found; a directory that becomes full is counted."""
+        cdef Header* header = the_region.header
+        if state == DISK_FULL and header.disk_state[index] != DISK_FULL:
+            fetch_add_64(&header.disk_full_times[index], 1)
+        header.disk_free_bytes[index] = free_bytes
+        header.disk_total_bytes[index] = total_bytes
+        store_release_32(&header.disk_state[index], state)
+
     # -- faults (debug build) -------------------------------------------------------------------------------------
 
     @property
@@ -520,6 +553,24 @@ cdef class SharedMemory:
         the_region.header.fault[2] = signal_number
         the_region.header.fault[1] = countdown
         store_release_64(&the_region.header.fault[0], identity)
+
+    def arm_file_fault(self, uint64_t number, uint64_t countdown=1, uint64_t times=1, uint64_t kinds=~<uint64_t>0):
+        """Let the `countdown`-th file call from now on, of the given `kinds` (FileCall), and `times` - 1 calls behind it fail
+        with errno `number`, whichever process makes them; RuntimeError in a release build. `number` 0 only counts."""
+        if not FAULTS_COMPILED:
+            raise RuntimeError("file faults are compiled into the debug build only (ODRADEK_DEBUG=1)")
+        cdef uint64_t* armed = the_region.header.file_fault
+        armed[0] = 0
+        armed[1] = countdown
+        armed[2] = times
+        armed[3] = kinds
+        armed[4] = 0
+        store_release_64(&armed[0], number)
+
+    @property
+    def file_calls(self):
+        """How many file calls of the armed kinds were met since `arm_file_fault`."""
+        return the_region.header.file_fault[4]
 
     @property
     def fault_armed(self):

@@ -20,6 +20,7 @@ from broker._ext.appends cimport (
     append_as_follower,
     append_as_leader,
     assign_epoch,
+    note_failure,
     publish,
     roll_now,
     snapshot_producers,
@@ -30,7 +31,9 @@ from broker._ext.appends cimport (
 )
 from broker._ext.atomics cimport fault_point, store_release_32, store_release_64
 from broker._ext.faults cimport *
+from broker._ext.file_calls cimport file_error, file_rename
 from broker._ext.locks cimport LOCK_BUSY, SPINS_OF_THREAD, initialise_mutex, unlock
+from broker._ext.log_dirs cimport is_full, note_device
 from broker._ext.log_state cimport (
     EpochEntry,
     LoadedBatch,
@@ -77,6 +80,7 @@ from broker._ext.shared cimport (
     read_commit,
     region,
     slot_at,
+    state_now,
     wake_process,
 )
 
@@ -86,9 +90,6 @@ cdef extern from "<time.h>" nogil:
         long tv_sec
         long tv_nsec
     int nanosleep(const timespec* request, timespec* remaining)
-
-cdef extern from "<stdio.h>" nogil:
-    int renameat(int old_directory, const char* old_path, int new_directory, const char* new_path)
 
 
 class SlotBusy(Exception):
@@ -273,7 +274,8 @@ def fill(uint32_t index, LoadedLog loaded, bint flushed, int64_t producers_befor
 
     :param flushed: whether all of the log is known to be on the device (it was closed in order).
     :param producers_before_ms: producers without open transaction last heard before this have expired; left out.
-    :raises OSError: the leader-epoch checkpoint could not be written; the slot is OFFLINE then.
+    :raises OSError: the leader-epoch checkpoint could not be written; the slot is OFFLINE then, or LOADING if only room was
+        missing.
     """
     cdef Slot* slot = slot_at(index)
     cdef LogState* state = &loaded.state
@@ -334,10 +336,11 @@ def fill(uint32_t index, LoadedLog loaded, bint flushed, int64_t producers_befor
         else:
             slot.role = ROLE_FOLLOWER
         slot.generation += 1
-        store_release_32(&slot.state, SLOT_ONLINE if result == 0 else SLOT_OFFLINE)
+        store_release_32(&slot.state, SLOT_ONLINE if result == 0 else SLOT_LOADING if is_full(result) else SLOT_OFFLINE)
+        note_failure(slot, result)
         wake_everyone(index, slot)
     if result != 0:
-        raise OSError(-result, os.strerror(-result), f"{topic_of(slot)}-{slot.partition}/leader-epoch-checkpoint")
+        raise file_error(-result, f"{topic_of(slot)}-{slot.partition}/leader-epoch-checkpoint")
 
 
 def set_offline(uint32_t index):
@@ -346,6 +349,26 @@ def set_offline(uint32_t index):
     with Held(index):
         store_release_32(&slot.state, SLOT_OFFLINE)
         wake_everyone(index, slot)
+
+
+def fail_log_dir(int log_dir):
+    """Put every partition of a log directory that is out of use OFFLINE and wake who waits for it; how many they were."""
+    cdef uint64_t i
+    cdef Slot* slot
+    cdef int count = 0
+    for i in range(region().header.slots_used):
+        slot = slot_at(<uint32_t>i)
+        if slot.log_dir != log_dir or (slot.state != SLOT_ONLINE and slot.state != SLOT_LOADING):
+            continue
+        set_offline(<uint32_t>i)
+        count += 1
+    return count
+
+
+def waiting_for_room():
+    """Slots whose log could not be opened, or was left half way by a change, because the disk was full."""
+    cdef uint64_t i
+    return [i for i in range(region().header.slots_used) if state_now(slot_at(<uint32_t>i)) == SLOT_LOADING]
 
 
 def set_role(uint32_t index, uint32_t incarnation, role, int leader_id, int leader_epoch, int partition_epoch, replicas,
@@ -378,10 +401,11 @@ def set_role(uint32_t index, uint32_t incarnation, role, int leader_id, int lead
                 publish(slot, &commit)
                 settle_last_stable(slot, commit.high_watermark)
         if result != 0:
-            store_release_32(&slot.state, SLOT_OFFLINE)
+            store_release_32(&slot.state, SLOT_LOADING if is_full(result) else SLOT_OFFLINE)
+            note_failure(slot, result)
         wake_everyone(index, slot)
     if result != 0:
-        raise OSError(-result, os.strerror(-result), f"{topic_of(slot)}-{slot.partition}/leader-epoch-checkpoint")
+        raise file_error(-result, f"{topic_of(slot)}-{slot.partition}/leader-epoch-checkpoint")
 
 
 def delete(uint32_t index, bytes renamed):
@@ -396,8 +420,10 @@ def delete(uint32_t index, bytes renamed):
     with Held(index):
         directory_path(slot, path)
         fault_point(region().header.fault, DELETE_INTENT_STORED)
-        if renameat(region().header.log_dir_fds[slot.log_dir], path, region().header.log_dir_fds[slot.log_dir], target) != 0:
+        if file_rename(region().header.log_dir_fds[slot.log_dir], path, target) != 0:
             result = errno
+            if result != ENOENT:
+                note_device(slot.log_dir, -result)
         fault_point(region().header.fault, DELETE_RENAMED)
         if result == 0 or result == ENOENT:
             store_release_32(&slot.state, SLOT_DELETED)
@@ -445,8 +471,9 @@ def snapshot(uint32_t index):
             result = snapshot_producers(slot, commit.log_end_offset)
         if result == 0:
             slot.producers_changed = 0
+        note_failure(slot, result)
     if result != 0:
-        raise OSError(-result, os.strerror(-result), f"{topic_of(slot)}-{slot.partition} producer snapshot")
+        raise file_error(-result, f"{topic_of(slot)}-{slot.partition} producer snapshot")
     return True
 
 
@@ -500,7 +527,7 @@ def describe(uint32_t index):
     read_commit(slot, &commit)
     values = dict(commit)
     values.update(
-        topic=topic_of(slot), partition=slot.partition, topic_id=bytes(slot.topic_id[:16]), state=slot.state, role=slot.role,
+        topic=topic_of(slot), partition=slot.partition, topic_id=bytes(slot.topic_id[:16]), state=state_now(slot), role=slot.role,
         incarnation=slot.incarnation, generation=slot.generation, leader_epoch=slot.leader_epoch, leader_id=slot.leader_id,
         partition_epoch=slot.partition_epoch, log_start_offset=slot.log_start_offset,
         last_stable_offset=slot.last_stable_offset, flushed_offset=slot.flushed_offset, recovery_point=slot.recovery_point,
@@ -537,7 +564,8 @@ def producers(uint32_t index):
 
 
 def state_of(uint32_t index):
-    return slot_at(index).state
+    """The slot's SlotState; OFFLINE also where its log directory is."""
+    return state_now(slot_at(index))
 
 
 def incarnation_of(uint32_t index):
@@ -629,8 +657,9 @@ def roll(uint32_t index):
     cdef int result
     with Held(index):
         result = roll_now(index, slot_at(index), now_ms())
+        note_failure(slot_at(index), result)
     if result != 0:
-        raise OSError(-result, os.strerror(-result))
+        raise file_error(-result, f"{topic_of(slot_at(index))}-{slot_at(index).partition}")
 
 
 def lock_and_hold(uint32_t index):

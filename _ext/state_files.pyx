@@ -12,6 +12,7 @@ from libc.string cimport memcmp, memmove
 from posix.fcntl cimport O_CREAT, O_RDONLY, O_TRUNC, O_WRONLY
 
 from broker._ext.crc32c cimport crc32c
+from broker._ext.file_calls cimport file_open, file_rename
 from broker._ext.log_scan cimport read_at, write_at
 from broker._ext.log_state cimport (
     EVENT_CORRUPT_EPOCHS,
@@ -33,11 +34,6 @@ from broker._ext.log_state cimport (
 from broker._ext.records cimport load16, load32, load64, store16, store32, store64
 
 
-cdef extern from "<fcntl.h>" nogil:
-    int O_CLOEXEC
-    int openat(int directory, const char* path, int flags, ...)
-
-
 cdef extern from "<unistd.h>" nogil:
     int close(int descriptor)
 
@@ -46,10 +42,6 @@ cdef extern from "<sys/stat.h>" nogil:
     struct stat_result "stat":
         int64_t st_size
     int fstat(int descriptor, stat_result* out)
-
-
-cdef extern from "<stdio.h>" nogil:
-    int renameat(int from_directory, const char* from_path, int to_directory, const char* to_path)
 
 
 cdef enum:
@@ -117,7 +109,7 @@ cdef int read_small_file(int directory, const char* name, uint8_t** content, int
     """The whole file in malloc'ed memory, which the caller frees: 0, or -errno."""
     cdef stat_result status
     cdef int error = 0
-    cdef int descriptor = openat(directory, name, O_RDONLY | O_CLOEXEC)
+    cdef int descriptor = file_open(directory, name, O_RDONLY)
     content[0] = NULL
     n[0] = 0
     if descriptor < 0:
@@ -317,7 +309,7 @@ cdef int replace_small_file(LogState* state, int directory, const char* name, co
     cdef int error = about_to_change(state)
     if error:
         return error
-    descriptor = openat(directory, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o644)
+    descriptor = file_open(directory, temporary, O_WRONLY | O_CREAT | O_TRUNC)
     if descriptor < 0:
         return -errno
     error = write_at(descriptor, content, n, 0)
@@ -327,7 +319,7 @@ cdef int replace_small_file(LogState* state, int directory, const char* name, co
     error = about_to_change(state)
     if error:
         return error
-    return -errno if renameat(directory, temporary, directory, name) < 0 else 0
+    return -errno if file_rename(directory, temporary, name) < 0 else 0
 
 
 cdef void file_name(char* out, int64_t base_offset, int kind, const char* suffix) noexcept nogil:

@@ -19,6 +19,7 @@ from broker._ext.shared cimport (
     Slot,
     region,
     slot_at,
+    state_now,
 )
 
 
@@ -71,7 +72,7 @@ cdef class Topic:
         if slot.incarnation != self.incarnations[partition]:
             return None
         return (
-            slot.state, slot.leader_id, slot.leader_epoch,
+            state_now(slot), slot.leader_id, slot.leader_epoch,
             [slot.replicas[i] for i in range(slot.replica_count)],
             [slot.in_sync[i] for i in range(slot.in_sync_count)],
             slot.partition_epoch,

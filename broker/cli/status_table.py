@@ -58,10 +58,7 @@ def _summary(report: Mapping[str, Any]) -> list[str]:
     for listener in report["listeners"]:
         host = f"[{listener['host']}]" if ":" in listener["host"] else listener["host"]
         lines.append(f"  listener     {listener['name']}://{host}:{listener['port']}")
-    lines += [
-        f"  logs         {directory['path']}{'' if directory['online'] else ' (offline)'}"
-        for directory in report["log_dirs"]
-    ]
+    lines += [f"  logs         {directory['path']}{_condition(directory)}" for directory in report["log_dirs"]]
     lines.append(f"  partitions   {report['partitions']}")
     loading = report["loading"]
     if loading["done"] < loading["total"]:
@@ -75,6 +72,16 @@ def _summary(report: Mapping[str, Any]) -> list[str]:
     lines.append(f"  connections  {report['connections']} open, {accepted} accepted, {refused} refused")
     lines.append(f"  memory       {megabytes(report['pss_bytes'])} (proportional)")
     return lines
+
+
+def _condition(directory: Mapping[str, Any]) -> str:
+    """What there is to say of a log directory behind its path."""
+    if not directory["online"]:
+        return " (offline)"
+    if directory["total_bytes"] < 0:
+        return ""
+    words = {"low": "low on room, ", "full": "full: producers are refused, "}.get(directory["disk"], "")
+    return f" ({words}{megabytes(directory['free_bytes'])} of {megabytes(directory['total_bytes'])} free)"
 
 
 def _cell(process: Mapping[str, Any], name: str) -> str:

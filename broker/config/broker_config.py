@@ -193,7 +193,7 @@ class BrokerConfig:
     def _check_pairs(self) -> None:
         for lesser, greater in _AT_MOST:
             low, high = self._values[lesser], self._values[greater]
-            if isinstance(low, int) and isinstance(high, int) and low > high:
+            if isinstance(low, int | float) and isinstance(high, int | float) and low > high:
                 name, other, word = (
                     (lesser, greater, "at most") if self.is_set(lesser) else (greater, lesser, "at least")
                 )
@@ -203,6 +203,8 @@ class BrokerConfig:
 
 
 _AT_MOST = (
+    ("odradek.log.dir.hard.free.bytes", "odradek.log.dir.soft.free.bytes"),
+    ("odradek.log.dir.hard.free.percent", "odradek.log.dir.soft.free.percent"),
     ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
     ("group.consumer.min.session.timeout.ms", "group.consumer.session.timeout.ms"),
     ("group.consumer.session.timeout.ms", "group.consumer.max.session.timeout.ms"),

@@ -41,6 +41,19 @@ KEYS = (
         "Directories that get no new partitions."),
     ConfigKey("log.dir.failure.timeout.ms", LONG, 30000, Range(1), LOW, READ_ONLY, NONE_YET,
         "How long a broker runs on if it cannot tell the controller of a failed directory."),
+    ConfigKey("odradek.log.dir.soft.free.bytes", LONG, 2_147_483_648, Range(0), MEDIUM, READ_ONLY, NOW,
+        "Soft mark of a disk: with fewer bytes free, or less than the percentage if that is less, a warning is logged and "
+        "retention runs at once. Odradek's own key."),
+    ConfigKey("odradek.log.dir.soft.free.percent", DOUBLE, 5.0, Range(0, 100), MEDIUM, READ_ONLY, NOW,
+        "The soft mark as a share of the disk; the smaller one of the two counts. Odradek's own key."),
+    ConfigKey("odradek.log.dir.hard.free.bytes", LONG, 268_435_456, Range(0), MEDIUM, READ_ONLY, NOW,
+        "Hard mark of a disk: with fewer bytes free, or less than the percentage if that is less, producers are refused with a "
+        "retriable error, until a quarter more is free. Odradek's own key."),
+    ConfigKey("odradek.log.dir.hard.free.percent", DOUBLE, 1.0, Range(0, 100), MEDIUM, READ_ONLY, NOW,
+        "The hard mark as a share of the disk; the smaller one of the two counts. Odradek's own key."),
+    ConfigKey("odradek.log.dir.reserve.bytes", LONG, 16_777_216, Range(0), MEDIUM, READ_ONLY, NOW,
+        "What a file in each log directory keeps for commits and deletions when the disk is full; at most the hard mark. "
+        "Odradek's own key."),
     ConfigKey("num.recovery.threads.per.data.dir", INT, 2, Range(1), HIGH, CLUSTER_WIDE, NOW,
         "Logs opened at a time in each directory at start, by a process each; at most 16 in all. Counts from the next start."),
     ConfigKey("num.replica.alter.log.dirs.threads", INT, None, Range(1), HIGH, READ_ONLY, NONE_YET,

@@ -14,14 +14,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 import broker._ext.slots as slots
-from broker._ext.shared import SlotState
+from broker._ext.shared import DiskState, SlotState
 from broker.config.broker_config import BrokerConfig
 from broker.config.errors import ConfigError
 from broker.config.key import Value
 from broker.controller.image import Topic
 from broker.controller.topic_names import INTERNAL
 from broker.metadata.znodes import NO_LEADER, PartitionState
+from broker.shm.checkpoints import read_checkpoints
 from broker.shm.partition_table import PartitionTable
+from broker.storage.atomic_file import NO_ROOM
 from broker.storage.checkpoints import CorruptCheckpointError
 from broker.storage.file_names import PARTITION_METADATA, STRAY, marked_directory_name
 from broker.storage.log_directory import CorruptMetadataError, encode_uuid, read_partition_metadata
@@ -129,10 +131,12 @@ class LocalPartitions:
         return self._last_settings[1]
 
     def _emptiest(self) -> int:
-        """The log directory in use with the fewest partitions. Raises NoLogDirectory."""
+        """The log directory in use with the fewest partitions; a full one only if all are. Raises NoLogDirectory."""
         online = [index for index in range(len(self._config.log_dirs)) if self._log_dir_online(index)]
         if not online:
             raise NoLogDirectory("every log directory is offline")
+        shm = self._table.shm
+        online = [index for index in online if shm.disk(index)[0] != DiskState.DISK_FULL] or online
         if self._directories is None:
             self._directories = [_entries(path) for path in self._config.log_dirs]
         chosen = min(online, key=self._directories.__getitem__)
@@ -232,6 +236,9 @@ class LocalPartitions:
                 at_start=at_start,
             )
         except (OSError, CorruptMetadataError) as error:
+            if isinstance(error, OSError) and error.errno in NO_ROOM:
+                log.error("partition %s waits for room on its disk: %s", path, error)
+                return None
             log.error("partition %s is offline: %s", path, error)
             slots.set_offline(slot)
             return 0
@@ -240,6 +247,28 @@ class LocalPartitions:
         for event in loaded.events:
             log.log(logging.WARNING if event.lost_bytes else logging.DEBUG, "%s: %s", path, event.message)
         return int(loaded.lost_bytes)
+
+    def open_waiting(self) -> list[int]:
+        """Open the logs that wait for room, where there is some now; their slots. Logs are recovered as after a crash."""
+        shm = self._table.shm
+        disks = [shm.disk(index) for index in range(shm.log_dir_count)]
+        if not any(times for *_, times in disks):
+            return []
+        opened = []
+        for slot in slots.waiting_for_room():
+            state = slots.describe(slot)
+            if disks[state["log_dir"]][0] == DiskState.DISK_FULL:
+                continue
+            place = (state["topic"], state["partition"])
+            recovery, start = read_checkpoints(self._table.log_dirs[state["log_dir"]])
+            self.open(
+                slot,
+                log_start_offset=max(state["log_start_offset"], start.get(place, 0)),
+                recovery_point=min(max(state["recovery_point"], 0), recovery.get(place, 0)),
+                clean=False,
+            )
+            opened.append(slot)
+        return opened
 
     def _set_stray_aside(self, slot: int, path: Path) -> None:
         place = slots.describe(slot)
@@ -293,6 +322,8 @@ class LocalPartitions:
         for slot in found:
             try:
                 self._table.delete(slot)
+                if self._directories is not None:
+                    self._directories[slots.log_dir_of(slot)] -= 1
             except OSError as error:
                 log.error("slot %d of topic %s stays until its log directory can be written: %s", slot, name, error)
         try:

@@ -1,9 +1,9 @@
 """The cleaner: what must be done to logs from time to time, beside the data path.
 
 Does: flush by `log.flush.*`, write recovery points and log start offsets, retention, remove deleted topics' directories, forget
-idle producers, give back arena runs; at the ordered stop, once workers and coordinator have ended, it writes the clean state.
-Must not: serve clients, or hold a slot's lock for long. It ends on SIGTERM. Its death delays upkeep, nothing else; its
-successor begins anew.
+idle producers, give back arena runs, watch the disks' room, take the partitions of failed log directories offline; at the
+ordered stop, once workers and coordinator have ended, it writes the clean state. Must not: serve clients, or hold a slot's
+lock for long. It ends on SIGTERM. Its death delays upkeep, nothing else; its successor begins anew.
 """
 
 import heapq
@@ -14,8 +14,11 @@ import signal
 import time
 
 from broker._ext.shared import ProcessState
+from broker.processes import logs
 from broker.processes.context import ProcessContext
 from broker.shm import shutdown, upkeep
+from broker.shm.disk_space import LOOK_EVERY_MS, DiskSpace
+from broker.shm.retention import Retention
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +40,15 @@ def main(context: ProcessContext) -> int:
     signal.set_wakeup_fd(wakeup_write, warn_on_full_buffer=False)
     signal.signal(signal.SIGTERM, stop)
     shm = context.shm
-    passes = upkeep.passes(context.config, shm, context.log_dirs)
+    retention = Retention(shm, context.log_dirs)
+    disks = DiskSpace(
+        context.config, shm, context.log_dirs, lambda short: upkeep.make_room(context.log_dirs, retention, short)
+    )
+    passes = [
+        *upkeep.passes(context.config, shm, context.log_dirs, retention),
+        ("disk space", LOOK_EVERY_MS, disks.look),
+    ]
+    urgent = len(passes) - 1
     schedule = [(shm_now() + interval_ms, number) for number, (_, interval_ms, _) in enumerate(passes)]
     heapq.heapify(schedule)
     poll = select.poll()
@@ -50,19 +61,24 @@ def main(context: ProcessContext) -> int:
     while not asked:
         shm.beat()
         shm.confirm_version(shm.metadata_version)
-        wait = min(LONGEST_WAIT_MS, max(0, schedule[0][0] - shm_now())) if schedule else LONGEST_WAIT_MS
+        wait = min(LONGEST_WAIT_MS, max(0, schedule[0][0] - shm_now()))
         if any(fd == shm.event_fd() for fd, _ in poll.poll(wait)):
             shm.drain_event()
-        while schedule and schedule[0][0] <= shm_now() and not asked:
-            _, number = heapq.heappop(schedule)
+        hurry = disks.asked()
+        while not asked and (hurry or schedule[0][0] <= shm_now()):
+            number, hurry = urgent if hurry else schedule[0][1], False
             name, interval_ms, action = passes[number]
             try:
                 action()
             except Exception:  # one of the three borders: a cleaner's pass
                 failures += 1
                 log.exception("the pass %r failed (failure %d); again in %d ms", name, failures, interval_ms)
+            logs.report_failures()
             shm.beat()
-            heapq.heappush(schedule, (shm_now() + interval_ms, number))
+            # Once each, whether its time had come or it could not wait.
+            schedule = [entry for entry in schedule if entry[1] != number]
+            schedule.append((shm_now() + interval_ms, number))
+            heapq.heapify(schedule)
     wait_for_others(context, parent)
     if os.getppid() != parent or not others_ended(context):
         log.warning("the supervisor or others ended out of order: the logs are left to be recovered")

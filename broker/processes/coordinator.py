@@ -10,8 +10,10 @@ store and the slots.
 """
 
 import asyncio
+import errno
 import logging
 import signal
+import sqlite3
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +21,7 @@ from pathlib import Path
 
 import uvloop
 
+from broker._ext.log_dirs import note_error
 from broker._ext.shared import ProcessState
 from broker.api.coordinator_call import CoordinatorCall, CoordinatorView
 from broker.api.dispatch import frame_response
@@ -42,6 +45,7 @@ from broker.net.forward_frames import (
     encode_auto_created,
 )
 from broker.net.forward_server import ForwardServer
+from broker.processes import logs
 from broker.processes.context import ProcessContext
 from broker.processes.group_office import GroupOffice
 from broker.protocol import ProtocolError, decode
@@ -68,6 +72,7 @@ class Office:
         self._handlers = {row.key: handler_of(row) for row in BY_KEY.values() if row.where is Where.COORDINATOR}
         self._store: SqliteStore | None = None
         self._view: CoordinatorView | None = None
+        self._partitions: LocalPartitions | None = None
 
     def open(self) -> None:
         """Join the cluster and become controller.
@@ -86,6 +91,7 @@ class Office:
         register_broker(store, config.node_id, registration)
         table = PartitionTable(shm, self._context.log_dirs)
         partitions = LocalPartitions(table, config, config.node_id, lambda index: not shm.log_dir_offline(index))
+        self._partitions = partitions
         controller = Controller(store, partitions, config, config.node_id)
         controller.take_office()
         self._view = CoordinatorView(config, store, controller, ProducerIds(store, config.node_id), table)
@@ -117,9 +123,23 @@ class Office:
             listener_index=request.context.listener,
             view=self._view,
         )
-        response = self._handlers[row.key](message, call)
+        try:
+            response = self._handlers[row.key](message, call)
+        except StoreError as error:
+            self._note_store_error(error)
+            raise
         payload = frame_response(row, version, header.correlation_id, response)
         return ForwardReply(Status.OK, self._view.controller.metadata_version, payload)
+
+    def _note_store_error(self, error: StoreError) -> None:
+        """What a failure of the store's file says of the log directory that it lies in."""
+        cause = error.__cause__
+        code = getattr(cause, "sqlite_errorcode", 0) & 0xFF if isinstance(cause, sqlite3.Error) else 0
+        if code == sqlite3.SQLITE_FULL:
+            note_error(0, errno.ENOSPC)
+        elif code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY):
+            note_error(0, errno.EIO)
+        log.error("%s", error)
 
     def _auto_create(self, payload: bytes) -> ForwardReply:
         assert self._view is not None
@@ -128,7 +148,11 @@ class Office:
         except MalformedFrame as error:
             log.error("a worker asked for topics in a way that cannot be read: %s", error)
             return ForwardReply(Status.MALFORMED, 0)
-        outcomes = self._view.controller.auto_create(names)
+        try:
+            outcomes = self._view.controller.auto_create(names)
+        except StoreError as error:
+            self._note_store_error(error)
+            raise
         answer = encode_auto_created([(one.name, int(one.code), one.message) for one in outcomes])
         return ForwardReply(Status.OK, self._view.controller.metadata_version, answer)
 
@@ -141,6 +165,11 @@ class Office:
         """Likewise, to be kept there (OffsetCommit of version 0)."""
         assert self._store is not None
         group_offsets.write(self._store, group_id, offsets)
+
+    def look_after_logs(self) -> None:
+        """Open the logs that could not be opened, or were left half way, for lack of room, once there is some."""
+        if self._partitions is not None:
+            self._partitions.open_waiting()
 
     def close(self) -> None:
         """The broker leaves the cluster: its session ends, and with it its registration."""
@@ -162,6 +191,7 @@ class Coordinator:
         self._groups = GroupOffice(context.config, context.shm, context.log_dirs, self._offset_tree())
         self._stopped = asyncio.Event()
         self._ticker: asyncio.TimerHandle | None = None
+        self._looking: asyncio.Future[None] | None = None
 
     async def run(self) -> None:
         """Serve until SIGTERM. What `Office.open` raises goes through."""
@@ -177,6 +207,8 @@ class Coordinator:
         await self._stopped.wait()
         self._shm.set_state(ProcessState.STOPPING)
         self._groups.close()
+        if self._ticker is not None:
+            self._ticker.cancel()
         await self._server.stop(STOP_LIMIT_S)
         await self._in_office(self._office.close)
         self._thread.shutdown()
@@ -209,7 +241,16 @@ class Coordinator:
     def _tick(self) -> None:
         self._shm.beat()
         self._groups.follow()
+        logs.report_failures()
+        if self._looking is None or self._looking.done():
+            self._looking = self._loop.run_in_executor(self._thread, self._office.look_after_logs)
+            self._looking.add_done_callback(_report)
         self._ticker = self._loop.call_later(TICK_S, self._tick)
+
+
+def _report(looked: "asyncio.Future[None]") -> None:
+    if not looked.cancelled() and (error := looked.exception()) is not None:
+        log.error("logs that wait for room could not be looked after: %s", error)
 
 
 async def _run(context: ProcessContext) -> None:

@@ -2,10 +2,11 @@
 
 The first loader reads the metadata store, finds each partition's directory and gives it a slot; then all loaders open
 logs in parallel, each taking the next slot of its log directory that nobody took, after they measured together what there
-is to recover in directories that were not closed in order. Afterwards every slot is ONLINE or OFFLINE and the
-loaders end. Does not: remove or change directories that belong to no known topic, or write the store beyond the
-cluster's first nodes. A loader that dies is started again and goes on; the log that it was opening is opened by the
-coordinator, with recovery.
+is to recover in directories that were not closed in order. Afterwards every slot is ONLINE or OFFLINE (or
+LOADING still, where the disk had no room for what recovery writes: the coordinator tries again) and the loaders end.
+Does not: remove or change directories that belong to no known topic, or write the store beyond the cluster's first
+nodes. A loader that dies is started again and goes on; the log that it was opening is opened by the coordinator, with
+recovery.
 """
 
 import logging
@@ -26,6 +27,7 @@ from broker.metadata import sqlite
 from broker.metadata.cluster import WrongCluster, ensure_cluster_id
 from broker.metadata.sqlite import SqliteStore
 from broker.metadata.store import StoreError
+from broker.processes import logs
 from broker.processes.context import ProcessContext
 from broker.shm.checkpoints import read_checkpoints
 from broker.shm.partition_table import PartitionTable
@@ -114,7 +116,7 @@ def find_directories(context: ProcessContext) -> dict[tuple[str, int], int]:
     for index, path in enumerate(context.log_dirs):
         if context.shm.log_dir_offline(index):
             continue
-        for name in _subdirectories(path):
+        for name in _names(context, index, path):
             try:
                 parsed = parse_directory_name(name)
             except ForeignNameError as error:
@@ -124,6 +126,16 @@ def find_directories(context: ProcessContext) -> dict[tuple[str, int], int]:
                 first = context.log_dirs[found[parsed.topic, parsed.partition]]
                 log.error("%s is in %s and in %s: the second is left untouched, remove one of them", name, first, path)
     return found
+
+
+def _names(context: ProcessContext, index: int, path: Path) -> list[str]:
+    """The subdirectories; of a directory that cannot be read none, and it is offline."""
+    try:
+        return list(_subdirectories(path))
+    except OSError as error:
+        log.error("log directory %s cannot be read and is offline: %s", path, error.strerror)
+        context.shm.set_log_dir_offline(index)
+        return []
 
 
 def _subdirectories(path: Path) -> Iterator[str]:
@@ -172,6 +184,7 @@ class Loading:
                 loading.opened(log_dir, self._open(slot))
                 self._context.shm.beat()
                 count += 1
+        logs.report_failures()
         log.info("%d partitions opened in %.0f ms", count, (time.monotonic() - began) * 1000)
         return count
 

@@ -3,6 +3,7 @@
 Kafka's rules: a directory belongs to one cluster and one node (``meta.properties``), and to one process (``.lock``).
 """
 
+import logging
 import os
 import uuid
 from pathlib import Path
@@ -21,13 +22,19 @@ from broker.storage.log_directory import (
     write_meta_properties,
 )
 
+log = logging.getLogger(__name__)
+
 
 class StartError(Exception):
     """The broker cannot start; the message is one line that names what is wrong."""
 
 
-def _start_error(error: OSError, path: Path) -> StartError:
-    return StartError(f"log directory {error.filename or path}: {error.strerror}")
+class _Unusable(Exception):
+    """A directory that cannot be used; the message is a line that names it."""
+
+
+def _reason(error: OSError, path: Path) -> str:
+    return f"log directory {error.filename or path}: {error.strerror}"
 
 
 def _holder(path: Path) -> str:
@@ -42,10 +49,14 @@ def _holder(path: Path) -> str:
 class LogDirectories:
     """The configured log directories, open and locked, as a context.
 
-    Attributes: `paths`; `fds`, one a directory; `online`; `clean`: closed in order before this start, known from
-    `take_clean_marks` on; `cluster_id`.
+    One among several that cannot be made, read or written is left offline with a line in the log, as by Kafka; not the first
+    one, which holds the metadata store, nor the only one.
 
-    :raises StartError: a directory cannot be used, belongs to another cluster or node, or another broker holds it.
+    Attributes: `paths`; `fds`, one a directory, -1 where it is offline; `online`; `clean`: closed in order before this start,
+    known from `take_clean_marks` on; `cluster_id`.
+
+    :raises StartError: the first directory cannot be used, or one belongs to another cluster or node, or another broker holds
+        it.
     """
 
     def __init__(self, config: BrokerConfig) -> None:
@@ -60,12 +71,12 @@ class LogDirectories:
 
     def __enter__(self) -> "LogDirectories":
         try:
-            for path in self.paths:
-                self._open(path)
+            for number, path in enumerate(self.paths):
+                try:
+                    self._open(path)
+                except _Unusable as reason:
+                    self._set_offline(number, str(reason))
             self._identify()
-        except OSError as error:
-            self.close()
-            raise _start_error(error, self.first) from error
         except BaseException:
             self.close()
             raise
@@ -77,21 +88,35 @@ class LogDirectories:
         self.close()
 
     def close(self) -> None:
-        for fd in (*self.fds, *self._locks):
+        for fd in self.descriptors:
             os.close(fd)
         self.fds, self._locks = [], []
 
     @property
     def descriptors(self) -> list[int]:
         """What every child inherits: the directories, and their locks, which thereby last as long as any process."""
-        return [*self.fds, *self._locks]
+        return [fd for fd in (*self.fds, *self._locks) if fd >= 0]
+
+    def _set_offline(self, number: int, reason: str) -> None:
+        """Go on without a directory, or not at all. Raises StartError."""
+        if number == 0:
+            alone = (
+                "" if len(self.paths) == 1 else "; it holds the metadata, so that the broker cannot start without it"
+            )
+            raise StartError(f"{reason}{alone}")
+        self.online[number] = False
+        if len(self.fds) <= number:
+            self.fds.append(-1)
+        log.error("%s: it is offline with its partitions until it is repaired and the broker started anew", reason)
 
     def take_clean_marks(self) -> None:
         """Learn and forget which directories were closed in order; once nothing else can keep the broker from starting."""
-        try:
-            self.clean = [take_clean_shutdown(path)[0] for path in self.paths]
-        except OSError as error:
-            raise _start_error(error, self.first) from error
+        for number, path in enumerate(self.paths):
+            if self.online[number]:
+                try:
+                    self.clean[number] = take_clean_shutdown(path)[0]
+                except OSError as error:
+                    self._set_offline(number, _reason(error, path))
 
     def now_unclean(self) -> None:
         """The processes of this start died: whatever is loaded next is to be recovered."""
@@ -101,24 +126,31 @@ class LogDirectories:
         try:
             path.mkdir(parents=True, exist_ok=True)
         except FileExistsError:
-            raise StartError(f"log directory {path} is not a directory") from None
+            raise _Unusable(f"log directory {path} is not a directory") from None
         except OSError as error:
-            raise StartError(f"log directory {path} cannot be made: {error.strerror}") from error
+            raise _Unusable(f"log directory {path} cannot be made: {error.strerror}") from error
         if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
-            raise StartError(f"log directory {path} cannot be read and written by this user")
+            raise _Unusable(f"log directory {path} cannot be read and written by this user")
         try:
+            with os.scandir(path):
+                pass
             self._locks.append(lock_directory(path))
+            self.fds.append(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
         except DirectoryInUseError as error:
             raise StartError(f"{error}{_holder(path)}") from error
-        self.fds.append(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+        except OSError as error:
+            raise _Unusable(_reason(error, path)) from error
 
     def _identify(self) -> None:
         found: list[MetaProperties | None] = []
-        for path in self.paths:
+        for number, path in enumerate(self.paths):
             try:
-                found.append(read_meta_properties(path))
+                found.append(read_meta_properties(path) if self.online[number] else None)
             except CorruptMetadataError as error:
                 raise StartError(str(error)) from error
+            except OSError as error:
+                found.append(None)
+                self._set_offline(number, _reason(error, path))
         known = [one for one in found if one is not None]
         nodes = {one.node_id for one in known if one.node_id is not None}
         if not self._config.node_id_is_configured and len(nodes) == 1:
@@ -135,7 +167,10 @@ class LogDirectories:
         if len(clusters) > 1:
             raise StartError(f"the log directories belong to different clusters: {', '.join(sorted(clusters))}")
         self.cluster_id = clusters.pop() if clusters else encode_uuid(uuid.uuid4())
-        for path, one in zip(self.paths, found, strict=True):
-            if one is None or one.cluster_id is None or one.node_id is None:
+        for number, (path, one) in enumerate(zip(self.paths, found, strict=True)):
+            if self.online[number] and (one is None or one.cluster_id is None or one.node_id is None):
                 directory_id = one.directory_id if one and one.directory_id else uuid.uuid4()
-                write_meta_properties(path, MetaProperties(1, self._config.node_id, self.cluster_id, directory_id))
+                try:
+                    write_meta_properties(path, MetaProperties(1, self._config.node_id, self.cluster_id, directory_id))
+                except OSError as error:
+                    self._set_offline(number, _reason(error, path))

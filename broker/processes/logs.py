@@ -4,6 +4,10 @@ import logging
 import os
 import sys
 
+from broker._ext.file_calls import take_failures
+
+log = logging.getLogger(__name__)
+
 _PRIORITY = {logging.CRITICAL: 2, logging.ERROR: 3, logging.WARNING: 4, logging.INFO: 6, logging.DEBUG: 7}
 
 
@@ -28,6 +32,12 @@ def _is_journal() -> bool:
     except (OSError, ValueError):
         return False
     return os.environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
+
+
+def report_failures() -> None:
+    """Log the file calls that failed in this process since the last call, each with its file."""
+    for line in take_failures():
+        log.error("%s", line)
 
 
 def set_up(process: str, level: int = logging.INFO) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from broker import __version__
-from broker._ext.shared import ProcessState
+from broker._ext.shared import DiskState, ProcessState
 from broker.config.running import STATUS_SOCKET
 from broker.net.listeners import listen_unix
 
@@ -110,7 +110,7 @@ def report(supervisor: "Supervisor") -> dict[str, Any]:
         "connections_accepted": acceptor.accepted,
         "connections_refused": acceptor.refused,
         "log_dirs": [
-            {"path": str(path), "online": not shm.log_dir_offline(number)}
+            _log_dir(str(path), not shm.log_dir_offline(number), shm.disk(number))
             for number, path in enumerate(directories.paths)
         ],
         "pss_bytes": sum(process["pss_bytes"] for process in processes),
@@ -159,6 +159,19 @@ def remaining_s(one: Mapping[str, int]) -> float | None:
     if not whole:
         whole, part = one["logs"], one["logs_done"]
     return round(one["elapsed_ms"] / 1000 * max(0, whole - part) / part, 1) if part else None
+
+
+def _log_dir(path: str, online: bool, disk: tuple[DiskState, int, int, int]) -> dict[str, Any]:
+    """A log directory as the cleaner last saw it; bytes are -1 before it did."""
+    state, free, total, full_times = disk
+    return {
+        "path": path,
+        "online": online,
+        "disk": state.name.removeprefix("DISK_").lower(),
+        "free_bytes": free,
+        "total_bytes": total,
+        "full_times": full_times,
+    }
 
 
 def pss_bytes(pid: int) -> int:

@@ -53,6 +53,10 @@ class MemoryFault(Exception):
     """A child ended in a way after which the shared memory is to be built anew."""
 
 
+class NoLogDirectoryLeft(Exception):
+    """Every log directory has failed: there is nothing left to serve."""
+
+
 class Supervisor:
     """One broker, from its bound sockets on. `run` returns after the ordered stop.
 
@@ -110,6 +114,12 @@ class Supervisor:
                     self._start_all()
                     self._serve()
                     self._stop()
+                except NoLogDirectoryLeft as end:
+                    log.critical("%s", end)
+                    if self.state != "stopping":
+                        self._stop()
+                    status.close()
+                    return 1
                 except MemoryFault as fault:
                     self._after_fault(fault)
                     if self.state == "stopping":
@@ -128,7 +138,10 @@ class Supervisor:
                 self.children.kill_all()
                 self._tear_down()
             for name in (PID_FILE, STATUS_SOCKET, COORDINATOR_SOCKET):
-                (self._home / name).unlink(missing_ok=True)
+                try:
+                    (self._home / name).unlink(missing_ok=True)
+                except OSError as error:  # its directory has failed
+                    log.warning("%s stays: %s", self._home / name, error.strerror)
             self.signals.close()
             self.notifier.close()
             self.loop.close()
@@ -270,10 +283,22 @@ class Supervisor:
         self._last_watch = now
         if self.state != "starting" or any(child.running for child in self.children.all):
             self.shm.beat()
+            self._look_at_log_dirs()
             for child, reason in self.children.stuck(self._lock_limit_s, self._progress_limit_s):
                 log.error("%s (pid %d) is killed: %s", child.name, child.pid, reason)
                 self.children.signal([child], signal.SIGKILL)
         self.loop.after(WATCH_EVERY_S, "watch", self._watch_children)
+
+    def _look_at_log_dirs(self) -> None:
+        count = self.shm.log_dir_count
+        for number in range(count):
+            if self.shm.log_dir_offline(number):
+                self.directories.online[number] = False  # it stays so if the memory is built anew
+        if self.state != "stopping" and not any(self.directories.online):
+            raise NoLogDirectoryLeft(
+                "all log directories have failed, the broker ends: "
+                + ", ".join(str(path) for path in self.directories.paths)
+            )
 
     def _feed_dog(self) -> None:
         if self.notifier.watchdog_s is not None:

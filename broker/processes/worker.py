@@ -8,10 +8,12 @@ closes its connections, nothing else: whoever next takes a slot's lock that it h
 
 import asyncio
 import logging
+import os
 import queue
 import signal
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import uvloop
@@ -19,6 +21,7 @@ import uvloop
 from broker._ext.append_files import sweep_append_files
 from broker._ext.connection import DataLoop
 from broker._ext.fetch import Fetching
+from broker._ext.log_dirs import note_error
 from broker._ext.page_cache import ColdReader
 from broker._ext.produce import Producing
 from broker._ext.requests import RequestHandler
@@ -32,6 +35,7 @@ from broker.api.table import ApiRow
 from broker.net.forward import DEFAULT_TIMEOUT_S, ForwardClient, ForwardError
 from broker.net.forward_frames import ForwardContext, ForwardReply, Kind, Status, decode_auto_created, encode_names
 from broker.net.handover import Receiver
+from broker.processes import logs
 from broker.processes.context import ProcessContext
 from broker.protocol.errors import ErrorCode
 from broker.storage.compression import check_compressed
@@ -140,6 +144,7 @@ class Worker:
             cold_reader=self.cold_reader,
             on_closed=self._connection_closed,
         )
+        self.data_loop.on_file_error = self._file_failed
         self._closed: list[int] = []
 
     def start(self) -> None:
@@ -188,7 +193,19 @@ class Worker:
             sweep_append_files()
         self.data_loop.sweep_idle(int(self.loop.time() * 1000))
         self._report_closed()
+        logs.report_failures()
         self.loop.call_later(TICK_S, self._tick)
+
+    def _file_failed(self, fd: int, number: int) -> None:
+        """A response's file could not be read or sent: whether that is its device's fault."""
+        try:
+            path = Path(os.readlink(f"/proc/self/fd/{fd}"))  # noqa: PTH115 - no real path
+        except OSError:
+            return
+        for index, log_dir in enumerate(self.view.log_dirs):
+            if path.is_relative_to(log_dir):
+                log.error("%s cannot be read: %s", path, os.strerror(number))
+                note_error(index, number)
 
     def _settle(self) -> None:
         """After responses were completed outside of a turn: send them."""

@@ -5,24 +5,30 @@ slots until the file is replaced, so that no older state comes to lie over a new
 """
 
 import fcntl
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import broker._ext.slots as slots
+from broker._ext.log_dirs import note_error
 from broker._ext.shared import SharedMemory
 from broker.storage import file_names
-from broker.storage.atomic_file import fsync_directory
+from broker.storage.atomic_file import NO_ROOM, fsync_directory
 from broker.storage.checkpoints import CorruptCheckpointError, read_offset_checkpoint, write_offset_checkpoint
+
+log = logging.getLogger(__name__)
 
 Offsets = dict[tuple[str, int], int]
 
 
-def write_checkpoints(shm: SharedMemory, log_dirs: Sequence[Path]) -> None:
+def write_checkpoints(shm: SharedMemory, log_dirs: Sequence[Path]) -> set[int]:
     """Recovery points (what is on the device), log start offsets above 0 and high watermarks, a file each a directory.
 
-    :raises OSError: a file could not be written.
+    The directories whose files could not be written: their old files stay; unless only room was missing, such a directory
+    is offline afterwards, as in Kafka.
+
     :raises CorruptCheckpointError: the former file, needed for logs that are not loaded, does not follow its format.
     """
     recovery: list[Offsets] = [{} for _ in log_dirs]
@@ -33,17 +39,27 @@ def write_checkpoints(shm: SharedMemory, log_dirs: Sequence[Path]) -> None:
         watermark[log_dir][topic, partition] = high
         slots.set_recovery_point(slot, flushed)
     waiting = _waiting(log_dirs)
+    failed = set()
     for number, path in enumerate(log_dirs):
         if shm.log_dir_offline(number):
             continue
-        for offsets, name in (
-            (recovery[number], file_names.RECOVERY_POINT_CHECKPOINT),
-            (watermark[number], file_names.REPLICATION_CHECKPOINT),
-        ):
-            if waiting[number]:
-                offsets.update(_kept(read_offset_checkpoint(path / name), waiting[number]))
-            write_offset_checkpoint(path / name, offsets)
-    write_log_starts(shm, log_dirs)
+        try:
+            for offsets, name in (
+                (recovery[number], file_names.RECOVERY_POINT_CHECKPOINT),
+                (watermark[number], file_names.REPLICATION_CHECKPOINT),
+            ):
+                if waiting[number]:
+                    offsets.update(_kept(read_offset_checkpoint(path / name), waiting[number]))
+                write_offset_checkpoint(path / name, offsets)
+            write_log_starts(shm, log_dirs, number)
+        except OSError as error:
+            failed.add(number)
+            log.error("checkpoints could not be written: %s", error)
+            if error.errno in NO_ROOM:
+                note_error(number, error.errno)
+            else:
+                shm.set_log_dir_offline(number)
+    return failed
 
 
 def write_log_starts(shm: SharedMemory, log_dirs: Sequence[Path], only: int | None = None) -> None:

@@ -12,11 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import broker._ext.slots as slots
+from broker._ext.log_dirs import note_error
 from broker._ext.segments import LoadedLog, UnsupportedLogError, load_log
 from broker._ext.shared import SharedMemory, SlotState
 from broker._ext.topics import Topic, TopicDirectory
 from broker.shm.checkpoints import write_log_starts
 from broker.storage import file_names
+from broker.storage.atomic_file import NO_ROOM
 from broker.storage.log_directory import write_partition_metadata
 
 log = logging.getLogger(__name__)
@@ -100,7 +102,7 @@ class PartitionTable:
         :param producers_before_ms: idempotent producers last heard before this have expired; None keeps all.
         :param at_start: whether the bytes recovered are told of in the shared header.
         :raises OSError: the log cannot be read or written, or holds what this broker does not open; the slot is
-            OFFLINE then.
+            OFFLINE then, or still LOADING if only room on its disk was missing.
         """
         if slots.state_of(slot) in (SlotState.SLOT_ONLINE, SlotState.SLOT_DELETED):
             return None
@@ -116,10 +118,13 @@ class PartitionTable:
                 path, log_start_offset, recovery_point, clean, contiguous=contiguous, progress_dir=progress_dir
             )
             slots.fill(slot, loaded, clean, NEVER_MS if producers_before_ms is None else producers_before_ms)
-        except (OSError, UnsupportedLogError) as error:
+        except OSError as error:
+            note_error(state["log_dir"], error.errno or 0)
+            if error.errno not in NO_ROOM:
+                slots.set_offline(slot)
+            raise
+        except UnsupportedLogError as error:
             slots.set_offline(slot)
-            if isinstance(error, OSError):
-                raise
             raise OSError(str(error)) from error
         return loaded
 

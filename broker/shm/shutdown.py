@@ -24,11 +24,10 @@ def close_all(config: BrokerConfig, shm: SharedMemory, log_dirs: Sequence[Path])
     for slot, error in flushing.settle_many(flushing.to_close(), shm.beat).items():
         log.error("the log of slot %d could not be closed in order: %s", slot, error)
         failed.add(slots.log_dir_of(slot))
-    try:
-        write_checkpoints(shm, log_dirs)
-    except OSError as error:
-        log.error("checkpoints could not be written, the next start recovers: %s", error)
-        return
+    failed |= write_checkpoints(shm, log_dirs)
     for number, path in enumerate(log_dirs):
         if number not in failed and not shm.log_dir_offline(number):
-            write_clean_shutdown(path, 0)
+            try:
+                write_clean_shutdown(path, 0)
+            except OSError as error:
+                log.error("no clean mark, the next start recovers: %s", error)

@@ -24,11 +24,10 @@ REMOVE_FILES_EVERY_MS = 1_000
 FLUSH_EVERY_MS = 1_000
 
 
-def passes(config: BrokerConfig, shm: SharedMemory, log_dirs: Sequence[Path]) -> list[Pass]:
+def passes(config: BrokerConfig, shm: SharedMemory, log_dirs: Sequence[Path], retention: Retention) -> list[Pass]:
     """(name, every how many ms, what) of each pass."""
     # Kafka's default never looks at flush.ms at all; here a flush.ms that is set is kept, to the second.
     flush_every = min(config.integer("log.flush.scheduler.interval.ms"), FLUSH_EVERY_MS)
-    retention = Retention(shm, log_dirs)
     return [
         ("flush", flush_every, lambda: flush_due(shm)),
         ("checkpoints", config.integer("log.flush.offset.checkpoint.interval.ms"), lambda: checkpoint(shm, log_dirs)),
@@ -62,15 +61,30 @@ def checkpoint(shm: SharedMemory, log_dirs: Sequence[Path]) -> None:
 
 
 def remove_deleted(log_dirs: Sequence[Path], delay_ms: int) -> None:
-    """Remove directories of deleted partitions once `delay_ms` have passed, so that readers under way can finish."""
+    """Remove directories of deleted partitions once `delay_ms` have passed, so that readers under way can finish.
+
+    What cannot be removed waits for the next pass, with a line in the log.
+    """
     for log_dir in log_dirs:
         for path in sorted(log_dir.glob("*-delete")):
             if parse_directory_name(path.name).fate != "delete":
                 continue
-            age_ms = (time.time() - path.stat().st_ctime) * 1000
-            if age_ms >= delay_ms:
-                shutil.rmtree(path)
-                log.info("removed %s", path)
+            try:
+                age_ms = (time.time() - path.stat().st_ctime) * 1000
+                if age_ms >= delay_ms:
+                    shutil.rmtree(path)
+                    log.info("removed %s", path)
+            except OSError as error:
+                log.error("a deleted partition's directory cannot be removed: %s", error)
+
+
+def make_room(log_dirs: Sequence[Path], retention: Retention, short: Sequence[int]) -> None:
+    """Delete now what would be deleted later, because the log directories `short` are low on room, or full.
+
+    Whoever still reads a deleted partition goes on by its open descriptors.
+    """
+    remove_deleted([log_dirs[number] for number in short], 0)
+    retention.run(hasten=True)
 
 
 def expire_producers(shm: SharedMemory, after_ms: int) -> None:

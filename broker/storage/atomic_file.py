@@ -6,10 +6,14 @@ most a `.tmp` that the next writer overwrites.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 from pathlib import Path
 
 TEMPORARY = ".tmp"
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+"""What a full disk says: the one failure of a file that passes."""
 
 
 def fsync_directory(path: str | os.PathLike[str]) -> None:
@@ -22,10 +26,27 @@ def fsync_directory(path: str | os.PathLike[str]) -> None:
 
 
 def replace_file(path: str | os.PathLike[str], content: bytes, *, sync: bool = True) -> None:
-    """Replaces the file `path` by `content` in one step, lasting unless `sync` is False. Raises OSError."""
+    """Replaces the file `path` by `content` in one step, lasting unless `sync` is False.
+
+    Raises OSError, which names a file; the old content is there then, and room that the new one took is given back.
+    """
     target = Path(path)
     temporary = target.with_name(target.name + TEMPORARY)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        _write(temporary, content, sync)
+        temporary.replace(target)
+        if sync:
+            fsync_directory(target.parent)
+    except OSError as error:
+        if error.filename is None:  # os.write and os.fsync know a descriptor only
+            error.filename = str(temporary)
+        with contextlib.suppress(OSError):  # the first failure is what is reported
+            temporary.unlink(missing_ok=True)
+        raise
+
+
+def _write(path: Path, content: bytes, sync: bool) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     try:
         view = memoryview(content)
         while view:
@@ -34,6 +55,3 @@ def replace_file(path: str | os.PathLike[str], content: bytes, *, sync: bool = T
             os.fsync(descriptor)
     finally:
         os.close(descriptor)
-    temporary.replace(target)
-    if sync:
-        fsync_directory(target.parent)

@@ -22,6 +22,7 @@ REPLICATION_CHECKPOINT = "replication-offset-checkpoint"
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
+RESERVE = ".odradek.reserve"
 
 DIRECTORY_NAME_LIMIT = 255
 DELETE, FUTURE, STRAY = "delete", "future", "stray"

@@ -206,7 +206,10 @@ REPORT = {
     "connections": 5,
     "connections_accepted": 1234,
     "connections_refused": 0,
-    "log_dirs": [{"path": "/data/a", "online": True}, {"path": "/data/b", "online": False}],
+    "log_dirs": [
+        {"path": "/data/a", "online": True, "disk": "full", "free_bytes": 5_000_000, "total_bytes": 80_000_000},
+        {"path": "/data/b", "online": False, "disk": "roomy", "free_bytes": -1, "total_bytes": -1},
+    ],
     "pss_bytes": 43_210_000,
     "processes": [
         {
@@ -260,7 +263,8 @@ def test_status_for_people_shows_everything(short_directory):
         "1.0 of 3.0 MB recovered, 12 bytes cut off in 1 logs, about 4 s left",
         "12",
     ]
-    words += ["/data/b (offline)", "1234 accepted", "43.2 MB", "2.0 MB", "SIGKILL", "MkU3OEVBNTcwNTJENDM2Qk", "-"]
+    words += ["/data/a (full: producers are refused, 5.0 MB of 80.0 MB free)", "/data/b (offline)"]
+    words += ["1234 accepted", "43.2 MB", "2.0 MB", "SIGKILL", "MkU3OEVBNTcwNTJENDM2Qk", "-"]
     for word in words:
         assert word in result.stdout
 

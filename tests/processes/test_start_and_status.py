@@ -138,7 +138,8 @@ def test_status_tells_of_every_process(broker):
         {"name": "PLAINTEXT", "host": "127.0.0.1", "port": broker.port, "protocol": "PLAINTEXT"}
     ]
     assert (status["connections"], status["connections_accepted"], status["connections_refused"]) == (1, 1, 0)
-    assert status["log_dirs"] == [{"path": str(broker.data_dir), "online": True}]
+    (log_dir,) = status["log_dirs"]
+    assert (log_dir["path"], log_dir["online"], log_dir["disk"]) == (str(broker.data_dir), True, "roomy")
     names = [f"{one['kind']}-{one['ordinal']}" for one in status["processes"]]
     assert sorted(names) == ["cleaner-0", "coordinator-0", "supervisor-0", "worker-0", "worker-1", "worker-2"]
     for one in status["processes"]:

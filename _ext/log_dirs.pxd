@@ -1,0 +1,10 @@
+"""What a failing or full device means for a log directory: words of the header, and who is told."""
+
+
+# Judge the failure of a file call in a log directory, given as -errno: a device that fails takes the directory out of use, a
+# full one is noted at once; anything else means nothing here. Any process, with or without a slot's lock.
+cdef void note_device(int log_dir, int result) noexcept nogil
+cdef void log_dir_failed(int log_dir) noexcept nogil
+cdef void log_dir_full(int log_dir) noexcept nogil
+cdef bint is_device_failure(int result) noexcept nogil
+cdef bint is_full(int result) noexcept nogil

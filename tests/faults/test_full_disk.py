@@ -1,0 +1,236 @@
+"""A real broker on a small disk that runs full: producers wait, everything else goes on, nothing acknowledged is lost."""
+
+import json
+import select
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from kafka import KafkaProducer
+
+from broker.testing import Broker
+from tests.faults.small_disk import SmallDisk
+from tests.faults.wire import WireConnection, batch_of
+
+pytestmark = [pytest.mark.timeout(180), pytest.mark.xdist_group("full-disk")]
+
+MIB = 1 << 20
+NOT_ENOUGH_REPLICAS = 19
+PATIENCE_S = 60
+CONFIG = {
+    "num.network.threads": 2,
+    "log.segment.bytes": MIB,
+    "odradek.log.dir.reserve.bytes": 256 * 1024,
+    "odradek.log.dir.hard.free.percent": 4,
+    "odradek.log.dir.soft.free.percent": 20,
+}
+
+
+def wait_for(what: str, holds: Callable[[], Any]) -> Any:
+    """Until `holds()` is true: the broker tells of itself by its status and its log alone, so that it is asked again."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not (found := holds()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {PATIENCE_S} s: {what}")
+        select.select([], [], [], 0.05)
+    return found
+
+
+def disk_of(broker: Broker, number: int = 0) -> str:
+    return str(broker.status()["log_dirs"][number]["disk"])
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    with SmallDisk(tmp_path / "disk", 64 * MIB) as made:
+        yield made
+
+
+@pytest.fixture
+def broker(disk: SmallDisk, tmp_path: Path) -> Iterator[Broker]:
+    config = CONFIG | {"log.dirs": f"{disk.path}/data"}
+    with Broker(config, {"t": 2, "ballast": 1}, directory=tmp_path / "broker") as made:
+        yield made
+
+
+class Acknowledged:
+    """What a librdkafka producer was told of its records, by value."""
+
+    def __init__(self, broker: Broker, **settings: Any) -> None:
+        self.records: dict[bytes, tuple[int, int]] = {}
+        self.failed: list[str] = []
+        self.sent = 0
+        self.producer = Producer(
+            {
+                "bootstrap.servers": broker.bootstrap_servers,
+                "message.timeout.ms": 120_000,
+                "retry.backoff.ms": 50,
+                "retry.backoff.max.ms": 200,
+                "linger.ms": 1,
+                **settings,
+            }
+        )
+
+    def send(self, topic: str, count: int, value: bytes = b"x" * 1000) -> None:
+        for _ in range(count):
+            key = b"%08d" % self.sent
+            self.producer.produce(topic, value, key, partition=self.sent % 2, on_delivery=self._told)
+            self.sent += 1
+            self.producer.poll(0)
+
+    def _told(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self.records[message.key()] = (message.partition(), message.offset())
+        else:
+            self.failed.append(str(error))
+
+
+def fill_with_records(broker: Broker, topic: str) -> int:
+    """Append to a topic until the broker refuses; the last offset that was acknowledged."""
+    last = -1
+    with WireConnection(broker) as connection:
+        while True:
+            part = connection.produce(topic, 0, batch_of(b"b" * 200_000))
+            if part.error_code:
+                assert part.error_code == NOT_ENOUGH_REPLICAS
+                assert "disk" in part.error_message
+                return last
+            last = part.base_offset
+
+
+def read_all(broker: Broker, topic: str, expected: int) -> dict[bytes, tuple[int, int]]:
+    """Every record of a topic by key, as a consumer that begins at the start sees it; each key once."""
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap_servers, "group.id": "not-used", "enable.partition.eof": True}
+    )
+    found: dict[bytes, tuple[int, int]] = {}
+    try:
+        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in (0, 1)])
+        ends = 0
+        while ends < 2:
+            message = consumer.poll(PATIENCE_S)
+            assert message is not None, f"{len(found)} of {expected} records came"
+            if message.error():
+                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+                ends += 1
+                continue
+            assert message.key() not in found, "a record is there twice"
+            found[message.key()] = (message.partition(), message.offset())
+    finally:
+        consumer.close()
+    return found
+
+
+@pytest.mark.parametrize("idempotent", [False, True], ids=["plain", "idempotent"])
+def test_librdkafka_waits_at_a_full_disk_and_goes_on_when_a_topic_is_deleted(
+    broker: Broker, disk: SmallDisk, idempotent: bool
+) -> None:
+    client = Acknowledged(broker, **{"enable.idempotence": idempotent, "acks": "all"})
+    client.send("t", 500)
+    assert client.producer.flush(PATIENCE_S) == 0
+    fill_with_records(broker, "ballast")
+    assert disk_of(broker) == "full"
+    client.send("t", 500)
+    assert client.producer.flush(1.0) > 0  # they are tried again and again
+    assert len(client.records) == 500 and client.failed == []
+    with WireConnection(broker) as connection:  # consumers are not disturbed
+        assert connection.fetch("t", 0, 0).records
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.delete_topics(["ballast"])["ballast"].result(PATIENCE_S)
+    assert client.producer.flush(PATIENCE_S) == 0
+    assert client.failed == [] and len(client.records) == 1000
+    wait_for("the disk has room", lambda: disk_of(broker) == "roomy")
+    assert read_all(broker, "t", 1000).keys() == client.records.keys()
+    log = broker.log_file.read_text()
+    assert "is full" in log and "has room again" in log and "Traceback" not in log
+    broker.kill()
+    broker.start()
+    assert read_all(broker, "t", 1000).items() >= client.records.items()
+
+
+def test_kafka_python_waits_as_well(broker: Broker, disk: SmallDisk) -> None:
+    taken = disk.fill(leave=MIB)
+    wait_for("the disk is full", lambda: disk_of(broker) == "full")
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers, retries=1000, retry_backoff_ms=50, acks="all")
+    try:
+        future = producer.send("t", b"value", partition=0)
+        with pytest.raises(Exception, match=r"(?i)timeout|timed out"):
+            future.get(1.0)
+        taken.unlink()
+        assert future.get(PATIENCE_S).offset == 0
+    finally:
+        producer.close()
+
+
+def test_a_write_that_finds_no_room_is_refused_names_its_file_and_leaves_nothing(
+    broker: Broker, disk: SmallDisk
+) -> None:
+    """Somebody else takes the last byte between two looks of the cleaner."""
+    with WireConnection(broker) as connection:
+        assert connection.produce("t", 0, batch_of(b"kept")).error_code == 0
+        taken = disk.fill()
+        part = connection.produce("t", 0, batch_of(b"v" * 500_000))
+        assert part.error_code == NOT_ENOUGH_REPLICAS
+        wait_for("full", lambda: disk_of(broker) == "full")
+        assert connection.produce("t", 1, batch_of(b"v")).error_code == NOT_ENOUGH_REPLICAS
+        assert connection.fetch("t", 0, 0).high_watermark == 1
+        wait_for("the log names the file", lambda: "No space left on device" in broker.log_file.read_text() or None)
+        taken.unlink()
+        part = wait_for(
+            "an append succeeds",
+            lambda: (lambda one: one if one.error_code == 0 else None)(connection.produce("t", 0, batch_of(b"after"))),
+        )
+        assert part.base_offset == 1
+    (size,) = [path.stat().st_size for path in (disk.path / "data" / "t-0").glob("*.log")]
+    assert size < 1000  # nothing is left of the batch that was refused
+    broker.stop()
+    assert (disk.path / "data" / ".kafka_cleanshutdown").exists()
+
+
+def test_topics_are_made_and_deleted_on_a_disk_that_is_full(broker: Broker, disk: SmallDisk) -> None:
+    taken = disk.fill(leave=MIB)
+    wait_for("the disk is full", lambda: disk_of(broker) == "full")
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.create_topics([NewTopic("late", 2, 1)])["late"].result(PATIENCE_S)
+    admin.delete_topics(["ballast"])["ballast"].result(PATIENCE_S)
+    taken.unlink()
+    with WireConnection(broker) as connection:
+        wait_for("the new topic takes records", lambda: connection.produce("late", 0, batch_of(b"v")).error_code == 0)
+
+
+def test_a_partition_made_without_room_is_opened_when_there_is_some(broker: Broker, disk: SmallDisk) -> None:
+    taken = disk.fill()
+    wait_for("the disk is full", lambda: disk_of(broker) == "full")
+    (disk.path / "more").write_bytes(b"")
+    with (disk.path / "more").open("wb", buffering=0) as out:  # what the reserve gave back
+        while True:
+            try:
+                out.write(b"m" * 4096)
+            except OSError:
+                break
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    try:
+        admin.create_topics([NewTopic("late", 1, 1)], request_timeout=5)["late"].result(PATIENCE_S)
+    except Exception as error:
+        print(f"refused: {error}")
+    taken.unlink()
+    (disk.path / "more").unlink()
+    wait_for("the disk has room", lambda: disk_of(broker) == "roomy")
+    if "late" not in admin.list_topics(timeout=PATIENCE_S).topics:
+        admin.create_topics([NewTopic("late", 1, 1)])["late"].result(PATIENCE_S)
+    with WireConnection(broker) as connection:
+        wait_for("it takes records", lambda: connection.produce("late", 0, batch_of(b"v")).error_code == 0)
+
+
+def test_the_soft_mark_warns_and_refuses_nobody(broker: Broker, disk: SmallDisk) -> None:
+    disk.fill(leave=8 * MIB)
+    wait_for("low", lambda: disk_of(broker) == "low")
+    with WireConnection(broker) as connection:
+        assert connection.produce("t", 0, batch_of(b"v")).error_code == 0
+    assert "less than the soft mark" in broker.log_file.read_text()
+    (shown,) = broker.status()["log_dirs"]
+    assert shown["free_bytes"] < shown["total_bytes"] * 0.2 and json.dumps(shown)
