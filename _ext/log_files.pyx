@@ -427,7 +427,7 @@ cdef int64_t bytes_to_recover(int directory, int64_t recovery_point) noexcept no
     cdef int64_t total = 0
     cdef int round
     for round in range(2):
-        stream = fdopendir(openat(directory, b".", O_RDONLY | O_DIRECTORY | O_CLOEXEC))
+        stream = fdopendir(file_open(directory, b".", O_RDONLY | O_DIRECTORY))
         if stream == NULL:
             return -errno
         while True:

@@ -238,7 +238,7 @@ class LocalPartitions:
         except (OSError, CorruptMetadataError) as error:
             if isinstance(error, OSError) and error.errno in NO_ROOM:
                 log.error("partition %s waits for room on its disk: %s", path, error)
-                return None
+                return 0
             log.error("partition %s is offline: %s", path, error)
             slots.set_offline(slot)
             return 0
