@@ -1,0 +1,225 @@
+"""A group of the classic protocol, event by event."""
+
+import pytest
+
+from broker.groups.classic import ClassicGroup, State
+from broker.groups.classic_member import Join, Sync
+from broker.groups.environment import GroupSettings
+from broker.protocol.errors import ErrorCode
+from tests.groups.by_hand import HandTimers, Once
+
+SESSION_MS, REBALANCE_MS, DELAY_MS = 10_000, 60_000, 3_000
+
+
+class Room:
+    """A group and its clock."""
+
+    def __init__(self, delay_ms=DELAY_MS, **settings):
+        self.timers = HandTimers()
+        self.stored = []
+        self.error = ErrorCode.NONE
+        self.held = []
+        self.hold = False
+        self.group = ClassicGroup(
+            "g", self.timers, GroupSettings(initial_rebalance_delay_ms=delay_ms, **settings), self._persist
+        )
+
+    def _persist(self, group, assignments, then):
+        self.stored.append((group.generation_id, dict(assignments)))
+        if self.hold:
+            self.held.append(then)
+        else:
+            then(self.error)
+
+    def join(self, member_id="", protocols=(("range", b"m"),), **options):
+        once = Once()
+        options.setdefault("id_required", False)
+        self.group.join(
+            Join(member_id, SESSION_MS, REBALANCE_MS, "consumer", list(protocols), client_id="c", **options), once
+        )
+        return once
+
+    def sync(self, member_id, generation, assignments=(), **options):
+        once = Once()
+        self.group.sync(Sync(member_id, generation, dict(assignments), **options), once)
+        return once
+
+    def settled(self, count=2, **options):
+        """A stable group of so many members; their ids, the leader first."""
+        joins = [self.join(**options) for _ in range(count)]
+        self.timers.advance(2 * DELAY_MS)
+        answers = [one.answer for one in joins]
+        leader = answers[0].leader
+        ids = sorted((one.member_id for one in answers), key=lambda one: one != leader)
+        syncs = [self.sync(one, answers[0].generation_id) for one in ids[1:]]
+        self.sync(leader, answers[0].generation_id, {one: one.encode() for one in ids})
+        assert all(one.answer.assignment for one in syncs)
+        assert self.group.state is State.STABLE
+        return ids
+
+
+def test_the_first_rebalance_waits_for_more_members_and_gives_the_leader_all_subscriptions():
+    room = Room()
+    first = room.join()
+    room.timers.advance(DELAY_MS - 1)
+    second = room.join()
+    room.timers.advance(1)
+    assert first.waits, "a member that came within the delay makes the wait longer"
+    room.timers.advance(DELAY_MS)
+    leader, follower = first.answer, second.answer
+    assert (leader.error, leader.generation_id, leader.protocol_name) == (ErrorCode.NONE, 1, "range")
+    assert leader.leader == leader.member_id == follower.leader
+    assert {one[0] for one in leader.members} == {leader.member_id, follower.member_id}
+    assert not follower.members
+
+
+def test_a_new_dynamic_member_comes_again_with_the_id_it_is_told():
+    room = Room(delay_ms=0)
+    told = room.join(id_required=True).answer
+    assert told.error is ErrorCode.MEMBER_ID_REQUIRED
+    assert room.group.state is State.EMPTY
+    assert room.join(told.member_id, id_required=True).answer.error is ErrorCode.NONE
+    other = room.join(id_required=True).answer
+    room.timers.advance(SESSION_MS)
+    assert room.join(other.member_id, id_required=True).answer.error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_assignments_are_told_once_they_are_stored():
+    room = Room()
+    room.hold = True
+    joins = [room.join(), room.join()]
+    room.timers.advance(2 * DELAY_MS)
+    leader, follower = (one.answer for one in joins)
+    waiting = room.sync(follower.member_id, 1)
+    brought = room.sync(leader.member_id, 1, {follower.member_id: b"F", leader.member_id: b"L"})
+    assert waiting.waits and brought.waits
+    room.held[0](ErrorCode.NONE)
+    assert (waiting.answer.assignment, brought.answer.assignment) == (b"F", b"L")
+    assert room.stored == [(1, {leader.member_id: b"L", follower.member_id: b"F"})]
+
+
+def test_an_assignment_that_cannot_be_stored_makes_the_group_rebalance():
+    room = Room()
+    room.error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    join = room.join()
+    room.timers.advance(2 * DELAY_MS)
+    answer = room.sync(join.answer.member_id, 1, {join.answer.member_id: b"x"}).answer
+    assert answer.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert room.group.state is State.PREPARING_REBALANCE
+
+
+def test_a_member_that_leaves_makes_the_others_rebalance():
+    room = Room()
+    leader, follower = room.settled()
+    assert room.group.leave(leader) is ErrorCode.NONE
+    assert room.group.heartbeat(follower, 1) is ErrorCode.REBALANCE_IN_PROGRESS
+    again = room.join(follower).answer
+    assert (again.generation_id, again.leader) == (2, follower)
+
+
+def test_a_silent_member_is_expelled_and_one_that_beats_is_not():
+    room = Room()
+    leader, follower = room.settled()
+    for _ in range(3):
+        room.timers.advance(SESSION_MS - 1)
+        if room.group.state is State.STABLE:
+            assert room.group.heartbeat(leader, 1) in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
+    room.timers.advance(1)
+    assert follower not in room.group.members
+    assert [one.kind for one in room.group.history].count("expelled") >= 1
+
+
+def test_who_does_not_join_the_rebalance_in_time_is_out():
+    room = Room()
+    leader, follower = room.settled()
+    join = room.join(leader)
+    elapsed = 0
+    while join.waits and elapsed < REBALANCE_MS:
+        room.group.heartbeat(follower, 1)
+        room.timers.advance(SESSION_MS // 2)
+        elapsed += SESSION_MS // 2
+    assert join.answer.generation_id == 2
+    assert list(room.group.members) == [leader]
+
+
+def test_who_does_not_ask_for_its_assignment_in_time_is_out():
+    room = Room()
+    joins = [room.join(), room.join()]
+    room.timers.advance(2 * DELAY_MS)
+    leader, follower = (
+        joins[0].answer.leader,
+        next(one.answer.member_id for one in joins if one.answer.member_id != one.answer.leader),
+    )
+    waiting = room.sync(follower, 1)
+    for _ in range(REBALANCE_MS // 5000):
+        room.group.heartbeat(leader, 1)
+        room.timers.advance(5000)
+    assert list(room.group.members) == [follower]
+    assert waiting.answer.error is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_generations_and_members_are_fenced():
+    room = Room()
+    leader, follower = room.settled()
+    group = room.group
+    assert group.heartbeat(leader, 2) is ErrorCode.ILLEGAL_GENERATION
+    assert group.heartbeat("nobody", 1) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert room.sync(leader, 0).answer.error is ErrorCode.ILLEGAL_GENERATION
+    assert room.sync("nobody", 1).answer.error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert room.sync(leader, 1, protocol_type="connect").answer.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert room.join(protocols=[("other", b"")]).answer.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert group.leave("nobody") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.commit_error(follower, 1, None) is ErrorCode.NONE
+    assert group.commit_error(follower, 0, None) is ErrorCode.ILLEGAL_GENERATION
+    assert group.commit_error("", -1, None) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.commit_error("nobody", 1, None) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_full_group_takes_nobody_else():
+    room = Room(max_size=2)
+    room.settled()
+    assert room.join().answer.error is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+def test_the_assignor_is_one_that_all_support_and_most_like():
+    room = Room()
+    likes = [("sticky", "range"), ("range", "sticky"), ("range", "own", "sticky")]
+    joins = [room.join(protocols=[(name, name.encode()) for name in names]) for names in likes]
+    room.timers.advance(2 * DELAY_MS)
+    assert {one.answer.protocol_name for one in joins} == {"range"}
+
+
+@pytest.mark.parametrize("skip", [True, False])
+def test_a_static_member_that_comes_back_keeps_its_assignment_without_a_rebalance(skip):
+    room = Room()
+    joins = [room.join(instance_id=name) for name in ("a", "b")]
+    room.timers.advance(2 * DELAY_MS)
+    ids = {name: one.answer.member_id for name, one in zip("ab", joins, strict=True)}
+    leader = joins[0].answer.leader
+    room.sync(leader, 1, {one: one.encode() for one in ids.values()})
+    name = next(one for one, member_id in ids.items() if member_id == leader)
+    back = room.join(instance_id=name, skip_assignment=skip).answer
+    assert (back.error, back.generation_id, back.skip_assignment) == (ErrorCode.NONE, 1, skip)
+    assert back.member_id != leader
+    assert (back.leader == back.member_id) is skip
+    assert room.sync(back.member_id, 1, instance_id=name).answer.assignment == leader.encode()
+    assert room.group.heartbeat(leader, 1, name) is ErrorCode.FENCED_INSTANCE_ID
+    assert room.group.state is State.STABLE
+
+
+def test_a_static_member_with_another_subscription_makes_the_group_rebalance():
+    room = Room()
+    join = room.join(instance_id="a")
+    room.timers.advance(2 * DELAY_MS)
+    room.sync(join.answer.member_id, 1, {join.answer.member_id: b"x"})
+    back = room.join(instance_id="a", protocols=[("range", b"other")])
+    assert back.answer.generation_id == 2
+
+
+def test_a_deleted_group_tells_all_who_wait():
+    room = Room()
+    join = room.join()
+    room.group.die(ErrorCode.NOT_COORDINATOR)
+    assert join.answer.error is ErrorCode.NOT_COORDINATOR
+    assert room.group.heartbeat("x", 1) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    room.timers.advance(10 * REBALANCE_MS)

@@ -1,0 +1,147 @@
+"""A classic group under random schedules: members join, sync, beat, fall silent, leave; time passes and appends fail."""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+
+from broker.groups.classic import ClassicGroup, State
+from broker.groups.classic_member import Join, Sync
+from broker.groups.environment import GroupSettings
+from broker.protocol.errors import ErrorCode
+from tests.groups.by_hand import HandTimers, Once
+
+PARTITIONS = 6
+
+
+class Client:
+    """A consumer as it behaves: it joins, the leader assigns, it syncs, it beats; what it holds it holds in a generation."""
+
+    def __init__(self, instance_id):
+        self.instance_id = instance_id
+        self.member_id, self.generation = "", -1
+        self.join = self.sync = None
+        self.leads, self.members = False, []
+        self.held = None
+
+
+class Schedule(RuleBasedStateMachine):
+    clients = Bundle("clients")
+
+    def __init__(self):
+        super().__init__()
+        self.timers = HandTimers()
+        self.pending = []
+        self.failing = False
+        self.all = []
+        self.asked = []
+        self.group = ClassicGroup("g", self.timers, GroupSettings(initial_rebalance_delay_ms=100), self.persist)
+        self.generations = []
+
+    def persist(self, group, assignments, then):
+        self.generations.append((group.generation_id, dict(assignments)))
+        self.pending.append(then)
+
+    @rule(target=clients, static=st.booleans())
+    def a_client_starts(self, static):
+        client = Client(f"i{len(self.all)}" if static else None)
+        self.all.append(client)
+        return client
+
+    @rule(client=clients)
+    def joins(self, client):
+        self.look(client)
+        if client.join is not None:
+            return
+        client.held, client.join = None, Once()
+        self.asked.append(client.join)
+        member_id = "" if client.instance_id and not client.member_id else client.member_id
+        self.group.join(
+            Join(member_id, 1000, 2000, "consumer", [("range", b"")], instance_id=client.instance_id), client.join
+        )
+        self.look(client)
+
+    def look(self, client):
+        """Take over what came."""
+        if client.join is not None and not client.join.waits:
+            answer, client.join = client.join.answer, None
+            if answer.error is ErrorCode.NONE:
+                client.member_id, client.generation = answer.member_id, answer.generation_id
+                client.leads, client.members = answer.leader == answer.member_id, answer.members
+                client.sync = Once()
+                self.asked.append(client.sync)
+                assignments = {}
+                if client.leads:
+                    for p in range(PARTITIONS):
+                        to = client.members[p % len(client.members)][0]
+                        assignments[to] = assignments.get(to, b"") + bytes([p])
+                self.group.sync(Sync(client.member_id, client.generation, assignments, client.instance_id), client.sync)
+            elif answer.error is ErrorCode.MEMBER_ID_REQUIRED:
+                client.member_id = answer.member_id
+            elif answer.error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
+                client.member_id, client.generation = "", -1
+        if client.sync is not None and not client.sync.waits:
+            answer, client.sync = client.sync.answer, None
+            client.held = (client.generation, answer.assignment) if answer.error is ErrorCode.NONE else None
+
+    @rule(client=clients)
+    def beats(self, client):
+        self.look(client)
+        if client.held is not None:
+            error = self.group.heartbeat(client.member_id, client.generation, client.instance_id)
+            if error is not ErrorCode.NONE:
+                client.held = None
+                if error is not ErrorCode.REBALANCE_IN_PROGRESS:
+                    client.member_id = "" if client.instance_id is None else client.member_id
+
+    @rule(client=consumes(clients))
+    def leaves(self, client):
+        self.look(client)
+        if client.member_id:
+            self.group.leave(client.member_id, client.instance_id)
+        client.held = None
+        if client.join is None and client.sync is None:
+            self.all.remove(client)
+
+    @rule(ms=st.sampled_from([1, 50, 100, 500, 999, 1000, 2500]))
+    def time_passes(self, ms):
+        self.timers.advance(ms)
+
+    @rule(failing=st.booleans())
+    def the_log_acknowledges(self, failing):
+        pending, self.pending = self.pending, []
+        for then in pending:
+            then(ErrorCode.COORDINATOR_NOT_AVAILABLE if failing else ErrorCode.NONE)
+
+    @invariant()
+    def nobody_shares_a_partition_in_a_generation(self):
+        for client in self.all:
+            self.look(client)
+        held = [
+            p
+            for client in self.all
+            if client.held and client.held[0] == self.group.generation_id
+            for p in client.held[1]
+        ]
+        if self.group.state is State.STABLE:
+            assert len(held) == len(set(held))
+
+    @invariant()
+    def the_state_fits_the_members(self):
+        group = self.group
+        if group.state is State.EMPTY:
+            assert not group.members
+        if group.state in (State.STABLE, State.COMPLETING_REBALANCE):
+            assert group.members and group.leader in group.members
+            assert all(member.joining is None or member.instance_id for member in group.members.values())
+        if group.state is State.STABLE:
+            assert all(member.syncing is None for member in group.members.values())
+        assert {m.instance_id for m in group.members.values() if m.instance_id} == set(group.static_members)
+
+    def teardown(self):
+        """Whatever happened, everything asked is answered once nobody comes any more."""
+        self.group.die(ErrorCode.NOT_COORDINATOR)
+        assert not [one for one in self.asked if one.waits]
+
+
+Schedule.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+test_random_schedules = Schedule.TestCase

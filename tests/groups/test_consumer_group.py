@@ -1,0 +1,228 @@
+"""Groups of KIP-848: event by event, and under random schedules with lost answers and replays of the log."""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from broker.groups.consumer_group import ConsumerGroup, ConsumerSettings
+from broker.groups.consumer_member import Beat
+from broker.protocol.errors import ErrorCode
+from broker.protocol.group_records import read_record
+from tests.groups.by_hand import HandLog, HandTimers, Once
+
+SETTINGS = ConsumerSettings(session_timeout_ms=10_000)
+
+
+class FewTopics:
+    def __init__(self):
+        self.counts = {"orders": 4, "orders-old": 2, "other": 3}
+
+    def names(self):
+        return list(self.counts)
+
+    def find(self, name):
+        return (name.encode().ljust(16, b"_"), self.counts[name]) if name in self.counts else None
+
+
+class Room:
+    def __init__(self):
+        self.timers, self.topics, self.log = HandTimers(), FewTopics(), HandLog()
+        self.group = self.new()
+
+    def new(self):
+        return ConsumerGroup(
+            "g", self.timers, SETTINGS, self.topics, lambda _, records, then: self.log.append(records, then)
+        )
+
+    def beat(self, member_id, epoch, **options):
+        if epoch == 0:
+            options = {"topics": ("orders",), "rebalance_timeout_ms": 30_000, "owned": frozenset()} | options
+        once = Once()
+        self.group.heartbeat(Beat(member_id, epoch, **options), once)
+        return once.answer
+
+    def restart(self):
+        """The coordinator dies; its successor replays the log."""
+        self.group.die(ErrorCode.NOT_COORDINATOR)
+        self.group = self.new()
+        newest = dict(self.log.records)
+        for key, value in self.log.records:
+            self.group.replay(*read_record(key, value))
+        compacted = self.new()
+        for key, value in newest.items():
+            if value is not None:
+                compacted.replay(*read_record(key, value))
+        assert described(compacted) == described(self.group)
+        self.group.loaded()
+
+
+def described(group):
+    return (
+        group.epoch,
+        group.assignment_epoch,
+        group.target,
+        {
+            one.member_id: (one.epoch, one.state, one.assigned, one.revoking, one.topics)
+            for one in group.members.values()
+        },
+    )
+
+
+def test_the_first_member_gets_everything_at_once():
+    room = Room()
+    told = room.beat("a", 0)
+    assert (told.error, told.member_epoch, len(told.assignment)) == (ErrorCode.NONE, 1, 4)
+    assert room.beat("a", 1).assignment is None
+    assert room.group.state_name == "Stable"
+
+
+def test_a_second_member_gets_what_the_first_has_given_up():
+    room = Room()
+    everything = room.beat("a", 0).assignment
+    told = room.beat("b", 0)
+    assert (told.member_epoch, told.assignment) == (2, frozenset())
+    kept = room.beat("a", 1, owned=everything)
+    assert (kept.member_epoch, len(kept.assignment)) == (1, 2)
+    assert room.beat("b", 2).assignment is None, "what is not given up is not given out"
+    assert room.beat("a", 1, owned=kept.assignment).member_epoch == 2
+    assert room.beat("b", 2).assignment == everything - kept.assignment
+    assert room.group.state_name == "Stable"
+
+
+def test_who_does_not_give_up_partitions_in_time_is_expelled():
+    room = Room()
+    everything = room.beat("a", 0).assignment
+    other = room.beat("b", 0)
+    room.beat("a", 1, owned=everything)
+    held = frozenset()
+    for _ in range(4):
+        room.timers.advance(9_000)
+        told = room.beat("a", 1, owned=everything)
+        other = room.beat("b", other.member_epoch)
+        held = held if other.assignment is None else other.assignment
+    assert told.error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert held == everything
+
+
+def test_epochs_are_fenced_and_a_lost_answer_is_forgiven():
+    room = Room()
+    everything = room.beat("a", 0).assignment
+    assert room.beat("a", 7).error is ErrorCode.FENCED_MEMBER_EPOCH
+    assert room.beat("nobody", 1).error is ErrorCode.UNKNOWN_MEMBER_ID
+    room.topics.counts["orders"] = 5
+    assert room.beat("a", 1).member_epoch == 2
+    assert room.beat("a", 1, owned=everything).error is ErrorCode.NONE
+    assert room.beat("a", 1).error is ErrorCode.FENCED_MEMBER_EPOCH
+    assert room.group.commit_error("a", 1, None) is ErrorCode.STALE_MEMBER_EPOCH
+    assert room.group.commit_error("a", 2, None) is ErrorCode.NONE
+
+
+def test_patterns_follow_the_topics():
+    room = Room()
+    told = room.beat("a", 0, topics=(), pattern="orders.*")
+    assert len(told.assignment) == 6
+    room.topics.counts["orders-new"] = 3
+    assert len(room.beat("a", 1).assignment) == 9
+    del room.topics.counts["orders-old"]
+    shrunk = room.beat("a", 2, owned=frozenset())
+    assert len(shrunk.assignment) == 7
+    assert room.beat("b", 0, topics=(), pattern="(").error is ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+def test_a_static_member_that_comes_back_takes_over_what_it_had():
+    room = Room()
+    everything = room.beat("a", 0, instance_id="i").assignment
+    assert room.beat("a2", 0, instance_id="i").error is ErrorCode.UNRELEASED_INSTANCE_ID
+    assert room.beat("a", -2, instance_id="i").error is ErrorCode.NONE
+    back = room.beat("a2", 0, instance_id="i")
+    assert (back.error, back.assignment) == (ErrorCode.NONE, everything)
+    assert room.beat("a", 1, instance_id="i").error is ErrorCode.FENCED_INSTANCE_ID
+
+
+def test_assignors_are_chosen_among_those_offered():
+    room = Room()
+    assert room.beat("a", 0, assignor="cosmic").error is ErrorCode.UNSUPPORTED_ASSIGNOR
+    assert room.beat("a", 0, assignor="range").error is ErrorCode.NONE
+    assert room.group.assignor == "range"
+
+
+class Schedule(RuleBasedStateMachine):
+    """Members hold what they were told, give up what they are not told any more, and may miss an answer."""
+
+    def __init__(self):
+        super().__init__()
+        self.room = Room()
+        self.held = {}
+        self.unsure = set()
+        self.count = 0
+
+    @rule()
+    def joins(self):
+        member_id = f"m{self.count}"
+        self.count += 1
+        told = self.room.beat(member_id, 0)
+        self.held[member_id] = (told.member_epoch, told.assignment)
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), lost=st.booleans())
+    def beats(self, data, lost):
+        member_id = data.draw(st.sampled_from(sorted(self.held)))
+        error = self.beat(member_id, lost)
+        assert error in (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH)
+
+    def beat(self, member_id, lost=False):
+        """As clients do: who misses an answer says everything with the next heartbeat."""
+        epoch, held = self.held[member_id]
+        full = {"topics": ("orders",), "rebalance_timeout_ms": 30_000} if member_id in self.unsure else {}
+        told = self.room.beat(member_id, epoch, owned=held, **full)
+        self.unsure.discard(member_id)
+        if lost:
+            self.unsure.add(member_id)
+        elif told.error is not ErrorCode.NONE:
+            del self.held[member_id]
+        else:
+            self.held[member_id] = told.member_epoch, held if told.assignment is None else told.assignment
+        return ErrorCode.NONE if lost else told.error
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data())
+    def leaves(self, data):
+        member_id = data.draw(st.sampled_from(sorted(self.held)))
+        self.room.beat(member_id, -1)
+        del self.held[member_id]
+
+    @rule(count=st.integers(1, 8))
+    def the_topic_grows(self, count):
+        self.room.topics.counts["orders"] = max(self.room.topics.counts["orders"], count)
+
+    @rule(ms=st.sampled_from([1000, 5000, 11_000]))
+    def time_passes(self, ms):
+        self.room.timers.advance(ms)
+
+    @rule()
+    def the_coordinator_dies(self):
+        self.room.restart()
+
+    @invariant()
+    def nobody_shares_a_partition(self):
+        living = {one: held for one, (_, held) in self.held.items() if one in self.room.group.members}
+        places = [place for held in living.values() for place in held]
+        assert len(places) == len(set(places))
+
+    def teardown(self):
+        """Once all members that are left beat, the group settles and everything is read."""
+        for _ in range(4 * len(self.held) + 4):
+            for member_id in sorted(self.held):
+                self.beat(member_id)
+        for member_id in set(self.room.group.members) - set(self.held):
+            self.room.beat(member_id, -1)
+        for _ in range(4):
+            for member_id in sorted(self.held):
+                assert self.beat(member_id) is ErrorCode.NONE
+        if self.held:
+            assert self.room.group.state_name == "Stable"
+            assert sum(len(held) for _, held in self.held.values()) == self.room.topics.counts["orders"]
+
+
+Schedule.TestCase.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+test_random_schedules = Schedule.TestCase
