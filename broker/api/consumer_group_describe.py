@@ -11,7 +11,7 @@ from broker.protocol import consumer_group_describe
 from broker.protocol.errors import ErrorCode
 
 Response = consumer_group_describe.Response
-CONSUMER_MEMBER = 1
+CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
 
 async def handle(request: Any, call: GroupCall) -> Any:
@@ -53,7 +53,7 @@ def _described(group_id: str, call: GroupCall) -> Any:
                 subscribed_topic_regex=member.pattern,
                 assignment=_assignment(member.assigned, call),
                 target_assignment=_assignment(group.target.get(member.member_id, ()), call),
-                member_type=CONSUMER_MEMBER,
+                member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
             )
             for member in group.members.values()
         ],

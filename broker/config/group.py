@@ -71,7 +71,7 @@ KEYS = (
     ConfigKey("group.consumer.max.size", INT, MAX_INT, Range(1), MEDIUM, READ_ONLY, NOW,
         "The most members of a group of the newer protocol."),
     ConfigKey("group.consumer.migration.policy", STRING, "bidirectional",
-        OneOf(("disabled", "downgrade", "upgrade", "bidirectional"), any_case=True), MEDIUM, READ_ONLY, NONE_YET,
+        OneOf(("disabled", "downgrade", "upgrade", "bidirectional"), any_case=True), MEDIUM, READ_ONLY, NOW,
         "Which changes between the classic and the newer protocol are allowed while a group lives."),
     ConfigKey("group.consumer.regex.refresh.interval.ms", INT, 600_000, Range(10000), MEDIUM, READ_ONLY, NONE_YET,
         "How often subscriptions by pattern are matched with the topics again."),

@@ -276,6 +276,10 @@ class ClassicGroup:
 
     # -- the rebalance --------------------------------------------------------------------------------------------
 
+    def rebalance(self, why: str) -> None:
+        """Have all members join again."""
+        self._maybe_rebalance(why)
+
     def _maybe_rebalance(self, why: str) -> None:
         if self.state in (EMPTY, COMPLETING, STABLE):
             self._prepare(why)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from broker.groups import consumer_records as written
 from broker.groups.assignors import ASSIGNORS, Place, Subscriber
 from broker.groups.consumer_member import (
     JOINING,
@@ -22,11 +23,9 @@ from broker.groups.consumer_member import (
     Beaten,
     ConsumerMember,
     MemberState,
-    by_topic,
 )
 from broker.groups.environment import Appended, Deadline, Record, Timers
 from broker.groups.history import Event, History
-from broker.protocol import group_records as records
 from broker.protocol.errors import ErrorCode
 
 Persist = Callable[["ConsumerGroup", Sequence[Record], Appended], None]
@@ -41,14 +40,23 @@ class Topics(Protocol):
     def find(self, name: str) -> tuple[bytes, int] | None:
         """Id and number of partitions."""
 
+    def name_of(self, topic_id: bytes) -> str | None:
+        """The name of a topic by its id."""
+
 
 @dataclass(frozen=True)
 class ConsumerSettings:
-    """The broker's keys for these groups; times in ms. :param assignors: those offered, the default first."""
+    """The broker's keys for these groups; times in ms.
+
+    :param upgrade: whether a living classic group may become one of these; `downgrade`: and back.
+    :param assignors: those offered, the default first.
+    """
 
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
     max_size: int = 2**31 - 1
+    upgrade: bool = True
+    downgrade: bool = True
     assignors: tuple[str, ...] = ("uniform", "range")
 
 
@@ -131,8 +139,8 @@ class ConsumerGroup:
         if member.reconcile(
             self.target.get(member.member_id, frozenset()), self.assignment_epoch, beat.owned, self._holders.get
         ):
-            self._hold(member)
-            changes.append(self._current_record(member))
+            self.hold(member)
+            changes.append(written.current_record(self, member))
         self._watch(member)
         # Told in full when it joins and when it reports everything, because then it may have lost what it was told.
         tell = joins or member.told != member.assigned or (beat.owned is not None and beat.topics is not None)
@@ -224,22 +232,23 @@ class ConsumerGroup:
         member = ConsumerMember(beat.member_id, beat.instance_id)
         old = self.members.get(self.static_members.get(beat.instance_id, "")) if beat.instance_id is not None else None
         if old is not None:
-            changes += self._forget(old)
+            changes += self.forget(old)
             member.assigned, member.revoking, member.state = old.assigned, old.revoking, old.state
             member.topics, member.pattern, member.assignor = old.topics, old.pattern, old.assignor
             member.rack_id, member.rebalance_timeout_ms = old.rack_id, old.rebalance_timeout_ms
             target = self.target.pop(old.member_id, None)
             if target is not None:
                 self.target[member.member_id] = target
-                changes.append(self._target_record(member.member_id))
+                changes.append(written.target_record(self, member.member_id))
             member.client_id, member.client_host = beat.client_id, beat.client_host
-            changes.append(self._member_record(member))
-        self._admit(member)
-        self._hold(member)
+            changes.append(written.member_record(self, member))
+        self.admit(member)
+        self.hold(member)
         self._note("came back" if old is not None else "joined", member)
         return member
 
-    def _admit(self, member: ConsumerMember) -> None:
+    def admit(self, member: ConsumerMember) -> None:
+        """Make it a member; what it holds is another matter."""
         member_id = member.member_id
         member.session = Deadline(self._timers, lambda: self._expel(member_id, "it was silent for too long"))
         member.revocation = Deadline(
@@ -264,10 +273,11 @@ class ConsumerGroup:
         if beat.rebalance_timeout_ms >= 0:
             member.rebalance_timeout_ms = beat.rebalance_timeout_ms
         member.client_id, member.client_host = beat.client_id, beat.client_host
+        side, member.classic = member.classic, beat.classic
         changed = subscription != (member.topics, member.pattern, member.assignor)
         now = (*subscription, member.rack_id, member.rebalance_timeout_ms, member.client_id, member.client_host)
-        if changed or before != now:
-            changes.append(self._member_record(member))
+        if changed or before != now or side != member.classic:
+            changes.append(written.member_record(self, member))
         metadata_hash = self._hash()
         new = member.member_id not in self.target and member.epoch == 0 and not member.assigned
         if changed or new or metadata_hash != self.metadata_hash:
@@ -276,7 +286,7 @@ class ConsumerGroup:
 
     def _raise_epoch(self, changes: list[Record]) -> None:
         self.epoch += 1
-        changes.append(self._group_record())
+        changes.append(written.group_record(self))
 
     def _assign(self, changes: list[Record]) -> None:
         """Compute the target of the group's epoch, if that is not done."""
@@ -297,9 +307,9 @@ class ConsumerGroup:
         for member_id, places in target.items():
             if self.target.get(member_id) != places:
                 self.target[member_id] = frozenset(places)
-                changes.append(self._target_record(member_id))
+                changes.append(written.target_record(self, member_id))
         self.assignment_epoch = self.epoch
-        changes.append(self._target_epoch_record())
+        changes.append(written.target_epoch_record(self, self._timers.wall_ms()))
         self._note("assigned", why=f"epoch {self.epoch}, {self.assignor}")
 
     def _names_of(self, member: ConsumerMember) -> set[str]:
@@ -326,18 +336,59 @@ class ConsumerGroup:
     def _watch(self, member: ConsumerMember) -> None:
         assert member.session is not None and member.revocation is not None
         now_ms = self._timers.now_ms()
-        member.session.set(now_ms + self._settings.session_timeout_ms)
+        self.stay_alive(member)
         if member.state is not MemberState.UNREVOKED_PARTITIONS:
             member.revocation.clear()
         elif member.revocation.when_ms is None and member.rebalance_timeout_ms >= 0:
             member.revocation.set(now_ms + member.rebalance_timeout_ms)
 
-    def _hold(self, member: ConsumerMember) -> None:
+    def hold(self, member: ConsumerMember) -> None:
         """Note who holds what, after the member's assignment changed."""
         for place in [place for place, holder in self._holders.items() if holder == member.member_id]:
             del self._holders[place]
         for place in member.assigned | member.revoking:
             self._holders[place] = member.member_id
+
+    # -- members of the classic protocol, see migration.py --------------------------------------------------------
+
+    def take_in(self, member: ConsumerMember, target: frozenset[Place]) -> None:
+        """Admit a member with what it holds and is to hold."""
+        self.admit(member)
+        self.target[member.member_id] = target
+        self.hold(member)
+        self._watch(member)
+
+    def all_records(self) -> list[Record]:
+        """The whole group, as records."""
+        return written.all_records(self, self._timers.wall_ms())
+
+    def release_instance(self, instance_id: str) -> None:
+        """A static member comes back without having left: whoever had the instance id loses it."""
+        member = self.members[self.static_members[instance_id]]
+        member.previous_epoch, member.epoch = member.epoch, LEAVING_STATIC
+
+    def stay_alive(self, member: ConsumerMember) -> None:
+        """The member gave a sign of life."""
+        assert member.session is not None
+        timeout_ms = member.classic.session_timeout_ms if member.classic else self._settings.session_timeout_ms
+        member.session.set(self._timers.now_ms() + timeout_ms)
+
+    def has_free_partitions(self, member: ConsumerMember) -> bool:
+        """Whether something of the member's target, that it waits for, has been given up."""
+        wanted = self.target.get(member.member_id, frozenset()) - member.assigned
+        return any(self._holders.get(place) in (None, member.member_id) for place in wanted)
+
+    def expect_join(self, member: ConsumerMember) -> None:
+        """A member that was told to join again is out if it does not."""
+        assert member.revocation is not None
+        if member.revocation.when_ms is None:
+            timeout_ms = max(member.rebalance_timeout_ms, 0)
+            member.revocation.set(self._timers.now_ms() + timeout_ms)
+
+    @property
+    def all_classic(self) -> bool:
+        """Whether members are there, and all of them are of the classic protocol."""
+        return bool(self.members) and all(member.classic is not None for member in self.members.values())
 
     # -- going ----------------------------------------------------------------------------------------------------
 
@@ -352,7 +403,7 @@ class ConsumerGroup:
             member.epoch, member.previous_epoch = LEAVING_STATIC, member.epoch
             member.assigned, member.revoking = member.assigned | member.revoking, frozenset()
             member.state = MemberState.STABLE
-            changes: list[Record] = [self._current_record(member)]
+            changes: list[Record] = [written.current_record(self, member)]
             self._note("left for a while", member)
         else:
             changes = self._remove(member)
@@ -370,6 +421,19 @@ class ConsumerGroup:
             return Beaten(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {beat.member_id} is not a member of the group.")
         return None
 
+    def leave_classic(self, member_id: str, instance_id: str | None, reason: str) -> ErrorCode:
+        """A LeaveGroup of a member, by its id or its instance id; it is made durable behind the answer."""
+        if instance_id is not None and not member_id:
+            member_id = self.static_members.get(instance_id, "")
+        member = self.members.get(member_id)
+        if instance_id is not None and self.static_members.get(instance_id) != member_id:
+            return ErrorCode.FENCED_INSTANCE_ID if instance_id in self.static_members else ErrorCode.UNKNOWN_MEMBER_ID
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        self._note("left", member, reason)
+        self._persist(self, self._remove(member), lambda _: None)
+        return ErrorCode.NONE
+
     def _expel(self, member_id: str, why: str) -> None:
         member = self.members.get(member_id)
         if member is None:
@@ -379,14 +443,14 @@ class ConsumerGroup:
         self._persist(self, changes, lambda _: None)  # what is lost here is done again by the successor's sessions
 
     def _remove(self, member: ConsumerMember) -> list[Record]:
-        changes = self._forget(member)
+        changes = self.forget(member)
         self.target.pop(member.member_id, None)
         self._raise_epoch(changes)
         if not self.members:
             self.state_since_ms = self._timers.wall_ms()
         return changes
 
-    def _forget(self, member: ConsumerMember) -> list[Record]:
+    def forget(self, member: ConsumerMember) -> list[Record]:
         """Take a member out; the tombstones of its records."""
         for deadline in (member.session, member.revocation):
             if deadline is not None:
@@ -397,14 +461,12 @@ class ConsumerGroup:
             del self.static_members[member.instance_id]
         for place in [place for place, holder in self._holders.items() if holder == member_id]:
             del self._holders[place]
-        return [
-            records.record(kind, None, group_id=self.group_id, member_id=member_id)
-            for kind in (
-                records.CONSUMER_GROUP_CURRENT_ASSIGNMENT,
-                records.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER,
-                records.CONSUMER_GROUP_MEMBER_METADATA,
-            )
-        ]
+        return written.tombstones_of_member(self.group_id, member_id)
+
+    def tombstones(self) -> list[Record]:
+        """Those that end the group, and members if it has any."""
+        members = [one for member_id in self.members for one in written.tombstones_of_member(self.group_id, member_id)]
+        return [*members, *written.tombstones_of_group(self.group_id)]
 
     def die(self, error: ErrorCode) -> None:
         """The group is deleted, or coordinated elsewhere from now on."""
@@ -431,112 +493,6 @@ class ConsumerGroup:
             return ErrorCode.UNKNOWN_MEMBER_ID
         return ErrorCode.NONE if member_epoch == member.epoch else ErrorCode.STALE_MEMBER_EPOCH
 
-    # -- records --------------------------------------------------------------------------------------------------
-
-    def _group_record(self) -> Record:
-        kind = records.CONSUMER_GROUP_METADATA
-        return records.record(
-            kind, kind.value(epoch=self.epoch, metadata_hash=self.metadata_hash), group_id=self.group_id
-        )
-
-    def _member_record(self, member: ConsumerMember) -> Record:
-        kind = records.CONSUMER_GROUP_MEMBER_METADATA
-        value = kind.value(
-            instance_id=member.instance_id,
-            rack_id=member.rack_id,
-            client_id=member.client_id,
-            client_host=member.client_host,
-            subscribed_topic_names=list(member.topics),
-            subscribed_topic_regex=member.pattern,
-            rebalance_timeout_ms=member.rebalance_timeout_ms,
-            server_assignor=member.assignor,
-        )
-        return records.record(kind, value, group_id=self.group_id, member_id=member.member_id)
-
-    def _target_epoch_record(self) -> Record:
-        kind = records.CONSUMER_GROUP_TARGET_ASSIGNMENT
-        value = kind.value(assignment_epoch=self.assignment_epoch, assignment_timestamp=self._timers.wall_ms())
-        return records.record(kind, value, group_id=self.group_id)
-
-    def _target_record(self, member_id: str) -> Record:
-        kind = records.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER
-        make = kind.value.TopicPartition
-        value = kind.value(
-            topic_partitions=[
-                make(topic_id=topic, partitions=partitions)
-                for topic, partitions in by_topic(self.target[member_id]).items()
-            ]
-        )
-        return records.record(kind, value, group_id=self.group_id, member_id=member_id)
-
-    def _current_record(self, member: ConsumerMember) -> Record:
-        kind = records.CONSUMER_GROUP_CURRENT_ASSIGNMENT
-        make = kind.value.TopicPartitions
-
-        def written(places: frozenset[Place]) -> list[Any]:
-            return [make(topic_id=topic, partitions=partitions) for topic, partitions in by_topic(places).items()]
-
-        value = kind.value(
-            member_epoch=member.epoch,
-            previous_member_epoch=member.previous_epoch,
-            state=int(member.state),
-            assigned_partitions=written(member.assigned),
-            partitions_pending_revocation=written(member.revoking),
-        )
-        return records.record(kind, value, group_id=self.group_id, member_id=member.member_id)
-
-    def tombstones(self) -> list[Record]:
-        """Those that end an empty group."""
-        return [
-            records.record(kind, None, group_id=self.group_id)
-            for kind in (
-                records.CONSUMER_GROUP_TARGET_ASSIGNMENT,
-                records.CONSUMER_GROUP_PARTITION_METADATA,
-                records.CONSUMER_GROUP_METADATA,
-            )
-        ]
-
-    def replay(self, kind: records.Kind, key: Any, value: Any) -> None:
-        """Take over one record of the log."""
-        REPLAYS[kind.number](self, key, value)
-
-    def _replay_group(self, _: Any, value: Any) -> None:
-        if value is not None:
-            self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
-
-    def _replay_target_epoch(self, _: Any, value: Any) -> None:
-        if value is not None:
-            self.assignment_epoch = value.assignment_epoch
-
-    def _replay_target(self, key: Any, value: Any) -> None:
-        if value is None:
-            self.target.pop(key.member_id, None)
-        else:
-            self.target[key.member_id] = _places(value.topic_partitions)
-
-    def _replay_member(self, key: Any, value: Any) -> None:
-        member = self.members.get(key.member_id)
-        if value is None:
-            if member is not None:
-                self._forget(member)
-            return
-        if member is None:
-            member = ConsumerMember(key.member_id, value.instance_id)
-            self._admit(member)
-        member.rack_id, member.client_id, member.client_host = value.rack_id, value.client_id, value.client_host
-        member.topics, member.pattern = tuple(value.subscribed_topic_names), value.subscribed_topic_regex
-        member.rebalance_timeout_ms, member.assignor = value.rebalance_timeout_ms, value.server_assignor
-
-    def _replay_current(self, key: Any, value: Any) -> None:
-        member = self.members.get(key.member_id)
-        if member is None or value is None:
-            return
-        member.epoch, member.previous_epoch = value.member_epoch, value.previous_member_epoch
-        member.state = MemberState(value.state) if value.state in (0, 1, 2) else MemberState.STABLE
-        member.assigned = _places(value.assigned_partitions)
-        member.revoking = _places(value.partitions_pending_revocation)
-        self._hold(member)
-
     def loaded(self) -> None:
         """All records were taken over: sessions begin now."""
         for member in self.members.values():
@@ -562,22 +518,3 @@ def compiled(pattern: str) -> Any:
         return re2.compile(pattern)
     except re2.error as error:
         raise ValueError(str(error)) from error
-
-
-def _places(written: Iterable[Any]) -> frozenset[Place]:
-    return frozenset((bytes(one.topic_id), partition) for one in written for partition in one.partitions)
-
-
-def _ignored(group: ConsumerGroup, key: Any, value: Any) -> None:
-    """Of Kafka before 4.1, or computed anew when needed."""
-
-
-REPLAYS: Mapping[int, Callable[[ConsumerGroup, Any, Any], None]] = {
-    records.CONSUMER_GROUP_METADATA.number: ConsumerGroup._replay_group,
-    records.CONSUMER_GROUP_PARTITION_METADATA.number: _ignored,
-    records.CONSUMER_GROUP_MEMBER_METADATA.number: ConsumerGroup._replay_member,
-    records.CONSUMER_GROUP_TARGET_ASSIGNMENT.number: ConsumerGroup._replay_target_epoch,
-    records.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER.number: ConsumerGroup._replay_target,
-    records.CONSUMER_GROUP_CURRENT_ASSIGNMENT.number: ConsumerGroup._replay_current,
-    records.CONSUMER_GROUP_REGULAR_EXPRESSION.number: _ignored,
-}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -23,6 +23,17 @@ class MemberState(IntEnum):
 
 
 @dataclass(frozen=True)
+class ClassicSide:
+    """What a member of the classic protocol brought with its JoinGroup; see `migration.py`.
+
+    :param protocols: its assignors, each with its subscription.
+    """
+
+    session_timeout_ms: int
+    protocols: Sequence[tuple[str, bytes]]
+
+
+@dataclass(frozen=True)
 class Beat:
     """A ConsumerGroupHeartbeat request; None is "as before".
 
@@ -40,6 +51,7 @@ class Beat:
     owned: frozenset[Place] | None = None
     client_id: str = ""
     client_host: str = ""
+    classic: ClassicSide | None = None
 
 
 @dataclass(frozen=True)
@@ -74,6 +86,7 @@ class ConsumerMember:
     state: MemberState = MemberState.STABLE
     assigned: frozenset[Place] = frozenset()
     revoking: frozenset[Place] = frozenset()
+    classic: ClassicSide | None = None
     told: frozenset[Place] | None = field(default=None, repr=False)
     session: Deadline | None = field(default=None, repr=False)
     revocation: Deadline | None = field(default=None, repr=False)

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from broker.groups import consumer_records, migration
 from broker.groups.classic import ClassicGroup
 from broker.groups.classic_member import Join, Joined, Sync, Synced
 from broker.groups.consumer_group import ConsumerGroup, ConsumerSettings, Topics
@@ -146,7 +147,7 @@ class GroupCoordinator:
             group.protocol = self._new_classic(key.group_id)
             return
         assert group.consumer is not None
-        group.consumer.replay(kind, key, value)
+        consumer_records.replay(group.consumer, kind, key, value)
 
     def _replay_offset(self, shard: Shard, key: Any, value: Any) -> None:
         group_id, topic, partition = key.group, key.topic, key.partition
@@ -247,12 +248,55 @@ class GroupCoordinator:
         if group is None:
             group = shard.groups[group_id] = Group(group_id, self._new_consumer(group_id))
         elif group.classic is not None:
-            if not group.empty or beat.member_epoch != JOINING:
+            if not self._may_upgrade(group, beat):
                 then(Beaten(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group."))
                 return
-            self._change_protocol(shard, group, self._new_consumer(group_id))
+            self._upgrade(shard, group)
         assert group.consumer is not None
         group.consumer.heartbeat(beat, then)
+        self._maybe_downgrade(shard, group)
+
+    def _may_upgrade(self, group: Group, beat: Beat) -> bool:
+        if beat.member_epoch != JOINING or group.classic is None:
+            return False
+        if group.empty:
+            return True
+        obstacle = migration.upgrade_obstacle(group.classic)
+        if obstacle is not None or not self.consumer_settings.upgrade:
+            why = obstacle or "group.consumer.migration.policy does not allow it"
+            log.info("classic group %s does not become a consumer group: %s", group.group_id, why)
+            return False
+        return True
+
+    def _upgrade(self, shard: Shard, group: Group) -> None:
+        consumer = self._new_consumer(group.group_id)
+        if group.empty or group.classic is None:
+            self._change_protocol(shard, group, consumer)
+            return
+        log.info("classic group %s becomes a consumer group", group.group_id)
+        tombstones = group.tombstones()
+        records = migration.upgraded(group.classic, consumer, self._topics)
+        group.protocol = consumer
+        self._persist_records(consumer, [*tombstones, *records], _report)
+
+    def _settle_protocol(self, group: Group) -> None:
+        """A member of the newer protocol may have been expelled since."""
+        shard = self._shards.get(partition_for(group.group_id, self._partitions))
+        if shard is not None:
+            self._maybe_downgrade(shard, group)
+
+    def _maybe_downgrade(self, shard: Shard, group: Group) -> None:
+        """Once the last member of the new protocol has gone, the others go back to the old one."""
+        consumer = group.consumer
+        if consumer is None or not consumer.all_classic or not self.consumer_settings.downgrade:
+            return
+        log.info("consumer group %s becomes a classic group", group.group_id)
+        tombstones = consumer.tombstones()
+        classic = self._new_classic(group.group_id)
+        migration.downgraded(consumer, classic, self._topics.name_of)
+        group.protocol = classic
+        shard.log.append([*tombstones, classic_record(classic, classic.assignments())], _report)
+        classic.rebalance("the last member of the newer protocol left")
 
     def _change_protocol(self, shard: Shard, group: Group, protocol: ClassicGroup | ConsumerGroup) -> None:
         """A group without members goes over to the other protocol."""
@@ -285,7 +329,8 @@ class GroupCoordinator:
                 shard.groups[group_id] = group
         if group.consumer is not None:
             if not group.empty:
-                then(Joined(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, join.member_id))
+                migration.join(group.consumer, self._topics, join, then)
+                self._maybe_downgrade(shard, group)
                 return
             self._change_protocol(shard, group, self._new_classic(group_id))
         assert group.classic is not None
@@ -296,9 +341,13 @@ class GroupCoordinator:
         error, group = self._member_group(group_id)
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             error = ErrorCode.REBALANCE_IN_PROGRESS  # clients of SyncGroup do not know the other; they join again
-        if group is None or group.classic is None:
-            then(Synced(error or ErrorCode.UNKNOWN_MEMBER_ID))
-        else:
+        if group is None:
+            then(Synced(error))
+            return
+        self._settle_protocol(group)
+        if group.consumer is not None:
+            then(migration.sync(group.consumer, sync, self._topics.name_of))
+        elif group.classic is not None:
             group.classic.sync(sync, then)
 
     def heartbeat(self, group_id: str, member_id: str, generation_id: int, instance_id: str | None) -> ErrorCode:
@@ -306,8 +355,12 @@ class GroupCoordinator:
         error, group = self._member_group(group_id)
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             return ErrorCode.NONE
-        if group is None or group.classic is None:
-            return error or ErrorCode.UNKNOWN_MEMBER_ID
+        if group is None:
+            return error
+        self._settle_protocol(group)
+        if group.consumer is not None:
+            return migration.heartbeat(group.consumer, member_id, generation_id, instance_id)
+        assert group.classic is not None
         return group.classic.heartbeat(member_id, generation_id, instance_id)
 
     def leave(self, group_id: str, members: Sequence[tuple[str, str | None, str]]) -> tuple[ErrorCode, list[ErrorCode]]:
@@ -315,8 +368,11 @@ class GroupCoordinator:
         error, group = self._member_group(group_id)
         if group is None and error is not ErrorCode.UNKNOWN_MEMBER_ID:
             return error, []
-        if group is None or group.classic is None:
+        if group is None:
             return ErrorCode.NONE, [ErrorCode.UNKNOWN_MEMBER_ID for _ in members]
+        if group.consumer is not None:
+            return ErrorCode.NONE, [group.consumer.leave_classic(*member) for member in members]
+        assert group.classic is not None
         return ErrorCode.NONE, [group.classic.leave(*member) for member in members]
 
     def _member_group(self, group_id: str) -> tuple[ErrorCode, Group | None]:

@@ -71,10 +71,13 @@ def settings_of(config: BrokerConfig) -> GroupSettings:
 
 def consumer_settings_of(config: BrokerConfig) -> ConsumerSettings:
     """The keys that groups of KIP-848 go by."""
+    policy = str(config["group.consumer.migration.policy"]).lower()
     return ConsumerSettings(
         session_timeout_ms=config.integer("group.consumer.session.timeout.ms"),
         heartbeat_interval_ms=config.integer("group.consumer.heartbeat.interval.ms"),
         max_size=config.integer("group.consumer.max.size"),
+        upgrade=policy in ("bidirectional", "upgrade"),
+        downgrade=policy in ("bidirectional", "downgrade"),
         assignors=tuple(str(name) for name in config["group.consumer.assignors"]),  # type: ignore[union-attr]
     )
 
@@ -93,6 +96,11 @@ class KnownTopics:
         """Id and number of partitions."""
         topic = self._directory.get(name)
         return None if topic is None else (bytes(topic.topic_id), topic.count)
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        """The name of a topic by its id."""
+        topic = self._directory.by_id.get(topic_id)
+        return None if topic is None else topic.name
 
 
 class GroupOffice:

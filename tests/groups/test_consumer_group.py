@@ -6,6 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from broker.groups.consumer_group import ConsumerGroup, ConsumerSettings
 from broker.groups.consumer_member import Beat
+from broker.groups.consumer_records import replay
 from broker.protocol.errors import ErrorCode
 from broker.protocol.group_records import read_record
 from tests.groups.by_hand import HandLog, HandTimers, Once
@@ -22,6 +23,9 @@ class FewTopics:
 
     def find(self, name):
         return (name.encode().ljust(16, b"_"), self.counts[name]) if name in self.counts else None
+
+    def name_of(self, topic_id):
+        return next((name for name in self.counts if self.find(name)[0] == topic_id), None)
 
 
 class Room:
@@ -47,11 +51,11 @@ class Room:
         self.group = self.new()
         newest = dict(self.log.records)
         for key, value in self.log.records:
-            self.group.replay(*read_record(key, value))
+            replay(self.group, *read_record(key, value))
         compacted = self.new()
         for key, value in newest.items():
             if value is not None:
-                compacted.replay(*read_record(key, value))
+                replay(compacted, *read_record(key, value))
         assert described(compacted) == described(self.group)
         self.group.loaded()
 

@@ -1,0 +1,237 @@
+"""Members of the classic protocol in a group of KIP-848, and the change of a living group from one protocol to the other.
+
+While applications are upgraded one by one, consumers of both protocols share a group. The first member of the new protocol
+turns the classic group into a consumer group (`upgraded`); those of the old one go on with JoinGroup, SyncGroup and Heartbeat,
+which are translated: a generation is the member's epoch, and "rebalance in progress" brings a member to say what it holds.
+When the last member of the new protocol has gone the group turns back (`downgraded`). Used in the coordinator's loop.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from broker.groups.assignors import Place
+from broker.groups.classic import ClassicGroup, State
+from broker.groups.classic_member import Join, Joined, Member, Sync, Synced
+from broker.groups.consumer_group import ConsumerGroup, Topics
+from broker.groups.consumer_member import JOINING, Beat, ClassicSide, ConsumerMember, MemberState, by_topic
+from broker.groups.environment import Record, new_member_id
+from broker.protocol import ProtocolError, decode, encode
+from broker.protocol.consumer_protocol import Assignment, Subscription
+from broker.protocol.errors import ErrorCode
+
+CONSUMER = "consumer"
+NEWEST = 3
+_VERSION = struct.Struct(">h")
+
+
+def subscription_of(metadata: bytes) -> Any | None:
+    """What a consumer says in its JoinGroup; None if it cannot be read."""
+    return _read(Subscription, metadata)
+
+
+def assignment_of(data: bytes) -> Any | None:
+    """What a consumer was told in its SyncGroup; None if it cannot be read."""
+    return _read(Assignment, data)
+
+
+def _read(kind: Any, data: bytes) -> Any | None:
+    if len(data) < _VERSION.size:
+        return None
+    (version,) = _VERSION.unpack_from(data)
+    if version < 0:
+        return None
+    try:
+        message, _ = decode(kind, min(version, NEWEST), data, _VERSION.size)
+    except ProtocolError:
+        return None
+    return message
+
+
+def written_assignment(places: Iterable[Place], names: Callable[[bytes], str | None], version: int) -> bytes:
+    """An assignment as consumers of the classic protocol read it; topics that are gone are left out."""
+    make = Assignment.TopicPartition
+    told = [
+        make(topic=name, partitions=partitions)
+        for topic_id, partitions in by_topic(places).items()
+        if (name := names(topic_id)) is not None
+    ]
+    return _VERSION.pack(version) + encode(Assignment(assigned_partitions=told, user_data=None), version)
+
+
+def places_of(topics: Topics, partitions: Iterable[Any]) -> frozenset[Place]:
+    """Topic partitions by name as those by id; of topics that are not there, none."""
+    found: set[Place] = set()
+    for one in partitions:
+        known = topics.find(one.topic)
+        if known is not None:
+            found.update((known[0], p) for p in one.partitions)
+    return frozenset(found)
+
+
+# -- upgrade and downgrade ------------------------------------------------------------------------------------------
+
+
+def upgrade_obstacle(group: ClassicGroup) -> str | None:
+    """Why a classic group with members cannot become a consumer group; None if it can."""
+    if group.protocol_type != CONSUMER:
+        return f"its members are no consumers but {group.protocol_type}"
+    for member in group.members.values():
+        for name, metadata in member.protocols:
+            if subscription_of(metadata) is None:
+                return f"the subscription of member {member.member_id} for assignor {name} cannot be read"
+    return None
+
+
+def upgraded(group: ClassicGroup, into: ConsumerGroup, topics: Topics) -> list[Record]:
+    """Fill an empty consumer group with a classic group's members and what they hold; the records that say so.
+
+    Members that are amid a rebalance are told to join again. The classic group is dead afterwards.
+    """
+    rebalancing = group.state is not State.STABLE
+    into.epoch = into.assignment_epoch = max(group.generation_id, 1)
+    for old in group.members.values():
+        member = _as_consumer(old, topics, rebalancing)
+        member.epoch = member.previous_epoch = into.epoch
+        into.take_in(member, member.assigned)
+    into.history = group.history
+    group.die(ErrorCode.REBALANCE_IN_PROGRESS)
+    return into.all_records()
+
+
+def _as_consumer(old: Member, topics: Topics, rebalancing: bool) -> ConsumerMember:
+    subscription = subscription_of(old.protocols[0][1])
+    held = None if rebalancing else assignment_of(old.assignment)
+    return ConsumerMember(
+        old.member_id,
+        old.instance_id,
+        getattr(subscription, "rack_id", None),
+        old.client_id,
+        old.client_host,
+        old.rebalance_timeout_ms,
+        tuple(sorted(set(subscription.topics))) if subscription is not None else (),
+        assigned=places_of(topics, held.assigned_partitions if held is not None else ()),
+        classic=ClassicSide(old.session_timeout_ms, list(old.protocols)),
+    )
+
+
+def downgraded(group: ConsumerGroup, into: ClassicGroup, names: Callable[[bytes], str | None]) -> None:
+    """Fill an empty classic group with the members that are left, all of the classic protocol; they keep what they hold
+    until the rebalance that the caller begins."""
+    members = []
+    for member in group.members.values():
+        side = member.classic
+        assert side is not None
+        join = Join(
+            member.member_id,
+            side.session_timeout_ms,
+            member.rebalance_timeout_ms,
+            CONSUMER,
+            side.protocols,
+            member.client_id,
+            member.client_host,
+            member.instance_id,
+        )
+        version = _VERSION.unpack_from(side.protocols[0][1])[0]
+        members.append((join, written_assignment(member.assigned, names, min(version, NEWEST))))
+    leader = next(iter(group.members))
+    into.restore(group.epoch, CONSUMER, members[0][0].protocols[0][0], leader, members, group.state_since_ms)
+    into.history = group.history
+    group.die(ErrorCode.REBALANCE_IN_PROGRESS)
+
+
+# -- classic verbs in a consumer group ------------------------------------------------------------------------------
+
+
+def join(group: ConsumerGroup, topics: Topics, request: Join, then: Callable[[Joined], None]) -> None:
+    """A JoinGroup to a consumer group: a heartbeat that says what the member subscribes to and holds."""
+    subscription = subscription_of(request.protocols[0][1]) if request.protocols else None
+    if request.protocol_type != CONSUMER or subscription is None:
+        then(Joined(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
+        return
+    member_id = request.member_id
+    if request.instance_id is not None:
+        holder = group.static_members.get(request.instance_id)
+        if member_id and holder != member_id:
+            then(Joined(ErrorCode.FENCED_INSTANCE_ID if holder else ErrorCode.UNKNOWN_MEMBER_ID, member_id))
+            return
+        if holder is not None and not member_id:
+            group.release_instance(request.instance_id)
+        member_id = member_id or new_member_id(request.instance_id)
+    elif not member_id:
+        member_id = new_member_id(request.client_id)
+        if request.id_required:
+            then(Joined(ErrorCode.MEMBER_ID_REQUIRED, member_id))
+            return
+    side = ClassicSide(request.session_timeout_ms, list(request.protocols))
+    beat = Beat(
+        member_id,
+        JOINING,
+        request.instance_id,
+        getattr(subscription, "rack_id", None),
+        request.rebalance_timeout_ms,
+        tuple(subscription.topics),
+        owned=places_of(topics, subscription.owned_partitions),
+        client_id=request.client_id,
+        client_host=request.client_host,
+        classic=side,
+    )
+
+    def beaten(answer: Any) -> None:
+        error = answer.error
+        if error is ErrorCode.UNRELEASED_INSTANCE_ID:
+            error = ErrorCode.FENCED_INSTANCE_ID
+        if error is not ErrorCode.NONE:
+            then(Joined(error, member_id))
+            return
+        then(Joined(ErrorCode.NONE, member_id, answer.member_epoch, CONSUMER, request.protocols[0][0]))
+
+    group.heartbeat(beat, beaten)
+
+
+def sync(group: ConsumerGroup, request: Sync, names: Callable[[bytes], str | None]) -> Synced:
+    """A SyncGroup to a consumer group: what the member may hold in its epoch."""
+    member, error = _classic_member(group, request.member_id, request.instance_id, request.generation_id)
+    if member is None:
+        return Synced(error)
+    assert member.classic is not None
+    name, metadata = member.classic.protocols[0]
+    if request.protocol_type not in (None, CONSUMER) or request.protocol_name not in (None, name):
+        return Synced(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    if group.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
+        return Synced(ErrorCode.REBALANCE_IN_PROGRESS)
+    group.stay_alive(member)
+    (version,) = _VERSION.unpack_from(metadata)
+    return Synced(ErrorCode.NONE, CONSUMER, name, written_assignment(member.assigned, names, min(version, NEWEST)))
+
+
+def heartbeat(group: ConsumerGroup, member_id: str, generation_id: int, instance_id: str | None) -> ErrorCode:
+    """A Heartbeat to a consumer group; "rebalance in progress" where the member has a step to take."""
+    member, error = _classic_member(group, member_id, instance_id, generation_id)
+    if member is None:
+        return error
+    group.stay_alive(member)
+    waits = member.state is MemberState.UNRELEASED_PARTITIONS and group.has_free_partitions(member)
+    if member.epoch < group.epoch or member.state is MemberState.UNREVOKED_PARTITIONS or waits:
+        group.expect_join(member)
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return ErrorCode.NONE
+
+
+def _classic_member(
+    group: ConsumerGroup, member_id: str, instance_id: str | None, generation_id: int
+) -> tuple[ConsumerMember | None, ErrorCode]:
+    if instance_id is not None:
+        known = group.static_members.get(instance_id)
+        if known is None:
+            return None, ErrorCode.UNKNOWN_MEMBER_ID
+        if known != member_id:
+            return None, ErrorCode.FENCED_INSTANCE_ID
+    member = group.members.get(member_id)
+    if member is None or member.classic is None:
+        return None, ErrorCode.UNKNOWN_MEMBER_ID
+    if generation_id != member.epoch:
+        return None, ErrorCode.ILLEGAL_GENERATION
+    return member, ErrorCode.NONE

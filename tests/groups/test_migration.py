@@ -1,0 +1,180 @@
+"""Members of both protocols in one living group: upgrade, translation, downgrade; and what the log says afterwards."""
+
+import struct
+
+import pytest
+
+from broker.groups.classic_member import Join, Sync
+from broker.groups.consumer_group import ConsumerSettings
+from broker.groups.consumer_member import Beat
+from broker.groups.coordinator import GroupCoordinator
+from broker.groups.environment import GroupSettings
+from broker.groups.migration import assignment_of
+from broker.protocol import encode
+from broker.protocol.consumer_protocol import Assignment, Subscription
+from broker.protocol.errors import ErrorCode
+from tests.groups.by_hand import HandLog, HandTimers, Once
+from tests.groups.test_consumer_group import FewTopics
+
+SESSION_MS = 10_000
+
+
+def subscription(owned=(), version=1):
+    make = Subscription.TopicPartition
+    places = [make(topic=topic, partitions=list(partitions)) for topic, partitions in owned]
+    message = Subscription(topics=["orders"], user_data=None, owned_partitions=places)
+    return struct.pack(">h", version) + encode(message, version)
+
+
+def assignment(*partitions):
+    make = Assignment.TopicPartition
+    places = [make(topic="orders", partitions=list(partitions))] if partitions else []
+    return struct.pack(">h", 1) + encode(Assignment(assigned_partitions=places, user_data=None), 1)
+
+
+def partitions_in(data):
+    return sorted(p for one in assignment_of(data).assigned_partitions for p in one.partitions)
+
+
+class Office:
+    def __init__(self, **options):
+        self.timers, self.topics, self.log = HandTimers(), FewTopics(), HandLog()
+        self.diverged = []
+        self.groups = GroupCoordinator(
+            self.timers,
+            GroupSettings(initial_rebalance_delay_ms=0),
+            1,
+            self.topics,
+            ConsumerSettings(session_timeout_ms=SESSION_MS, **options),
+            self.diverged.append,
+        )
+        self.groups.begin(0, self.log)
+        self.groups.loaded(0)
+
+    def group(self):
+        return self.groups.find("g")[1]
+
+    def join(self, member_id="", owned=(), **options):
+        once = Once()
+        options.setdefault("id_required", False)
+        request = Join(
+            member_id, SESSION_MS, 30_000, "consumer", [("range", subscription(owned))], "c", "/h", **options
+        )
+        self.groups.join("g", request, once)
+        return once
+
+    def sync(self, member_id, generation, assignments=None):
+        once = Once()
+        self.groups.sync("g", Sync(member_id, generation, assignments or {}), once)
+        return once.answer
+
+    def heartbeat(self, member_id, generation):
+        return self.groups.heartbeat("g", member_id, generation, None)
+
+    def beat(self, member_id, epoch, **options):
+        if epoch == 0:
+            options = {"topics": ("orders",), "rebalance_timeout_ms": 30_000, "owned": frozenset()} | options
+        once = Once()
+        self.groups.beat("g", Beat(member_id, epoch, **options), once)
+        return once.answer
+
+    def classic_member(self):
+        """A stable classic group of one member that reads all four partitions; its id."""
+        joined = self.join().answer
+        told = self.sync(joined.member_id, joined.generation_id, {joined.member_id: assignment(0, 1, 2, 3)})
+        assert partitions_in(told.assignment) == [0, 1, 2, 3]
+        return joined.member_id
+
+    def both(self):
+        """That member, and one of the new protocol, each with half; (classic id, its generation)."""
+        old = self.classic_member()
+        assert self.beat("new", 0).error is ErrorCode.NONE
+        assert self.heartbeat(old, 1) is ErrorCode.REBALANCE_IN_PROGRESS
+        joined = self.join(old, [("orders", range(4))]).answer
+        kept = partitions_in(self.sync(old, joined.generation_id).assignment)
+        assert len(kept) == 2
+        assert self.heartbeat(old, joined.generation_id) is ErrorCode.REBALANCE_IN_PROGRESS
+        joined = self.join(old, [("orders", kept)]).answer
+        assert partitions_in(self.sync(old, joined.generation_id).assignment) == kept
+        assert self.heartbeat(old, joined.generation_id) is ErrorCode.NONE
+        return old, joined.generation_id
+
+
+def test_a_living_classic_group_shares_with_a_member_of_the_new_protocol():
+    office = Office()
+    office.both()
+    told = office.beat("new", office.group().consumer.members["new"].epoch)
+    assert len(told.assignment) == 2
+    assert office.group().type_name == "Consumer"
+    assert office.group().state_name == "Stable"
+
+
+def test_the_group_turns_back_when_the_last_new_member_leaves():
+    office = Office()
+    old, generation = office.both()
+    assert office.beat("new", -1).error is ErrorCode.NONE
+    assert office.group().type_name == "Classic"
+    assert office.heartbeat(old, generation) in (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION)
+    joined = office.join(old, [("orders", range(2))]).answer
+    assert joined.error is ErrorCode.NONE
+    assert joined.leader == old
+    told = office.sync(old, joined.generation_id, {old: assignment(0, 1, 2, 3)})
+    assert partitions_in(told.assignment) == [0, 1, 2, 3]
+
+
+def test_the_group_turns_back_when_the_last_new_member_falls_silent():
+    office = Office()
+    old, generation = office.both()
+    for _ in range(3):
+        office.timers.advance(SESSION_MS // 2)
+        office.heartbeat(old, generation)
+    assert office.group().type_name == "Classic"
+
+
+def test_a_successor_finds_the_group_as_it_was():
+    office = Office()
+    office.both()
+    before = office.group().consumer
+    after = Office()
+    after.groups.begin(0, after.log)
+    after.groups.replay(0, office.log.records)
+    after.groups.loaded(0)
+    found = after.group().consumer
+    assert found.members.keys() == before.members.keys()
+    for member_id, member in found.members.items():
+        old = before.members[member_id]
+        assert (member.epoch, member.assigned, member.classic) == (old.epoch, old.assigned, old.classic)
+    turned = Office()
+    assert office.beat("new", -1).error is ErrorCode.NONE
+    turned.groups.begin(0, turned.log)
+    turned.groups.replay(0, office.log.records)
+    turned.groups.loaded(0)
+    assert turned.group().type_name == "Classic"
+    assert len(turned.group().classic.members) == 1
+
+
+@pytest.mark.parametrize("options", [{"upgrade": False}, {"upgrade": False, "downgrade": False}])
+def test_without_leave_to_upgrade_the_new_member_is_refused(options):
+    office = Office(**options)
+    old = office.classic_member()
+    assert office.beat("new", 0).error is ErrorCode.GROUP_ID_NOT_FOUND
+    assert office.heartbeat(old, 1) is ErrorCode.NONE
+
+
+def test_groups_without_members_change_their_protocol_freely():
+    office = Office()
+    office.beat("a", 0)
+    office.beat("a", -1)
+    joined = office.join().answer
+    assert joined.error is ErrorCode.NONE
+    assert office.group().type_name == "Classic"
+    office.groups.leave("g", [(joined.member_id, None, "")])
+    assert office.beat("b", 0).error is ErrorCode.NONE
+    assert office.group().type_name == "Consumer"
+
+
+def test_an_append_that_fails_has_the_groups_loaded_anew():
+    office = Office()
+    office.log.failing = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert office.beat("a", 0).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert office.diverged == [0]
