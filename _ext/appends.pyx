@@ -99,6 +99,7 @@ from broker._ext.shared cimport (
     slot_at,
     wake_slot,
 )
+from broker._ext.swapping cimport INTENT_SWAP, drop_swaps, finish_swap
 
 
 cdef extern from "<sched.h>" nogil:
@@ -127,7 +128,7 @@ cdef enum:
     ERROR_NOT_ENOUGH_REPLICAS = 19    # what producers are told of a full disk; see docs/decisions/0011
     ERROR_BATCH_TOO_LARGE = 18    # RECORD_LIST_TOO_LARGE: larger than a segment can be
 
-cdef enum Intent:                 # of a structural change, for whoever must finish it [R 4]; 2 is in removal.pxd
+cdef enum Intent:                 # of a structural change, for whoever must finish it [R 4]; 2 is in removal.pxd, 3 in swapping.pxd
     INTENT_NONE = 0
     INTENT_TRUNCATE = 1           # arguments: offset, segment that holds it, position in it
 
@@ -365,6 +366,8 @@ cdef int recover(uint32_t index, Slot* slot) noexcept nogil:
             commit = current(slot)
         elif slot.intent == INTENT_REMOVE:
             result = finish_removal(slot)
+        elif slot.intent == INTENT_SWAP:
+            result = finish_swap(slot)
         if result == 0:
             result = read_epochs(slot)
         if result == 0:
@@ -1319,6 +1322,10 @@ cdef int finish_truncation(uint32_t index, Slot* slot) noexcept nogil:
     cdef int result, i
     cdef int* kinds = [FILE_LOG, FILE_INDEX, FILE_TIME_INDEX]
     drop_files(index)
+    store_release_64(&slot.truncations, slot.truncations + 1)
+    result = drop_swaps(slot)           # made of what the log held, to be swapped in by nobody
+    if result != 0:
+        return result
     if commit.segment_base != offset or commit.size != 0:
         # A segment that begins at `offset` goes too: its bytes were published, and its file is not written again [R 4].
         result = remove_segments_above(slot, base if base < offset else offset - 1, offset)

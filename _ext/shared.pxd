@@ -116,6 +116,10 @@ cdef struct TopicSettings:        # the part of a topic's configuration that the
     int64_t timestamp_before_max_ms
     int64_t timestamp_after_max_ms
     int64_t file_delete_delay_ms
+    int64_t delete_retention_ms
+    int64_t min_compaction_lag_ms
+    int64_t max_compaction_lag_ms
+    int32_t min_cleanable_dirty_millionths    # of min.cleanable.dirty.ratio
     int32_t index_interval_bytes
     int32_t index_max_bytes
     int32_t max_message_bytes
@@ -125,7 +129,7 @@ cdef struct TopicSettings:        # the part of a topic's configuration that the
     uint8_t delete_
     uint8_t compression           # 255: as the producer sent it
     uint8_t unclean_election
-    uint8_t[11] spare
+    uint8_t[7] spare
 
 
 cdef struct Follower:
@@ -159,6 +163,7 @@ cdef struct Slot:
     uint32_t incarnation          # changes whenever the slot is given to another partition
     uint32_t role                 # Role
     uint64_t generation           # changes with every structural change: roll, truncation, deletion, swap, start offset
+                                  # SWAP_UNDER_WAY is set in it while files change their names [R 4]
     uint64_t sequence             # low bit: which commit block is valid [R 1]
     Commit[2] commits
     # applied from the log's redo [R 1]
@@ -207,6 +212,7 @@ cdef struct Slot:
     uint64_t lock_recoveries
     uint64_t lock_busy
     uint64_t created_version      # metadata version that announced this incarnation
+    uint64_t truncations          # since load: a compaction that saw another number worked on another log
     uint8_t log_dir
     uint8_t internal
     uint16_t topic_bytes

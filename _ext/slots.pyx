@@ -106,7 +106,6 @@ APPEND_RESULTS = {
 
 
 cdef int wait_slot(uint32_t index, Slot* slot, int64_t timeout_ms) noexcept nogil:
-    """Take the slot's lock, waiting without hurry; 0, or -1 after the time-out."""
     cdef int64_t until = now_ms() + timeout_ms
     cdef timespec pause
     pause.tv_sec = 0
@@ -251,6 +250,10 @@ cdef put_settings(Slot* slot, settings):
     slot.settings.timestamp_before_max_ms = known["timestamp_before_max_ms"]
     slot.settings.timestamp_after_max_ms = known["timestamp_after_max_ms"]
     slot.settings.file_delete_delay_ms = known["file_delete_delay_ms"]
+    slot.settings.delete_retention_ms = known["delete_retention_ms"]
+    slot.settings.min_compaction_lag_ms = known["min_compaction_lag_ms"]
+    slot.settings.max_compaction_lag_ms = known["max_compaction_lag_ms"]
+    slot.settings.min_cleanable_dirty_millionths = known["min_cleanable_dirty_millionths"]
     slot.settings.index_interval_bytes = known["index_interval_bytes"]
     slot.settings.index_max_bytes = known["index_max_bytes"]
     slot.settings.max_message_bytes = known["max_message_bytes"]

@@ -45,6 +45,9 @@ _NUMBERS = {
     "timestamp_before_max_ms": "message.timestamp.before.max.ms",
     "timestamp_after_max_ms": "message.timestamp.after.max.ms",
     "file_delete_delay_ms": "file.delete.delay.ms",
+    "delete_retention_ms": "delete.retention.ms",
+    "min_compaction_lag_ms": "min.compaction.lag.ms",
+    "max_compaction_lag_ms": "max.compaction.lag.ms",
     "index_interval_bytes": "index.interval.bytes",
     "index_max_bytes": "segment.index.bytes",
     "max_message_bytes": "max.message.bytes",
@@ -98,6 +101,7 @@ def topic_settings(effective: Mapping[str, Value]) -> dict[str, int]:
     settings["compact"] = int("compact" in policies)
     settings["delete_"] = int("delete" in policies)
     settings["compression"] = CODECS[str(effective["compression.type"])]
+    settings["min_cleanable_dirty_millionths"] = round(float(str(effective["min.cleanable.dirty.ratio"])) * 1_000_000)
     settings["unclean_election"] = int(bool(effective["unclean.leader.election.enable"]))
     return settings
 

@@ -1,0 +1,1364 @@
+"""One pass of compaction over one log: build the map of newest offsets from the dirty part, rewrite the segments, swap them in.
+
+Runs in a thread of the cleaner. The walks over batches and records are native and without the GIL; the GIL is taken once a buffer,
+and to open and close compressed batches. A slot's lock is held to look at the log at the pass's beginning, to read the producers,
+and for the two halves of a swap: renamings only. What else may happen to the log meanwhile:
+
+    append, roll         nothing here touches the active segment
+    truncation           `Slot.truncations` moves: the pass ends before its next swap, `.cleaned` and `.swap` files are gone
+    deletion of the log  another incarnation or state: the pass ends
+    retention            a source is missing when the swap looks: the pass ends, and begins anew some time
+    death                `.cleaned` files are removed by the next pass or start; a swap is finished by whoever takes the lock
+
+Sets of format v0 and v1 are copied as they are (`copy_old_set`).
+"""
+
+import os
+import secrets
+from collections import namedtuple
+
+from libc.errno cimport EIO, ENOENT, ENOMEM, errno
+from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport bsearch, free, malloc, qsort, realloc
+from libc.string cimport memcmp, memcpy, memset
+from posix.fcntl cimport O_CREAT, O_RDONLY, O_RDWR, O_TRUNC
+from posix.unistd cimport close
+
+from broker._ext.append_files cimport open_directory
+from broker._ext.appends cimport note_failure, wake_after
+from broker._ext.atomics cimport fault_point, store_release_32
+from broker._ext.crc32c cimport crc32c
+from broker._ext.faults cimport *
+from broker._ext.locks cimport set_lane, unlock
+from broker._ext.log_scan cimport read_at, write_at
+from broker._ext.log_state cimport FILE_INDEX, FILE_LOG, FILE_TIME_INDEX, FILE_TXN_INDEX, Array, append_item
+from broker._ext.lookup cimport LOOKUP_BEYOND, LOOKUP_FOUND, FoundBatch, find_position
+from broker._ext.offset_map cimport begin_map, close_map, get_offset, open_map, put_offset
+from broker._ext.producers cimport ProducerEntry, entry_batches, entry_epoch, newest_batch, run_entries, run_start
+from broker._ext.records cimport (
+    AT_ATTRIBUTES,
+    AT_BASE_TIMESTAMP,
+    AT_BATCH_LENGTH,
+    AT_CRC,
+    AT_MAX_TIMESTAMP,
+    AT_RECORD_COUNT,
+    AT_RECORDS,
+    ATTRIBUTE_CONTROL,
+    ATTRIBUTE_DELETE_HORIZON,
+    ATTRIBUTE_LOG_APPEND_TIME,
+    ATTRIBUTE_TRANSACTIONAL,
+    BATCH_HEADER_BYTES,
+    BATCH_OVERHEAD_BYTES,
+    CODEC_NONE,
+    CODEC_ZSTD,
+    ERROR_INVALID_RECORD,
+    BatchInfo,
+    crc_matches,
+    load16,
+    load64,
+    parse_batch_header,
+    read_varint,
+    read_varlong,
+    store16,
+    store32,
+    store64,
+)
+from broker._ext.shared cimport SLOT_OFFLINE, SLOT_ONLINE, Slot, region, slot_at
+from broker._ext.slots cimport wait_slot
+from broker._ext.state_files cimport file_name
+from broker._ext.swapping cimport drop_swaps, prepare_swap, swap_segments
+
+
+cdef extern from "<fcntl.h>" nogil:
+    int openat(int directory, const char* path, int flags, ...)
+    int O_CLOEXEC
+
+cdef extern from *:
+    """
+    #define _GNU_SOURCE
+    #include <fcntl.h>
+    #include <sys/types.h>
+    #include <unistd.h>
+    /* Early write-back, so that the sync at the end finds little to do; advice: what comes of it does not matter. */
+    static inline void start_writeback(int fd, int64_t from, int64_t n) {
+    #ifdef SYNC_FILE_RANGE_WRITE
+        sync_file_range(fd, from, n, SYNC_FILE_RANGE_WRITE);
+    #endif
+    }
+    """
+    void start_writeback(int fd, int64_t start, int64_t n) noexcept nogil
+
+cdef extern from "<sys/stat.h>" nogil:
+    struct stat_result "stat":
+        int64_t st_size
+        uint64_t st_ino
+    int fstatat(int directory, const char* path, stat_result* out, int flags)
+
+cdef extern from "<unistd.h>" nogil:
+    int fdatasync(int fd)
+    int fsync(int fd)
+    int unlinkat(int directory, const char* path, int flags)
+
+
+cdef enum:
+    STEP_DONE = 0
+    STEP_CODEC = 1                # the batch at `used` is compressed
+    STEP_MAP_FULL = 2
+    STEP_CORRUPT = 3
+    LOCK_WAIT_MS = 15000
+    WRITEBACK_BYTES = 8 << 20
+    OUTPUT_BYTES = 1 << 18
+    LARGEST_SEGMENT = 0x7FFFFFFF
+    LARGEST_OPENED = 0x7FFFFFFF   # bytes that a compressed batch may open to: it was bounded when it was appended
+    OLD_HEADER_BYTES = 17
+    CLEANER_LANE = 1
+    CONTROL_ABORT = 0
+    CONTROL_COMMIT = 1
+    # Why a pass ends, where nothing is wrong
+    GONE_BUSY = 1
+    GONE_DELETED = 2
+    GONE_TRUNCATED = 3
+    GONE_SOURCE = 4
+
+REASONS = {
+    GONE_BUSY: "the slot's lock did not come free",
+    GONE_DELETED: "the partition was deleted or went offline",
+    GONE_TRUNCATED: "the log was truncated",
+    GONE_SOURCE: "a segment went, or another came in its place",
+}
+
+
+class CompactionAborted(Exception):
+    """The log was truncated, deleted or shortened by retention meanwhile, or the broker stops: nothing is wrong."""
+
+
+class CorruptSegmentError(Exception):
+    """A segment holds something else than sound batches; the message names file, position and offset."""
+
+
+class MapTooSmallError(Exception):
+    """Not even the first dirty batch's keys fit into the map."""
+
+
+Source = namedtuple("Source", "base_offset size inode modified_ns index_bytes time_index_bytes")
+PassResult = namedtuple(
+    "PassResult",
+    "end_offset segments_before segments_after bytes_read bytes_written map_bytes_read records_read records_kept keyless keys map_full",
+)
+"""What a pass did. `end_offset`: everything before it is compacted. Bytes are those of the rewriting, `map_bytes_read` of building
+the map; `keyless`: records without a key that were removed."""
+
+
+cdef inline void fault(int point) noexcept nogil:
+    fault_point(region().header.fault, <uint64_t>point)
+
+
+cdef void clear_array(Array* array) noexcept nogil:
+    array.count = 0
+
+
+cdef void free_array(Array* array) noexcept nogil:
+    free(array.items)
+    array.items = NULL
+    array.count = array.room = 0
+
+
+cdef int add_bytes(Array* array, const void* data, int64_t n) noexcept nogil:
+    """Append to an array of bytes; 0, or -ENOMEM."""
+    cdef int64_t room
+    cdef void* items
+    if array.count + n > array.room:
+        room = max(array.room * 2, array.count + n, <int64_t>65536)
+        items = realloc(array.items, <size_t>room)
+        if items == NULL:
+            return -ENOMEM
+        array.items = items
+        array.room = room
+    memcpy(<uint8_t*>array.items + array.count, data, <size_t>n)
+    array.count += n
+    return 0
+
+
+cdef int by_first_offset(const void* left, const void* right) noexcept nogil:
+    cdef int64_t a = (<const AbortedEntry*>left).first_offset, b = (<const AbortedEntry*>right).first_offset
+    return -1 if a < b else a > b
+
+
+cdef int by_producer(const void* left, const void* right) noexcept nogil:
+    cdef int64_t a = (<const LastOfProducer*>left).producer_id, b = (<const LastOfProducer*>right).producer_id
+    return -1 if a < b else a > b
+
+
+# -- transactions -------------------------------------------------------------------------------------------------
+
+cdef void start_transactions(Transactions* state) noexcept nogil:
+    state.next = 0
+    clear_array(&state.open_aborted)
+    clear_array(&state.open_committed)
+
+
+cdef int64_t find_aborted(Transactions* state, int64_t producer_id) noexcept nogil:
+    cdef OpenAborted* items = <OpenAborted*>state.open_aborted.items
+    cdef int64_t i
+    for i in range(state.open_aborted.count):
+        if items[i].entry.producer_id == producer_id:
+            return i
+    return -1
+
+
+cdef int enter_aborted(Transactions* state, int64_t offset) noexcept nogil:
+    """Take up the aborted transactions that began at `offset` or before; 0, or -ENOMEM."""
+    cdef AbortedEntry* items = <AbortedEntry*>state.aborted.items
+    cdef OpenAborted* entered
+    while state.next < state.aborted.count and items[state.next].first_offset <= offset:
+        if find_aborted(state, items[state.next].producer_id) < 0:
+            entered = <OpenAborted*>append_item(&state.open_aborted)
+            if entered == NULL:
+                return -ENOMEM
+            entered.entry = items[state.next]
+            entered.seen = False
+        state.next += 1
+    return 0
+
+
+cdef int read_control_type(const uint8_t* batch, const BatchInfo* info) noexcept nogil:
+    """The type of a control batch's record: 0 abort, 1 commit, others; -1 if it has none that can be read."""
+    cdef const uint8_t* p = batch + AT_RECORDS
+    cdef const uint8_t* end = batch + info.size
+    cdef int32_t n = 0
+    cdef int64_t wide = 0
+    if read_varint(&p, end, &n) != 0 or end - p < 1:
+        return -1
+    p += 1
+    if read_varlong(&p, end, &wide) != 0 or read_varint(&p, end, &n) != 0 or read_varint(&p, end, &n) != 0:
+        return -1
+    if n < 4 or end - p < n:
+        return -1
+    return load16(p + 2)
+
+
+cdef int meet_marker(Transactions* state, const uint8_t* batch, const BatchInfo* info, Array* kept, bint* idle) noexcept nogil:
+    """A control batch: *idle is set when nothing of its transaction was met, so that it may go. `kept`, unless NULL, takes the
+    transaction index's entry of an abort that stays. 0, or -ENOMEM."""
+    cdef OpenAborted* aborted = <OpenAborted*>state.open_aborted.items
+    cdef int64_t* committed = <int64_t*>state.open_committed.items
+    cdef AbortedEntry* entry
+    cdef int64_t at
+    cdef int kind
+    cdef int error = enter_aborted(state, info.base_offset + info.last_offset_delta)
+    if error:
+        return error
+    aborted = <OpenAborted*>state.open_aborted.items
+    idle[0] = True
+    if info.record_count == 0:
+        return 0                        # emptied by a pass before
+    kind = read_control_type(batch, info)
+    if kind == CONTROL_ABORT:
+        at = find_aborted(state, info.producer_id)
+        if at >= 0:
+            idle[0] = not aborted[at].seen
+            if aborted[at].seen and kept != NULL:
+                entry = <AbortedEntry*>append_item(kept)
+                if entry == NULL:
+                    return -ENOMEM
+                entry[0] = aborted[at].entry
+            state.open_aborted.count -= 1
+            aborted[at] = aborted[state.open_aborted.count]
+    elif kind == CONTROL_COMMIT:
+        for at in range(state.open_committed.count):
+            if committed[at] == info.producer_id:
+                idle[0] = False
+                state.open_committed.count -= 1
+                committed[at] = committed[state.open_committed.count]
+                break
+    else:
+        idle[0] = False                 # not a transaction's
+    return 0
+
+
+cdef int meet_batch(Transactions* state, const BatchInfo* info, bint* aborted) noexcept nogil:
+    """A batch that is not control: *aborted is set when it belongs to an aborted transaction. 0, or -ENOMEM."""
+    cdef int64_t* committed
+    cdef int64_t at
+    cdef int error = enter_aborted(state, info.base_offset + info.last_offset_delta)
+    aborted[0] = False
+    if error or not info.transactional:
+        return error
+    at = find_aborted(state, info.producer_id)
+    if at >= 0:
+        (<OpenAborted*>state.open_aborted.items)[at].seen = True
+        aborted[0] = True
+        return 0
+    committed = <int64_t*>state.open_committed.items
+    for at in range(state.open_committed.count):
+        if committed[at] == info.producer_id:
+            return 0
+    committed = <int64_t*>append_item(&state.open_committed)
+    if committed == NULL:
+        return -ENOMEM
+    committed[0] = info.producer_id
+    return 0
+
+
+# -- the segment being written ------------------------------------------------------------------------------------
+
+cdef void start_output(Output* out, int64_t base_offset, int64_t interval) noexcept nogil:
+    out.descriptor = out.source = -1
+    out.base_offset = base_offset
+    out.interval = interval
+    out.position = out.started_writeback = out.indexed_position = 0
+    out.filled = 0
+    out.max_timestamp = out.max_timestamp_offset = out.timeindexed_timestamp = -1
+    clear_array(&out.index)
+    clear_array(&out.times)
+    clear_array(&out.transactions)
+
+
+cdef void remove_unswapped(int directory, int64_t base_offset) noexcept nogil:
+    """The files of a new segment that nobody will swap in. The log goes last: without it the others would mean something else."""
+    cdef char[64] name
+    cdef int* kinds = [FILE_INDEX, FILE_TIME_INDEX, FILE_TXN_INDEX, FILE_LOG]
+    cdef int i
+    for i in range(4):
+        file_name(name, base_offset, kinds[i], b".swap")
+        unlinkat(directory, name, 0)
+        file_name(name, base_offset, kinds[i], b".cleaned")
+        unlinkat(directory, name, 0)
+
+
+cdef int flush_output(Output* out) noexcept nogil:
+    cdef int error
+    if out.filled == 0:
+        return 0
+    error = write_at(out.descriptor, out.buffer, out.filled, out.position - <int64_t>out.filled)
+    out.filled = 0
+    if error == 0 and out.position - out.started_writeback >= WRITEBACK_BYTES:
+        start_writeback(out.descriptor, out.started_writeback, out.position - out.started_writeback)
+        out.started_writeback = out.position
+    return error
+
+
+cdef int begin_output(Output* out, int directory) noexcept nogil:
+    """Something differs from here on: create the `.cleaned` log, with what came before as it is in the source. 0, or -errno."""
+    cdef char[64] name
+    cdef int64_t copied = 0, part
+    cdef int error
+    if out.descriptor >= 0:
+        return 0
+    file_name(name, out.base_offset, FILE_LOG, b".cleaned")
+    out.descriptor = openat(directory, name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0o644)
+    if out.descriptor < 0:
+        return -errno
+    while copied < out.position:
+        part = read_at(out.source, out.buffer, min(out.room, <size_t>(out.position - copied)), copied)
+        if part <= 0:
+            return <int>part if part < 0 else -EIO
+        error = write_at(out.descriptor, out.buffer, <size_t>part, copied)
+        if error:
+            return error
+        copied += part
+    return 0
+
+
+cdef int put_time(Output* out) noexcept nogil:
+    cdef uint8_t* entry
+    if out.max_timestamp <= out.timeindexed_timestamp or out.max_timestamp < 0:
+        return 0
+    entry = <uint8_t*>append_item(&out.times)
+    if entry == NULL:
+        return -ENOMEM
+    store64(entry, <uint64_t>out.max_timestamp)
+    store32(entry + 8, <uint32_t>(out.max_timestamp_offset - out.base_offset))
+    out.timeindexed_timestamp = out.max_timestamp
+    return 0
+
+
+cdef int note_batch(Output* out, int64_t last_offset, int64_t max_timestamp) noexcept nogil:
+    """The index entries that fall due before a batch is put at the present position (the rules of an append); 0, or -ENOMEM."""
+    cdef uint8_t* entry
+    if max_timestamp > out.max_timestamp:
+        out.max_timestamp = max_timestamp
+        out.max_timestamp_offset = last_offset
+    if out.position - out.indexed_position > out.interval:
+        entry = <uint8_t*>append_item(&out.index)
+        if entry == NULL:
+            return -ENOMEM
+        store32(entry, <uint32_t>(last_offset - out.base_offset))
+        store32(entry + 4, <uint32_t>out.position)
+        out.indexed_position = out.position
+        return put_time(out)
+    return 0
+
+
+cdef int put_bytes(Output* out, const uint8_t* data, size_t n) noexcept nogil:
+    cdef int error
+    if out.descriptor < 0:
+        out.position += <int64_t>n      # as in the source: copied when something differs
+        return 0
+    if n > out.room - out.filled:
+        error = flush_output(out)
+        if error:
+            return error
+    if n > out.room:
+        error = write_at(out.descriptor, data, n, out.position)
+        out.position += <int64_t>n
+        return error
+    memcpy(out.buffer + out.filled, data, n)
+    out.filled += n
+    out.position += <int64_t>n
+    return 0
+
+
+cdef int write_whole(int directory, int64_t base_offset, int kind, const void* data, size_t n) noexcept nogil:
+    """A `.cleaned` file with this content, on the device; 0, or -errno."""
+    cdef char[64] name
+    cdef int error, descriptor
+    file_name(name, base_offset, kind, b".cleaned")
+    descriptor = openat(directory, name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0o644)
+    if descriptor < 0:
+        return -errno
+    error = write_at(descriptor, data, n, 0)
+    if error == 0 and fdatasync(descriptor) != 0:
+        error = -errno
+    close(descriptor)
+    return error
+
+
+cdef int finish_output(Output* out, int directory, int* files) noexcept nogil:
+    """All of the new segment on the device, in `.cleaned` files; *files says which. 0, or -errno."""
+    cdef uint8_t* packed
+    cdef AbortedEntry* entries = <AbortedEntry*>out.transactions.items
+    cdef int64_t i
+    cdef int error = flush_output(out)
+    if error == 0 and fdatasync(out.descriptor) != 0:
+        error = -errno
+    if error == 0:
+        error = put_time(out)
+    if error == 0:
+        error = write_whole(directory, out.base_offset, FILE_INDEX, out.index.items, <size_t>out.index.count * 8)
+    if error == 0:
+        error = write_whole(directory, out.base_offset, FILE_TIME_INDEX, out.times.items, <size_t>out.times.count * 12)
+    files[0] = FILE_LOG | FILE_INDEX | FILE_TIME_INDEX
+    if error == 0 and out.transactions.count:
+        packed = <uint8_t*>malloc(<size_t>out.transactions.count * 34)
+        if packed == NULL:
+            return -ENOMEM
+        for i in range(out.transactions.count):
+            store16(packed + i * 34, 0)
+            store64(packed + i * 34 + 2, <uint64_t>entries[i].producer_id)
+            store64(packed + i * 34 + 10, <uint64_t>entries[i].first_offset)
+            store64(packed + i * 34 + 18, <uint64_t>entries[i].last_offset)
+            store64(packed + i * 34 + 26, <uint64_t>entries[i].last_stable_offset)
+        error = write_whole(directory, out.base_offset, FILE_TXN_INDEX, packed, <size_t>out.transactions.count * 34)
+        free(packed)
+        files[0] |= FILE_TXN_INDEX
+    return error
+
+
+# -- batches ------------------------------------------------------------------------------------------------------
+
+cdef inline int64_t last_offset_of(const BatchInfo* info) noexcept nogil:
+    return info.base_offset + info.last_offset_delta
+
+
+cdef inline int64_t delete_horizon(const BatchInfo* info) noexcept nogil:
+    """When tombstones and idle markers of the batch may go (KIP-534); -1 if that is not settled yet."""
+    return info.base_timestamp if info.attributes & ATTRIBUTE_DELETE_HORIZON else -1
+
+
+cdef inline int read_key(const uint8_t** p, const uint8_t* end, RecordKey* out) noexcept nogil:
+    """Step over the record at *p: 0, or -1 when its framing does not hold."""
+    cdef const uint8_t* stop
+    cdef int32_t length = 0
+    if read_varint(p, end, &length) or length < 1 or length > end - p[0]:
+        return -1
+    stop = p[0] + length
+    p[0] += 1
+    if read_varlong(p, stop, &out.timestamp_delta) or read_varint(p, stop, &out.offset_delta) \
+            or read_varint(p, stop, &out.key_bytes):
+        return -1
+    if out.key_bytes < -1 or out.key_bytes > stop - p[0] or out.offset_delta < 0:
+        return -1
+    out.key = p[0]
+    if out.key_bytes > 0:
+        p[0] += out.key_bytes
+    if read_varint(p, stop, &length) or length < -1 or length > stop - p[0]:
+        return -1
+    out.tombstone = length < 0
+    p[0] = stop
+    return 0
+
+
+cdef inline int put_varint(uint8_t* out, uint64_t value) noexcept nogil:
+    """Of a number in zigzag form; the bytes it takes."""
+    cdef int n = 0
+    while value > 0x7F:
+        out[n] = <uint8_t>(value & 0x7F | 0x80)
+        value >>= 7
+        n += 1
+    out[n] = <uint8_t>value
+    return n + 1
+
+
+cdef inline uint64_t zigzag(int64_t value) noexcept nogil:
+    return (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
+
+
+cdef int restamp_records(const uint8_t* p, const uint8_t* end, int64_t shift, Array* out) noexcept nogil:
+    """The records of p with `shift` added to their timestamp deltas, because their batch's base moved; 0, -1, or -ENOMEM."""
+    cdef uint8_t[24] head
+    cdef uint8_t[12] prefix
+    cdef const uint8_t* stop
+    cdef int32_t length = 0
+    cdef int64_t delta = 0
+    cdef int n, m, error
+    while p < end:
+        if read_varint(&p, end, &length) or length < 1 or length > end - p:
+            return -1
+        stop = p + length
+        head[0] = p[0]
+        p += 1
+        if read_varlong(&p, stop, &delta):
+            return -1
+        n = 1 + put_varint(head + 1, zigzag(<int64_t>(<uint64_t>delta + <uint64_t>shift)))
+        m = put_varint(prefix, zigzag(n + (stop - p)))
+        error = add_bytes(out, prefix, m)
+        if error == 0:
+            error = add_bytes(out, head, n)
+        if error == 0:
+            error = add_bytes(out, p, stop - p)
+        if error:
+            return error
+        p = stop
+    return 0
+
+
+cdef void put_header(uint8_t* out, const uint8_t* original, int64_t size, int attributes, int64_t base_timestamp,
+                     int64_t max_timestamp, int32_t count) noexcept nogil:
+    """The header of a batch that was rewritten; the CRC comes when the records are behind it."""
+    memcpy(out, original, BATCH_HEADER_BYTES)
+    store32(out + AT_BATCH_LENGTH, <uint32_t>(size - BATCH_OVERHEAD_BYTES))
+    store16(out + AT_ATTRIBUTES, <uint16_t>attributes)
+    store64(out + AT_BASE_TIMESTAMP, <uint64_t>base_timestamp)
+    store64(out + AT_MAX_TIMESTAMP, <uint64_t>max_timestamp)
+    store32(out + AT_RECORD_COUNT, <uint32_t>count)
+
+
+cdef class Compactor:
+    """What a thread needs to compact, one log after another.
+
+    :param map_bytes: memory for the map (`log.cleaner.dedupe.buffer.size` / threads); `load_factor`: how much of it may be taken.
+    :param buffer_bytes: to read with; it grows for a larger batch and shrinks again.
+    :param decompress: called with (codec, bytes, limit), returns a batch's records; `compress` with (codec, bytes).
+    :param pace: called with the number of bytes read or written since the last time; waits if that was too fast.
+    :param swap_lock: a lock of this process: its compacting threads take a slot's mutex one after another [R 5].
+    :raises MemoryError: there is no room for the map. :raises ValueError: the map would not take two keys.
+    """
+
+    def __cinit__(self, size_t map_bytes, double load_factor, size_t buffer_bytes, decompress, compress, pace, swap_lock):
+        self.directory = -1
+        self.output.descriptor = self.output.source = -1
+        self.transactions.aborted.item_bytes = sizeof(AbortedEntry)
+        self.transactions.open_aborted.item_bytes = sizeof(OpenAborted)
+        self.transactions.open_committed.item_bytes = sizeof(int64_t)
+        self.producers.item_bytes = sizeof(LastOfProducer)
+        self.output.index.item_bytes = 8
+        self.output.times.item_bytes = 12
+        self.output.transactions.item_bytes = sizeof(AbortedEntry)
+        self.spans.item_bytes = sizeof(Span)
+        self.rebuilt.item_bytes = 1
+        self.replaced.item_bytes = sizeof(Replaced)
+        self.load_factor = load_factor
+        self.decompress = decompress
+        self.compress = compress
+        self.pace = pace
+        self.swap_lock = swap_lock
+        if map_bytes // 24 * load_factor <= 2:
+            raise ValueError(f"{map_bytes} bytes x {load_factor} do not hold the keys of two records: raise "
+                             "log.cleaner.dedupe.buffer.size or lower log.cleaner.threads")
+        self.usual_bytes = self.buffer_bytes = max(buffer_bytes, <size_t>4096)
+        self.buffer = <uint8_t*>malloc(self.buffer_bytes)
+        self.output.room = OUTPUT_BYTES
+        self.output.buffer = <uint8_t*>malloc(OUTPUT_BYTES)
+        if self.buffer == NULL or self.output.buffer == NULL or open_map(&self.map, map_bytes) != 0:
+            raise MemoryError(f"no memory for the map of keys: {map_bytes} bytes")
+
+    def __dealloc__(self):
+        close_map(&self.map)
+        free(self.buffer)
+        free(self.output.buffer)
+        free_array(&self.transactions.aborted)
+        free_array(&self.transactions.open_aborted)
+        free_array(&self.transactions.open_committed)
+        free_array(&self.producers)
+        free_array(&self.output.index)
+        free_array(&self.output.times)
+        free_array(&self.output.transactions)
+        free_array(&self.spans)
+        free_array(&self.rebuilt)
+        free_array(&self.replaced)
+
+    def abort(self):
+        """Let the pass under way end with CompactionAborted, soon. From any thread."""
+        self.stop = 1
+
+    def run(self, uint32_t slot, *, uint32_t incarnation, int64_t first_dirty_offset, int64_t first_uncleanable_offset,
+            int64_t now_ms):
+        """Compact a log: records before `first_uncleanable_offset`, by the keys from `first_dirty_offset` on; a PassResult.
+
+        :param first_uncleanable_offset: base offset of a segment, the active one or before it, that lies wholly below the last
+            stable offset.
+        :raises CompactionAborted: see there; nothing is half done.
+        :raises CorruptSegmentError: the log cannot be compacted until someone mends it.
+        :raises MapTooSmallError: the map does not hold the keys of one batch.
+        :raises OSError: a file could not be read or written.
+        """
+        self.slot = slot
+        self.incarnation = incarnation
+        self.now_ms = now_ms
+        self.first_dirty_offset = first_dirty_offset
+        self.upper_bound = first_uncleanable_offset
+        self.bytes_read = self.bytes_written = self.map_bytes_read = self.records_read = self.records_kept = self.keyless = 0
+        segments, after = 0, 0
+        try:
+            self.open_log()
+            sources = self.list_sources(first_uncleanable_offset)
+            self.read_aborted()
+            full = self.build_map(sources, first_dirty_offset, first_uncleanable_offset)
+            end = self.latest_offset + 1
+            if end <= first_dirty_offset:
+                raise MapTooSmallError(f"{self.map.limit} keys are not enough for the batch at offset {first_dirty_offset}")
+            start_transactions(&self.transactions)
+            self.next_offset = 0
+            for group in self.group(sources, end):
+                self.clean_group(group)
+                segments += len(group)
+                after += 1
+        finally:
+            self.close_log()
+        return PassResult(end, segments, after, self.bytes_read, self.bytes_written, self.map_bytes_read, self.records_read,
+                          self.records_kept, self.keyless, self.map.count, full)
+
+    # -- the log ------------------------------------------------------------------------------------------------------
+
+    cdef int lock(self) noexcept nogil:
+        """Take the slot's lock, and see that the log is still the one of this pass; a LOCK_ result, nothing held but for 0."""
+        cdef Slot* slot = slot_at(self.slot)
+        set_lane(CLEANER_LANE)
+        if wait_slot(self.slot, slot, LOCK_WAIT_MS) != 0:
+            return GONE_BUSY
+        if slot.incarnation != self.incarnation or slot.state != SLOT_ONLINE or region().header.log_dir_offline[slot.log_dir]:
+            unlock(self.slot, slot)
+            return GONE_DELETED
+        if self.directory >= 0 and slot.truncations != self.truncations:
+            unlock(self.slot, slot)
+            return GONE_TRUNCATED
+        return 0
+
+    def check(self, int result):
+        """Raise what a result of a step under the lock means, unless it is 0."""
+        if result > 0:
+            raise CompactionAborted(REASONS[result])
+        if result == -ENOMEM:
+            raise MemoryError
+        if result < 0:
+            raise OSError(-result, os.strerror(-result), "a file of the log")
+
+    cdef int open_log(self) except -1:
+        """The log as the pass begins; what a pass before it left half done goes."""
+        cdef Slot* slot = slot_at(self.slot)
+        cdef int result, directory = -1
+        with self.swap_lock, nogil:
+            result = self.lock()
+            if result == 0:
+                self.truncations = slot.truncations
+                self.index_interval_bytes = slot.settings.index_interval_bytes
+                self.delete_retention_ms = slot.settings.delete_retention_ms
+                result = drop_swaps(slot)
+                if result == 0:
+                    directory = open_directory(slot)
+                    result = min(directory, 0)
+                unlock(self.slot, slot)
+        self.check(result)
+        self.directory = directory
+        return 0
+
+    cdef int close_log(self) except -1:
+        if self.directory >= 0:
+            close(self.directory)
+        self.directory = -1
+        if self.buffer_bytes > self.usual_bytes:
+            free(self.buffer)
+            self.buffer = <uint8_t*>malloc(self.usual_bytes)
+            self.buffer_bytes = self.usual_bytes
+            if self.buffer == NULL:
+                raise MemoryError("no memory for a read buffer")
+        free_array(&self.rebuilt)
+        return 0
+
+    def group(self, sources, int64_t end):
+        """Runs of segments that together make one: by size, by size of indexes, and by what a relative offset can say."""
+        cdef Slot* slot = slot_at(self.slot)
+        cdef int64_t largest = slot.settings.segment_bytes, largest_index = slot.settings.index_max_bytes
+        chosen = [source for source in sources if source.base_offset < end]
+        groups = []
+        for number, source in enumerate(chosen):
+            last = (chosen[number + 1].base_offset if number + 1 < len(chosen) else self.upper_bound) - 1
+            if groups:
+                group = groups[-1]
+                if (
+                    sum(one.size for one in group) + source.size <= largest
+                    and sum(one.index_bytes for one in group) + source.index_bytes <= largest_index
+                    and sum(one.time_index_bytes for one in group) + source.time_index_bytes <= largest_index
+                    and (source.size == 0 or last - group[0].base_offset <= 0x7FFFFFFF)
+                ):
+                    group.append(source)
+                    continue
+            groups.append([source])
+        return groups
+
+    def stat(self, str name):
+        return os.stat(name, dir_fd=self.directory)
+
+    def list_sources(self, int64_t before):
+        """The segments with a base offset below `before`, ascending; raises CompactionAborted when one goes meanwhile."""
+        found = []
+        try:
+            for name in os.listdir(self.directory):
+                if len(name) == 24 and name.endswith(".log") and name[:20].isdigit() and int(name[:20]) < before:
+                    log, index, times = (self.stat(name[:20] + kind) for kind in (".log", ".index", ".timeindex"))
+                    found.append(Source(int(name[:20]), log.st_size, log.st_ino, log.st_mtime_ns, index.st_size,
+                                        times.st_size))
+        except FileNotFoundError as error:
+            raise CompactionAborted("a segment went while the log was listed") from error
+        return sorted(found)
+
+    cdef bint sources_stand(self) noexcept nogil:
+        """Whether the segments to replace are those that were read: same files, same sizes."""
+        cdef Replaced* item = <Replaced*>self.replaced.items
+        cdef char[64] name
+        cdef stat_result status
+        cdef int64_t i
+        for i in range(self.replaced.count):
+            file_name(name, item[i].base_offset, FILE_LOG, b"")
+            if fstatat(self.directory, name, &status, 0) != 0 or <int64_t>status.st_size != item[i].size \
+                    or <uint64_t>status.st_ino != item[i].inode:
+                return False
+        return True
+
+    cdef int open_file(self, int64_t base_offset, int kind) except -1:
+        cdef char[64] name
+        cdef int descriptor
+        file_name(name, base_offset, kind, b"")
+        descriptor = openat(self.directory, name, O_RDONLY | O_CLOEXEC)
+        if descriptor < 0:
+            if errno == ENOENT:
+                raise CompactionAborted(f"segment {base_offset} was removed")
+            raise OSError(errno, os.strerror(errno), (<bytes>name).decode())
+        return descriptor
+
+    def read_aborted(self):
+        """All aborted transactions of the log, those too that end behind the part to compact."""
+        cdef const uint8_t* p
+        cdef AbortedEntry* entry
+        cdef Py_ssize_t at
+        clear_array(&self.transactions.aborted)
+        for name in os.listdir(self.directory):
+            if not (len(name) == 29 and name.endswith(".txnindex") and name[:20].isdigit()):
+                continue
+            descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.directory)
+            try:
+                content = os.read(descriptor, os.fstat(descriptor).st_size)
+            finally:
+                os.close(descriptor)
+            p = content
+            for at in range(0, len(content) - 33, 34):
+                entry = <AbortedEntry*>append_item(&self.transactions.aborted)
+                if entry == NULL:
+                    raise MemoryError
+                entry.producer_id = <int64_t>load64(p + at + 2)
+                entry.first_offset = <int64_t>load64(p + at + 10)
+                entry.last_offset = <int64_t>load64(p + at + 18)
+                entry.last_stable_offset = <int64_t>load64(p + at + 26)
+        if self.transactions.aborted.count:
+            qsort(self.transactions.aborted.items, <size_t>self.transactions.aborted.count, sizeof(AbortedEntry), &by_first_offset)
+
+    cdef int read_producers(self) except -1:
+        """The last batch, or the epoch, of each active producer, as of now."""
+        cdef Slot* slot = slot_at(self.slot)
+        cdef int result = 1
+        cdef int64_t room
+        while result == 1:
+            room = run_entries(slot) + 1        # nothing is allocated under the lock
+            if room > self.producers.room:
+                free_array(&self.producers)
+                self.producers.items = malloc(<size_t>room * sizeof(LastOfProducer))
+                if self.producers.items == NULL:
+                    raise MemoryError
+                self.producers.room = room
+            with self.swap_lock, nogil:
+                result = self.lock()
+                if result == 0:
+                    result = self.copy_producers(slot)
+                    unlock(self.slot, slot)
+                else:
+                    result += 1                 # told from "the run has grown"
+            if result > 1:
+                self.check(result - 1)
+        if self.producers.count:
+            qsort(self.producers.items, <size_t>self.producers.count, sizeof(LastOfProducer), &by_producer)
+        return 0
+
+    cdef int copy_producers(self, Slot* slot) noexcept nogil:
+        """0, or 1 if the run has grown beyond the room."""
+        cdef ProducerEntry* start = run_start(slot)
+        cdef LastOfProducer* item
+        cdef uint32_t i
+        self.producers.count = 0
+        if <int64_t>run_entries(slot) > self.producers.room:
+            return 1
+        for i in range(run_entries(slot)):
+            if start[i].key == 0 or start[i].key == ~<uint64_t>0:
+                continue
+            item = <LastOfProducer*>self.producers.items + self.producers.count
+            self.producers.count += 1
+            item.producer_id = <int64_t>(start[i].key - 1)
+            item.last_offset = newest_batch(&start[i]).last_offset if entry_batches(&start[i]) else -1
+            item.epoch = entry_epoch(&start[i])
+        return 0
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    cdef int64_t fill(self, int descriptor, int64_t position, int64_t size) except -1:
+        """Read what the buffer takes from `position` on; the bytes read. Raises OSError, CompactionAborted."""
+        cdef int64_t wanted = min(size - position, <int64_t>self.buffer_bytes), got
+        if self.stop:
+            raise CompactionAborted("the broker stops")
+        with nogil:
+            got = read_at(descriptor, self.buffer, <size_t>wanted, position)
+        if got < 0:
+            raise OSError(<int>-got, os.strerror(<int>-got), "a segment")
+        if got < wanted:
+            raise CompactionAborted("a segment was cut")
+        return got
+
+    cdef int grow(self, int64_t base_offset, int64_t position, int64_t size, int64_t got) except -1:
+        """The batch at the buffer's start does not fit: make room for it."""
+        cdef int64_t wanted
+        cdef uint8_t* larger
+        if got < OLD_HEADER_BYTES or got == size - position:
+            raise self.corrupt(base_offset, position)
+        wanted = <int64_t>load64(self.buffer + 4) & 0xFFFFFFFF
+        wanted += BATCH_OVERHEAD_BYTES
+        if wanted > size - position or wanted <= <int64_t>self.buffer_bytes:
+            raise self.corrupt(base_offset, position)
+        larger = <uint8_t*>realloc(self.buffer, <size_t>wanted)
+        if larger == NULL:
+            raise MemoryError(f"no memory for a batch of {wanted} bytes")
+        self.buffer = larger
+        self.buffer_bytes = <size_t>wanted
+        return 0
+
+    def corrupt(self, base_offset, position):
+        return CorruptSegmentError(f"{base_offset:020d}.log: no sound batch at position {position}, offset {self.next_offset} or later")
+
+    # -- the map ------------------------------------------------------------------------------------------------------
+
+    def build_map(self, sources, int64_t start, int64_t end):
+        """Put the keys of the dirty part into the map until it is full; whether it was."""
+        cdef int64_t begin = 0, position, size, base
+        cdef int descriptor, result = STEP_DONE
+        dirty = [source for number, source in enumerate(sources)
+                 if number + 1 == len(sources) or sources[number + 1].base_offset > start]
+        begin_map(&self.map, end - start, self.load_factor, secrets.randbits(64), secrets.randbits(64))
+        start_transactions(&self.transactions)
+        self.latest_offset = -1
+        for number, source in enumerate(dirty):
+            base = source.base_offset
+            size = source.size
+            self.next_offset = base
+            descriptor = self.open_file(base, FILE_LOG)
+            try:
+                position = self.position_of(descriptor, source, start) if base < start else begin
+                while position < size and result != STEP_MAP_FULL:
+                    result = self.build_step(descriptor, base, &position, size)
+            finally:
+                close(descriptor)
+            if result == STEP_MAP_FULL:
+                return True
+            # Where offsets are missing at a segment's end, nothing is left to be seen of them.
+            self.latest_offset = max(self.latest_offset,
+                                     (dirty[number + 1].base_offset if number + 1 < len(dirty) else end) - 1)
+        return False
+
+    def position_of(self, int descriptor, source, int64_t offset):
+        """Where in a segment the batch that holds `offset` begins; its start where the index does not tell."""
+        cdef FoundBatch found
+        cdef int64_t base = source.base_offset, size = source.size, entries = source.index_bytes // 8
+        cdef int result, index = self.open_file(base, FILE_INDEX)
+        with nogil:
+            result = find_position(descriptor, index, entries, base, size, offset, &found)
+        close(index)
+        if result < 0:
+            raise OSError(-result, os.strerror(-result), f"{base:020d}.index")
+        if result == LOOKUP_BEYOND:
+            return size
+        return found.position if result == LOOKUP_FOUND else 0
+
+    cdef int build_step(self, int descriptor, int64_t base, int64_t* position, int64_t size) except -1:
+        """One buffer of a segment into the map; STEP_DONE or STEP_MAP_FULL."""
+        cdef int64_t got = self.fill(descriptor, position[0], size)
+        cdef size_t used = 0
+        cdef int result
+        cdef const uint8_t* plain
+        cdef Py_ssize_t n
+        with nogil:
+            result = self.build_window(self.buffer, <size_t>got, &used)
+        if result == STEP_CODEC:
+            content = self.open_batch(self.buffer + used, base, position[0] + <int64_t>used)
+            plain = content
+            n = len(content)
+            with nogil:
+                result = self.map_records(plain, <size_t>n)
+            if result == STEP_DONE:
+                self.latest_offset = max(self.latest_offset, last_offset_of(&self.batch))
+                used += <size_t>self.batch.size
+        elif result == STEP_DONE and used == 0:
+            self.grow(base, position[0], size, got)
+        if result == STEP_CORRUPT:
+            raise self.corrupt(base, position[0] + <int64_t>used)
+        if result < 0:
+            raise MemoryError
+        position[0] += <int64_t>used
+        self.map_bytes_read += <int64_t>used
+        self.pace(used)
+        return result
+
+    cdef bytes open_batch(self, const uint8_t* batch, int64_t base, int64_t position):
+        """The records of a compressed batch; raises CorruptSegmentError where its codec does not read them."""
+        payload = (<const char*>batch)[AT_RECORDS:self.batch.size]
+        try:
+            return self.decompress(self.batch.codec, payload, LARGEST_OPENED)
+        except ValueError as error:
+            raise self.corrupt(base, position) from error
+
+    cdef int next_batch(self, const uint8_t* p, size_t n) noexcept nogil:
+        """Judge the header at p into `batch`: STEP_DONE with size 0 when it does not lie in memory whole, or STEP_CORRUPT."""
+        cdef int error
+        if n < OLD_HEADER_BYTES:
+            self.batch.size = 0
+            return STEP_DONE
+        error = parse_batch_header(p, n, &self.batch)
+        if error == ERROR_INVALID_RECORD and 0 <= self.batch.magic <= 1:
+            # A set of format v0 or v1 states its last offset where a batch states its first.
+            self.batch.base_offset = <int64_t>load64(p)
+            self.batch.last_offset_delta = 0
+            if self.batch.base_offset < self.next_offset:
+                return STEP_CORRUPT
+        elif error and n >= BATCH_HEADER_BYTES:
+            return STEP_CORRUPT
+        elif error or <size_t>self.batch.size > n:
+            self.batch.size = 0
+            return STEP_DONE
+        elif self.batch.base_offset < self.next_offset or self.batch.last_offset_delta < 0 or self.batch.record_count < 0 \
+                or self.batch.codec > CODEC_ZSTD or not crc_matches(p, &self.batch):
+            return STEP_CORRUPT
+        if <size_t>self.batch.size > n:
+            self.batch.size = 0
+        return STEP_DONE
+
+    cdef int build_window(self, const uint8_t* p, size_t n, size_t* used) noexcept nogil:
+        """The whole batches in p[0:n] into the map."""
+        cdef bint aborted = False
+        cdef int result
+        used[0] = 0
+        while used[0] < n:
+            result = self.next_batch(p + used[0], n - used[0])
+            if result or self.batch.size == 0:
+                return result
+            self.next_offset = last_offset_of(&self.batch) + 1
+            if self.batch.magic == 2:
+                if self.batch.control:
+                    result = meet_marker(&self.transactions, p + used[0], &self.batch, NULL, &aborted)
+                else:
+                    result = meet_batch(&self.transactions, &self.batch, &aborted)
+                if result:
+                    return result
+                if not self.batch.control and not aborted and last_offset_of(&self.batch) >= self.first_dirty_offset:
+                    if self.batch.codec != CODEC_NONE and self.batch.record_count:
+                        return STEP_CODEC
+                    result = self.map_records(p + used[0] + AT_RECORDS, <size_t>self.batch.size - AT_RECORDS)
+                    if result:
+                        return result
+            if last_offset_of(&self.batch) >= self.first_dirty_offset:
+                self.latest_offset = last_offset_of(&self.batch)
+            used[0] += <size_t>self.batch.size
+        return STEP_DONE
+
+    cdef int map_records(self, const uint8_t* p, size_t n) noexcept nogil:
+        """The keys of `batch`, whose records are p[0:n]."""
+        cdef const uint8_t* end = p + n
+        cdef RecordKey record
+        cdef int32_t _
+        for _ in range(self.batch.record_count):
+            if read_key(&p, end, &record):
+                return STEP_CORRUPT
+            if record.key_bytes >= 0 and self.batch.base_offset + record.offset_delta >= self.first_dirty_offset:
+                if put_offset(&self.map, record.key, <size_t>record.key_bytes, self.batch.base_offset + record.offset_delta):
+                    return STEP_MAP_FULL
+        return STEP_DONE
+
+    # -- the rewriting ------------------------------------------------------------------------------------------------
+
+    def clean_group(self, group):
+        """Make one segment of these, and swap it in unless it would be the same as the only one."""
+        cdef Replaced* item
+        cdef int descriptor = -1, files = 0, result
+        cdef int64_t base, size, position
+        cdef bint alone = len(group) == 1
+        self.read_producers()
+        clear_array(&self.replaced)
+        for source in group:
+            item = <Replaced*>append_item(&self.replaced)
+            if item == NULL:
+                raise MemoryError
+            item.base_offset = source.base_offset
+            item.size = source.size
+            item.inode = source.inode
+        start_output(&self.output, group[0].base_offset, self.index_interval_bytes)
+        done = False
+        try:
+            if not alone:
+                self.check(begin_output(&self.output, self.directory))
+            for source in group:
+                base = source.base_offset
+                size = source.size
+                position = 0
+                self.next_offset = max(self.next_offset, base)
+                descriptor = self.open_file(base, FILE_LOG)
+                self.output.source = descriptor if alone else -1
+                while position < size:
+                    self.clean_step(descriptor, base, &position, size)
+                if not alone or self.output.descriptor >= 0:
+                    close(descriptor)
+                    descriptor = self.output.source = -1
+            self.bytes_written += self.output.position if self.output.descriptor >= 0 else 0
+            if self.output.descriptor >= 0:
+                if self.output.position > LARGEST_SEGMENT:
+                    raise CorruptSegmentError(f"{base:020d}.log: would grow to {self.output.position} bytes")
+                with nogil:
+                    result = finish_output(&self.output, self.directory, &files)
+                self.check(result)
+                os.utime(self.output.descriptor, ns=(group[-1].modified_ns, group[-1].modified_ns))
+                fault(CLEANED_WRITTEN)
+                self.swap(group[-1].base_offset, files)
+            done = True
+        finally:
+            if descriptor >= 0:
+                close(descriptor)
+            if self.output.descriptor >= 0:
+                close(self.output.descriptor)
+            if self.output.descriptor >= 0 and not done:
+                remove_unswapped(self.directory, self.output.base_offset)
+            self.output.descriptor = self.output.source = -1
+
+    def swap(self, int64_t last_base, int files):
+        """The new segment in the place of the old ones. The lock is held twice, for renamings; the directory is synced between."""
+        cdef Slot* slot = slot_at(self.slot)
+        cdef int result
+        cdef bint changed = False
+        with self.swap_lock, nogil:
+            result = self.lock()
+            if result == 0:
+                result = prepare_swap(self.directory, self.output.base_offset, files) if self.sources_stand() else GONE_SOURCE
+                fault(SWAP_PREPARED)
+                unlock(self.slot, slot)
+        self.check(result)
+        with nogil:
+            if fsync(self.directory) != 0:
+                result = -errno
+        self.check(result)
+        fault(SWAP_DIRECTORY_SYNCED)
+        with self.swap_lock, nogil:
+            result = self.lock()
+            if result == 0:
+                if self.sources_stand():
+                    changed = True
+                    result = swap_segments(slot, self.output.base_offset, last_base, files)
+                    if result != 0:             # half done: the next load completes it
+                        store_release_32(&slot.state, SLOT_OFFLINE)
+                        note_failure(slot, result)
+                else:
+                    result = GONE_SOURCE
+                unlock(self.slot, slot)
+            if changed:
+                fault(SWAP_UNLOCKED)
+                wake_after(self.slot, slot, True, True)
+        self.check(result)
+
+    cdef int clean_step(self, int descriptor, int64_t base, int64_t* position, int64_t size) except -1:
+        """One buffer of a segment, sifted, into the new one."""
+        cdef int64_t got = self.fill(descriptor, position[0], size)
+        cdef int64_t before = self.output.position
+        cdef size_t used = 0
+        cdef int result
+        with nogil:
+            result = self.clean_window(self.buffer, <size_t>got, &used)
+        if result == STEP_CODEC:
+            self.clean_compressed(self.buffer + used, base, position[0] + <int64_t>used)
+            used += <size_t>self.batch.size
+        elif result == STEP_CORRUPT:
+            raise self.corrupt(base, position[0] + <int64_t>used)
+        elif result < 0:
+            self.check(result)
+        elif used == 0:
+            self.grow(base, position[0], size, got)
+        position[0] += <int64_t>used
+        self.bytes_read += <int64_t>used
+        self.pace(<int64_t>used + (self.output.position - before if self.output.descriptor >= 0 else 0))
+        return 0
+
+    cdef int judge(self, const uint8_t* batch) noexcept nogil:
+        """What becomes of `batch` as a whole (Kafka's checkBatchRetention), into `verdict`; 0, or -ENOMEM."""
+        cdef Verdict* verdict = &self.verdict
+        cdef bint idle = False
+        cdef int64_t horizon = delete_horizon(&self.batch)
+        cdef int error
+        if self.batch.control:
+            error = meet_marker(&self.transactions, batch, &self.batch, &self.output.transactions, &idle)
+            verdict.discard = idle and 0 <= horizon <= self.now_ms
+        else:
+            error = meet_batch(&self.transactions, &self.batch, &idle)
+            verdict.discard = idle
+        verdict.starts_horizon = idle and self.batch.control
+        verdict.keep_empty = self.keeps_producer() or last_offset_of(&self.batch) + 1 == self.upper_bound
+        verdict.delete_batch = verdict.discard and not verdict.keep_empty
+        return error
+
+    cdef bint keeps_producer(self) noexcept nogil:
+        """Whether `batch` is what the state of an active producer lives by: its last batch, or a marker with its epoch."""
+        cdef LastOfProducer wanted
+        cdef LastOfProducer* found
+        if self.batch.producer_id < 0 or self.producers.count == 0:
+            return False
+        wanted.producer_id = self.batch.producer_id
+        found = <LastOfProducer*>bsearch(&wanted, self.producers.items, <size_t>self.producers.count, sizeof(LastOfProducer),
+                                         &by_producer)
+        if found == NULL:
+            return False
+        if found.last_offset >= 0:
+            return last_offset_of(&self.batch) == found.last_offset
+        return self.batch.control and self.batch.producer_epoch == found.epoch
+
+    cdef int clean_window(self, const uint8_t* p, size_t n, size_t* used) noexcept nogil:
+        """The whole batches in p[0:n] into the new segment, up to one that is compressed and must be opened."""
+        cdef const uint8_t* batch
+        cdef bint tombstones = False
+        cdef int32_t kept = 0
+        cdef int64_t max_timestamp = -1
+        cdef int result
+        used[0] = 0
+        while used[0] < n:
+            batch = p + used[0]
+            result = self.next_batch(batch, n - used[0])
+            if result or self.batch.size == 0:
+                return result
+            self.next_offset = last_offset_of(&self.batch) + 1
+            if self.batch.magic != 2:
+                result = self.copy_old_set(batch)
+            else:
+                result = self.judge(batch)
+                if result == 0 and not self.verdict.discard and self.batch.codec != CODEC_NONE and self.batch.record_count:
+                    return STEP_CODEC
+                if result == 0 and not self.verdict.discard:
+                    result = self.sift_records(batch + AT_RECORDS, <size_t>self.batch.size - AT_RECORDS, &tombstones,
+                                               &max_timestamp, &kept)
+                    if result == 0 and kept:
+                        result = self.keep_records(batch, batch + AT_RECORDS, tombstones, max_timestamp, kept)
+                    elif result == 0:
+                        result = self.keep_none(batch)
+                elif result == 0:
+                    self.records_read += self.batch.record_count
+                    result = self.keep_none(batch)
+            if result:
+                return result
+            used[0] += <size_t>self.batch.size
+        return STEP_DONE
+
+    cdef int copy_old_set(self, const uint8_t* set) noexcept nogil:
+        """A message set of format v0 or v1 stays as it is: its records count as the newest of their keys."""
+        self.records_read += 1
+        self.records_kept += 1
+        return self.keep_whole(set)
+
+    cdef int keep_whole(self, const uint8_t* batch) noexcept nogil:
+        cdef int error = note_batch(&self.output, last_offset_of(&self.batch), self.batch.max_timestamp if self.batch.magic == 2
+                                    else -1)
+        return error if error else put_bytes(&self.output, batch, <size_t>self.batch.size)
+
+    cdef int sift_records(self, const uint8_t* p, size_t n, bint* tombstones, int64_t* max_timestamp, int32_t* kept) noexcept nogil:
+        """Which of `batch`'s records p[0:n] stay, as spans; 0, STEP_CORRUPT or -ENOMEM."""
+        cdef const uint8_t* start = p
+        cdef const uint8_t* end = p + n
+        cdef const uint8_t* before
+        cdef RecordKey record
+        cdef Span* span = NULL
+        cdef int64_t horizon = delete_horizon(&self.batch), timestamp
+        cdef bint tombstones_stay = horizon < 0 or self.now_ms < horizon
+        cdef int32_t _
+        clear_array(&self.spans)
+        tombstones[0] = False
+        max_timestamp[0] = -1
+        kept[0] = 0
+        for _ in range(self.batch.record_count):
+            before = p
+            if read_key(&p, end, &record):
+                return STEP_CORRUPT
+            if not self.batch.control and not self.stays(&record, tombstones_stay):
+                span = NULL
+                continue
+            kept[0] += 1
+            if record.tombstone:
+                tombstones[0] = True
+            timestamp = <int64_t>(<uint64_t>self.batch.base_timestamp + <uint64_t>record.timestamp_delta)
+            if timestamp > max_timestamp[0]:
+                max_timestamp[0] = timestamp
+            if span == NULL:
+                span = <Span*>append_item(&self.spans)
+                if span == NULL:
+                    return -ENOMEM
+                span.start = before - start
+            span.end = p - start
+        if p != end:
+            return STEP_CORRUPT
+        self.records_read += self.batch.record_count
+        self.records_kept += kept[0]
+        if self.batch.log_append_time:
+            max_timestamp[0] = self.batch.max_timestamp
+        return 0
+
+    cdef bint stays(self, const RecordKey* record, bint tombstones_stay) noexcept nogil:
+        cdef int64_t offset = self.batch.base_offset + record.offset_delta
+        if offset > self.latest_offset:
+            return True                 # behind what the map knows
+        if record.key_bytes < 0:
+            self.keyless += 1
+            return False
+        if record.tombstone and not tombstones_stay:
+            return False
+        return offset >= get_offset(&self.map, record.key, <size_t>record.key_bytes)
+
+    cdef int64_t new_horizon(self, bint tombstones) noexcept nogil:
+        """The horizon that `batch` is to get now, because something in it may go one day; -1 if it has one or needs none."""
+        if delete_horizon(&self.batch) >= 0 or not (tombstones or self.verdict.starts_horizon):
+            return -1
+        if self.delete_retention_ms > INT64_MAX - self.now_ms:
+            return -1
+        return self.now_ms + self.delete_retention_ms
+
+    cdef int keep_records(self, const uint8_t* batch, const uint8_t* records, bint tombstones, int64_t max_timestamp,
+                          int32_t kept) noexcept nogil:
+        """An uncompressed batch with the records that stay; whole, if all do and no horizon begins."""
+        cdef uint8_t[BATCH_HEADER_BYTES] head
+        cdef int64_t size
+        cdef int error
+        if kept == self.batch.record_count and self.new_horizon(tombstones) < 0:
+            return self.keep_whole(batch)
+        error = begin_output(&self.output, self.directory)
+        if error == 0:
+            error = self.gather(records, tombstones)
+        if error:
+            return error
+        size = BATCH_HEADER_BYTES + self.rebuilt.count
+        self.head_of(head, batch, size, tombstones, max_timestamp, kept)
+        store32(head + AT_CRC, crc32c(crc32c(0, head + AT_ATTRIBUTES, BATCH_HEADER_BYTES - AT_ATTRIBUTES),
+                                      <const uint8_t*>self.rebuilt.items, <size_t>self.rebuilt.count))
+        error = note_batch(&self.output, last_offset_of(&self.batch), max_timestamp)
+        if error == 0:
+            error = put_bytes(&self.output, head, BATCH_HEADER_BYTES)
+        if error == 0:
+            error = put_bytes(&self.output, <const uint8_t*>self.rebuilt.items, <size_t>self.rebuilt.count)
+        return error
+
+    cdef int gather(self, const uint8_t* records, bint tombstones) noexcept nogil:
+        """The records of the spans, into `rebuilt`; with other timestamp deltas where the horizon takes the base's place."""
+        cdef Span* span = <Span*>self.spans.items
+        cdef int64_t horizon = self.new_horizon(tombstones), i
+        cdef int error = 0
+        clear_array(&self.rebuilt)
+        for i in range(self.spans.count):
+            if horizon < 0 or self.batch.log_append_time:
+                error = add_bytes(&self.rebuilt, records + span[i].start, span[i].end - span[i].start)
+            else:
+                error = restamp_records(records + span[i].start, records + span[i].end,
+                                        <int64_t>(<uint64_t>self.batch.base_timestamp - <uint64_t>horizon), &self.rebuilt)
+            if error:
+                return STEP_CORRUPT if error == -1 else error
+        return 0
+
+    cdef void head_of(self, uint8_t* head, const uint8_t* batch, int64_t size, bint tombstones, int64_t max_timestamp,
+                      int32_t kept) noexcept nogil:
+        cdef int64_t horizon = self.new_horizon(tombstones)
+        if horizon < 0:
+            put_header(head, batch, size, self.batch.attributes, self.batch.base_timestamp, max_timestamp, kept)
+        else:
+            put_header(head, batch, size, self.batch.attributes | ATTRIBUTE_DELETE_HORIZON, horizon, max_timestamp, kept)
+
+    cdef int keep_none(self, const uint8_t* batch) noexcept nogil:
+        """No record stays: the batch goes, or its header stays because the producer's sequence or the log's end stand in it."""
+        cdef uint8_t[BATCH_HEADER_BYTES] head
+        cdef int error
+        if not self.verdict.keep_empty:
+            return begin_output(&self.output, self.directory)
+        put_header(head, batch, BATCH_HEADER_BYTES, self.batch.attributes & (ATTRIBUTE_LOG_APPEND_TIME | ATTRIBUTE_TRANSACTIONAL
+                                                                             | ATTRIBUTE_CONTROL),
+                   -1, self.batch.max_timestamp, 0)
+        store32(head + AT_CRC, crc32c(0, head + AT_ATTRIBUTES, BATCH_HEADER_BYTES - AT_ATTRIBUTES))
+        if self.batch.size == BATCH_HEADER_BYTES and memcmp(head, batch, BATCH_HEADER_BYTES) == 0:
+            return self.keep_whole(batch)
+        error = begin_output(&self.output, self.directory)
+        if error == 0:
+            error = note_batch(&self.output, last_offset_of(&self.batch), self.batch.max_timestamp)
+        return error if error else put_bytes(&self.output, head, BATCH_HEADER_BYTES)
+
+    cdef int clean_compressed(self, const uint8_t* batch, int64_t base, int64_t position) except -1:
+        """As `clean_window` does with a batch that is not compressed; rewritten in its own codec."""
+        cdef uint8_t[BATCH_HEADER_BYTES] head
+        cdef bint tombstones = False
+        cdef int32_t kept = 0
+        cdef int64_t max_timestamp = -1
+        cdef const uint8_t* records
+        cdef const uint8_t* packed
+        cdef size_t n
+        cdef int result
+        plain = self.open_batch(batch, base, position)
+        records = plain
+        n = len(plain)
+        with nogil:
+            result = self.sift_records(records, n, &tombstones, &max_timestamp, &kept)
+            if result == 0 and kept == 0:
+                result = self.keep_none(batch)
+            elif result == 0 and kept == self.batch.record_count and self.new_horizon(tombstones) < 0:
+                result = self.keep_whole(batch)
+            elif result == 0:
+                result = self.gather(records, tombstones)
+                if result == 0:
+                    result = begin_output(&self.output, self.directory)
+                if result == 0:
+                    result = STEP_CODEC
+        if result == STEP_CORRUPT:
+            raise self.corrupt(base, position)
+        if result == STEP_CODEC:
+            closed = self.compress(self.batch.codec, (<const char*>self.rebuilt.items)[:self.rebuilt.count])
+            packed = closed
+            n = len(closed)
+            with nogil:
+                self.head_of(head, batch, BATCH_HEADER_BYTES + <int64_t>n, tombstones, max_timestamp, kept)
+                store32(head + AT_CRC, crc32c(crc32c(0, head + AT_ATTRIBUTES, BATCH_HEADER_BYTES - AT_ATTRIBUTES), packed, n))
+                result = note_batch(&self.output, last_offset_of(&self.batch), max_timestamp)
+                if result == 0:
+                    result = put_bytes(&self.output, head, BATCH_HEADER_BYTES)
+                if result == 0:
+                    result = put_bytes(&self.output, packed, n)
+        self.check(result)
+        return 0
