@@ -5,54 +5,19 @@ The rules are those of Kafka's LogCleaner (KIP-58, KIP-98, KIP-354, KIP-534); `d
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
+from broker._ext.compacted_records cimport RecordKey
+from broker._ext.compacted_segment cimport Output
+from broker._ext.compaction_transactions cimport Transactions
 from broker._ext.log_state cimport Array
 from broker._ext.offset_map cimport OffsetMap
 from broker._ext.records cimport BatchInfo
 from broker._ext.shared cimport Slot
 
 
-cdef struct AbortedEntry:         # an entry of a transaction index
-    int64_t producer_id
-    int64_t first_offset
-    int64_t last_offset
-    int64_t last_stable_offset
-
-
-cdef struct OpenAborted:          # an aborted transaction that the walk is inside of
-    AbortedEntry entry
-    bint seen                     # a batch of it was met: its marker has a meaning
-
-
-cdef struct Transactions:         # where a walk over the log stands among the transactions
-    Array aborted                 # of AbortedEntry, by first offset
-    int64_t next
-    Array open_aborted            # of OpenAborted
-    Array open_committed          # of int64 producer ids
-
-
 cdef struct LastOfProducer:       # the batch or marker that an active producer's state lives by
     int64_t producer_id
     int64_t last_offset           # -1: none, its epoch stands in a marker
     int16_t epoch
-
-
-cdef struct Output:               # the segment being written
-    int descriptor                # -1: not begun, nothing differs so far
-    int source                    # of the group's only segment, -1 if there are more
-    int64_t base_offset
-    int64_t position              # bytes of the new segment so far, those in `buffer` included
-    uint8_t* buffer
-    size_t filled
-    size_t room
-    int64_t started_writeback
-    int64_t interval
-    int64_t indexed_position
-    int64_t max_timestamp
-    int64_t max_timestamp_offset
-    int64_t timeindexed_timestamp
-    Array index
-    Array times
-    Array transactions
 
 
 cdef struct Verdict:              # on a batch as a whole
@@ -65,14 +30,6 @@ cdef struct Verdict:              # on a batch as a whole
 cdef struct Span:
     int64_t start
     int64_t end
-
-
-cdef struct RecordKey:            # the part of a record that decides
-    const uint8_t* key
-    int32_t key_bytes             # -1: none
-    int32_t offset_delta
-    int64_t timestamp_delta
-    bint tombstone
 
 
 cdef struct Replaced:             # a segment that the new one takes the place of
@@ -95,7 +52,8 @@ cdef class Compactor:
     cdef int directory
     cdef int32_t index_interval_bytes
     cdef int64_t now_ms, delete_retention_ms
-    cdef int64_t first_dirty_offset, upper_bound, latest_offset, next_offset
+    cdef int64_t first_dirty_offset, upper_bound, latest_offset
+    cdef int64_t next_offset, segment_end      # what a batch's offsets lie between
     cdef Transactions transactions
     cdef Array producers          # of LastOfProducer, by id
     cdef Output output

@@ -17,31 +17,56 @@ import os
 import secrets
 from collections import namedtuple
 
-from libc.errno cimport EIO, ENOENT, ENOMEM, errno
-from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.errno cimport ENOENT, ENOMEM, errno
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport bsearch, free, malloc, qsort, realloc
-from libc.string cimport memcmp, memcpy, memset
-from posix.fcntl cimport O_CREAT, O_RDONLY, O_RDWR, O_TRUNC
+from libc.string cimport memcmp
+from posix.fcntl cimport O_RDONLY
 from posix.unistd cimport close
 
 from broker._ext.append_files cimport open_directory
 from broker._ext.appends cimport note_failure, wake_after
 from broker._ext.atomics cimport fault_point, store_release_32
+from broker._ext.compacted_records cimport (
+    RecordKey,
+    add_bytes,
+    delete_horizon,
+    last_offset_of,
+    put_header,
+    read_key,
+    restamp_records,
+)
+from broker._ext.compacted_segment cimport (
+    begin_output,
+    finish_output,
+    free_output,
+    init_output,
+    note_batch,
+    put_bytes,
+    remove_unswapped,
+    start_output,
+)
+from broker._ext.compaction_transactions cimport (
+    AbortedEntry,
+    free_transactions,
+    init_transactions,
+    meet_batch,
+    meet_marker,
+    sort_aborted,
+    start_transactions,
+)
 from broker._ext.crc32c cimport crc32c
 from broker._ext.faults cimport *
 from broker._ext.locks cimport set_lane, unlock
-from broker._ext.log_scan cimport read_at, write_at
-from broker._ext.log_state cimport FILE_INDEX, FILE_LOG, FILE_TIME_INDEX, FILE_TXN_INDEX, Array, append_item
+from broker._ext.log_scan cimport read_at
+from broker._ext.log_state cimport FILE_INDEX, FILE_LOG, Array, append_item
 from broker._ext.lookup cimport LOOKUP_BEYOND, LOOKUP_FOUND, FoundBatch, find_position
 from broker._ext.offset_map cimport begin_map, close_map, get_offset, open_map, put_offset
+from broker._ext.old_messages cimport MESSAGE_HEADER_BYTES, message_crc_matches, parse_message
 from broker._ext.producers cimport ProducerEntry, entry_batches, entry_epoch, newest_batch, run_entries, run_start
 from broker._ext.records cimport (
     AT_ATTRIBUTES,
-    AT_BASE_TIMESTAMP,
-    AT_BATCH_LENGTH,
     AT_CRC,
-    AT_MAX_TIMESTAMP,
-    AT_RECORD_COUNT,
     AT_RECORDS,
     ATTRIBUTE_CONTROL,
     ATTRIBUTE_DELETE_HORIZON,
@@ -52,16 +77,10 @@ from broker._ext.records cimport (
     CODEC_NONE,
     CODEC_ZSTD,
     ERROR_INVALID_RECORD,
-    BatchInfo,
     crc_matches,
-    load16,
     load64,
     parse_batch_header,
-    read_varint,
-    read_varlong,
-    store16,
     store32,
-    store64,
 )
 from broker._ext.shared cimport SLOT_OFFLINE, SLOT_ONLINE, Slot, region, slot_at
 from broker._ext.slots cimport wait_slot
@@ -73,20 +92,6 @@ cdef extern from "<fcntl.h>" nogil:
     int openat(int directory, const char* path, int flags, ...)
     int O_CLOEXEC
 
-cdef extern from *:
-    """
-    #define _GNU_SOURCE
-    #include <fcntl.h>
-    #include <sys/types.h>
-    #include <unistd.h>
-    /* Early write-back, so that the sync at the end finds little to do; advice: what comes of it does not matter. */
-    static inline void start_writeback(int fd, int64_t from, int64_t n) {
-    #ifdef SYNC_FILE_RANGE_WRITE
-        sync_file_range(fd, from, n, SYNC_FILE_RANGE_WRITE);
-    #endif
-    }
-    """
-    void start_writeback(int fd, int64_t start, int64_t n) noexcept nogil
 
 cdef extern from "<sys/stat.h>" nogil:
     struct stat_result "stat":
@@ -95,9 +100,7 @@ cdef extern from "<sys/stat.h>" nogil:
     int fstatat(int directory, const char* path, stat_result* out, int flags)
 
 cdef extern from "<unistd.h>" nogil:
-    int fdatasync(int fd)
     int fsync(int fd)
-    int unlinkat(int directory, const char* path, int flags)
 
 
 cdef enum:
@@ -106,14 +109,9 @@ cdef enum:
     STEP_MAP_FULL = 2
     STEP_CORRUPT = 3
     LOCK_WAIT_MS = 15000
-    WRITEBACK_BYTES = 8 << 20
-    OUTPUT_BYTES = 1 << 18
     LARGEST_SEGMENT = 0x7FFFFFFF
     LARGEST_OPENED = 0x7FFFFFFF   # bytes that a compressed batch may open to: it was bounded when it was appended
-    OLD_HEADER_BYTES = 17
     CLEANER_LANE = 1
-    CONTROL_ABORT = 0
-    CONTROL_COMMIT = 1
     # Why a pass ends, where nothing is wrong
     GONE_BUSY = 1
     GONE_DELETED = 2
@@ -140,7 +138,7 @@ class MapTooSmallError(Exception):
     """Not even the first dirty batch's keys fit into the map."""
 
 
-Source = namedtuple("Source", "base_offset size inode modified_ns index_bytes time_index_bytes")
+Source = namedtuple("Source", "base_offset end_offset size inode modified_ns index_bytes time_index_bytes")
 PassResult = namedtuple(
     "PassResult",
     "end_offset segments_before segments_after bytes_read bytes_written map_bytes_read records_read records_kept keyless keys map_full",
@@ -163,385 +161,9 @@ cdef void free_array(Array* array) noexcept nogil:
     array.count = array.room = 0
 
 
-cdef int add_bytes(Array* array, const void* data, int64_t n) noexcept nogil:
-    """Append to an array of bytes; 0, or -ENOMEM."""
-    cdef int64_t room
-    cdef void* items
-    if array.count + n > array.room:
-        room = max(array.room * 2, array.count + n, <int64_t>65536)
-        items = realloc(array.items, <size_t>room)
-        if items == NULL:
-            return -ENOMEM
-        array.items = items
-        array.room = room
-    memcpy(<uint8_t*>array.items + array.count, data, <size_t>n)
-    array.count += n
-    return 0
-
-
-cdef int by_first_offset(const void* left, const void* right) noexcept nogil:
-    cdef int64_t a = (<const AbortedEntry*>left).first_offset, b = (<const AbortedEntry*>right).first_offset
-    return -1 if a < b else a > b
-
-
 cdef int by_producer(const void* left, const void* right) noexcept nogil:
     cdef int64_t a = (<const LastOfProducer*>left).producer_id, b = (<const LastOfProducer*>right).producer_id
     return -1 if a < b else a > b
-
-
-# -- transactions -------------------------------------------------------------------------------------------------
-
-cdef void start_transactions(Transactions* state) noexcept nogil:
-    state.next = 0
-    clear_array(&state.open_aborted)
-    clear_array(&state.open_committed)
-
-
-cdef int64_t find_aborted(Transactions* state, int64_t producer_id) noexcept nogil:
-    cdef OpenAborted* items = <OpenAborted*>state.open_aborted.items
-    cdef int64_t i
-    for i in range(state.open_aborted.count):
-        if items[i].entry.producer_id == producer_id:
-            return i
-    return -1
-
-
-cdef int enter_aborted(Transactions* state, int64_t offset) noexcept nogil:
-    """Take up the aborted transactions that began at `offset` or before; 0, or -ENOMEM."""
-    cdef AbortedEntry* items = <AbortedEntry*>state.aborted.items
-    cdef OpenAborted* entered
-    while state.next < state.aborted.count and items[state.next].first_offset <= offset:
-        if find_aborted(state, items[state.next].producer_id) < 0:
-            entered = <OpenAborted*>append_item(&state.open_aborted)
-            if entered == NULL:
-                return -ENOMEM
-            entered.entry = items[state.next]
-            entered.seen = False
-        state.next += 1
-    return 0
-
-
-cdef int read_control_type(const uint8_t* batch, const BatchInfo* info) noexcept nogil:
-    """The type of a control batch's record: 0 abort, 1 commit, others; -1 if it has none that can be read."""
-    cdef const uint8_t* p = batch + AT_RECORDS
-    cdef const uint8_t* end = batch + info.size
-    cdef int32_t n = 0
-    cdef int64_t wide = 0
-    if read_varint(&p, end, &n) != 0 or end - p < 1:
-        return -1
-    p += 1
-    if read_varlong(&p, end, &wide) != 0 or read_varint(&p, end, &n) != 0 or read_varint(&p, end, &n) != 0:
-        return -1
-    if n < 4 or end - p < n:
-        return -1
-    return load16(p + 2)
-
-
-cdef int meet_marker(Transactions* state, const uint8_t* batch, const BatchInfo* info, Array* kept, bint* idle) noexcept nogil:
-    """A control batch: *idle is set when nothing of its transaction was met, so that it may go. `kept`, unless NULL, takes the
-    transaction index's entry of an abort that stays. 0, or -ENOMEM."""
-    cdef OpenAborted* aborted = <OpenAborted*>state.open_aborted.items
-    cdef int64_t* committed = <int64_t*>state.open_committed.items
-    cdef AbortedEntry* entry
-    cdef int64_t at
-    cdef int kind
-    cdef int error = enter_aborted(state, info.base_offset + info.last_offset_delta)
-    if error:
-        return error
-    aborted = <OpenAborted*>state.open_aborted.items
-    idle[0] = True
-    if info.record_count == 0:
-        return 0                        # emptied by a pass before
-    kind = read_control_type(batch, info)
-    if kind == CONTROL_ABORT:
-        at = find_aborted(state, info.producer_id)
-        if at >= 0:
-            idle[0] = not aborted[at].seen
-            if aborted[at].seen and kept != NULL:
-                entry = <AbortedEntry*>append_item(kept)
-                if entry == NULL:
-                    return -ENOMEM
-                entry[0] = aborted[at].entry
-            state.open_aborted.count -= 1
-            aborted[at] = aborted[state.open_aborted.count]
-    elif kind == CONTROL_COMMIT:
-        for at in range(state.open_committed.count):
-            if committed[at] == info.producer_id:
-                idle[0] = False
-                state.open_committed.count -= 1
-                committed[at] = committed[state.open_committed.count]
-                break
-    else:
-        idle[0] = False                 # not a transaction's
-    return 0
-
-
-cdef int meet_batch(Transactions* state, const BatchInfo* info, bint* aborted) noexcept nogil:
-    """A batch that is not control: *aborted is set when it belongs to an aborted transaction. 0, or -ENOMEM."""
-    cdef int64_t* committed
-    cdef int64_t at
-    cdef int error = enter_aborted(state, info.base_offset + info.last_offset_delta)
-    aborted[0] = False
-    if error or not info.transactional:
-        return error
-    at = find_aborted(state, info.producer_id)
-    if at >= 0:
-        (<OpenAborted*>state.open_aborted.items)[at].seen = True
-        aborted[0] = True
-        return 0
-    committed = <int64_t*>state.open_committed.items
-    for at in range(state.open_committed.count):
-        if committed[at] == info.producer_id:
-            return 0
-    committed = <int64_t*>append_item(&state.open_committed)
-    if committed == NULL:
-        return -ENOMEM
-    committed[0] = info.producer_id
-    return 0
-
-
-# -- the segment being written ------------------------------------------------------------------------------------
-
-cdef void start_output(Output* out, int64_t base_offset, int64_t interval) noexcept nogil:
-    out.descriptor = out.source = -1
-    out.base_offset = base_offset
-    out.interval = interval
-    out.position = out.started_writeback = out.indexed_position = 0
-    out.filled = 0
-    out.max_timestamp = out.max_timestamp_offset = out.timeindexed_timestamp = -1
-    clear_array(&out.index)
-    clear_array(&out.times)
-    clear_array(&out.transactions)
-
-
-cdef void remove_unswapped(int directory, int64_t base_offset) noexcept nogil:
-    """The files of a new segment that nobody will swap in. The log goes last: without it the others would mean something else."""
-    cdef char[64] name
-    cdef int* kinds = [FILE_INDEX, FILE_TIME_INDEX, FILE_TXN_INDEX, FILE_LOG]
-    cdef int i
-    for i in range(4):
-        file_name(name, base_offset, kinds[i], b".swap")
-        unlinkat(directory, name, 0)
-        file_name(name, base_offset, kinds[i], b".cleaned")
-        unlinkat(directory, name, 0)
-
-
-cdef int flush_output(Output* out) noexcept nogil:
-    cdef int error
-    if out.filled == 0:
-        return 0
-    error = write_at(out.descriptor, out.buffer, out.filled, out.position - <int64_t>out.filled)
-    out.filled = 0
-    if error == 0 and out.position - out.started_writeback >= WRITEBACK_BYTES:
-        start_writeback(out.descriptor, out.started_writeback, out.position - out.started_writeback)
-        out.started_writeback = out.position
-    return error
-
-
-cdef int begin_output(Output* out, int directory) noexcept nogil:
-    """Something differs from here on: create the `.cleaned` log, with what came before as it is in the source. 0, or -errno."""
-    cdef char[64] name
-    cdef int64_t copied = 0, part
-    cdef int error
-    if out.descriptor >= 0:
-        return 0
-    file_name(name, out.base_offset, FILE_LOG, b".cleaned")
-    out.descriptor = openat(directory, name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0o644)
-    if out.descriptor < 0:
-        return -errno
-    while copied < out.position:
-        part = read_at(out.source, out.buffer, min(out.room, <size_t>(out.position - copied)), copied)
-        if part <= 0:
-            return <int>part if part < 0 else -EIO
-        error = write_at(out.descriptor, out.buffer, <size_t>part, copied)
-        if error:
-            return error
-        copied += part
-    return 0
-
-
-cdef int put_time(Output* out) noexcept nogil:
-    cdef uint8_t* entry
-    if out.max_timestamp <= out.timeindexed_timestamp or out.max_timestamp < 0:
-        return 0
-    entry = <uint8_t*>append_item(&out.times)
-    if entry == NULL:
-        return -ENOMEM
-    store64(entry, <uint64_t>out.max_timestamp)
-    store32(entry + 8, <uint32_t>(out.max_timestamp_offset - out.base_offset))
-    out.timeindexed_timestamp = out.max_timestamp
-    return 0
-
-
-cdef int note_batch(Output* out, int64_t last_offset, int64_t max_timestamp) noexcept nogil:
-    """The index entries that fall due before a batch is put at the present position (the rules of an append); 0, or -ENOMEM."""
-    cdef uint8_t* entry
-    if max_timestamp > out.max_timestamp:
-        out.max_timestamp = max_timestamp
-        out.max_timestamp_offset = last_offset
-    if out.position - out.indexed_position > out.interval:
-        entry = <uint8_t*>append_item(&out.index)
-        if entry == NULL:
-            return -ENOMEM
-        store32(entry, <uint32_t>(last_offset - out.base_offset))
-        store32(entry + 4, <uint32_t>out.position)
-        out.indexed_position = out.position
-        return put_time(out)
-    return 0
-
-
-cdef int put_bytes(Output* out, const uint8_t* data, size_t n) noexcept nogil:
-    cdef int error
-    if out.descriptor < 0:
-        out.position += <int64_t>n      # as in the source: copied when something differs
-        return 0
-    if n > out.room - out.filled:
-        error = flush_output(out)
-        if error:
-            return error
-    if n > out.room:
-        error = write_at(out.descriptor, data, n, out.position)
-        out.position += <int64_t>n
-        return error
-    memcpy(out.buffer + out.filled, data, n)
-    out.filled += n
-    out.position += <int64_t>n
-    return 0
-
-
-cdef int write_whole(int directory, int64_t base_offset, int kind, const void* data, size_t n) noexcept nogil:
-    """A `.cleaned` file with this content, on the device; 0, or -errno."""
-    cdef char[64] name
-    cdef int error, descriptor
-    file_name(name, base_offset, kind, b".cleaned")
-    descriptor = openat(directory, name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0o644)
-    if descriptor < 0:
-        return -errno
-    error = write_at(descriptor, data, n, 0)
-    if error == 0 and fdatasync(descriptor) != 0:
-        error = -errno
-    close(descriptor)
-    return error
-
-
-cdef int finish_output(Output* out, int directory, int* files) noexcept nogil:
-    """All of the new segment on the device, in `.cleaned` files; *files says which. 0, or -errno."""
-    cdef uint8_t* packed
-    cdef AbortedEntry* entries = <AbortedEntry*>out.transactions.items
-    cdef int64_t i
-    cdef int error = flush_output(out)
-    if error == 0 and fdatasync(out.descriptor) != 0:
-        error = -errno
-    if error == 0:
-        error = put_time(out)
-    if error == 0:
-        error = write_whole(directory, out.base_offset, FILE_INDEX, out.index.items, <size_t>out.index.count * 8)
-    if error == 0:
-        error = write_whole(directory, out.base_offset, FILE_TIME_INDEX, out.times.items, <size_t>out.times.count * 12)
-    files[0] = FILE_LOG | FILE_INDEX | FILE_TIME_INDEX
-    if error == 0 and out.transactions.count:
-        packed = <uint8_t*>malloc(<size_t>out.transactions.count * 34)
-        if packed == NULL:
-            return -ENOMEM
-        for i in range(out.transactions.count):
-            store16(packed + i * 34, 0)
-            store64(packed + i * 34 + 2, <uint64_t>entries[i].producer_id)
-            store64(packed + i * 34 + 10, <uint64_t>entries[i].first_offset)
-            store64(packed + i * 34 + 18, <uint64_t>entries[i].last_offset)
-            store64(packed + i * 34 + 26, <uint64_t>entries[i].last_stable_offset)
-        error = write_whole(directory, out.base_offset, FILE_TXN_INDEX, packed, <size_t>out.transactions.count * 34)
-        free(packed)
-        files[0] |= FILE_TXN_INDEX
-    return error
-
-
-# -- batches ------------------------------------------------------------------------------------------------------
-
-cdef inline int64_t last_offset_of(const BatchInfo* info) noexcept nogil:
-    return info.base_offset + info.last_offset_delta
-
-
-cdef inline int64_t delete_horizon(const BatchInfo* info) noexcept nogil:
-    """When tombstones and idle markers of the batch may go (KIP-534); -1 if that is not settled yet."""
-    return info.base_timestamp if info.attributes & ATTRIBUTE_DELETE_HORIZON else -1
-
-
-cdef inline int read_key(const uint8_t** p, const uint8_t* end, RecordKey* out) noexcept nogil:
-    """Step over the record at *p: 0, or -1 when its framing does not hold."""
-    cdef const uint8_t* stop
-    cdef int32_t length = 0
-    if read_varint(p, end, &length) or length < 1 or length > end - p[0]:
-        return -1
-    stop = p[0] + length
-    p[0] += 1
-    if read_varlong(p, stop, &out.timestamp_delta) or read_varint(p, stop, &out.offset_delta) \
-            or read_varint(p, stop, &out.key_bytes):
-        return -1
-    if out.key_bytes < -1 or out.key_bytes > stop - p[0] or out.offset_delta < 0:
-        return -1
-    out.key = p[0]
-    if out.key_bytes > 0:
-        p[0] += out.key_bytes
-    if read_varint(p, stop, &length) or length < -1 or length > stop - p[0]:
-        return -1
-    out.tombstone = length < 0
-    p[0] = stop
-    return 0
-
-
-cdef inline int put_varint(uint8_t* out, uint64_t value) noexcept nogil:
-    """Of a number in zigzag form; the bytes it takes."""
-    cdef int n = 0
-    while value > 0x7F:
-        out[n] = <uint8_t>(value & 0x7F | 0x80)
-        value >>= 7
-        n += 1
-    out[n] = <uint8_t>value
-    return n + 1
-
-
-cdef inline uint64_t zigzag(int64_t value) noexcept nogil:
-    return (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
-
-
-cdef int restamp_records(const uint8_t* p, const uint8_t* end, int64_t shift, Array* out) noexcept nogil:
-    """The records of p with `shift` added to their timestamp deltas, because their batch's base moved; 0, -1, or -ENOMEM."""
-    cdef uint8_t[24] head
-    cdef uint8_t[12] prefix
-    cdef const uint8_t* stop
-    cdef int32_t length = 0
-    cdef int64_t delta = 0
-    cdef int n, m, error
-    while p < end:
-        if read_varint(&p, end, &length) or length < 1 or length > end - p:
-            return -1
-        stop = p + length
-        head[0] = p[0]
-        p += 1
-        if read_varlong(&p, stop, &delta):
-            return -1
-        n = 1 + put_varint(head + 1, zigzag(<int64_t>(<uint64_t>delta + <uint64_t>shift)))
-        m = put_varint(prefix, zigzag(n + (stop - p)))
-        error = add_bytes(out, prefix, m)
-        if error == 0:
-            error = add_bytes(out, head, n)
-        if error == 0:
-            error = add_bytes(out, p, stop - p)
-        if error:
-            return error
-        p = stop
-    return 0
-
-
-cdef void put_header(uint8_t* out, const uint8_t* original, int64_t size, int attributes, int64_t base_timestamp,
-                     int64_t max_timestamp, int32_t count) noexcept nogil:
-    """The header of a batch that was rewritten; the CRC comes when the records are behind it."""
-    memcpy(out, original, BATCH_HEADER_BYTES)
-    store32(out + AT_BATCH_LENGTH, <uint32_t>(size - BATCH_OVERHEAD_BYTES))
-    store16(out + AT_ATTRIBUTES, <uint16_t>attributes)
-    store64(out + AT_BASE_TIMESTAMP, <uint64_t>base_timestamp)
-    store64(out + AT_MAX_TIMESTAMP, <uint64_t>max_timestamp)
-    store32(out + AT_RECORD_COUNT, <uint32_t>count)
 
 
 cdef class Compactor:
@@ -557,14 +179,8 @@ cdef class Compactor:
 
     def __cinit__(self, size_t map_bytes, double load_factor, size_t buffer_bytes, decompress, compress, pace, swap_lock):
         self.directory = -1
-        self.output.descriptor = self.output.source = -1
-        self.transactions.aborted.item_bytes = sizeof(AbortedEntry)
-        self.transactions.open_aborted.item_bytes = sizeof(OpenAborted)
-        self.transactions.open_committed.item_bytes = sizeof(int64_t)
+        init_transactions(&self.transactions)
         self.producers.item_bytes = sizeof(LastOfProducer)
-        self.output.index.item_bytes = 8
-        self.output.times.item_bytes = 12
-        self.output.transactions.item_bytes = sizeof(AbortedEntry)
         self.spans.item_bytes = sizeof(Span)
         self.rebuilt.item_bytes = 1
         self.replaced.item_bytes = sizeof(Replaced)
@@ -578,22 +194,15 @@ cdef class Compactor:
                              "log.cleaner.dedupe.buffer.size or lower log.cleaner.threads")
         self.usual_bytes = self.buffer_bytes = max(buffer_bytes, <size_t>4096)
         self.buffer = <uint8_t*>malloc(self.buffer_bytes)
-        self.output.room = OUTPUT_BYTES
-        self.output.buffer = <uint8_t*>malloc(OUTPUT_BYTES)
-        if self.buffer == NULL or self.output.buffer == NULL or open_map(&self.map, map_bytes) != 0:
+        if init_output(&self.output) != 0 or self.buffer == NULL or open_map(&self.map, map_bytes) != 0:
             raise MemoryError(f"no memory for the map of keys: {map_bytes} bytes")
 
     def __dealloc__(self):
         close_map(&self.map)
         free(self.buffer)
-        free(self.output.buffer)
-        free_array(&self.transactions.aborted)
-        free_array(&self.transactions.open_aborted)
-        free_array(&self.transactions.open_committed)
+        free_transactions(&self.transactions)
+        free_output(&self.output)
         free_array(&self.producers)
-        free_array(&self.output.index)
-        free_array(&self.output.times)
-        free_array(&self.output.transactions)
         free_array(&self.spans)
         free_array(&self.rebuilt)
         free_array(&self.replaced)
@@ -702,10 +311,10 @@ cdef class Compactor:
         cdef int64_t largest = slot.settings.segment_bytes, largest_index = slot.settings.index_max_bytes
         chosen = [source for source in sources if source.base_offset < end]
         groups = []
-        for number, source in enumerate(chosen):
-            last = (chosen[number + 1].base_offset if number + 1 < len(chosen) else self.upper_bound) - 1
+        for source in chosen:
+            last = source.end_offset - 1
             if groups:
-                group = groups[-1]
+                group = groups[len(groups) - 1]
                 if (
                     sum(one.size for one in group) + source.size <= largest
                     and sum(one.index_bytes for one in group) + source.index_bytes <= largest_index
@@ -727,11 +336,12 @@ cdef class Compactor:
             for name in os.listdir(self.directory):
                 if len(name) == 24 and name.endswith(".log") and name[:20].isdigit() and int(name[:20]) < before:
                     log, index, times = (self.stat(name[:20] + kind) for kind in (".log", ".index", ".timeindex"))
-                    found.append(Source(int(name[:20]), log.st_size, log.st_ino, log.st_mtime_ns, index.st_size,
-                                        times.st_size))
+                    found.append((int(name[:20]), log.st_size, log.st_ino, log.st_mtime_ns, index.st_size, times.st_size))
         except FileNotFoundError as error:
             raise CompactionAborted("a segment went while the log was listed") from error
-        return sorted(found)
+        found.sort()
+        ends = [one[0] for one in found[1:]] + [before]
+        return [Source(one[0], end, *one[1:]) for one, end in zip(found, ends, strict=True)]
 
     cdef bint sources_stand(self) noexcept nogil:
         """Whether the segments to replace are those that were read: same files, same sizes."""
@@ -780,8 +390,7 @@ cdef class Compactor:
                 entry.first_offset = <int64_t>load64(p + at + 10)
                 entry.last_offset = <int64_t>load64(p + at + 18)
                 entry.last_stable_offset = <int64_t>load64(p + at + 26)
-        if self.transactions.aborted.count:
-            qsort(self.transactions.aborted.items, <size_t>self.transactions.aborted.count, sizeof(AbortedEntry), &by_first_offset)
+        sort_aborted(&self.transactions)
 
     cdef int read_producers(self) except -1:
         """The last batch, or the epoch, of each active producer, as of now."""
@@ -846,7 +455,7 @@ cdef class Compactor:
         """The batch at the buffer's start does not fit: make room for it."""
         cdef int64_t wanted
         cdef uint8_t* larger
-        if got < OLD_HEADER_BYTES or got == size - position:
+        if got < MESSAGE_HEADER_BYTES or got == size - position:
             raise self.corrupt(base_offset, position)
         wanted = <int64_t>load64(self.buffer + 4) & 0xFFFFFFFF
         wanted += BATCH_OVERHEAD_BYTES
@@ -868,15 +477,15 @@ cdef class Compactor:
         """Put the keys of the dirty part into the map until it is full; whether it was."""
         cdef int64_t begin = 0, position, size, base
         cdef int descriptor, result = STEP_DONE
-        dirty = [source for number, source in enumerate(sources)
-                 if number + 1 == len(sources) or sources[number + 1].base_offset > start]
+        dirty = [source for source in sources if source.end_offset > start]
         begin_map(&self.map, end - start, self.load_factor, secrets.randbits(64), secrets.randbits(64))
         start_transactions(&self.transactions)
         self.latest_offset = -1
-        for number, source in enumerate(dirty):
+        for source in dirty:
             base = source.base_offset
             size = source.size
             self.next_offset = base
+            self.segment_end = source.end_offset
             descriptor = self.open_file(base, FILE_LOG)
             try:
                 position = self.position_of(descriptor, source, start) if base < start else begin
@@ -887,8 +496,7 @@ cdef class Compactor:
             if result == STEP_MAP_FULL:
                 return True
             # Where offsets are missing at a segment's end, nothing is left to be seen of them.
-            self.latest_offset = max(self.latest_offset,
-                                     (dirty[number + 1].base_offset if number + 1 < len(dirty) else end) - 1)
+            self.latest_offset = max(self.latest_offset, source.end_offset - 1)
         return False
 
     def position_of(self, int descriptor, source, int64_t offset):
@@ -945,26 +553,24 @@ cdef class Compactor:
     cdef int next_batch(self, const uint8_t* p, size_t n) noexcept nogil:
         """Judge the header at p into `batch`: STEP_DONE with size 0 when it does not lie in memory whole, or STEP_CORRUPT."""
         cdef int error
-        if n < OLD_HEADER_BYTES:
+        if n < MESSAGE_HEADER_BYTES:
             self.batch.size = 0
             return STEP_DONE
         error = parse_batch_header(p, n, &self.batch)
-        if error == ERROR_INVALID_RECORD and 0 <= self.batch.magic <= 1:
-            # A set of format v0 or v1 states its last offset where a batch states its first.
-            self.batch.base_offset = <int64_t>load64(p)
-            self.batch.last_offset_delta = 0
-            if self.batch.base_offset < self.next_offset:
-                return STEP_CORRUPT
-        elif error and n >= BATCH_HEADER_BYTES:
+        if error == ERROR_INVALID_RECORD and n >= MESSAGE_HEADER_BYTES:
+            error = parse_message(p, n, &self.batch)
+        if error and n >= BATCH_HEADER_BYTES:
             return STEP_CORRUPT
         elif error or <size_t>self.batch.size > n:
             self.batch.size = 0
             return STEP_DONE
-        elif self.batch.base_offset < self.next_offset or self.batch.last_offset_delta < 0 or self.batch.record_count < 0 \
-                or self.batch.codec > CODEC_ZSTD or not crc_matches(p, &self.batch):
+        elif self.batch.base_offset < self.next_offset or self.batch.last_offset_delta < 0 \
+                or last_offset_of(&self.batch) >= self.segment_end \
+                or (self.batch.record_count < 0 and self.batch.magic == 2) \
+                or self.batch.codec > CODEC_ZSTD:
             return STEP_CORRUPT
-        if <size_t>self.batch.size > n:
-            self.batch.size = 0
+        elif not (crc_matches(p, &self.batch) if self.batch.magic == 2 else message_crc_matches(p, &self.batch)):
+            return STEP_CORRUPT
         return STEP_DONE
 
     cdef int build_window(self, const uint8_t* p, size_t n, size_t* used) noexcept nogil:
@@ -1034,7 +640,8 @@ cdef class Compactor:
                 base = source.base_offset
                 size = source.size
                 position = 0
-                self.next_offset = max(self.next_offset, base)
+                self.next_offset = base
+                self.segment_end = source.end_offset
                 descriptor = self.open_file(base, FILE_LOG)
                 self.output.source = descriptor if alone else -1
                 while position < size:
@@ -1049,9 +656,10 @@ cdef class Compactor:
                 with nogil:
                     result = finish_output(&self.output, self.directory, &files)
                 self.check(result)
-                os.utime(self.output.descriptor, ns=(group[-1].modified_ns, group[-1].modified_ns))
+                last = group[len(group) - 1]
+                os.utime(self.output.descriptor, ns=(last.modified_ns, last.modified_ns))
                 fault(CLEANED_WRITTEN)
-                self.swap(group[-1].base_offset, files)
+                self.swap(last.base_offset, files)
             done = True
         finally:
             if descriptor >= 0:
@@ -1192,8 +800,7 @@ cdef class Compactor:
         return self.keep_whole(set)
 
     cdef int keep_whole(self, const uint8_t* batch) noexcept nogil:
-        cdef int error = note_batch(&self.output, last_offset_of(&self.batch), self.batch.max_timestamp if self.batch.magic == 2
-                                    else -1)
+        cdef int error = note_batch(&self.output, last_offset_of(&self.batch), self.batch.max_timestamp)
         return error if error else put_bytes(&self.output, batch, <size_t>self.batch.size)
 
     cdef int sift_records(self, const uint8_t* p, size_t n, bint* tombstones, int64_t* max_timestamp, int32_t* kept) noexcept nogil:

@@ -118,6 +118,7 @@ cdef class Fetching:
     cdef int resolve(self, FetchPartition p) except -1
     cdef SegmentList segments_of(self, uint32_t slot, Slot* at)
     cdef int plan_partition(self, FetchPartition p, FetchWait wait, int64_t* budget, bint* first) except -1
+    cdef int look_at(self, FetchPartition p, FetchWait wait, int64_t* budget, bint* first) except -1
     cdef int locate(self, FetchPartition p, Slot* slot, Commit* commit, int64_t limit_offset, int64_t* available,
                     FetchWait wait) except -1
     cdef int write(self, DataLoop out, FetchWait wait) except -1

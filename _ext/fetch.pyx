@@ -12,6 +12,7 @@ from libc.errno cimport EAGAIN, EBADMSG, errno
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp, memcpy
 
+from broker._ext.appends cimport take_slot
 from broker._ext.atomics cimport fence, load_acquire_32, load_acquire_64
 from broker._ext.connection cimport (
     CLOSE_ERROR,
@@ -47,6 +48,7 @@ from broker._ext.log_dirs cimport note_device
 from broker._ext.lookup cimport LOOKUP_BEYOND, LOOKUP_FOUND, FoundBatch, find_position
 from broker._ext.page_cache cimport fault_in, read_some, set_no_wait
 from broker._ext.records cimport load32, store32
+from broker._ext.locks cimport LOCK_BUSY, SPINS_OF_LOOP, unlock
 from broker._ext.segment_list cimport OpenSegment, SegmentCache, SegmentList
 from broker._ext.shared cimport (
     RECENT_KEPT,
@@ -62,6 +64,7 @@ from broker._ext.shared cimport (
     slot_at,
     state_now,
 )
+from broker._ext.swapping cimport SWAP_UNDER_WAY
 from broker._ext.topics cimport Topic, TopicDirectory
 from broker._ext.waiting cimport Waiter, WaitingRoom
 
@@ -90,6 +93,7 @@ cdef enum:
     EVICTABLE_AFTER_MS = 120000
     WARM_ROUNDS = 8                   # then the loop waits for the disk: what is read is evicted faster than it is used
     HEADER_READ_BYTES = 4096
+    LOOKS = 4                         # at a partition whose files change their names
 
 cdef enum:
     NONE = 0
@@ -320,6 +324,14 @@ cdef class FetchWait(Waiter):
             raise
         pending.finish()
         return 0
+
+
+cdef bint swap_over(uint32_t index, Slot* slot) noexcept nogil:
+    """Whether the swap that was under way has ended; if its author died, it is finished now."""
+    if take_slot(index, slot, SPINS_OF_LOOP) == LOCK_BUSY:
+        return False
+    unlock(index, slot)
+    return True
 
 
 cdef class Fetching:
@@ -617,7 +629,20 @@ cdef class Fetching:
         return NONE
 
     cdef int plan_partition(self, FetchPartition p, FetchWait wait, int64_t* budget, bint* first) except -1:
-        """Find out what the partition gives: an error, or where its records lie and how many bytes of them."""
+        """Find out what the partition gives: an error, or where its records lie and how many bytes of them.
+
+        If its files change names meanwhile (a swap after compaction, a roll), it is looked at anew; a partition that does not
+        come to rest, or in which a swap is under way, gives nothing for the moment: the swap's end wakes who waits.
+        """
+        for _ in range(LOOKS):
+            if self.look_at(p, wait, budget, first) == 0:
+                return 0
+        p.segment = None
+        p.place_offset = -1
+        return 0
+
+    cdef int look_at(self, FetchPartition p, FetchWait wait, int64_t* budget, bint* first) except -1:
+        """As `plan_partition`; 1 if the slot's generation moved while it looked, and nothing of it counts."""
         cdef Slot* slot
         cdef Commit commit
         cdef uint32_t before = p.slot, state
@@ -672,6 +697,8 @@ cdef class Fetching:
         allowed = min(<int64_t>p.max_bytes, budget[0])
         if allowed <= 0 and not first[0]:
             return 0
+        if p.generation & SWAP_UNDER_WAY:
+            return 1 if swap_over(p.slot - 1, slot) else 0
         try:
             self.locate(p, slot, &commit, limit, &available, wait)
             if available > allowed:
@@ -688,6 +715,8 @@ cdef class Fetching:
             return 0
         except OSError as failure:
             if slot.incarnation == p.incarnation and slot.state == SLOT_ONLINE:
+                if load_acquire_64(&slot.generation) != p.generation:
+                    return 1
                 p.high_watermark = p.last_stable_offset = p.now_log_start = -1
                 # The log start offset moves before a file goes, so a file that has gone meanwhile is told by it.
                 if p.fetch_offset < slot.log_start_offset:
@@ -701,6 +730,8 @@ cdef class Fetching:
                 p.error = gone(p)
             p.wanted = True
             return 0
+        if load_acquire_64(&slot.generation) != p.generation:
+            return 1                    # place, index and log may be of different segments
         p.length = available
         if available > 0:
             p.wanted = True

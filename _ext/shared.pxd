@@ -162,8 +162,7 @@ cdef struct Slot:
     uint32_t state                # SlotState
     uint32_t incarnation          # changes whenever the slot is given to another partition
     uint32_t role                 # Role
-    uint64_t generation           # changes with every structural change: roll, truncation, deletion, swap, start offset
-                                  # SWAP_UNDER_WAY is set in it while files change their names [R 4]
+    uint64_t generation           # changes with every roll, truncation, deletion, swap, start offset; SWAP_UNDER_WAY [R 4]
     uint64_t sequence             # low bit: which commit block is valid [R 1]
     Commit[2] commits
     # applied from the log's redo [R 1]

@@ -83,6 +83,7 @@ from broker._ext.shared cimport (
     state_now,
     wake_process,
 )
+from broker._ext.swapping cimport SWAP_UNDER_WAY
 
 
 cdef extern from "<time.h>" nogil:
@@ -537,7 +538,7 @@ def describe(uint32_t index):
         synced_base=slot.synced_base, synced_end=slot.synced_end, flushes=slot.flushes,
         producer_count=slot.producer_count, log_dir=slot.log_dir, lock_recoveries=slot.lock_recoveries,
         lock_busy=slot.lock_busy, applied_position=slot.applied_position, first_unstable_offset=slot.first_unstable_offset,
-        internal=bool(slot.internal), intent=slot.intent, compact=bool(slot.settings.compact),
+        internal=bool(slot.internal), intent=slot.intent, truncations=slot.truncations, compact=bool(slot.settings.compact),
         epochs=[(slot.epochs[i % EPOCHS_KEPT].epoch, slot.epochs[i % EPOCHS_KEPT].start_offset)
                 for i in range(max(0, slot.epoch_count - EPOCHS_KEPT), slot.epoch_count)],
         replicas=[slot.replicas[i] for i in range(slot.replica_count)],
@@ -668,6 +669,43 @@ def roll(uint32_t index):
 def lock_and_hold(uint32_t index):
     """Take the slot's lock and keep it (a fault for tests: the process is then stopped or killed)."""
     Held(index).__enter__()
+
+
+def swap_under_way(uint32_t index):
+    """Whether files of the log change their names at this moment [R 4]: what is opened may not belong together."""
+    return (slot_at(index).generation & SWAP_UNDER_WAY) != 0
+
+
+def settle_swap(uint32_t index):
+    """Wait for the end of a swap; finish it, if its author died. :raises SlotBusy: it does not end."""
+    with Held(index):
+        pass
+
+
+def compaction_facts(uint32_t index):
+    """What compaction goes by, as a dict of one moment; None if the slot holds no open log."""
+    cdef Slot* slot = slot_at(index)
+    cdef Commit commit
+    cdef uint64_t generation = slot.generation      # before the rest: what is listed by it is no older
+    if slot.state != SLOT_ONLINE:
+        return None
+    read_commit(slot, &commit)
+    return {
+        "topic": topic_of(slot),
+        "partition": slot.partition,
+        "log_dir": slot.log_dir,
+        "incarnation": slot.incarnation,
+        "generation": generation,
+        "log_start_offset": slot.log_start_offset,
+        "last_stable_offset": min(slot.last_stable_offset, commit.high_watermark),
+        "log_end_offset": commit.log_end_offset,
+        "segment_base": commit.segment_base,
+        "min_compaction_lag_ms": slot.settings.min_compaction_lag_ms,
+        "max_compaction_lag_ms": slot.settings.max_compaction_lag_ms,
+        "min_cleanable_dirty_millionths": slot.settings.min_cleanable_dirty_millionths,
+        "compact": bool(slot.settings.compact),
+        "delete": bool(slot.settings.delete_),
+    }
 
 
 def in_use():

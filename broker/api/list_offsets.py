@@ -104,15 +104,23 @@ def _segments(call: Call, state: dict[str, Any]) -> SegmentList:
 def _by_time_again(
     call: Call, slot: int, state: dict[str, Any], timestamp: int, end: int
 ) -> tuple[int, int, int] | None:
-    """`_by_time`, once more where segments went while it looked: it ends because each time the log changed meanwhile."""
+    """`_by_time`, once more where segments went or were swapped while it looked: it ends because each time the log changed."""
     while True:
+        if slots.swap_under_way(slot):
+            slots.settle_swap(slot)
+            state = slots.describe(slot)
+        problem = None
         try:
-            return _by_time(call, slot, state, timestamp, end)
-        except FileNotFoundError:
-            newer = slots.describe(slot)
-            if newer["incarnation"] != state["incarnation"] or newer["generation"] == state["generation"]:
-                raise
+            found = _by_time(call, slot, state, timestamp, end)
+        except FileNotFoundError as error:
+            problem, found = error, None
+        newer = slots.describe(slot)
+        if newer["incarnation"] == state["incarnation"] and newer["generation"] != state["generation"]:
             state = newer
+            continue
+        if problem is not None:
+            raise problem
+        return found
 
 
 def _by_time(call: Call, slot: int, state: dict[str, Any], timestamp: int, end: int) -> tuple[int, int, int] | None:

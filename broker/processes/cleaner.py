@@ -1,8 +1,8 @@
 """The cleaner: what must be done to logs from time to time, beside the data path.
 
 Does: flush by `log.flush.*`, write recovery points and log start offsets, retention, remove deleted topics' directories, forget
-idle producers, give back arena runs, watch the disks' room, take the partitions of failed log directories offline; at the
-ordered stop, once workers and coordinator have ended, it writes the clean state. Must not: serve clients, or hold a slot's
+idle producers, compact logs (in threads of its own), give back arena runs, watch the disks' room, take the partitions of
+failed log directories offline; at the ordered stop, once workers and coordinator have ended, it writes the clean state. Must not: serve clients, or hold a slot's
 lock for long. It ends on SIGTERM. Its death delays upkeep, nothing else; its successor begins anew.
 """
 
@@ -17,6 +17,7 @@ from broker._ext.shared import ProcessState
 from broker.processes import logs
 from broker.processes.context import ProcessContext
 from broker.shm import shutdown, upkeep
+from broker.shm.compaction import Compaction
 from broker.shm.disk_space import LOOK_EVERY_MS, DiskSpace
 from broker.shm.retention import Retention
 
@@ -58,6 +59,8 @@ def main(context: ProcessContext) -> int:
     failures = 0
     shm.set_state(ProcessState.SERVING)
     shm.wake(0)
+    compaction = Compaction(context.config, shm, context.log_dirs)
+    compaction.start()
     while not asked:
         shm.beat()
         shm.confirm_version(shm.metadata_version)
@@ -79,6 +82,7 @@ def main(context: ProcessContext) -> int:
             schedule = [entry for entry in schedule if entry[1] != number]
             schedule.append((shm_now() + interval_ms, number))
             heapq.heapify(schedule)
+    compaction.stop()
     wait_for_others(context, parent)
     if os.getppid() != parent or not others_ended(context):
         log.warning("the supervisor or others ended out of order: the logs are left to be recovered")

@@ -20,6 +20,7 @@ from broker.shm.log_starts import Wish, delete_records
 from broker.shm.retention import Retention
 from broker.storage.batch import ABORT, TRANSACTIONAL, build_end_marker, read_batch
 from tests.shm.one_broker import OneBroker, batch
+from tests.shm.test_compaction_faults import SWAP
 from tests.storage.old_writer import message, wrapper
 
 pytestmark = pytest.mark.faults
@@ -475,7 +476,7 @@ def test_a_stopped_holder_is_waited_for_until_it_is_killed(broker: OneBroker, tm
 
 
 def test_every_point_is_met_by_some_test() -> None:
-    met = {*UNPUBLISHED, *(point for point, _ in PUBLISHED), *ROLL, *TRUNCATE, *REMOVE, *DELETE}
+    met = {*UNPUBLISHED, *(point for point, _ in PUBLISHED), *ROLL, *TRUNCATE, *REMOVE, *DELETE, *SWAP}
     met |= {point for point in FaultPoint if point.name.startswith("RECOVER_")}
     met |= {FaultPoint.APPEND_TXN_INDEX_WRITTEN, FaultPoint.WAKE_PENDING_SET}
     met |= {point for point in FaultPoint if point.name.startswith("PRODUCER_")}

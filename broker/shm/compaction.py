@@ -1,0 +1,371 @@
+"""Compaction of the logs with cleanup.policy=compact: which log is next, the threads, the checkpoint of what is compacted.
+
+Runs in the cleaner, in threads of its own (`log.cleaner.threads`): flush, retention and checkpoints are not held up. The
+native pass (`_ext/compaction.pyx`) works without the GIL; a slot's lock is held for renamings only. Rules, names and the file
+`cleaner-offset-checkpoint` are Kafka's (LogCleaner, LogCleanerManager). The file belongs to this process alone; within it
+`_lock` protects the files and who works on what. An entry is there before a log is first rewritten and stays as long as the
+partition: recovery takes it for the sign that offsets may be missing.
+"""
+
+import errno
+import logging
+import os
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import broker._ext.slots as slots
+from broker._ext.compaction import CompactionAborted, Compactor, CorruptSegmentError, MapTooSmallError, PassResult
+from broker._ext.shared import SharedMemory
+from broker.config.broker_config import BrokerConfig
+from broker.storage import compression, file_names
+from broker.storage.checkpoints import CorruptCheckpointError, read_offset_checkpoint, write_offset_checkpoint
+from broker.storage.indexes import TIME_ENTRY
+
+log = logging.getLogger(__name__)
+
+Partition = tuple[str, int]
+FULL = (errno.ENOSPC, errno.EDQUOT)
+MAX_TIMESTAMP_AT = 35  # in a batch's header
+LARGEST_MAP_BYTES = (1 << 31) - 1
+SMALLEST_BUFFER_BYTES = 1 << 16
+LONGEST_WAIT_S = 3600.0
+MILLION = 1_000_000
+
+
+class Segment(NamedTuple):
+    """Of a log: where it begins, and the bytes of its `.log`."""
+
+    base_offset: int
+    size: int
+
+
+class LogToClean(NamedTuple):
+    """A log that may be compacted: records from `first_dirty_offset` to before `first_uncleanable_offset` are new to it.
+
+    :param ratio: dirty bytes / (dirty and clean ones); `overdue`: max.compaction.lag.ms has passed.
+    """
+
+    slot: int
+    incarnation: int
+    partition: Partition
+    log_dir: int
+    first_dirty_offset: int
+    first_uncleanable_offset: int
+    ratio: float
+    overdue: bool
+    wanted: bool
+
+
+@dataclass
+class _Seen:
+    """What a partition's directory held when its slot had this generation."""
+
+    incarnation: int
+    generation: int
+    segments: list[Segment]
+    largest_timestamps: dict[int, int] = field(default_factory=dict)
+    first_timestamps: dict[int, int] = field(default_factory=dict)
+
+
+class Throttle:
+    """At most `bytes_per_second`, over all threads; `stopping` cuts a wait short."""
+
+    def __init__(self, bytes_per_second: float, stopping: threading.Event) -> None:
+        self._rate = bytes_per_second
+        self._stopping = stopping
+        self._lock = threading.Lock()
+        self._free_at = 0.0
+
+    def __call__(self, count: int) -> None:
+        """Take `count` bytes; returns when they are due."""
+        if self._rate >= 1 << 50:
+            return
+        with self._lock:
+            now = time.monotonic()
+            self._free_at = max(self._free_at, now) + (count / self._rate if self._rate > 0 else LONGEST_WAIT_S)
+            wait = self._free_at - now
+        if wait > 0:
+            self._stopping.wait(min(wait, LONGEST_WAIT_S))
+
+
+class Compaction:
+    """One a cleaner. :param log_dirs: paths in the order in which the supervisor announced them."""
+
+    def __init__(self, config: BrokerConfig, shm: SharedMemory, log_dirs: Sequence[Path]) -> None:
+        self._shm = shm
+        self._log_dirs = [Path(path) for path in log_dirs]
+        self._enabled = bool(config["log.cleaner.enable"])
+        self._thread_count = config.integer("log.cleaner.threads")
+        self._map_bytes = config.integer("log.cleaner.dedupe.buffer.size")
+        self._buffer_bytes = config.integer("log.cleaner.io.buffer.size")
+        self._load_factor = float(str(config["log.cleaner.io.buffer.load.factor"]))
+        self._backoff_s = config.integer("log.cleaner.backoff.ms") / 1000
+        self._stopping = threading.Event()
+        self._throttle = Throttle(float(str(config["log.cleaner.io.max.bytes.per.second"])), self._stopping)
+        self._lock = threading.Lock()
+        self._swap_lock = threading.Lock()
+        self._seen: dict[int, _Seen] = {}
+        self._busy: set[int] = set()
+        self._uncleanable: dict[int, int] = {}  # slot: incarnation
+        self._compactors: list[Compactor] = []
+        self._threads: list[threading.Thread] = []
+        self.passes = 0
+
+    # -- threads --------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin, unless log.cleaner.enable or log.cleaner.threads say no."""
+        if not self._enabled or self._thread_count == 0:
+            return
+        for number in range(self._thread_count):
+            thread = threading.Thread(target=self._work, name=f"compaction-{number}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def stop(self) -> None:
+        """End the passes under way, soon and with nothing half done; returns when they have ended."""
+        self._stopping.set()
+        for compactor in list(self._compactors):
+            compactor.abort()
+        for thread in self._threads:
+            thread.join()
+
+    def make_compactor(self) -> Compactor:
+        """What one thread works with. Raises ValueError, MemoryError: the map cannot be made."""
+        threads = max(self._thread_count, 1)
+        compactor = Compactor(
+            min(self._map_bytes // threads, LARGEST_MAP_BYTES),
+            self._load_factor,
+            max(self._buffer_bytes // threads // 2, SMALLEST_BUFFER_BYTES),
+            compression.decompress,
+            compression.compress,
+            self._throttle,
+            self._swap_lock,
+        )
+        self._compactors.append(compactor)
+        return compactor
+
+    def _work(self) -> None:
+        compactor = None
+        while not self._stopping.is_set():
+            try:
+                if compactor is None:
+                    compactor = self.make_compactor()
+                busy = self.run_once(compactor)
+            except Exception:  # a cleaner's pass: one of the three borders
+                log.exception("compaction failed, it goes on in %s s", self._backoff_s)
+                busy = False
+            if not busy:
+                self._stopping.wait(self._backoff_s)
+
+    def run_once(self, compactor: Compactor, now_ms: int | None = None) -> bool:
+        """Compact the log that needs it most; whether there was one. :param now_ms: wall clock; None: the present."""
+        now_ms = time.time_ns() // MILLION if now_ms is None else now_ms
+        chosen = self.choose(now_ms)
+        if chosen is None:
+            return False
+        try:
+            return self._compact(compactor, chosen, now_ms)
+        finally:
+            with self._lock:
+                self._busy.discard(chosen.slot)
+
+    def _compact(self, compactor: Compactor, chosen: LogToClean, now_ms: int) -> bool:
+        name = f"{chosen.partition[0]}-{chosen.partition[1]}"
+        began = time.monotonic()
+        try:
+            self._note(chosen, chosen.first_dirty_offset)
+            result = compactor.run(
+                chosen.slot,
+                incarnation=chosen.incarnation,
+                first_dirty_offset=chosen.first_dirty_offset,
+                first_uncleanable_offset=chosen.first_uncleanable_offset,
+                now_ms=now_ms,
+            )
+        except CompactionAborted as reason:
+            log.info("compaction of %s ended early: %s", name, reason)
+            return False
+        except (CorruptSegmentError, MapTooSmallError) as error:
+            self._give_up(chosen, name, str(error))
+            return True
+        except OSError as error:
+            if error.errno in FULL:
+                log.error("compaction of %s has no room and is tried again: %s", name, error)
+                return False
+            self._give_up(chosen, name, str(error))
+            return True
+        self._note(chosen, result.end_offset)
+        self.passes += 1
+        _report(name, result, time.monotonic() - began)
+        return True
+
+    def _give_up(self, chosen: LogToClean, name: str, reason: str) -> None:
+        with self._lock:
+            self._uncleanable[chosen.slot] = chosen.incarnation
+        log.error("%s is not compacted any more until the cleaner starts again: %s", name, reason)
+
+    @property
+    def uncleanable(self) -> int:
+        """How many logs could not be compacted and are left alone."""
+        with self._lock:
+            return len(self._uncleanable)
+
+    # -- the checkpoint -------------------------------------------------------------------------------------------
+
+    def _path(self, log_dir: int) -> Path:
+        return self._log_dirs[log_dir] / file_names.CLEANER_CHECKPOINT
+
+    def _read(self, log_dir: int) -> dict[Partition, int]:
+        try:
+            return read_offset_checkpoint(self._path(log_dir))
+        except CorruptCheckpointError as error:
+            log.error("compaction in %s begins anew with every log: %s", self._log_dirs[log_dir], error)
+            return {}
+
+    def _note(self, chosen: LogToClean, offset: int) -> None:
+        """Make durable up to where a log is compacted; entries of partitions that are gone go. Raises OSError."""
+        with self._lock:
+            path = self._path(chosen.log_dir)
+            try:
+                before: dict[Partition, int] | None = read_offset_checkpoint(path)
+            except CorruptCheckpointError:
+                before = None  # told when it was read to choose
+            present = {(topic, partition) for topic, partition, _ in slots.in_use()}
+            after = {key: value for key, value in (before or {}).items() if key in present}
+            if before is None:  # which logs it named is lost: all that are compacted may have gaps
+                after = {
+                    (facts["topic"], facts["partition"]): 0
+                    for slot in range(self._shm.slots_used)
+                    if (facts := slots.compaction_facts(slot)) is not None and facts["log_dir"] == chosen.log_dir
+                }
+            after[chosen.partition] = offset
+            if after != before:
+                write_offset_checkpoint(path, after)
+
+    # -- the choice -----------------------------------------------------------------------------------------------
+
+    def choose(self, now_ms: int) -> LogToClean | None:
+        """The log with the largest share of dirty bytes, of those that are due; it is taken until the pass has ended."""
+        with self._lock:
+            checkpoints: dict[int, dict[Partition, int]] = {}
+            best: LogToClean | None = None
+            for slot in range(self._shm.slots_used):
+                facts = slots.compaction_facts(slot)
+                if facts is None or not facts["compact"] or self._shm.log_dir_offline(facts["log_dir"]):
+                    self._seen.pop(slot, None)
+                    continue
+                if slot in self._busy or self._uncleanable.get(slot) == facts["incarnation"]:
+                    continue
+                if facts["log_dir"] not in checkpoints:
+                    checkpoints[facts["log_dir"]] = self._read(facts["log_dir"])
+                try:
+                    found = self._judge(slot, facts, checkpoints[facts["log_dir"]], now_ms)
+                except (FileNotFoundError, NotADirectoryError):
+                    continue  # deleted, truncated or removed meanwhile: the next look sees it
+                except OSError as error:
+                    log.error("compaction cannot look at %s-%d: %s", facts["topic"], facts["partition"], error)
+                    continue
+                if found is not None and found.wanted and (best is None or found.ratio > best.ratio):
+                    best = found
+            if best is not None:
+                self._busy.add(best.slot)
+            return best
+
+    def _judge(
+        self, slot: int, facts: dict[str, Any], checkpoint: dict[Partition, int], now_ms: int
+    ) -> LogToClean | None:
+        key = (facts["topic"], facts["partition"])
+        start = facts["log_start_offset"]
+        dirty = checkpoint.get(key, start)
+        if not start <= dirty <= facts["log_end_offset"]:
+            if dirty > start or not facts["delete"]:
+                log.warning("%s-%d: compacted up to %d, but the log is %d to %d: beginning anew",
+                            *key, dirty, start, facts["log_end_offset"])  # fmt: skip
+            dirty = start
+        seen = self._look(slot, facts)
+        directory = self._directory(facts)
+        closed = [segment for segment in seen.segments if segment.base_offset < facts["segment_base"]]
+        ends = [segment.base_offset for segment in closed[1:]] + [facts["segment_base"]]
+        # Segments with dirty records, the one that holds the first among them.
+        fresh = [segment for segment, end in zip(closed, ends, strict=True) if end > dirty]
+        uncleanable = min(facts["last_stable_offset"], facts["segment_base"])
+        if facts["min_compaction_lag_ms"] > 0:
+            youngest = now_ms - facts["min_compaction_lag_ms"]
+            for segment in fresh:
+                if _largest_timestamp(directory, segment.base_offset, seen) > youngest:
+                    uncleanable = min(uncleanable, segment.base_offset)
+                    break
+        # Whole segments only: the one that holds the offset is left.
+        uncleanable = max(uncleanable, dirty)
+        border = next((segment.base_offset for segment, end in zip(closed, ends, strict=True) if end > uncleanable),
+                      facts["segment_base"])  # fmt: skip
+        dirty_bytes = sum(segment.size for segment in fresh if segment.base_offset < border)
+        clean_bytes = sum(segment.size for segment in closed if segment.base_offset < dirty)
+        if border <= dirty or dirty_bytes == 0:
+            return None
+        overdue = False
+        if facts["max_compaction_lag_ms"] < now_ms:
+            limit = now_ms - facts["max_compaction_lag_ms"]
+            overdue = any(0 < _first_timestamp(directory, one.base_offset, seen) < limit for one in fresh)
+        ratio = dirty_bytes / (dirty_bytes + clean_bytes)
+        wanted = overdue or ratio > facts["min_cleanable_dirty_millionths"] / MILLION
+        return LogToClean(slot, facts["incarnation"], key, facts["log_dir"], dirty, border, ratio, overdue, wanted)
+
+    def _directory(self, facts: dict[str, Any]) -> Path:
+        return self._log_dirs[facts["log_dir"]] / f"{facts['topic']}-{facts['partition']}"
+
+    def _look(self, slot: int, facts: dict[str, Any]) -> _Seen:
+        """The directory's segments, from before if the generation is the same. Raises OSError."""
+        known = self._seen.get(slot)
+        if known and known.generation == facts["generation"] and known.incarnation == facts["incarnation"]:
+            return known
+        segments = []
+        with os.scandir(self._directory(facts)) as entries:
+            for entry in entries:
+                parsed = file_names.parse_segment_file_name(entry.name)
+                if parsed is not None and parsed.kind == file_names.LOG and not parsed.state:
+                    segments.append(Segment(parsed.base_offset, entry.stat().st_size))
+        found = _Seen(facts["incarnation"], facts["generation"], sorted(segments))
+        self._seen[slot] = found
+        return found
+
+
+def _largest_timestamp(directory: Path, base_offset: int, seen: _Seen) -> int:
+    """Of a closed segment, from its time index; where that is empty, when the file was last written."""
+    if base_offset not in seen.largest_timestamps:
+        content = (directory / file_names.segment_file_name(base_offset, file_names.TIME_INDEX)).read_bytes()
+        if len(content) >= TIME_ENTRY.size:
+            found = int(TIME_ENTRY.unpack_from(content, len(content) // TIME_ENTRY.size * TIME_ENTRY.size - 12)[0])
+        else:
+            path = directory / file_names.segment_file_name(base_offset, file_names.LOG)
+            found = path.stat().st_mtime_ns // MILLION
+        seen.largest_timestamps[base_offset] = found
+    return seen.largest_timestamps[base_offset]
+
+
+def _first_timestamp(directory: Path, base_offset: int, seen: _Seen) -> int:
+    """The largest timestamp of a segment's first batch, as Kafka counts it; -1 where the segment is empty."""
+    if base_offset not in seen.first_timestamps:
+        with (directory / file_names.segment_file_name(base_offset, file_names.LOG)).open("rb") as file:
+            head = file.read(MAX_TIMESTAMP_AT + 8)
+        found = -1
+        if len(head) == MAX_TIMESTAMP_AT + 8:
+            at = MAX_TIMESTAMP_AT if head[16] == 2 else 18  # a message of format v1 has its own
+            found = int.from_bytes(head[at : at + 8], "big", signed=True) if head[16] else -1
+        seen.first_timestamps[base_offset] = found
+    return seen.first_timestamps[base_offset]
+
+
+def _report(name: str, result: PassResult, seconds: float) -> None:
+    megabytes = (result.bytes_read + result.map_bytes_read) / MILLION
+    log.info(
+        "compacted %s up to offset %d: %d of %d records kept, %.1f MB read in %.1f s, %d segments of %d%s",
+        name, result.end_offset, result.records_kept, result.records_read, megabytes, seconds,
+        result.segments_after, result.segments_before, "; the map of keys was full" if result.map_full else "",
+    )  # fmt: skip
+    if result.keyless:
+        log.warning("%s: %d records without a key were removed", name, result.keyless)

@@ -1,0 +1,126 @@
+"""A kill at each step of a swap: the log is as before or as after, for whoever takes the lock, for a start, for the next pass.
+
+Needs the debug build, and runs in its copy of the project: ``make test-faults``.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from broker._ext.faults import FaultPoint
+from broker._ext.segments import load_log
+from broker._ext.shared import SharedMemory, SlotState
+
+from broker._ext import slots
+from broker.storage.batch import ABORT
+from tests.shm.compaction_harness import CompactedLog, record
+from tests.shm.compaction_model import Kept, parse, seen
+from tests.shm.one_broker import OneBroker, batch
+
+pytestmark = pytest.mark.faults
+if not SharedMemory(64, 1 << 16).faults_compiled:
+    pytest.skip(
+        "NO FAULT IS TESTED: a release build has no fault points; run make test-faults", allow_module_level=True
+    )
+
+#: Fault point, and how often it is passed in one swap of this log.
+SWAP = {
+    FaultPoint.CLEANED_WRITTEN: 1,
+    FaultPoint.SWAP_PREPARED_ONE: 4,
+    FaultPoint.SWAP_PREPARED: 1,
+    FaultPoint.SWAP_DIRECTORY_SYNCED: 1,
+    FaultPoint.SWAP_INTENT_STORED: 1,
+    FaultPoint.SWAP_OLD_RENAMED: 6,
+    FaultPoint.SWAP_FIRST_SET_ASIDE: 4,
+    FaultPoint.SWAP_NAME_TAKEN: 4,
+    FaultPoint.SWAP_FILES_RENAMED: 1,
+    FaultPoint.SWAP_GENERATION_CHANGED: 1,
+    FaultPoint.SWAP_UNLOCKED: 1,
+}
+CASES = [(point, count) for point, times in SWAP.items() for count in range(1, times + 1)]
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[OneBroker]:
+    data = tmp_path / "data"
+    data.mkdir()
+    with OneBroker(data, processes=3) as made:
+        yield made
+
+
+def filled(broker: OneBroker) -> CompactedLog:
+    """Three segments that become one, with an aborted transaction, and the active one."""
+    log = CompactedLog(broker, index_interval_bytes=1)
+    log.append([record("a", "1"), record("b", "1")])
+    log.append([record("a", "aborted")], producer=7, transactional=True)
+    log.end(7, ABORT)
+    log.roll()
+    log.append([record("a", "2"), record("c", None)])
+    log.roll()
+    log.append([record("b", "2")])
+    log.roll()
+    log.append([record("a", "3")])
+    return log
+
+
+def after_load(log: CompactedLog, copy: Path) -> list[Kept]:
+    """What a start finds in a copy of the directory; it repairs what is left half done."""
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(log.path, copy)
+    loaded = load_log(copy, 0, 0, False, 1)
+    assert loaded.log_end_offset == slots.describe(log.slot)["log_end_offset"]
+    assert not [path for path in copy.iterdir() if path.suffix in (".cleaned", ".swap", ".deleted")]
+    return [seen(batch) for batch in parse(b"".join(path.read_bytes() for path in sorted(copy.glob("*.log"))))]
+
+
+@pytest.mark.parametrize(("point", "countdown"), CASES, ids=[f"{FaultPoint(p).name}-{c}" for p, c in CASES])
+def test_a_swap_killed_at_any_point_loses_nothing(
+    broker: OneBroker, tmp_path: Path, point: FaultPoint, countdown: int
+) -> None:
+    log = filled(broker)
+    before, after = log.content(), log.expected(5000)
+    assert before != after
+    broker.die(log.clean, point, countdown=countdown)
+    begun = point >= FaultPoint.SWAP_INTENT_STORED
+    # The whole broker dies here, and starts again: a swap that is whole is completed, anything less is dropped.
+    assert after_load(log, tmp_path / "copy") == (after if point >= FaultPoint.SWAP_PREPARED else before) or (
+        point == FaultPoint.SWAP_PREPARED_ONE and countdown == SWAP[point]
+    )
+    # The broker lives on, and somebody takes the lock.
+    slots.append(log.slot, [batch()])
+    state = slots.describe(log.slot)
+    assert state["state"] == SlotState.SLOT_ONLINE
+    assert state["intent"] == 0
+    assert not slots.swap_under_way(log.slot)
+    appended = log.content()[-1]
+    assert log.content()[:-1] == (after if begun else before)
+    assert state["truncations"] == 0
+    # The cleaner's successor goes over it again.
+    log.clean(now_ms=5000)
+    assert log.content() == [*after, appended]
+    assert not list(log.path.glob("*.cleaned")) + list(log.path.glob("*.swap"))
+    assert after_load(log, tmp_path / "copy") == [*after, appended]
+
+
+def test_a_truncation_after_a_prepared_swap_is_not_undone_by_a_start(broker: OneBroker, tmp_path: Path) -> None:
+    log = filled(broker)
+    broker.die(log.clean, FaultPoint.SWAP_DIRECTORY_SYNCED)
+    assert list(log.path.glob("*.swap"))
+    broker.obey(log.slot, 1)
+    slots.truncate(log.slot, 4)
+    left = log.content()
+    assert left[-1].last_offset == 3
+    assert after_load(log, tmp_path / "copy") == left
+
+
+def test_a_dead_author_s_swap_is_finished_for_a_reader(broker: OneBroker) -> None:
+    log = filled(broker)
+    after = log.expected(5000)
+    broker.die(log.clean, FaultPoint.SWAP_FIRST_SET_ASIDE, countdown=4)
+    assert slots.swap_under_way(log.slot)
+    slots.settle_swap(log.slot)
+    assert not slots.swap_under_way(log.slot)
+    assert log.content() == after
