@@ -1,9 +1,9 @@
 """The cleaner: what must be done to logs from time to time, beside the data path.
 
 Does: flush by `log.flush.*`, write recovery points and log start offsets, retention, remove deleted topics' directories, forget
-idle producers, compact logs (in threads of its own), give back arena runs, watch the disks' room, take the partitions of
-failed log directories offline; at the ordered stop, once workers and coordinator have ended, it writes the clean state. Must not: serve clients, or hold a slot's
-lock for long. It ends on SIGTERM. Its death delays upkeep, nothing else; its successor begins anew.
+idle producers, compact logs (in threads of its own), give back arena runs, watch the disks' room, take the partitions of failed
+log directories offline; at the ordered stop, once workers and coordinator have ended, it writes the clean state. Must not: serve
+clients, or hold a slot's lock for long. It ends on SIGTERM. Its death delays upkeep, nothing else; its successor begins anew.
 """
 
 import heapq

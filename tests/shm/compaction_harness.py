@@ -45,10 +45,11 @@ def compactor(
 class CompactedLog:
     """A partition with cleanup.policy=compact; `original` is every batch as it was appended."""
 
-    def __init__(self, broker: OneBroker, *, retention_ms: int = 1000, **settings: int) -> None:
+    def __init__(self, broker: OneBroker, *, topic: str = "t", retention_ms: int = 1000, **settings: int) -> None:
         self.broker = broker
         self.retention_ms = retention_ms
-        self.slot = broker.create(compact=1, delete_=0, delete_retention_ms=retention_ms, **settings)
+        defaults = {"compact": 1, "delete_": 0, "max_compaction_lag_ms": 1 << 62, "delete_retention_ms": retention_ms}
+        self.slot = broker.create(topic, **(defaults | settings))
         self.path = broker.table.path(self.slot)
         self.original: list[RecordBatch] = []
         self.first_dirty = 0
@@ -151,5 +152,5 @@ class CompactedLog:
 
 def compaction(broker: OneBroker, **config: object) -> Compaction:
     """The cleaner's compaction over the broker's logs, without threads of its own."""
-    given = [f"log.dirs={broker.path}", *(f"{key.replace('_', '.')}={value}" for key, value in config.items())]
+    given = [f"log.dirs={broker.path}", *(f"{key}={value}" for key, value in config.items())]
     return Compaction(load(None, given), broker.shm, [Path(broker.path)])

@@ -1,0 +1,140 @@
+"""Which log is compacted next, what the checkpoint says, and that a bad log keeps nobody else waiting."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker._ext import slots
+from broker.shm.compaction import Throttle
+from broker.storage.checkpoints import read_offset_checkpoint
+from tests.shm.compaction_harness import CompactedLog, compaction, record
+from tests.shm.one_broker import OneBroker
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[OneBroker]:
+    data = tmp_path / "data"
+    data.mkdir()
+    with OneBroker(data) as made:
+        yield made
+
+
+def two_segments(broker: OneBroker, topic: str, dirty: int, **settings: int) -> CompactedLog:
+    """A log with one clean segment's worth of bytes and `dirty` times as many dirty ones."""
+    log = CompactedLog(broker, topic=topic, **settings)
+    log.append([record("a", "v" * 1000)])
+    log.roll()
+    for _ in range(dirty):
+        log.append([record("a", "v" * 1000)])
+    log.roll()
+    return log
+
+
+def checkpoint(broker: OneBroker) -> dict[tuple[str, int], int]:
+    return read_offset_checkpoint(Path(broker.path) / "cleaner-offset-checkpoint")
+
+
+def test_the_dirtiest_log_comes_first_and_the_checkpoint_says_how_far(broker: OneBroker) -> None:
+    two_segments(broker, "little", 1)
+    two_segments(broker, "much", 4)
+    two_segments(broker, "deleted-only", 4, compact=0)
+    cleaning = compaction(broker)
+    (Path(broker.path) / "cleaner-offset-checkpoint").write_text("0\n2\nlittle 0 1\nmuch 0 1\n")
+    compactor = cleaning.make_compactor()
+    chosen = cleaning.choose(5000)
+    assert chosen is not None
+    assert (chosen.partition, chosen.first_dirty_offset, chosen.first_uncleanable_offset) == (("much", 0), 1, 5)
+    assert 0.79 < chosen.ratio < 0.81
+    other = cleaning.choose(5000)
+    assert other is not None
+    assert other.partition == ("little", 0)
+    assert cleaning.choose(5000) is None, "both are taken"
+    again = compaction(broker)
+    assert [again.run_once(compactor, 5000) for _ in range(3)] == [True, True, False]
+    assert checkpoint(broker) == {("little", 0): 2, ("much", 0): 5}
+
+
+def test_a_log_is_let_be_until_it_is_dirty_enough_or_overdue(broker: OneBroker) -> None:
+    log = two_segments(broker, "t", 1, min_cleanable_dirty_millionths=600_000, max_compaction_lag_ms=10_000)
+    (Path(broker.path) / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 1\n")
+    cleaning = compaction(broker)
+    assert cleaning.choose(11_000) is None
+    chosen = cleaning.choose(11_001)
+    assert chosen is not None
+    assert chosen.overdue
+    log.append([record("a", "v" * 3000)])
+    log.roll()
+    chosen = compaction(broker).choose(5000)
+    assert chosen is not None
+    assert not chosen.overdue
+
+
+def test_young_segments_wait_for_min_compaction_lag(broker: OneBroker) -> None:
+    log = CompactedLog(broker, min_compaction_lag_ms=1000)
+    for timestamp in (1000, 2000, 3000):
+        log.append([record("a", "1", timestamp)])
+        log.roll()
+    cleaning = compaction(broker)
+    for now_ms, border in ((1999, None), (2000, 1), (3500, 2), (4000, 3)):
+        chosen = compaction(broker).choose(now_ms)
+        assert (chosen.first_uncleanable_offset if chosen else None) == border
+    assert cleaning.run_once(cleaning.make_compactor(), 3500)
+    assert checkpoint(broker) == {("t", 0): 2}
+
+
+def test_a_corrupt_log_is_left_alone_and_others_go_on(broker: OneBroker, caplog: pytest.LogCaptureFixture) -> None:
+    bad = two_segments(broker, "bad", 8)
+    two_segments(broker, "good", 1)
+    path = bad.path / f"{0:020d}.log"
+    data = bytearray(path.read_bytes())
+    data[100] ^= 1
+    path.write_bytes(data)
+    cleaning = compaction(broker)
+    compactor = cleaning.make_compactor()
+    assert [cleaning.run_once(compactor, 5000) for _ in range(3)] == [True, True, False]
+    assert cleaning.uncleanable == 1
+    assert checkpoint(broker) == {("bad", 0): 0, ("good", 0): 2}
+    assert "bad-0 is not compacted any more" in caplog.text
+    assert f"{0:020d}.log: no sound batch at position 0" in caplog.text
+
+
+def test_a_checkpoint_beyond_the_log_begins_anew(broker: OneBroker) -> None:
+    two_segments(broker, "t", 1)
+    (Path(broker.path) / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 99\n")
+    chosen = compaction(broker).choose(5000)
+    assert chosen is not None
+    assert chosen.first_dirty_offset == 0
+
+
+def test_entries_of_partitions_that_are_gone_go_and_others_stay(broker: OneBroker) -> None:
+    two_segments(broker, "t", 1)
+    two_segments(broker, "no-longer-compacted", 1, compact=0)
+    (Path(broker.path) / "cleaner-offset-checkpoint").write_text("0\n2\ngone 0 5\nno-longer-compacted 0 1\n")
+    cleaning = compaction(broker)
+    assert cleaning.run_once(cleaning.make_compactor(), 5000)
+    assert checkpoint(broker) == {("t", 0): 2, ("no-longer-compacted", 0): 1}
+
+
+def test_threads_end_with_the_pass_under_way(broker: OneBroker) -> None:
+    log = two_segments(broker, "t", 4)
+    cleaning = compaction(broker, **{"log.cleaner.io.max.bytes.per.second": 1, "log.cleaner.threads": 2})
+    cleaning.start()
+    while not checkpoint(broker):
+        time.sleep(0.01)
+    cleaning.stop()
+    assert checkpoint(broker) == {("t", 0): 0}
+    assert sum(batch.record_count for batch in log.batches()) == 5
+    assert not slots.swap_under_way(log.slot)
+
+
+def test_the_throttle_lets_no_more_than_its_rate_through() -> None:
+    throttle = Throttle(1_000_000, threading.Event())
+    began = time.monotonic()
+    for _ in range(10):
+        throttle(20_000)
+    assert time.monotonic() - began >= 0.19
