@@ -800,7 +800,9 @@ cdef class Compactor:
         return self.keep_whole(set)
 
     cdef int keep_whole(self, const uint8_t* batch) noexcept nogil:
-        cdef int error = note_batch(&self.output, last_offset_of(&self.batch), self.batch.max_timestamp)
+        # The time of a batch without records is nobody's: Kafka's tool takes an index entry for it for damage.
+        cdef int error = note_batch(&self.output, last_offset_of(&self.batch),
+                                    self.batch.max_timestamp if self.batch.record_count else -1)
         return error if error else put_bytes(&self.output, batch, <size_t>self.batch.size)
 
     cdef int sift_records(self, const uint8_t* p, size_t n, bint* tombstones, int64_t* max_timestamp, int32_t* kept) noexcept nogil:
@@ -925,7 +927,7 @@ cdef class Compactor:
             return self.keep_whole(batch)
         error = begin_output(&self.output, self.directory)
         if error == 0:
-            error = note_batch(&self.output, last_offset_of(&self.batch), self.batch.max_timestamp)
+            error = note_batch(&self.output, last_offset_of(&self.batch), -1)
         return error if error else put_bytes(&self.output, head, BATCH_HEADER_BYTES)
 
     cdef int clean_compressed(self, const uint8_t* batch, int64_t base, int64_t position) except -1:
