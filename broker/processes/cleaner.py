@@ -2,7 +2,7 @@
 
 Does: flush by `log.flush.*`, write recovery points and log start offsets, retention, remove deleted topics' directories, forget
 idle producers, compact logs (in threads of its own), give back arena runs, watch the disks' room, take the partitions of failed
-log directories offline; at the ordered stop, once workers and coordinator have ended, it writes the clean state. Must not: serve
+log directories offline; at the ordered stop, once the others have ended, it writes the clean state. Must not: serve
 clients, or hold a slot's lock for long. It ends on SIGTERM. Its death delays upkeep, nothing else; its successor begins anew.
 """
 

@@ -479,7 +479,7 @@ def test_every_point_is_met_by_some_test() -> None:
     met = {*UNPUBLISHED, *(point for point, _ in PUBLISHED), *ROLL, *TRUNCATE, *REMOVE, *DELETE, *SWAP}
     met |= {point for point in FaultPoint if point.name.startswith("RECOVER_")}
     met |= {FaultPoint.APPEND_TXN_INDEX_WRITTEN, FaultPoint.WAKE_PENDING_SET}
-    met |= {point for point in FaultPoint if point.name.startswith("PRODUCER_")}
+    met |= {point for point in FaultPoint if point.name.startswith(("PRODUCER_", "FLUSH_"))}
     assert set(FaultPoint) - met == {FaultPoint.FAULT_NONE}
 
 
