@@ -1,4 +1,4 @@
-"""The ``odradek`` command: start, stop, status, demo, log.
+"""The ``odradek`` command: start, stop, status, demo, log, adopt.
 
 Runs in the process of the person or service that calls it; ``start`` becomes the supervisor. Only ``click`` and the
 standard library are imported before a command is known, so that ``--help`` is instant; each command fetches the rest.
@@ -181,6 +181,67 @@ def log_verify(directories: tuple[str, ...], as_json: bool, processes: int, deep
         fail(error)
     except OSError as error:
         fail(f"{error.filename}: {error.strerror}")
+    sys.exit(code)
+
+
+@log.command("dump")
+@click.argument("paths", metavar="FILE|DIR...", nargs=-1, required=True)
+@click.option("--json", "as_json", is_flag=True, help="A line of JSON for each entry.")
+@click.option("--deep", is_flag=True, help="Of logs the records too; those of Kafka's own topics are decoded.")
+@click.option("--offsets", "topic", flag_value="__consumer_offsets", help="Read records as of __consumer_offsets.")
+@click.option(
+    "--transactions", "topic", flag_value="__transaction_state", help="Read records as of __transaction_state."
+)
+@click.option("--metadata", "topic", flag_value="__cluster_metadata", help="Read records as of __cluster_metadata.")
+@click.option("--from-offset", type=click.IntRange(0), default=0, help="Leave out what is before it in logs.")
+@click.option("--to-offset", type=click.IntRange(0), default=(1 << 63) - 1, help="Stop before it.")
+def log_dump(
+    paths: tuple[str, ...], as_json: bool, deep: bool, topic: str | None, from_offset: int, to_offset: int
+) -> None:
+    """Print segments, indexes, snapshots and checkpoints, as DumpLogSegments does. Exit code 1 if some cannot be read."""
+    from broker.cli.log_dump import run_dump
+    from broker.storage.dump import UnknownFileError
+
+    try:
+        code = run_dump(
+            paths,
+            as_json=as_json,
+            deep=deep or topic is not None,
+            topic=topic,
+            from_offset=from_offset,
+            to_offset=to_offset,
+        )
+    except UnknownFileError as error:
+        fail(error)
+    except OSError as error:
+        fail(f"{error.filename}: {error.strerror}")
+    sys.exit(code)
+
+
+@main.command()
+@CONFIG_OPTION
+@SET_OPTION
+@click.option(
+    "--check", is_flag=True, help="Only tell what is there, and write nothing. Exit code 1 if there are obstacles."
+)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--force", is_flag=True, help="Take over in spite of obstacles: what is missing or damaged stays so.")
+@click.option("--again", is_flag=True, help="Replace the metadata of an earlier take-over: Kafka wrote here since.")
+@click.option("--json", "as_json", is_flag=True, help="What was found as one line of JSON.")
+@click.option("--processes", type=click.IntRange(0), default=0, help="That read at a time; 0, the default: one a core.")
+@click.argument("directories", metavar="[DIR]...", nargs=-1)
+def adopt(config_file: str | None, overrides: tuple[str, ...], directories: tuple[str, ...], **options: Any) -> None:
+    """Take over the log directories of a stopped Kafka broker, its topics and records included.
+
+    All directories of that broker must be given, by name or as log.dirs of the configuration. Kafka's own files stay as they
+    are, so that it can be started on them again.
+    """
+    from broker.cli.adopt import AdoptError, run_adopt
+
+    try:
+        code = run_adopt(config_file, overrides, directories, **options)
+    except (ConfigError, AdoptError) as error:
+        fail(error)
     sys.exit(code)
 
 

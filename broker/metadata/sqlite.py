@@ -12,7 +12,7 @@ starts: with one broker the sessions of earlier boots are dead, because the lock
 import os
 import secrets
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -240,6 +240,18 @@ class SqliteStore:
     def transaction(self) -> "SqliteTransaction":
         """See `Store`."""
         return SqliteTransaction(self)
+
+    def fill(self, nodes: Iterable[tuple[str, bytes, int]]) -> None:
+        """Create persistent nodes (path, data, version) in one transaction, parents where missing.
+
+        For a store that is made from another one: no other call gives a node a version. Raises NodeExists.
+        """
+        with self._changes() as changes:
+            for path, data, version in nodes:
+                changes.create_parents(check_path(path))
+                changes.create(path, data, False, False)
+                if version:
+                    self._db.execute("UPDATE node SET version = ? WHERE path = ?", (version, path))
 
     def _fire(self, events: list[Event]) -> None:
         for event in events:

@@ -22,6 +22,7 @@ from broker._ext.segments import bytes_to_recover
 from broker._ext.shared import ProcessKind, ProcessState
 from broker.controller.image import ClusterImage, load_image, load_states
 from broker.controller.partitions import LocalPartitions
+from broker.controller.topic_names import CLUSTER_METADATA
 from broker.controller.topics import give_ids
 from broker.metadata import sqlite
 from broker.metadata.cluster import WrongCluster, ensure_cluster_id
@@ -147,6 +148,8 @@ def report_strays(context: ProcessContext, image: ClusterImage, directories: dic
     """Tell of directories that belong to no topic of the store; they stay."""
     strays: Counter[str] = Counter()
     for (name, partition), index in directories.items():
+        if name == CLUSTER_METADATA:
+            continue  # of Kafka's controller, kept for the way back to it (docs/adopt.md)
         topic = image.topics.get(name)
         if topic is None or partition not in topic.assignment.partitions:
             strays[str(context.log_dirs[index] / f"{name}-{partition}")] += 1

@@ -72,6 +72,11 @@ class DirectoryFiles:
     others: list[str] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
+    def restate_lock(self, held_by_us: bool) -> None:
+        """The lock that was found is the caller's own, taken to keep every broker away."""
+        self.locked = self.locked and not held_by_us
+        self.clean = not self.locked and Path(self.path, CLEAN_SHUTDOWN).exists()
+
     @property
     def bytes(self) -> int:
         """Of all logs."""

@@ -35,8 +35,10 @@ from broker.storage.producer_snapshot import CorruptSnapshotError, read_snapshot
 
 STEP_BYTES = 16 << 20
 MOST_FINDINGS = 1000  # of one segment; a disk of rubbish is described well enough by them
-KNOWN_FILES = {LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA}
+KNOWN_FILES = {LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, "quorum-state"}  # the last of KRaft's metadata log
 IN_INDEXES = {log_check.INDEX_POSITION, log_check.INDEX_OFFSET, log_check.TIME_OFFSET, log_check.TIME_STAMP}
+LEFT_OVER = "left over: a start of the broker removes or completes it"
+FOREIGN = "not a file of a log: left untouched"
 Progress = Callable[[int], None]
 
 
@@ -120,6 +122,7 @@ class LogReport:
     gapped: bool = False
     topic_id: Any = None
     leader_epoch: int = -1
+    max_producer_id: int = -1
     findings: list[Finding] = field(default_factory=list)
 
 
@@ -134,7 +137,7 @@ def list_log(directory: str | os.PathLike[str]) -> LogFiles:
                 continue  # a broker runs and has just renamed it
             parsed = parse_segment_file_name(entry.name)
             if parsed is None:
-                if entry.name not in KNOWN_FILES:
+                if entry.name not in KNOWN_FILES and not entry.name.endswith(".checkpoint"):
                     found.leftovers.append(entry.name)
             elif parsed.state:
                 found.leftovers.append(entry.name)
@@ -358,7 +361,7 @@ def join(files: LogFiles, reports: Sequence[SegmentReport], expected: Expectatio
     _check_snapshots(files, expected, report)
     _check_identity(files, report)
     report.findings += [
-        Finding(f"{files.directory}/{name}", "left over: a start of the broker removes or completes it", error=False)
+        Finding(f"{files.directory}/{name}", LEFT_OVER if parse_segment_file_name(name) else FOREIGN, error=False)
         for name in files.leftovers
     ]
     return report
@@ -432,6 +435,7 @@ def _check_snapshots(files: LogFiles, expected: Expectation, report: LogReport) 
         except (CorruptSnapshotError, OSError) as error:
             report.findings.append(Finding(path, str(error)))
             continue
+        report.max_producer_id = max([report.max_producer_id, *(one.producer_id for one in producers)])
         late = [one.producer_id for one in producers if one.batches and one.batches[-1].last_offset >= offset]
         if late:
             report.findings.append(

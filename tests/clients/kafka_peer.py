@@ -7,6 +7,7 @@ Runs one JVM per `Peer` through the script that the environment variable KAFKA_P
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 from collections.abc import Mapping
@@ -17,13 +18,17 @@ from tests import toolchains
 
 
 class Peer:
-    """A Kafka broker on free ports of 127.0.0.1, data in `directory`; a context manager as `broker.testing.Broker`."""
+    """A Kafka broker on free ports of 127.0.0.1, data in `directory`; a context manager as `broker.testing.Broker`.
 
-    def __init__(self, directory: Path, config: Mapping[str, str | int]) -> None:
+    `version` is that of its release, None for the script's own choice.
+    """
+
+    def __init__(self, directory: Path, config: Mapping[str, str | int], version: str | None = None) -> None:
         default = toolchains.REPOSITORY.parent / "shared" / "peers" / "kafka" / "kafka"
         self._script = Path(os.environ.get("KAFKA_PEER", default))
         self._directory = directory
         self._config = config
+        self._version = version
         self._port = 0
         self.data_dir = directory / "data"
 
@@ -39,12 +44,20 @@ class Peer:
         settings = [f"{key}={value}" for key, value in self._config.items()]
         subprocess.run(
             [self._script, "start", str(self._port), str(self._directory), *settings],
-            env={**os.environ, "KAFKA_HEAP": "-Xms512m -Xmx512m"},
+            env=self._environment(),
             stdout=subprocess.DEVNULL,
             timeout=120,
             check=True,
         )
         return self
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash; what it left stays."""
+        os.kill(int((self._directory / "pid").read_text()), signal.SIGKILL)
+
+    def _environment(self) -> dict[str, str]:
+        version = {} if self._version is None else {"KAFKA_PEER_VERSION": self._version}
+        return {**os.environ, "KAFKA_HEAP": "-Xms512m -Xmx512m", **version}
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
