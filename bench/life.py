@@ -1,11 +1,14 @@
-"""The rows about a broker's own life: memory at rest, start, recovery, and 10,000 partitions through stops and kills."""
+"""The rows about a broker's own life: memory at rest, start, recovery, verifying, 10,000 partitions through stops and kills."""
 
+import os
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
 
-from bench.brokers import Kafka, Ours, Server, generate
-from bench.rows import GB, MB, Figures, Row, Target, scratch
+from bench.brokers import KAFKA, ROOT, Kafka, Ours, Server, generate
+from bench.rows import GB, MB, WORKED_BYTES, Figures, Row, Target, scratch
 
 TOPICS, PARTITIONS = 10, 1000
 RECOVERED_LOGS, RECOVERED_BYTES = 4, 2_000_000_000
@@ -108,13 +111,46 @@ def recovery(kind: type[Server]) -> Figures:
         server.end()
 
 
+def verify(kind: type[Server]) -> Figures:
+    """One GB in four logs of a broker that was stopped: `odradek log verify`, and Kafka's DumpLogSegments, which checks the
+    CRC of every batch too. The bytes are in the page cache."""
+    server = _fresh(kind)
+    topic = "verified"
+    try:
+        server.start()
+        server.wait()
+        server.create_topic(topic, RECOVERED_LOGS)
+        server.wait(topic, RECOVERED_LOGS)
+        scratch(WORKED_BYTES)
+        generate(
+            "produce", server, "--topic", topic, "--partitions", str(RECOVERED_LOGS), "--conns", "4", "--inflight", "3",
+            "--batch-bytes", "65536", "--size", "1000", "--requests", str(WORKED_BYTES // 65536),
+        )  # fmt: skip
+        server.check()
+        server.stop()
+        data = server.directory / "data"
+        logs = sorted(map(str, data.glob(f"{topic}-*/*.log")))
+        size = sum(Path(log).stat().st_size for log in logs)
+        if isinstance(server, Kafka):
+            command = [str(KAFKA), "run", "org.apache.kafka.tools.DumpLogSegments", "--files", ",".join(logs)]
+        else:
+            command = [sys.executable, "-m", "broker.cli.main", "log", "verify", "--json", str(data)]
+        before = os.times()
+        subprocess.run(command, stdout=subprocess.DEVNULL, cwd=ROOT, check=True)
+        after = os.times()
+        cpu = after.children_user + after.children_system - before.children_user - before.children_system
+        return {"rate": size / (after.elapsed - before.elapsed) / GB, "cpu_s": cpu * GB / size}
+    finally:
+        server.end()
+
+
 def _fill(server: Server, topics: list[str]) -> None:
     """One record into each partition: logs that hold nothing need no recovery."""
     for topic in topics:
         generate("fill", server, "--topic", topic, "--partitions", str(PARTITIONS))
 
 
-LIFE = {"rest-and-start": rest_and_start, "many-partitions": many_partitions, "recovery": recovery}
+LIFE = {"rest-and-start": rest_and_start, "many-partitions": many_partitions, "recovery": recovery, "verify": verify}
 
 
 def _unused(server: Server, topic: str) -> Figures:
@@ -136,6 +172,10 @@ LIFE_ROWS = (
     )),
     Row("recovery", "recovery of 2 GB in 4 logs after kill -9", _unused, (
         Target("rate", "GB/s recovered", 3.0, more_is_better=True, middle=True),
+    )),
+    Row("verify", "log verify of 1 GB in 4 logs, against DumpLogSegments", _unused, (
+        Target("rate", "GB/s verified, start of the command included", 1.0, more_is_better=True, middle=True),
+        Target("cpu_s", "s CPU a GB verified", 0.33),
     )),
 )  # fmt: skip
 KINDS: dict[str, type[Server]] = {"ours": Ours, "Kafka": Kafka}
