@@ -124,12 +124,14 @@ cdef struct TopicSettings:        # the part of a topic's configuration that the
     int32_t index_max_bytes
     int32_t max_message_bytes
     int32_t min_in_sync_replicas
+    int32_t compression_level     # of that codec
     uint8_t log_append_time       # message.timestamp.type
     uint8_t compact
     uint8_t delete_
     uint8_t compression           # 255: as the producer sent it
     uint8_t unclean_election
-    uint8_t[7] spare
+    uint8_t no_down_conversion    # message.downconversion.enable=false
+    uint8_t[2] spare
 
 
 cdef struct Follower:

@@ -264,6 +264,8 @@ cdef put_settings(Slot* slot, settings):
     slot.settings.delete_ = known["delete_"]
     slot.settings.compression = known["compression"]
     slot.settings.unclean_election = known["unclean_election"]
+    slot.settings.compression_level = known["compression_level"]
+    slot.settings.no_down_conversion = known["no_down_conversion"]
 
 
 def configure(uint32_t index, settings):

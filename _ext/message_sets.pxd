@@ -1,0 +1,59 @@
+"""Message sets of formats v0 and v1 in memory: one message's header and checks, a whole set, and their conversion.
+
+    message: offset i64, size i32 (of all that follows), crc u32 (CRC-32 of all that follows it), magic i8, attributes i8,
+    timestamp i64 (v1 only), key length i32 (-1: null), key, value length i32 (-1: null), value
+
+A compressed message is a wrapper: its value is a message set. Its offset is that of the last message inside; the offsets
+inside are absolute in v0, and in v1 relative: the last one stands for the wrapper's.
+"""
+
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t
+
+
+cdef enum:
+    MESSAGE_AT_SIZE = 8
+    MESSAGE_AT_CRC = 12
+    MESSAGE_AT_MAGIC = 16
+    MESSAGE_AT_ATTRIBUTES = 17
+    MESSAGE_AT_TIMESTAMP = 18
+    MESSAGE_OVERHEAD_BYTES = 12         # offset and size field: what "size" does not count
+    MESSAGE_V0_BYTES = 26               # of a message without key and value
+    MESSAGE_V1_BYTES = 34
+
+
+cdef struct Message:
+    int64_t offset
+    int64_t timestamp                   # ms; -1 in v0
+    int32_t size                        # bytes of the whole message, offset and size field included
+    uint32_t crc
+    int32_t key_at                      # from the message's start
+    int32_t key_bytes                   # -1: null
+    int32_t value_at
+    int32_t value_bytes
+    int8_t magic                        # 0 or 1
+    uint8_t codec
+    uint8_t log_append_time
+
+
+cdef struct MessageSet:                 # the outer messages of a set
+    int64_t size                        # bytes of the whole messages
+    int64_t first_offset                # of the first message; a wrapper's is that of its last message
+    int64_t last_offset
+    int64_t max_timestamp               # -1 if none has a timestamp
+    int64_t offset_of_max_timestamp     # of the first message that has it
+    int32_t count
+    uint8_t codec                       # of the last compressed message, 0 if there is none
+
+
+# CRC-32 (zlib's) of `crc`'s bytes followed by data[0:n]; start with crc = 0.
+cdef uint32_t crc32(uint32_t crc, const uint8_t* data, size_t n) noexcept nogil
+
+# Reads the fixed fields of a message of which p[0:n] is in memory; key and value fields stay unset. CORRUPT_MESSAGE when
+# n or the stated size are below a message's least; INVALID_RECORD when the magic is neither 0 nor 1 (needs n >= 17).
+cdef int parse_message_header(const uint8_t* p, size_t n, Message* out) noexcept nogil
+
+# All of a message: header, that it lies in p[0:n] whole, key and value fill it exactly, CRC.
+cdef int check_message(const uint8_t* p, size_t n, Message* out) noexcept nogil
+
+# Every outer message of p[0:n], which must be whole; 0 or the first error. `out.size` tells how far it was sound.
+cdef int check_message_set(const uint8_t* p, size_t n, MessageSet* out) noexcept nogil
