@@ -42,6 +42,10 @@ cdef class FetchPartition:
     cdef OpenSegment segment
     cdef int64_t position
     cdef int64_t length
+    # of a response in an old format
+    cdef int64_t extent               # bytes of the segment from `position` to where reading must end
+    cdef int64_t allowed              # bytes of the response
+    cdef object converted             # what takes the place of the slice of the file; None: the slice goes out as it is
 
 
 cdef class FetchWait(Waiter):
@@ -89,6 +93,7 @@ cdef class Fetching:
     cdef TopicDirectory topics
     cdef WaitingRoom room
     cdef SegmentCache cache
+    cdef object down_convert          # callable(parts, done): convert on a thread, then call done(result) in the loop
     cdef list log_dirs                # paths, bytes
     cdef dict reported                # slot -> when its unreadable log was last told of, ms
     cdef dict segment_lists           # slot -> (incarnation, SegmentList)
@@ -121,6 +126,8 @@ cdef class Fetching:
     cdef int look_at(self, FetchPartition p, FetchWait wait, int64_t* budget, bint* first) except -1
     cdef int locate(self, FetchPartition p, Slot* slot, Commit* commit, int64_t limit_offset, int64_t* available,
                     FetchWait wait) except -1
+    cdef int start_conversion(self, FetchWait wait, Pending pending) except -1
+    cdef int converted(self, FetchWait wait, Pending pending, list parts, object result) except -1
     cdef int write(self, DataLoop out, FetchWait wait) except -1
     cdef int write_error(self, DataLoop out, int16_t version, int32_t correlation_id, int16_t error) except -1
     cdef int end_session(self, FetchWait session) except -1

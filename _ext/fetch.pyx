@@ -3,6 +3,9 @@
 Runs in a worker's loop. A plan reads nothing of the records: it finds segment, position and length, from the place where the
 last fetch ended, from the slot's ring of recent batches, or through the offset index. Sessions (KIP-227) belong to the worker;
 a client whose next connection goes to another worker is told FETCH_SESSION_ID_NOT_FOUND and begins anew, as the protocol says.
+
+Versions 0 to 3 are answered with message sets: the plan is made as for others, a thread of the worker converts what it names,
+batch by batch and no more than the response may hold, and the response is written when that is done.
 """
 
 import logging
@@ -47,8 +50,8 @@ from broker._ext.cursor cimport (
 from broker._ext.log_dirs cimport note_device
 from broker._ext.lookup cimport LOOKUP_BEYOND, LOOKUP_FOUND, FoundBatch, find_position
 from broker._ext.page_cache cimport fault_in, read_some, set_no_wait
-from broker._ext.records cimport load32, store32
 from broker._ext.locks cimport LOCK_BUSY, SPINS_OF_LOOP, unlock
+from broker._ext.records cimport CODEC_ZSTD, load32, store32
 from broker._ext.segment_list cimport OpenSegment, SegmentCache, SegmentList
 from broker._ext.shared cimport (
     RECENT_KEPT,
@@ -84,10 +87,13 @@ LOG = logging.getLogger("broker.api.fetch")
 cdef enum:
     FIRST_FLEXIBLE = 12
     FIRST_BY_ID = 13
-    OLDEST = 4
+    FIRST_WITH_BATCHES = 4            # before: message sets of format v0, from version 2 on of v1
+    FIRST_WITH_V1 = 2
+    FIRST_WITH_MAX_BYTES = 3          # before: the limits of the partitions hold, each for itself
+    FIRST_WITH_STORAGE_ERROR = 6
+    FIRST_WITH_ZSTD = 10
     NEWEST = 18
     BATCH_LENGTH_BYTES = 12
-    FIRST_WITH_STORAGE_ERROR = 6
     REPORT_AGAIN_MS = 60000
     MAX_PARTITIONS = 100000           # of one request: more would take memory out of proportion
     EVICTABLE_AFTER_MS = 120000
@@ -100,7 +106,9 @@ cdef enum:
     OFFSET_OUT_OF_RANGE = 1
     UNKNOWN_TOPIC_OR_PARTITION = 3
     NOT_LEADER_OR_FOLLOWER = 6
+    UNSUPPORTED_VERSION = 35
     KAFKA_STORAGE_ERROR = 56
+    UNSUPPORTED_COMPRESSION_TYPE = 76
     FETCH_SESSION_ID_NOT_FOUND = 70
     INVALID_FETCH_SESSION_EPOCH = 71
     FENCED_LEADER_EPOCH = 74
@@ -225,6 +233,8 @@ cdef class FetchWait(Waiter):
         set_no_wait(self.reader is not None and self.warm_rounds < WARM_ROUNDS)
         try:
             for p in self.partitions:
+                if self.version < FIRST_WITH_MAX_BYTES:
+                    first = True
                 self.fetching.plan_partition(p, self, &budget, &first)
                 self.planned_bytes += p.length
                 if p.error:
@@ -316,6 +326,8 @@ cdef class FetchWait(Waiter):
         """Answer the pending request with what is planned."""
         cdef Pending pending = self.pending
         self.stop_waiting()
+        if self.version < FIRST_WITH_BATCHES and self.planned_bytes:
+            return self.fetching.start_conversion(self, pending)
         pending.begin()
         try:
             self.fetching.write(pending.connection.data_loop, self)
@@ -336,9 +348,14 @@ cdef bint swap_over(uint32_t index, Slot* slot) noexcept nogil:
 
 cdef class Fetching:
     """One a worker. log_dirs: paths; ordinal: the worker's, part of its session ids; max_sessions:
-    max.incremental.fetch.session.cache.slots; max_bytes: fetch.max.bytes."""
+    max.incremental.fetch.session.cache.slots; max_bytes: fetch.max.bytes.
 
-    def __init__(self, TopicDirectory topics, WaitingRoom room, log_dirs, int ordinal, int max_sessions, int32_t max_bytes):
+    down_convert(parts, done): on a thread, convert what the parts name, then call done(result) in the loop; part and result
+    are those of `broker.storage.down_conversion.convert`, or the result is the exception it raised.
+    """
+
+    def __init__(self, TopicDirectory topics, WaitingRoom room, log_dirs, int ordinal, int max_sessions, int32_t max_bytes,
+                 down_convert):
         self.topics = topics
         self.room = room
         self.cache = SegmentCache()
@@ -350,6 +367,7 @@ cdef class Fetching:
         self.next_session = 1
         self.max_sessions = max_sessions
         self.max_bytes = max_bytes
+        self.down_convert = down_convert
         buffer_init(&self.response)
 
     def __dealloc__(self):
@@ -364,15 +382,17 @@ cdef class Fetching:
         cdef int16_t error = NONE
         cdef int32_t replica_id = -1, wait_ms, min_bytes, max_bytes = 0x7FFFFFFF, session_id = 0, epoch = -1
         cdef bint read_committed = False
-        if version < OLDEST or version > NEWEST:
-            connection.close_reason = f"Fetch version {version} is not known; {OLDEST} to {NEWEST} are"
+        if version < 0 or version > NEWEST:
+            connection.close_reason = f"Fetch version {version} is not known; 0 to {NEWEST} are"
             return FRAME_CLOSE
         if version <= 14:
             replica_id = read_int32(body)
         wait_ms = read_int32(body)
         min_bytes = read_int32(body)
-        max_bytes = read_int32(body)
-        read_committed = read_int8(body) == 1
+        if version >= FIRST_WITH_MAX_BYTES:
+            max_bytes = read_int32(body)
+        if version >= FIRST_WITH_BATCHES:
+            read_committed = read_int8(body) == 1
         if version >= 7:
             session_id = read_int32(body)
             epoch = read_int32(body)
@@ -411,6 +431,9 @@ cdef class Fetching:
             wait.warm()
             return FRAME_PENDING
         if wait.enough() or wait_ms <= 0:
+            if version < FIRST_WITH_BATCHES and wait.planned_bytes:
+                self.start_conversion(wait, connection.reserve())
+                return FRAME_PENDING
             self.write(connection.data_loop, wait)
             return FRAME_DONE
         wait.watch_all()
@@ -421,12 +444,15 @@ cdef class Fetching:
             wait.warm()
             return FRAME_PENDING
         if wait.enough():
-            self.write(connection.data_loop, wait)
             if wait.by_key is None:
                 wait.unwatch_all()
+            if version < FIRST_WITH_BATCHES and wait.planned_bytes:
+                self.start_conversion(wait, connection.reserve())
+                return FRAME_PENDING
+            self.write(connection.data_loop, wait)
             return FRAME_DONE
         wait.pending = connection.reserve()
-        self.room.park(wait, monotonic_ms() + wait_ms)
+        self.room.park(wait, wait.until_ms)
         return FRAME_PENDING
 
     cdef FetchWait begin(self, int32_t session_id, int32_t epoch, bint by_id, int16_t* error):
@@ -649,6 +675,7 @@ cdef class Fetching:
         cdef int64_t limit, available = 0, allowed, whole
         p.length = 0
         p.segment = None
+        p.converted = None
         p.high_watermark = p.last_stable_offset = p.now_log_start = -1
         p.error = self.resolve(p)
         if p.slot != before:
@@ -664,6 +691,8 @@ cdef class Fetching:
                 p.error = NOT_LEADER_OR_FOLLOWER
             elif p.leader_epoch >= 0 and p.leader_epoch != slot.leader_epoch:
                 p.error = FENCED_LEADER_EPOCH if p.leader_epoch < slot.leader_epoch else UNKNOWN_LEADER_EPOCH
+            elif wait.version < FIRST_WITH_ZSTD and slot.settings.compression == CODEC_ZSTD:
+                p.error = UNSUPPORTED_COMPRESSION_TYPE
         if p.error:
             p.wanted = True
             return 0
@@ -701,6 +730,8 @@ cdef class Fetching:
             return 1 if swap_over(p.slot - 1, slot) else 0
         try:
             self.locate(p, slot, &commit, limit, &available, wait)
+            p.extent = available
+            p.allowed = allowed
             if available > allowed:
                 # The first batch of a response is given whole, however large; others only if they fit.
                 p.place_offset = -1
@@ -890,6 +921,56 @@ cdef class Fetching:
             return size
         raise OSError(-result if result < 0 else EBADMSG, f"offset {offset} in segment {base}")
 
+    # -- old formats ------------------------------------------------------------------------------------------------
+
+    cdef int start_conversion(self, FetchWait wait, Pending pending) except -1:
+        """Have what the plan names converted; the response follows in `converted`. The wait is not in the room."""
+        cdef FetchPartition p
+        cdef list parts = [], given = []
+        cdef int magic = 1 if wait.version >= FIRST_WITH_V1 else 0
+        cdef bint each = wait.version < FIRST_WITH_MAX_BYTES
+        cdef int64_t budget = min(wait.max_bytes, self.max_bytes)
+        for p in wait.partitions:
+            if p.length:
+                # The first of a response, and in the oldest versions each, gives one batch at least.
+                parts.append((p.segment, p.segment.log_fd, p.position, p.extent, p.fetch_offset, p.allowed, magic,
+                              each or not parts, not slot_at(p.slot - 1).settings.no_down_conversion))
+                given.append(p)
+                p.segment = None
+        self.down_convert((parts, budget), lambda result: self.converted(wait, pending, given, result))
+        return 0
+
+    cdef int converted(self, FetchWait wait, Pending pending, list parts, object result) except -1:
+        """In the loop, after the conversion of `parts`: the response, or a wait for more if it was all markers."""
+        cdef FetchPartition p
+        cdef bint something = wait.planned_error
+        if pending.cancelled:
+            return 0
+        if isinstance(result, BaseException):
+            pending.connection.data_loop.close_now(pending.connection, CLOSE_ERROR, f"a Fetch could not be converted: {result!r}")
+            return 0
+        for p, (error, data, next_offset) in zip(parts, result):
+            p.length = len(data)
+            p.converted = data
+            p.error = storage_error(wait.version) if error == KAFKA_STORAGE_ERROR else error
+            if error:
+                p.high_watermark = p.last_stable_offset = p.now_log_start = -1
+            if error or p.length:
+                something = True
+            else:
+                p.fetch_offset = max(p.fetch_offset, <int64_t>next_offset)     # there is nothing for this reader before it
+        if not something and monotonic_ms() < wait.until_ms:
+            wait.pending = pending
+            return wait.go_on()
+        pending.begin()
+        try:
+            self.write(pending.connection.data_loop, wait)
+        except BaseException:
+            pending.abandon()
+            raise
+        pending.finish()
+        return 0
+
     # -- answering --------------------------------------------------------------------------------------------------
 
     cdef int write(self, DataLoop out, FetchWait wait) except -1:
@@ -910,7 +991,8 @@ cdef class Fetching:
         write_int32(b, wait.correlation_id)
         if flexible:
             write_uvarint(b, 0)
-        write_int32(b, 0)                                     # throttle time
+        if version >= 1:
+            write_int32(b, 0)                                 # throttle time
         if version >= 7:
             write_int16(b, NONE)
             write_int32(b, wait.session_id)
@@ -939,10 +1021,13 @@ cdef class Fetching:
                 write_int32(b, p.partition)
                 write_int16(b, p.error)
                 write_int64(b, p.high_watermark)
-                write_int64(b, p.last_stable_offset)
+                if version >= FIRST_WITH_BATCHES:
+                    write_int64(b, p.last_stable_offset)
                 if version >= 5:
                     write_int64(b, p.now_log_start)
-                if wait.read_committed and not p.error or p.error in (UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID):
+                if version < FIRST_WITH_BATCHES:
+                    pass
+                elif wait.read_committed and not p.error or p.error in (UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID):
                     write_length(b, 0, flexible)              # aborted transactions
                 else:
                     write_length(b, -1, flexible)
@@ -971,7 +1056,11 @@ cdef class Fetching:
         for cut, p in cuts:
             out.out_bytes(b.data + at, <int64_t>cut - at)
             at = cut
-            out.out_file(p.segment, p.segment.log_fd, p.position, p.length)
+            if p.converted is None:
+                out.out_file(p.segment, p.segment.log_fd, p.position, p.length)
+            else:
+                out.write(p.converted)
+                p.converted = None
             p.segment = None
             if wait.by_key is not None:
                 served.append(p)

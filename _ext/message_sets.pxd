@@ -45,9 +45,6 @@ cdef struct MessageSet:                 # the outer messages of a set
     uint8_t codec                       # of the last compressed message, 0 if there is none
 
 
-# CRC-32 (zlib's) of `crc`'s bytes followed by data[0:n]; start with crc = 0.
-cdef uint32_t crc32(uint32_t crc, const uint8_t* data, size_t n) noexcept nogil
-
 # Reads the fixed fields of a message of which p[0:n] is in memory; key and value fields stay unset. CORRUPT_MESSAGE when
 # n or the stated size are below a message's least; INVALID_RECORD when the magic is neither 0 nor 1 (needs n >= 17).
 cdef int parse_message_header(const uint8_t* p, size_t n, Message* out) noexcept nogil

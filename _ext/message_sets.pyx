@@ -9,6 +9,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
+from broker._ext.crc32 cimport crc32
 from broker._ext.crc32c cimport crc32c
 from broker._ext.cursor cimport (
     WriteBuffer,
@@ -64,7 +65,6 @@ from broker._ext.records cimport (
 
 cdef enum:
     RECORD_LEAST = 7                    # bytes of the smallest record of a batch
-    CRC_POLYNOMIAL = 0xEDB88320
 
 REASONS = {
     ERROR_CORRUPT_MESSAGE: "a message is damaged: its CRC or one of its lengths is wrong",
@@ -83,45 +83,6 @@ class BadMessageError(ValueError):
         super().__init__(f"at byte {position}: {reason or REASONS.get(code, 'bad message')}")
         self.code = code
         self.position = position
-
-
-# -- CRC-32 ---------------------------------------------------------------------------------------------------------
-
-cdef uint32_t[8][256] CRC_TABLES
-
-
-cdef void prepare_crc() noexcept:
-    cdef uint32_t i, crc
-    cdef int k
-    for i in range(256):
-        crc = i
-        for k in range(8):
-            crc = (crc >> 1) ^ (<uint32_t>CRC_POLYNOMIAL * (crc & 1))
-        CRC_TABLES[0][i] = crc
-    for i in range(256):
-        for k in range(1, 8):
-            crc = CRC_TABLES[k - 1][i]
-            CRC_TABLES[k][i] = (crc >> 8) ^ CRC_TABLES[0][crc & 0xFF]
-
-
-prepare_crc()
-
-
-cdef uint32_t crc32(uint32_t crc, const uint8_t* p, size_t n) noexcept nogil:
-    """Eight bytes a step."""
-    cdef uint32_t low
-    crc = ~crc
-    while n >= 8:
-        low = crc ^ (p[0] | <uint32_t>p[1] << 8 | <uint32_t>p[2] << 16 | <uint32_t>p[3] << 24)
-        crc = CRC_TABLES[7][low & 0xFF] ^ CRC_TABLES[6][(low >> 8) & 0xFF] ^ CRC_TABLES[5][(low >> 16) & 0xFF] ^ \
-            CRC_TABLES[4][low >> 24] ^ CRC_TABLES[3][p[4]] ^ CRC_TABLES[2][p[5]] ^ CRC_TABLES[1][p[6]] ^ CRC_TABLES[0][p[7]]
-        p += 8
-        n -= 8
-    while n:
-        crc = (crc >> 8) ^ CRC_TABLES[0][(crc ^ p[0]) & 0xFF]
-        p += 1
-        n -= 1
-    return ~crc
 
 
 # -- checks ---------------------------------------------------------------------------------------------------------
@@ -195,15 +156,6 @@ cdef int check_message_set(const uint8_t* p, size_t n, MessageSet* out) noexcept
     return ERROR_NONE
 
 
-def checksum(const uint8_t[::1] data not None, uint32_t crc=0):
-    """The CRC-32 of `data` appended to what `crc` covers already (0 for nothing)."""
-    cdef uint32_t result = crc
-    if data.shape[0]:
-        with nogil:
-            result = crc32(crc, &data[0], data.shape[0])
-    return result
-
-
 def check_set(const uint8_t[::1] data not None):
     """The outer messages of a whole set: the fields of MessageSet by name.
 
@@ -270,63 +222,6 @@ cdef object inner_set(const uint8_t* p, const Message* wrapper, object decompres
     if error:
         raise BadMessageError(error, at)
     return plain
-
-
-cdef object part_of(const uint8_t* p, int32_t at, int32_t size):
-    return None if size < 0 else PyBytes_FromStringAndSize(<const char*>p + at, size)
-
-
-def read_messages(const uint8_t[::1] data not None, decompress, int64_t limit):
-    """The messages of a stored set, those in wrappers included: a list of (offset, timestamp, log_append_time, key, value).
-
-    Offsets are absolute, timestamps those that a consumer sees (a wrapper's log append time holds for all in it).
-    decompress(codec, data, limit, magic): as `compression.decompress_old`; limit: bytes that one wrapper may open to.
-
-    :raises BadMessageError: a message is cut, damaged, nested deeper, or the offsets in a wrapper do not grow or lie
-        before the log's start.
-    """
-    cdef Message message, inner
-    cdef const uint8_t[::1] view
-    cdef int64_t at = 0, within, base, previous, offset
-    cdef int error
-    cdef list found = []
-    while at < data.shape[0]:
-        error = check_message(&data[at], data.shape[0] - at, &message)
-        if error:
-            raise BadMessageError(error, at)
-        if not message.codec:
-            found.append((message.offset, message.timestamp, bool(message.log_append_time),
-                          part_of(&data[at], message.key_at, message.key_bytes),
-                          part_of(&data[at], message.value_at, message.value_bytes)))
-            at += message.size
-            continue
-        plain = inner_set(&data[at], &message, decompress, limit, at)
-        view = plain
-        base = message.offset - last_inner_offset(view) if message.magic == 1 else 0
-        within = 0
-        previous = -1
-        while within < view.shape[0]:
-            check_message(&view[within], view.shape[0] - within, &inner)
-            offset = inner.offset + base
-            if offset <= previous or offset > message.offset:
-                raise BadMessageError(ERROR_CORRUPT_MESSAGE, within,
-                                      f"offset {inner.offset} inside of the compressed message of offset {message.offset}")
-            previous = offset
-            found.append((offset, message.timestamp if message.log_append_time else inner.timestamp,
-                          bool(message.log_append_time),
-                          part_of(&view[within], inner.key_at, inner.key_bytes),
-                          part_of(&view[within], inner.value_at, inner.value_bytes)))
-            within += inner.size
-        at += message.size
-    return found
-
-
-cdef int64_t last_inner_offset(const uint8_t[::1] view) noexcept:
-    cdef int64_t at = 0, offset = 0
-    while at < view.shape[0]:
-        offset = <int64_t>load64(&view[at])
-        at += <int64_t>load32(&view[at + MESSAGE_AT_SIZE]) + MESSAGE_OVERHEAD_BYTES
-    return offset
 
 
 # -- up: to a record batch ------------------------------------------------------------------------------------------
@@ -439,7 +334,7 @@ cdef class Records:
 def read_produced(const uint8_t[::1] data not None, decompress, int64_t limit, int64_t max_message_bytes):
     """A producer's message set as `Records`. Its offsets mean nothing, nor do those in wrappers: the broker assigns them.
 
-    decompress: as for `read_messages`. limit: bytes that all wrappers together may open to. max_message_bytes: the largest
+    decompress(codec, data, limit, magic): as `compression.decompress_old`. limit: bytes that all wrappers together may open to. max_message_bytes: the largest
     outer message.
 
     :raises BadMessageError: refused, with the code for the producer; and whatever `decompress` raises.

@@ -10,6 +10,12 @@ from broker._ext.topics cimport TopicDirectory
 from broker._ext.waiting cimport Waiter, WaitingRoom
 
 
+cdef enum Slow:
+    SLOW_COMPRESSED = 1           # its records are to be opened and checked
+    SLOW_OLD = 2                  # a message set of format v0 or v1, to be converted
+    SLOW_RECOMPRESS = 3           # compression.type of the topic is another codec
+
+
 cdef struct ProduceItem:          # one partition of one request
     AppendItem append
     uint32_t slot                 # slot + 1; 0: none
@@ -21,7 +27,7 @@ cdef struct ProduceItem:          # one partition of one request
     int32_t topic_partitions      # > 0 on the first partition of a topic: how many follow, itself included
     int16_t error
     uint8_t appended
-    uint8_t compressed
+    uint8_t slow                  # Slow: why an append thread must have it first
     const char* message           # of the error, or NULL
     int64_t required_offset       # acks=all: answered when the high watermark is here
     int64_t flush_offset          # flush.messages: answered when this much is on the device; 0: no need
@@ -43,7 +49,7 @@ cdef class Producing:
     cdef WaitingRoom room
     cdef object offload           # callable(ProducePending): run its `work` on an append thread, then `worked` on the loop
     cdef object retry             # callable(ProducePending): call its `again` soon
-    cdef object open_batch        # callable(batch, limit) -> (error, fields)
+    cdef object prepare           # callable(data, old, codec, level, limit, max_message_bytes) -> (error, fields, replacement)
     cdef ProduceItem* items
     cdef int item_room
     cdef int item_count
@@ -77,6 +83,7 @@ cdef class ProducePending(Pending):
     cdef ProduceRequest request
     cdef ProduceItem* items
     cdef uint8_t* frame
+    cdef list kept                    # batches that took the place of what was sent
     cdef readonly bint executed
     cdef readonly int tries           # at a taken lock
     cdef ProduceWaiter waiter
@@ -86,7 +93,8 @@ cdef class ProducePending(Pending):
     cdef take(self, Producing producing, uint8_t* frame, int64_t size)
     cdef take_request(self, Producing producing, ProduceRequest* request)
     cdef own_items(self, Producing producing, ProduceRequest* request)
-    cdef opened(self, ProduceItem* item, found, int64_t wall_ms)
+    cdef prepare(self, ProduceItem* item, int64_t wall_ms)
+    cdef prepared(self, ProduceItem* item, found, int64_t wall_ms)
     cdef bint awaits_flush(self) noexcept
     cdef bint only_flush(self) noexcept
     cdef int look(self) except -1

@@ -1,7 +1,8 @@
 """The way of a Produce request: parse, check what needs no lock, append what one read brought jointly, answer.
 
 Runs in a worker's loop. A request leaves the short way (and gets a ProducePending, with a copy of its frame) when it holds
-compressed records, which an append thread opens and appends; when it is large; when a slot's lock is taken; when acks=all
+compressed records, which an append thread opens and appends; when that thread has to convert message sets of old formats
+(versions 0 to 2), or to compress records by the topic's own codec; when it is large; when a slot's lock is taken; when acks=all
 must wait for the high watermark; or when `flush.messages` asks for records on the device before the answer. A Produce may
 follow a Produce that is appended but not answered, nothing else may.
 """
@@ -58,6 +59,7 @@ from broker._ext.flushing cimport Flusher
 from broker._ext.locks cimport SPINS_OF_LOOP, SPINS_OF_THREAD, set_lane
 from broker._ext.log_dirs cimport is_full
 from broker._ext.records cimport (
+    AT_MAGIC,
     CODEC_NONE,
     CODEC_ZSTD,
     ERROR_CORRUPT_MESSAGE,
@@ -67,6 +69,7 @@ from broker._ext.records cimport (
     ERROR_UNSUPPORTED_COMPRESSION_TYPE,
     BatchInfo,
     check_batch,
+    parse_batch_header,
     set_max_timestamp,
     store32,
 )
@@ -82,6 +85,7 @@ cdef enum:
     FIRST_BY_ID = 13
     FIRST_WITH_STORAGE_ERROR = 4
     FIRST_WITH_BATCHES = 3            # before: message sets of formats v0 and v1
+    AS_SENT = 255                     # compression.type=producer
     NEWEST = 13
     MAX_BUSY = 64
     MAX_PARTITIONS = 100000           # of one request: more would take memory out of proportion
@@ -97,7 +101,6 @@ cdef enum:
     NOT_ENOUGH_REPLICAS = 19
     NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
     INVALID_REQUIRED_ACKS = 21
-    UNSUPPORTED_VERSION = 35
     INVALID_TXN_STATE = 48
     KAFKA_STORAGE_ERROR = 56
     UNKNOWN_TOPIC_ID = 100
@@ -190,15 +193,17 @@ cdef class Producing:
 
     offload(pending): call `pending.work()` on an append thread, then `pending.worked()` in the loop.
     retry(pending): call `pending.again()` in the loop, a moment later.
-    open_batch(batch, limit): check a compressed batch with its records; (Kafka's error code, the fields of BatchInfo).
+    prepare(data, old, codec, level, limit, max_message_bytes): check a batch with its compressed records, or convert a message
+    set (old), and compress by `codec` (255: as sent); (Kafka's error code, what was found in the records, the batch to be
+    appended instead or None). See `broker.storage.incoming`.
     """
 
-    def __init__(self, TopicDirectory topics, WaitingRoom room, offload, retry, open_batch):
+    def __init__(self, TopicDirectory topics, WaitingRoom room, offload, retry, prepare):
         self.topics = topics
         self.room = room
         self.offload = offload
         self.retry = retry
-        self.open_batch = open_batch
+        self.prepare = prepare
         self.flusher = Flusher()
         buffer_init(&self.response)
 
@@ -233,7 +238,7 @@ cdef class Producing:
             self.look_up(&self.items[i], version >= FIRST_BY_ID)
             if not self.items[i].error:
                 self.check(&self.items[i], request.acks, wall_ms)
-            if self.items[i].compressed and not self.items[i].error:
+            if self.items[i].slow and not self.items[i].error:
                 slow = True
         if not slow:
             return FRAME_JOINED
@@ -357,8 +362,17 @@ cdef class Producing:
         cdef int error
         if acks != 0 and acks != 1 and acks != -1:
             return refuse(item, INVALID_REQUIRED_ACKS, NULL)
-        if version < FIRST_WITH_BATCHES:
-            return refuse(item, UNSUPPORTED_VERSION, NULL)
+        if version < FIRST_WITH_BATCHES and acks == -1 and not enough_replicas(slot):
+            return refuse(item, NOT_ENOUGH_REPLICAS, NULL)
+        if version < FIRST_WITH_BATCHES and item.append.data == NULL:
+            item.appended = 1                 # an empty set: nothing is appended, at no offset, as in Kafka
+            item.append.base_offset = item.append.append_time = -1
+            item.append.log_start_offset = slot.log_start_offset
+            item.leader_epoch = slot.leader_epoch
+            return 0
+        if version < FIRST_WITH_BATCHES and (size <= AT_MAGIC or item.append.data[AT_MAGIC] < 2):
+            item.slow = SLOW_OLD
+            return 0
         if item.append.data == NULL:
             return refuse(item, ERROR_INVALID_RECORD, "a produce request must hold exactly one record batch a partition, this holds none")
         if acks == -1 and not enough_replicas(slot):
@@ -375,8 +389,11 @@ cdef class Producing:
             return refuse(item, INVALID_TXN_STATE, "transactions are not supported yet")
         if info.codec == CODEC_ZSTD and version < 7:
             return refuse(item, ERROR_UNSUPPORTED_COMPRESSION_TYPE, "zstd needs produce requests of version 7 or newer")
+        if slot.settings.compression != AS_SENT and slot.settings.compression != info.codec:
+            item.slow = SLOW_RECOMPRESS
+            return 0
         if info.codec != CODEC_NONE:
-            item.compressed = 1               # its records are checked by an append thread
+            item.slow = SLOW_COMPRESSED
             return 0
         return check_framed(item, slot, wall_ms)
 
@@ -502,6 +519,8 @@ cdef const char* reason_of(int error) noexcept:
         return "the record batch has an unknown codec"
     if error == ERROR_INVALID_TIMESTAMP:
         return "a producer must not set the log append time"
+    if error == ERROR_MESSAGE_TOO_LARGE:
+        return "the record batch is larger than max.message.bytes, or opens to more than the broker takes"
     return NULL
 
 
@@ -658,23 +677,40 @@ cdef class ProducePending(Pending):
         set_lane(1)
         for i in range(self.request.count):
             item = &self.items[i]
-            if item.error or item.appended or not item.compressed:
+            if item.error or item.appended or not item.slow:
                 continue
-            found = self.producing.open_batch(<const unsigned char[:item.append.info.size]>item.append.data, OPEN_LIMIT)
-            self.opened(item, found, wall_ms)
-            item.compressed = 0
+            self.prepare(item, wall_ms)
+            item.slow = 0
         with nogil:
             busy = append_items(self.items, self.request.count, SPINS_OF_THREAD, wall_ms)
         self.result = busy
 
-    cdef opened(self, ProduceItem* item, found, int64_t wall_ms):
-        error, details = found
+    cdef prepare(self, ProduceItem* item, int64_t wall_ms):
+        cdef Slot* slot = slot_at(item.slot - 1)
+        cdef int codec = slot.settings.compression
+        found = self.producing.prepare(<const unsigned char[:item.append.info.size]>item.append.data, item.slow == SLOW_OLD,
+                                       codec, slot.settings.compression_level, OPEN_LIMIT, slot.settings.max_message_bytes)
+        self.prepared(item, found, wall_ms)
+
+    cdef prepared(self, ProduceItem* item, found, int64_t wall_ms):
+        cdef BatchInfo* info = &item.append.info
+        cdef bytes batch
+        error, details, batch = found
         if error:
             refuse(item, error, reason_of(error))
             return
-        item.append.info.keyless = details["keyless"]
-        item.append.info.found_max_timestamp = details["found_max_timestamp"]
-        item.append.info.found_min_timestamp = details["found_min_timestamp"]
+        if batch is not None:
+            if self.kept is None:
+                self.kept = []
+            self.kept.append(batch)
+            item.append.data = <uint8_t*><char*>batch         # nobody else has it: it may be patched
+            parse_batch_header(item.append.data, <size_t>len(batch), info)
+            if info.size > slot_at(item.slot - 1).settings.max_message_bytes:
+                refuse(item, ERROR_MESSAGE_TOO_LARGE, "the record batch, as it would be stored, is larger than max.message.bytes")
+                return
+        info.keyless = details["keyless"]
+        info.found_max_timestamp = details["found_max_timestamp"]
+        info.found_min_timestamp = details["found_min_timestamp"]
         check_framed(item, slot_at(item.slot - 1), wall_ms)
 
     def worked(self):

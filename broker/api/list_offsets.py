@@ -2,12 +2,16 @@
 
 Times below zero: -1 the end that the reader may see, -2 the start, -3 the record with the largest timestamp, -4 the start on
 local disk (the start: nothing is tiered), -5 and -6 concern tiered storage, which there is none of.
+
+Version 0 is answered with a list: the starts of the segments, newest first, that were last written before the time, and the end.
 """
 
 import logging
 import os
+import time
 from collections import Counter
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import broker._ext.slots as slots
 from broker._ext.segment_list import SegmentList
@@ -25,6 +29,8 @@ INDEX_ENTRY_BYTES, TIME_ENTRY_BYTES = 8, 12
 READ_COMMITTED = 1
 FIRST_WITH_EPOCH = 4
 CONSUMER = -1
+
+Found = TypeVar("Found")
 
 
 def handle(request: Any, call: Call) -> Any:
@@ -72,20 +78,59 @@ def _fill(answer: Any, request: Any, name: str, one: Any, call: Call) -> None:
         end = state["log_end_offset"]
     elif call.version >= 2 and request.isolation_level == READ_COMMITTED:
         end = state["last_stable_offset"]
-    if one.timestamp == LATEST:
+    if call.version == 0:
+        _fill_with_segments(answer, request, name, one, call, slot, state)
+    elif one.timestamp == LATEST:
         answer.offset, answer.leader_epoch = end, state["leader_epoch"]
     elif one.timestamp in (EARLIEST, EARLIEST_LOCAL):
         answer.offset = state["log_start_offset"]
         answer.leader_epoch = _epoch_at(state, answer.offset)
     elif one.timestamp >= 0 or one.timestamp == LARGEST_TIMESTAMP:
         try:
-            found = _by_time_again(call, slot, state, one.timestamp, end)
+            found = _again(lambda now: _by_time(call, now, one.timestamp, end), slot, state)
         except (OSError, ValueError) as problem:
             log.error("look-up by time in %s-%d: %s", name, one.partition_index, problem)
             answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
             return
         if found is not None:
             answer.offset, answer.timestamp, answer.leader_epoch = found
+
+
+def _fill_with_segments(
+    answer: Any, request: Any, name: str, one: Any, call: Call, slot: int, state: dict[str, Any]
+) -> None:
+    """At most `max_num_offsets` offsets, descending: those of segments last modified at or before the time, and the log's
+    end. A consumer sees the high watermark in place of what lies behind it."""
+    try:
+        found = _again(lambda now: _segment_times(call, now), slot, state) or []
+    except OSError as problem:
+        log.error("the segments of %s-%d: %s", name, one.partition_index, problem)
+        answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        return
+    if one.timestamp == EARLIEST:
+        found = found[:1]
+    elif one.timestamp != LATEST:
+        while found and found[-1][1] > one.timestamp:
+            found.pop()
+    offsets = sorted((offset for offset, _ in found[::-1][: max(one.max_num_offsets, 0)]), reverse=True)
+    if request.replica_id == CONSUMER and offsets and offsets[0] > state["high_watermark"]:
+        offsets = [state["high_watermark"], *(each for each in offsets if each <= state["high_watermark"])]
+    answer.old_style_offsets = offsets
+
+
+def _segment_times(call: Call, state: dict[str, Any]) -> list[tuple[int, int]]:
+    """(first offset, time of the last change in ms) of every segment, and of the log's end, which is now."""
+    segments = _segments(call, state)
+    try:
+        found = []
+        for base in _bases(segments, state):
+            changed = os.fstat(segments.open(base).descriptors()[0]).st_mtime_ns // 1_000_000
+            found.append((max(base, state["log_start_offset"]), changed))
+    finally:
+        segments.close()
+    if state["size"] > 0:
+        found.append((state["log_end_offset"], time.time_ns() // 1_000_000))
+    return found
 
 
 def _epoch_at(state: dict[str, Any], offset: int) -> int:
@@ -101,17 +146,24 @@ def _segments(call: Call, state: dict[str, Any]) -> SegmentList:
     return segments
 
 
-def _by_time_again(
-    call: Call, slot: int, state: dict[str, Any], timestamp: int, end: int
-) -> tuple[int, int, int] | None:
-    """`_by_time`, once more where segments went or were swapped while it looked: it ends because each time the log changed."""
+def _bases(segments: SegmentList, state: dict[str, Any]) -> list[int]:
+    """The base offsets of the segments that hold the log."""
+    bases = [base for base in segments.base_offsets() if base <= state["segment_base"]]
+    # Segments that end at the log start offset or before only wait for their removal.
+    while len(bases) > 1 and bases[1] <= state["log_start_offset"]:
+        del bases[0]
+    return bases
+
+
+def _again(look: Callable[[dict[str, Any]], Found], slot: int, state: dict[str, Any]) -> Found | None:
+    """`look(state)`, once more where segments went or were swapped meanwhile: it ends because each time the log changed."""
     while True:
         if slots.swap_under_way(slot):
             slots.settle_swap(slot)
             state = slots.describe(slot)
         problem = None
         try:
-            found = _by_time(call, slot, state, timestamp, end)
+            found = look(state)
         except FileNotFoundError as error:
             problem, found = error, None
         newer = slots.describe(slot)
@@ -123,15 +175,11 @@ def _by_time_again(
         return found
 
 
-def _by_time(call: Call, slot: int, state: dict[str, Any], timestamp: int, end: int) -> tuple[int, int, int] | None:
+def _by_time(call: Call, state: dict[str, Any], timestamp: int, end: int) -> tuple[int, int, int] | None:
     """(offset, timestamp, leader epoch) of the first record at or after a time, or of the largest timestamp; None if none."""
     segments = _segments(call, state)
     try:
-        bases = [base for base in segments.base_offsets() if base <= state["segment_base"]]
-        # Segments that end at the log start offset or before only wait for their removal.
-        while len(bases) > 1 and bases[1] <= state["log_start_offset"]:
-            del bases[0]
-        parts = [_Segment(segments, base, state) for base in bases]
+        parts = [_Segment(segments, base, state) for base in _bases(segments, state)]
         if timestamp == LARGEST_TIMESTAMP:
             times = [part.largest_timestamp for part in parts]
             if not times or max(times) < 0:

@@ -18,6 +18,7 @@ from broker._ext.shared import DiskState, SlotState
 from broker.config.broker_config import BrokerConfig
 from broker.config.errors import ConfigError
 from broker.config.key import Value
+from broker.config.table import TOPIC_KEYS
 from broker.controller.image import Topic
 from broker.controller.topic_names import INTERNAL
 from broker.metadata.znodes import NO_LEADER, PartitionState
@@ -42,8 +43,6 @@ _NUMBERS = {
     "retention_bytes": "retention.bytes",
     "flush_messages": "flush.messages",
     "flush_ms": "flush.ms",
-    "timestamp_before_max_ms": "message.timestamp.before.max.ms",
-    "timestamp_after_max_ms": "message.timestamp.after.max.ms",
     "file_delete_delay_ms": "file.delete.delay.ms",
     "delete_retention_ms": "delete.retention.ms",
     "min_compaction_lag_ms": "min.compaction.lag.ms",
@@ -52,6 +51,11 @@ _NUMBERS = {
     "index_max_bytes": "segment.index.bytes",
     "max_message_bytes": "max.message.bytes",
     "min_in_sync_replicas": "min.insync.replicas",
+}
+
+_BOUNDS = {
+    "timestamp_before_max_ms": "message.timestamp.before.max.ms",
+    "timestamp_after_max_ms": "message.timestamp.after.max.ms",
 }
 
 
@@ -102,8 +106,23 @@ def topic_settings(effective: Mapping[str, Value]) -> dict[str, int]:
     settings["delete_"] = int("delete" in policies)
     settings["compression"] = CODECS[str(effective["compression.type"])]
     settings["min_cleanable_dirty_millionths"] = round(float(str(effective["min.cleanable.dirty.ratio"])) * 1_000_000)
+    settings["compression_level"] = int(str(effective.get(f"compression.{effective['compression.type']}.level", 0)))
+    settings.update(_timestamp_bounds(effective))
+    settings["no_down_conversion"] = int(not effective["message.downconversion.enable"])
     settings["unclean_election"] = int(bool(effective["unclean.leader.election.enable"]))
     return settings
+
+
+def _timestamp_bounds(effective: Mapping[str, Value]) -> dict[str, int]:
+    """How far off a timestamp may lie: ``message.timestamp.difference.max.ms`` holds where its successors have their
+    defaults, as in Kafka 3.9."""
+    bounds = {name: int(str(effective[key])) for name, key in _BOUNDS.items()}
+    difference = int(str(effective["message.timestamp.difference.max.ms"]))
+    if difference != TOPIC_KEYS["message.timestamp.difference.max.ms"].default:
+        for name, key in _BOUNDS.items():
+            if bounds[name] == TOPIC_KEYS[key].default:
+                bounds[name] = difference
+    return bounds
 
 
 class LocalPartitions:

@@ -38,7 +38,8 @@ from broker.net.handover import Receiver
 from broker.processes import logs
 from broker.processes.context import ProcessContext
 from broker.protocol.errors import ErrorCode
-from broker.storage.compression import check_compressed
+from broker.storage.down_conversion import convert
+from broker.storage.incoming import prepare
 
 log = logging.getLogger(__name__)
 
@@ -109,6 +110,7 @@ class Worker:
         self.room = WaitingRoom(self._deadline_moved)
         self.appends = JobThread(loop, "appends")
         self.look_ups = JobThread(loop, "look-ups")
+        self.conversions = JobThread(loop, "conversions")
         self.cold_reader = ColdReader(loop)
         self.forward = ForwardClient(loop, context.forward_path)
         count = max(1, int(str(context.notes.get("count", 1))))
@@ -129,9 +131,10 @@ class Worker:
             context.ordinal,
             config.integer("max.incremental.fetch.session.cache.slots") // count + 1,
             config.integer("fetch.max.bytes"),
+            self._down_convert,
         )
         self.handler = RequestHandler(
-            Producing(self.topics, self.room, self._offload, self._retry, check_compressed),
+            Producing(self.topics, self.room, self._offload, self._retry, prepare),
             self.fetching,
             self.room,
             self.dispatcher,
@@ -254,6 +257,15 @@ class Worker:
             self.room.serve()
         self._settle()
 
+    def _down_convert(self, work: tuple[list[tuple[Any, ...]], int], done: Callable[[Any], None]) -> None:
+        def finished(result: Any) -> None:
+            if isinstance(result, BaseException):
+                log.error("a conversion for an old consumer failed", exc_info=result)
+            done(result)
+            self._settle()
+
+        self.conversions(lambda: convert(*work), finished)
+
     def _retry(self, pending: Any) -> None:
         """Once more at once (most holders are done by then), later a little slower."""
         if not self._retries:
@@ -368,6 +380,7 @@ class Worker:
         self.appends.close()
         self.handler.producing.flusher.close()
         self.look_ups.close()
+        self.conversions.close()
         self.cold_reader.close()
         self.receiver.closed(self._closed)
         self.receiver.close()

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from typing import Any
 
 import lz4.frame
 import snappy
 import zstandard
 
 import broker._ext.records as records
+from broker.storage import lz4_header
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -28,6 +30,8 @@ XERIAL_BLOCK_BYTES = 32 * 1024
 # Raw snappy cannot shrink its input further than this (a copy of 64 bytes takes 3), so larger claims are lies.
 SNAPPY_MAXIMAL_RATIO = 32
 STEP_BYTES = 1 << 20
+LZ4_DEFAULT_LEVEL = 9  # stands for the fast compressor, as in Kafka
+ZSTD_DEFAULT_LEVEL = 3
 
 
 class CorruptCompressedDataError(ValueError):
@@ -48,28 +52,54 @@ def decompress(codec: int, data: bytes | memoryview, limit: int) -> bytes:
     return DECOMPRESSORS[codec](data, limit)
 
 
-def compress(codec: int, data: bytes) -> bytes:
-    """`data` in the framing that Kafka's own clients write."""
-    return COMPRESSORS[codec](data)
+def compress(codec: int, data: bytes, level: int | None = None) -> bytes:
+    """`data` in the framing that Kafka's own clients write.
+
+    level: as in Kafka's ``compression.<codec>.level``; None: the codec's default. Snappy has none.
+    """
+    return COMPRESSORS[codec](data, level)
 
 
-def check_compressed(batch: bytes | memoryview, limit: int) -> tuple[int, dict | None]:
-    """All checks of a compressed batch from a client, its records included.
+def decompress_old(codec: int, data: bytes | memoryview, limit: int, magic: int) -> bytes:
+    """As `decompress`, of the value of a compressed message of format v0 or v1 (`magic`).
 
-    batch: at least one whole batch. limit: as for `decompress`. Returns Kafka's error code (0: sound) and the fields of
-    BatchInfo by name, as `broker._ext.records.check` does.
+    Producers of v0 put a wrong checksum into the header of lz4 frames (KAFKA-3160), so that there it is not looked at.
+    """
+    if codec == LZ4 and magic == 0:
+        data = lz4_header.with_right_checksum(data)
+    return decompress(codec, data, limit)
+
+
+def compress_old(codec: int, data: bytes, magic: int) -> bytes:
+    """As `compress`, for the value of a message of format v0 or v1: what readers of v0 expect of lz4 is wrong there."""
+    packed = compress(codec, data)
+    return lz4_header.with_checksum_of_format_0(packed) if codec == LZ4 and magic == 0 else packed
+
+
+def open_batch(batch: bytes | memoryview, limit: int) -> tuple[int, dict[str, Any] | None, bytes]:
+    """All checks of a batch from a client, its compressed records included.
+
+    batch: at least one whole batch. limit: as for `decompress`. Returns Kafka's error code (0: sound), the fields of
+    BatchInfo by name, as `broker._ext.records.check` does, and the records, not compressed.
     """
     error, info = records.check(batch)
-    if error or info["codec"] == NONE:
-        return error, info
+    if error or info is None:
+        return error, info, b""
     payload = memoryview(batch)[records.RECORDS_AT : info["size"]]
+    if info["codec"] == NONE:
+        return error, info, bytes(payload)
     try:
         plain = decompress(info["codec"], payload, limit)
     except CorruptCompressedDataError:
-        return CORRUPT_MESSAGE, info
+        return CORRUPT_MESSAGE, info, b""
     except DecompressionLimitError:
-        return MESSAGE_TOO_LARGE, info
-    return records.check_decompressed(batch, plain)
+        return MESSAGE_TOO_LARGE, info, b""
+    return *records.check_decompressed(batch, plain), plain
+
+
+def check_compressed(batch: bytes | memoryview, limit: int) -> tuple[int, dict[str, Any] | None]:
+    """The error code and the fields that `open_batch` finds."""
+    return open_batch(batch, limit)[:2]
 
 
 def _plain(data: bytes | memoryview, limit: int) -> bytes:
@@ -182,7 +212,11 @@ def _unsnappy(data: bytes | memoryview, limit: int) -> bytes:
     return b"".join(parts)
 
 
-def _snappy(data: bytes) -> bytes:
+def _as_it_is(data: bytes, _level: int | None) -> bytes:
+    return bytes(data)
+
+
+def _snappy(data: bytes, _level: int | None) -> bytes:
     blocks = [XERIAL_MAGIC, (1).to_bytes(4, "big"), (1).to_bytes(4, "big")]
     for start in range(0, len(data), XERIAL_BLOCK_BYTES):
         block = snappy.compress(data[start : start + XERIAL_BLOCK_BYTES])
@@ -190,18 +224,21 @@ def _snappy(data: bytes) -> bytes:
     return b"".join(blocks)
 
 
-def _gzip(data: bytes) -> bytes:
-    stream = zlib.compressobj(wbits=31)
+def _gzip(data: bytes, level: int | None) -> bytes:
+    stream = zlib.compressobj(zlib.Z_DEFAULT_COMPRESSION if level is None else level, wbits=31)
     return stream.compress(data) + stream.flush()
 
 
-def _lz4(data: bytes) -> bytes:
-    return lz4.frame.compress(data, content_checksum=False, block_linked=False, store_size=False)
+def _lz4(data: bytes, level: int | None) -> bytes:
+    fast = level is None or level == LZ4_DEFAULT_LEVEL
+    return lz4.frame.compress(
+        data, compression_level=0 if fast else level, content_checksum=False, block_linked=False, store_size=False
+    )
 
 
-def _zstd(data: bytes) -> bytes:
-    return zstandard.ZstdCompressor(level=3).compress(data)
+def _zstd(data: bytes, level: int | None) -> bytes:
+    return zstandard.ZstdCompressor(level=ZSTD_DEFAULT_LEVEL if level is None else level).compress(data)
 
 
 DECOMPRESSORS: tuple[Callable[[bytes | memoryview, int], bytes], ...] = (_plain, _gunzip, _unsnappy, _unlz4, _unzstd)
-COMPRESSORS: tuple[Callable[[bytes], bytes], ...] = (bytes, _gzip, _snappy, _lz4, _zstd)
+COMPRESSORS: tuple[Callable[[bytes, int | None], bytes], ...] = (_as_it_is, _gzip, _snappy, _lz4, _zstd)

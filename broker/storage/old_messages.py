@@ -50,7 +50,7 @@ class OldMessage:
         """
         if self.codec == compression.NONE:
             return [self]
-        inner = list(read_messages(compression.decompress(self.codec, self.value or b"", limit)))
+        inner = list(read_messages(compression.decompress_old(self.codec, self.value or b"", limit, self.magic)))
         if not inner or any(one.codec or one.magic != self.magic for one in inner):
             raise CorruptMessageError(f"the wrapper at offset {self.offset} holds no plain messages of its own format")
         if self.magic == 0:

@@ -1,0 +1,164 @@
+"""What a log holds, as consumers before Kafka 0.11 read it: message sets of format v0 or v1, made batch by batch.
+
+Runs in the conversion thread of a worker; reads files whose descriptors its caller keeps open. No more is held than one batch
+(opened) and the bytes of the response. Rules, as in Kafka: control batches are left out, headers are lost, a compressed batch
+becomes one wrapper in its codec, a message has the log append time of its batch; zstd has no place in these formats.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import broker._ext.crc32c as crc32c
+from broker._ext import message_sets
+from broker.storage import batch as batches
+from broker.storage import compression, old_messages
+
+HEADER_BYTES = 61
+LENGTH_END = 17  # up to the magic: what tells how long a batch or message is, and which it is
+OPEN_LIMIT = 128 * 1024 * 1024
+
+CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, UNSUPPORTED_VERSION = 2, 56, 35
+
+
+class Part(NamedTuple):
+    """A range of one segment's log file, for one partition of a Fetch.
+
+    :param owner: keeps `fd` open.
+    :param position: of a batch, in the file.
+    :param extent: bytes from there on that may be read; ends with a batch.
+    :param fetch_offset: the first offset that is wanted.
+    :param limit: bytes of the partition's part of the response.
+    :param magic: of the format wanted, 0 or 1.
+    :param at_least_one: a batch is given even if it is larger than the limits.
+    :param may_convert: whether ``message.downconversion.enable`` allows it.
+    """
+
+    owner: Any
+    fd: int
+    position: int
+    extent: int
+    fetch_offset: int
+    limit: int
+    magic: int
+    at_least_one: bool
+    may_convert: bool
+
+
+Converted = tuple[int, bytes, int]
+"""Kafka's error code, the message set, and the offset from which to go on."""
+
+
+def convert(parts: Sequence[tuple[Any, ...]], budget: int) -> list[Converted]:
+    """Every part (the fields of `Part`) as a message set; all of them together no more than `budget` bytes, if they need not
+    be."""
+    results = []
+    for fields in parts:
+        part = Part(*fields)
+        result = convert_part(part._replace(limit=min(part.limit, budget)))
+        budget = max(0, budget - len(result[1]))
+        results.append(result)
+    return results
+
+
+def convert_part(part: Part) -> Converted:
+    """One part. What comes behind a batch that cannot be converted is left for the next request, which is told why."""
+    found: list[bytes] = []
+    room, offset, at, end = part.limit, part.fetch_offset, part.position, part.position + part.extent
+    while at < end and (room > 0 or part.at_least_one and not found):
+        try:
+            entry = _read_entry(part.fd, at, end)
+            at += entry.size
+            if entry.skipped or entry.last_offset < part.fetch_offset:
+                offset = max(offset, entry.last_offset + 1)
+                continue
+            if entry.magic > part.magic and not part.may_convert:
+                raise message_sets.BadMessageError(UNSUPPORTED_VERSION, at, "down-conversion is switched off")
+            converted, following = _convert_entry(entry, part, room)
+        except message_sets.BadMessageError as error:
+            return (0, b"".join(found), offset) if found else (error.code, b"", offset)
+        except OSError:
+            return (0, b"".join(found), offset) if found else (KAFKA_STORAGE_ERROR, b"", offset)
+        except ValueError:  # what a codec says of bytes that are not its own
+            return (0, b"".join(found), offset) if found else (CORRUPT_MESSAGE, b"", offset)
+        if len(converted) > room and (found or not part.at_least_one):
+            break
+        offset = max(offset, following)
+        if converted:
+            found.append(converted)
+            room -= len(converted)
+        if following <= entry.last_offset:
+            break
+    return 0, b"".join(found), offset
+
+
+class _Entry(NamedTuple):
+    """A batch, or a message of an old format, as it lies in the file; `data` is empty if it is to be skipped."""
+
+    magic: int
+    size: int
+    last_offset: int
+    skipped: bool
+    data: bytes
+
+
+def _read_entry(fd: int, at: int, end: int) -> _Entry:
+    head = _read(fd, at, min(HEADER_BYTES, end - at), LENGTH_END)
+    magic = head[16]
+    size = int.from_bytes(head[8:12], "big") + 12
+    offset = int.from_bytes(head[:8], "big")
+    if size > end - at or magic > 2 or magic == 2 and size < HEADER_BYTES:
+        raise message_sets.BadMessageError(CORRUPT_MESSAGE, at, f"no batch: magic {magic}, {size} bytes")
+    if magic < 2:
+        return _Entry(magic, size, offset, False, _read(fd, at, size, size))
+    last_offset = offset + int.from_bytes(head[23:27], "big")
+    count = int.from_bytes(head[57:61], "big")
+    if int.from_bytes(head[21:23], "big") & batches.CONTROL or count == 0:
+        return _Entry(magic, size, last_offset, True, b"")
+    data = _read(fd, at, size, size)
+    if crc32c.checksum(memoryview(data)[21:]) != int.from_bytes(data[17:21], "big"):
+        raise message_sets.BadMessageError(CORRUPT_MESSAGE, at, "a stored batch does not match its CRC")
+    return _Entry(magic, size, last_offset, False, data)
+
+
+def _read(fd: int, at: int, size: int, least: int) -> bytes:
+    data = os.pread(fd, size, at)
+    while len(data) < least:
+        more = os.pread(fd, size - len(data), at + len(data))
+        if not more:
+            raise OSError(5, f"the log ends at {at + len(data)}, within a batch")
+        data += more
+    return data
+
+
+def _convert_entry(entry: _Entry, part: Part, room: int) -> tuple[bytes, int]:
+    """The entry in the format wanted, and the offset from which to go on: within the entry, if it was cut at `room`."""
+    if entry.magic <= part.magic:
+        return entry.data, entry.last_offset + 1
+    if entry.magic == 1:
+        return _from_format_1(entry, part), entry.last_offset + 1
+    payload = memoryview(entry.data)[HEADER_BYTES:]
+    codec = entry.data[22] & 7
+    plain = payload if codec in (0, compression.ZSTD) else compression.decompress(codec, payload, OPEN_LIMIT)
+    converted: bytes
+    converted, following = message_sets.batch_to_messages(
+        entry.data, plain, part.magic, part.fetch_offset, room, compression.compress_old
+    )
+    return converted, following
+
+
+def _from_format_1(entry: _Entry, part: Part) -> bytes:
+    """A message of format v1 in format v0: without timestamps, offsets absolute."""
+    message, _ = old_messages.read_message(entry.data)
+    inner = b"".join(
+        message_sets.write_message(0, 0, False, one.offset, -1, one.key, one.value)
+        for one in message.opened(OPEN_LIMIT)
+        if message.codec or one.offset >= part.fetch_offset
+    )
+    if not message.codec:
+        return inner
+    packed = compression.compress_old(message.codec, inner, 0)
+    wrapped: bytes = message_sets.write_message(0, message.codec, False, message.offset, -1, message.key, packed)
+    return wrapped

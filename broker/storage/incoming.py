@@ -1,0 +1,73 @@
+"""What a producer sent, made into the batch to be appended: compressed records opened and checked, message sets of format v0
+and v1 converted, records compressed by the topic's own codec.
+
+Runs in the append threads of workers; stateless. A producer of the current format on a topic with ``compression.type=producer``
+and no codec never comes here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker._ext import message_sets
+from broker.storage import compression
+from broker.storage.compression import (
+    CORRUPT_MESSAGE,
+    MESSAGE_TOO_LARGE,
+    CorruptCompressedDataError,
+    DecompressionLimitError,
+)
+
+AS_SENT = 255
+
+Prepared = tuple[int, dict[str, Any] | None, bytes | None]
+"""Kafka's error code; what was found in the records (keyless, found_max_timestamp, found_min_timestamp); the batch that takes
+the place of what was sent, None if that stays."""
+
+
+def prepare(
+    data: bytes | memoryview, old: bool, codec: int, level: int, limit: int, max_message_bytes: int
+) -> Prepared:
+    """One partition's records of a Produce request, ready to be appended.
+
+    :param old: `data` is a message set of format v0 or v1; otherwise one record batch.
+    :param codec: in which the topic keeps its batches; 255: as the producer sent them.
+    :param level: of that codec.
+    :param limit: the most bytes that compressed records may open to.
+    :param max_message_bytes: the topic's max.message.bytes: the bound of each message of a set.
+    """
+    if old:
+        return from_messages(data, codec, level, limit, max_message_bytes)
+    error, found, plain = compression.open_batch(data, limit)
+    if error or found is None or codec in (AS_SENT, found["codec"]):
+        return error, found, None
+    packed = compression.compress(codec, plain, level)
+    try:
+        return 0, found, message_sets.replace_payload(data, packed, codec)
+    except message_sets.BadMessageError as refused:
+        return refused.code, None, None
+
+
+def from_messages(data: bytes | memoryview, codec: int, level: int, limit: int, max_message_bytes: int) -> Prepared:
+    """A message set as one record batch, in the codec of the set unless the topic has its own.
+
+    The messages keep key, value and timestamp (those of v0 have none); what is compressed is opened once. Kafka's rules: a
+    message that says it has the log append time is refused, offsets are the broker's to assign.
+    """
+    try:
+        records = message_sets.read_produced(data, compression.decompress_old, limit, max_message_bytes)
+        kept = records.codec if codec == AS_SENT else codec
+        packed = compression.compress(kept, records.payload, None if codec == AS_SENT else level)
+        batch = message_sets.write_batch(packed, kept, records.count, records.base_timestamp, records.max_timestamp)
+    except message_sets.BadMessageError as refused:
+        return refused.code, None, None
+    except CorruptCompressedDataError:
+        return CORRUPT_MESSAGE, None, None
+    except DecompressionLimitError:
+        return MESSAGE_TOO_LARGE, None, None
+    found = {
+        "keyless": records.keyless,
+        "found_max_timestamp": records.max_timestamp,
+        "found_min_timestamp": records.min_timestamp,
+    }
+    return 0, found, batch

@@ -1,0 +1,56 @@
+"""The checksum byte in the header of an lz4 frame: the right one, and the one that message format v0 has instead (KAFKA-3160).
+
+Stateless. The frame format takes the second byte of the xxHash32 of the descriptor (flags, block size, and content size or
+dictionary where the flags say so). Clients up to Kafka 0.9 took the frame's magic number into the hash as well.
+"""
+
+from __future__ import annotations
+
+MAGIC = b"\x04\x22\x4d\x18"
+FLAGS_AT = 4
+CONTENT_SIZE_FLAG, DICTIONARY_FLAG = 0x08, 0x01
+
+_P1, _P2, _P3, _P4, _P5 = 2654435761, 2246822519, 3266489917, 668265263, 374761393
+_MASK = 0xFFFFFFFF
+
+
+def xxhash32(data: bytes) -> int:
+    """The xxHash32, seed 0, of fewer than 16 bytes. Raises ValueError for more: no header has them."""
+    if len(data) >= 16:
+        raise ValueError(f"{len(data)} bytes: only fewer than 16 are hashed here")
+    value = _P5 + len(data)
+    whole = len(data) & ~3
+    for at in range(0, whole, 4):
+        value = value + int.from_bytes(data[at : at + 4], "little") * _P3 & _MASK
+        value = (value << 17 | value >> 15) * _P4 & _MASK
+    for byte in data[whole:]:
+        value = value + byte * _P5 & _MASK
+        value = (value << 11 | value >> 21) * _P1 & _MASK
+    value = (value ^ value >> 15) * _P2 & _MASK
+    value = (value ^ value >> 13) * _P3 & _MASK
+    return value ^ value >> 16
+
+
+def _checksum_at(frame: bytes | memoryview) -> int | None:
+    """Where the checksum byte of the first frame lies; None if it is no frame, or ends before."""
+    if len(frame) <= FLAGS_AT or bytes(frame[:FLAGS_AT]) != MAGIC:
+        return None
+    flags = frame[FLAGS_AT]
+    at = FLAGS_AT + 2 + (8 if flags & CONTENT_SIZE_FLAG else 0) + (4 if flags & DICTIONARY_FLAG else 0)
+    return at if at < len(frame) else None
+
+
+def _put(frame: bytes | memoryview, at: int, hashed: bytes) -> bytes:
+    return bytes(frame[:at]) + bytes([xxhash32(hashed) >> 8 & 0xFF]) + bytes(frame[at + 1 :])
+
+
+def with_right_checksum(frame: bytes | memoryview) -> bytes:
+    """The frame with the checksum that the lz4 library wants, whatever it had; what is no frame comes back as it is."""
+    at = _checksum_at(frame)
+    return bytes(frame) if at is None else _put(frame, at, bytes(frame[FLAGS_AT:at]))
+
+
+def with_checksum_of_format_0(frame: bytes) -> bytes:
+    """The frame with the checksum that clients of message format v0 want. For frames that state no content size."""
+    at = _checksum_at(frame)
+    return bytes(frame) if at is None else _put(frame, at, bytes(frame[:at]))
