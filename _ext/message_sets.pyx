@@ -15,7 +15,6 @@ from broker._ext.cursor cimport (
     WriteBuffer,
     buffer_free,
     buffer_init,
-    uvarint_put,
     write_bytes,
     write_int32,
     write_int64,
@@ -44,7 +43,6 @@ from broker._ext.records cimport (
     CODEC_LZ4,
     CODEC_MASK,
     CODEC_NONE,
-    CODEC_ZSTD,
     ERROR_CORRUPT_MESSAGE,
     ERROR_INVALID_RECORD,
     ERROR_INVALID_TIMESTAMP,
@@ -334,8 +332,8 @@ cdef class Records:
 def read_produced(const uint8_t[::1] data not None, decompress, int64_t limit, int64_t max_message_bytes):
     """A producer's message set as `Records`. Its offsets mean nothing, nor do those in wrappers: the broker assigns them.
 
-    decompress(codec, data, limit, magic): as `compression.decompress_old`. limit: bytes that all wrappers together may open to. max_message_bytes: the largest
-    outer message.
+    decompress(codec, data, limit, magic): as `compression.decompress_old`. limit: bytes that all wrappers together may open to.
+    max_message_bytes: the largest outer message.
 
     :raises BadMessageError: refused, with the code for the producer; and whatever `decompress` raises.
     """
@@ -469,13 +467,13 @@ cdef int put_records(WriteBuffer* b, const uint8_t* p, size_t n, const BatchInfo
     cdef const uint8_t* stop
     cdef const uint8_t* key
     cdef const uint8_t* value
-    cdef int32_t i, length = 0, offset_delta = 0, key_bytes = 0, value_bytes = 0
+    cdef int32_t length = 0, offset_delta = 0, key_bytes = 0, value_bytes = 0
     cdef int64_t delta = 0, timestamp, offset
     cdef Py_ssize_t before
     cut.count = 0
     cut.whole = False
     cut.max_timestamp = cut.first_offset = cut.last_offset = -1
-    for i in range(info.record_count):
+    for _ in range(info.record_count):
         if read_varint(&p, end, &length) or length < RECORD_LEAST - 1 or length > end - p:
             return ERROR_CORRUPT_MESSAGE
         stop = p + length

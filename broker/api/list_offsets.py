@@ -3,7 +3,8 @@
 Times below zero: -1 the end that the reader may see, -2 the start, -3 the record with the largest timestamp, -4 the start on
 local disk (the start: nothing is tiered), -5 and -6 concern tiered storage, which there is none of.
 
-Version 0 is answered with a list: the starts of the segments, newest first, that were last written before the time, and the end.
+Version 0 is answered with a list, newest first: the end, and the starts of the segments that were last written before the
+time.
 """
 
 import logging

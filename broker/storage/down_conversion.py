@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import broker._ext.crc32c as crc32c
-from broker._ext import message_sets
+import broker._ext.message_sets as message_sets
 from broker.storage import batch as batches
 from broker.storage import compression, old_messages
 
@@ -67,7 +67,7 @@ def convert_part(part: Part) -> Converted:
     """One part. What comes behind a batch that cannot be converted is left for the next request, which is told why."""
     found: list[bytes] = []
     room, offset, at, end = part.limit, part.fetch_offset, part.position, part.position + part.extent
-    while at < end and (room > 0 or part.at_least_one and not found):
+    while at < end and (room > 0 or (part.at_least_one and not found)):
         try:
             entry = _read_entry(part.fd, at, end)
             at += entry.size
@@ -109,10 +109,12 @@ def _read_entry(fd: int, at: int, end: int) -> _Entry:
     magic = head[16]
     size = int.from_bytes(head[8:12], "big") + 12
     offset = int.from_bytes(head[:8], "big")
-    if size > end - at or magic > 2 or magic == 2 and size < HEADER_BYTES:
+    if size > end - at or magic > 2 or (magic == 2 and size < HEADER_BYTES):
         raise message_sets.BadMessageError(CORRUPT_MESSAGE, at, f"no batch: magic {magic}, {size} bytes")
     if magic < 2:
-        return _Entry(magic, size, offset, False, _read(fd, at, size, size))
+        message = _read(fd, at, size, size)
+        message_sets.check_set(message)
+        return _Entry(magic, size, offset, False, message)
     last_offset = offset + int.from_bytes(head[23:27], "big")
     count = int.from_bytes(head[57:61], "big")
     if int.from_bytes(head[21:23], "big") & batches.CONTROL or count == 0:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker._ext import message_sets
+import broker._ext.message_sets as message_sets
 from broker.storage import compression
 from broker.storage.compression import (
     CORRUPT_MESSAGE,

@@ -53,6 +53,9 @@ class OldMessage:
         inner = list(read_messages(compression.decompress_old(self.codec, self.value or b"", limit, self.magic)))
         if not inner or any(one.codec or one.magic != self.magic for one in inner):
             raise CorruptMessageError(f"the wrapper at offset {self.offset} holds no plain messages of its own format")
+        offsets = [one.offset for one in inner]
+        if offsets != sorted(set(offsets)) or offsets[0] < 0 or offsets[-1] > self.offset:
+            raise CorruptMessageError(f"the wrapper at offset {self.offset} holds messages at {offsets[:5]}, ...")
         if self.magic == 0:
             return inner
         # They count from 0 (with gaps after compaction); the wrapper has the last one's offset.

@@ -48,9 +48,11 @@ def test_topics_are_created_each_with_its_own_outcome(harness, version):
         timeout_ms=1000,
     )
     good, bad, manual = harness.ask(request, CREATE, version).topics
-    assert (good.name, good.error_code, good.error_message) == ("good", ErrorCode.NONE, None)
+    assert (good.name, good.error_code) == ("good", ErrorCode.NONE)
     assert (bad.name, bad.error_code) == ("bad", ErrorCode.INVALID_REPLICATION_FACTOR)
-    assert "2 larger than available brokers: 1" in bad.error_message
+    if version >= 1:
+        assert good.error_message is None
+        assert "2 larger than available brokers: 1" in bad.error_message
     assert manual.error_code == ErrorCode.NONE
     assert harness.cluster.served() == {"good": [0, 1, 2], "manual": [0]}
     if version >= 5:

@@ -40,10 +40,13 @@ def test_a_topic_tells_all_its_keys_and_where_values_come_from(harness, version)
     assert (result.error_code, result.resource_type, result.resource_name) == (ErrorCode.NONE, TOPIC, "t")
     entries = {entry.name: entry for entry in result.configs}
     assert set(entries) == set(TOPIC_KEYS)
-    told = {name: (entries[name].value, entries[name].config_source) for name in entries}
-    assert told["segment.ms"] == ("1000", 1)
-    assert told["retention.ms"] == ("7200000", 4)
-    assert told["cleanup.policy"] == ("delete", 5)
+    values = {name: entry.value for name, entry in entries.items()}
+    assert (values["segment.ms"], values["retention.ms"], values["cleanup.policy"]) == ("1000", "7200000", "delete")
+    known = ("segment.ms", "retention.ms", "cleanup.policy")
+    if version >= 1:
+        assert [entries[name].config_source for name in known] == [1, 4, 5]
+    else:
+        assert [entries[name].is_default for name in known] == [False, False, True]
     assert all(not entry.synonyms for entry in entries.values())
     if version >= 3:
         assert entries["segment.ms"].config_type == TOPIC_KEYS["segment.ms"].type

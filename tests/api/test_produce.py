@@ -40,13 +40,6 @@ def test_every_version_appends_and_answers_by_its_schema(wire, name, version):
     assert offsets(found.records) == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("version", range(3))
-def test_versions_with_message_sets_are_answered_with_an_error(wire, name, version):
-    wire.create(name)
-    assert wire.produce(name, b"\0" * 40, version=version).error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert wire.fetch(name, 0).high_watermark == 0
-
-
 def test_a_version_of_the_future_closes_the_connection(wire, name):
     frame = bytearray(wire.frame(produce_request([(name, [(0, batch())])]), KEY, 13))
     frame[6:8] = (14).to_bytes(2, "big")

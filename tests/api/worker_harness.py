@@ -16,23 +16,26 @@ from broker._ext.requests import RequestHandler
 from broker._ext.topics import TopicDirectory
 from broker._ext.waiting import WaitingRoom
 
-from broker.storage.compression import check_compressed
+from broker.storage.down_conversion import convert
+from broker.storage.incoming import prepare
 from tests.api.wire import Wire
 from tests.shm.one_broker import OneBroker
 
 
 class HandWorker:
-    """The worker. `offloaded`: pendings whose `work` is due; `retries`: those that met a taken lock."""
+    """The worker. `offloaded`: pendings whose `work` is due; `retries`: those that met a taken lock;
+    `conversions`: what old consumers wait for."""
 
     def __init__(self, path: Path) -> None:
         self.broker = OneBroker(path)
         self.topics = TopicDirectory()
         self.offloaded: list[Any] = []
         self.retries: list[Any] = []
+        self.conversions: list[Any] = []
         self.room = WaitingRoom(lambda deadline_ms: None)
         self.handler = RequestHandler(
-            Producing(self.topics, self.room, self.offloaded.append, self.retries.append, check_compressed),
-            Fetching(self.topics, self.room, [str(path)], 0, 100, 1 << 26),
+            Producing(self.topics, self.room, self.offloaded.append, self.retries.append, prepare),
+            Fetching(self.topics, self.room, [str(path)], 0, 100, 1 << 26, self._down_convert),
             self.room,
             self._no_other_request,
         )
@@ -68,6 +71,17 @@ class HandWorker:
             pending.worked()
             self.loop.flush_dirty()
         self.turn()
+
+    def convert(self) -> None:
+        """What the conversion thread does, and the loop after it."""
+        while self.conversions:
+            work, done = self.conversions.pop(0)
+            done(convert(*work))
+            self.loop.flush_dirty()
+        self.turn()
+
+    def _down_convert(self, work: Any, done: Any) -> None:
+        self.conversions.append((work, done))
 
     def retry(self) -> None:
         """Once more what met a taken lock, in the order of arrival."""
