@@ -16,6 +16,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -83,6 +84,41 @@ def java_command(main_class: str, *arguments: str, classes: bool = False) -> lis
     log4j = CLIENTS_DIRECTORY / "java" / "log4j2.properties"
     class_path = f"{java_classes()}:{jars}/*" if classes else f"{jars}/*"
     return ["java", *JVM_OPTIONS, f"-Dlog4j2.configurationFile={log4j}", "-cp", class_path, main_class, *arguments]
+
+
+def old_java_command(version: str) -> list[str]:
+    """Return the command line of `clients/java/old/OldRecords.java` on the Java client of `version`, 0.8.2.2 to 0.10.2.2.
+
+    It is compiled against that client, which has what the newest has, and less; the JSON library is Kafka's of today.
+    """
+    jackson = ":".join(map(str, sorted(kafka_jars().glob("jackson-*.jar"))))
+    javac = require_command("javac", "default-jdk-headless")
+    maven = require_command("mvn", "maven")
+    directory = CLIENTS_DIRECTORY / "java" / "old"
+    pom, source = directory / "pom.xml", directory / "OldRecords.java"
+
+    def build(output: Path) -> None:
+        _run(
+            [maven, "-q", "-B", "-f", str(pom), f"-Dkafka.version={version}", "dependency:copy-dependencies",
+             f"-DoutputDirectory={output}"],
+        )  # fmt: skip
+        _run([javac, "-nowarn", "-cp", f"{output}/*:{jackson}", "-d", str(output), str(source)])
+
+    product = _product(f"old-java-{version}", [pom, source], build)
+    return ["java", *JVM_OPTIONS, "-cp", f"{product}:{product}/*:{jackson}", "OldRecords"]
+
+
+def old_kafka_python_command(api_version: str) -> list[str]:
+    """Return the command line of kafka-python 1.4.7, which speaks message format v0, as to a broker of `api_version`."""
+
+    def install(output: Path) -> None:
+        _run(
+            [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(output), "kafka-python==1.4.7"]
+        )
+
+    product = _product("kafka-python-1.4.7", [], install)
+    module = "tests.clients.programs.old_kafka_python_records"
+    return ["env", f"PYTHONPATH={product}", sys.executable, "-W", "ignore", "-m", module, api_version]
 
 
 def go_program() -> Path:

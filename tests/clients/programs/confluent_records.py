@@ -1,4 +1,7 @@
-"""confluent-kafka under the tests' contract: `python -m tests.clients.programs.confluent_records write|read`."""
+"""confluent-kafka under the tests' contract: `python -m tests.clients.programs.confluent_records [BROKER_VERSION] write|read`.
+
+With a broker version it speaks to the broker as to one of that version (0.8.2, 0.9.0, 0.10.0), without asking it.
+"""
 
 from __future__ import annotations
 
@@ -61,6 +64,7 @@ def read(settings: Settings, lines: Iterable[str]) -> None:
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
             "fetch.wait.max.ms": 20,
+            **_old_protocol(),
         }
     )
     consumer.assign([TopicPartition(span.topic, span.partition, span.start) for span in unread.spans])
@@ -95,9 +99,15 @@ def _producer(settings: Settings, codec: str) -> Producer:
             "linger.ms": settings.linger_ms,
             "batch.size": settings.batch_bytes,
             "max.in.flight.requests.per.connection": settings.in_flight,
+            **_old_protocol(),
         }
     )
 
 
+def _old_protocol() -> dict[str, str | bool]:
+    versions = sys.argv[1:-1]
+    return {"api.version.request": False, "broker.version.fallback": versions[0]} if versions else {}
+
+
 if __name__ == "__main__":
-    {"write": write, "read": read}[sys.argv[1]](*parse_input())
+    {"write": write, "read": read}[sys.argv[-1]](*parse_input())

@@ -1,4 +1,6 @@
-"""kcat under the tests' contract: `python -m tests.clients.programs.kcat_records write|read`.
+"""kcat under the tests' contract: `python -m tests.clients.programs.kcat_records [BROKER_VERSION] write|read`.
+
+With a broker version it speaks to the broker as to one of that version (0.8.2, 0.9.0, 0.10.0), without asking it.
 
 kcat takes a partition, a set of headers and a way of telling null from empty by the command line, so that a run of
 records that agree in these becomes one call of it. It does not tell the offsets it was acknowledged, and stamps records
@@ -38,7 +40,7 @@ def write(settings: Settings, lines: Iterable[str]) -> None:
             "-K", _escaped(KEY_END), "-D", _escaped(RECORD_END),
             "-X", f"enable.idempotence={str(settings.idempotence).lower()}", "-X", "acks=all",
             "-X", f"linger.ms={settings.linger_ms}", "-X", f"batch.size={settings.batch_bytes}",
-            "-X", f"max.in.flight={settings.in_flight}",
+            "-X", f"max.in.flight={settings.in_flight}", *_old_protocol(),
         ]  # fmt: skip
         if nulls:
             command.append("-Z")
@@ -63,13 +65,18 @@ def read(settings: Settings, lines: Iterable[str]) -> None:
         if span.end > span.start:
             command = [
                 "kcat", "-C", "-q", "-b", settings.bootstrap_servers, "-t", span.topic, "-p", str(span.partition),
-                "-o", str(span.start), "-c", str(span.end - span.start), "-f", _FORMAT,
+                "-o", str(span.start), "-c", str(span.end - span.start), "-f", _FORMAT, *_old_protocol(),
             ]  # fmt: skip
             done = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=settings.timeout_s)
             for record in _parse(span.topic, done.stdout):
                 unread.take(record)
     if unread:
         raise ValueError("kcat ended before it had read all")
+
+
+def _old_protocol() -> list[str]:
+    versions = sys.argv[1:-1]
+    return ["-X", "api.version.request=false", "-X", f"broker.version.fallback={versions[0]}"] if versions else []
 
 
 def _parse(topic: str, text: bytes) -> Iterable[Record]:
@@ -102,4 +109,4 @@ def _escaped(delimiter: bytes) -> str:
 
 
 if __name__ == "__main__":
-    {"write": write, "read": read}[sys.argv[1]](*parse_input())
+    {"write": write, "read": read}[sys.argv[-1]](*parse_input())
