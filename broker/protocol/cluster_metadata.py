@@ -173,7 +173,7 @@ for _number, _name in (
     (8, "UnfenceBrokerRecord"),
     (17, "BrokerRegistrationChangeRecord"),
     (20, "NoOpRecord"),
-    (21, "ZkMigrationRecord"),
+    (21, "ZkMigrationStateRecord"),
     (27, "RegisterControllerRecord"),
     (28, "ClearElrRecord"),
 ):
