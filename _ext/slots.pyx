@@ -569,6 +569,29 @@ def producers(uint32_t index):
     return found
 
 
+def active_producers(uint32_t index):
+    """What DescribeProducers tells of each: dicts of producer_id, epoch, last_sequence, last_timestamp (ms), coordinator_epoch
+    and txn_start_offset, -1 for what is not known."""
+    cdef Slot* slot = slot_at(index)
+    cdef ProducerEntry* start
+    cdef uint32_t i
+    found = []
+    with Held(index):
+        start = run_start(slot)
+        for i in range(run_entries(slot)):
+            if start[i].key == 0 or start[i].key == ~<uint64_t>0:
+                continue
+            found.append({
+                "producer_id": start[i].key - 1,
+                "epoch": entry_epoch(&start[i]),
+                "last_sequence": batch_back(&start[i], 0).last_sequence if entry_batches(&start[i]) else -1,
+                "last_timestamp": start[i].last_timestamp,
+                "coordinator_epoch": <int32_t><uint32_t>start[i].ring,
+                "txn_start_offset": start[i].transaction_first_offset,
+            })
+    return found
+
+
 def state_of(uint32_t index):
     """The slot's SlotState; OFFLINE also where its log directory is."""
     return state_now(slot_at(index))

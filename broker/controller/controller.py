@@ -10,7 +10,7 @@ import logging
 import random
 import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -24,6 +24,7 @@ from broker.controller.topics import (
     NewTopic,
     Plan,
     Refusal,
+    checked_config,
     initial_states,
     internal_topic,
     plan_partitions,
@@ -116,6 +117,7 @@ class Controller:
         for topic in image.topics.values():
             settled = set(kept[topic.name].settled) if topic.name in kept else set()
             missing = [partition for partition in topic.assignment.partitions if partition not in settled]
+            self._partitions.configure(topic)
             if missing:
                 self._partitions.ensure(topic, self._complete_states(topic, missing))
         self.image = image
@@ -254,6 +256,42 @@ class Controller:
             self.take_office()
         else:
             self.recover()
+
+    def alter_topic(
+        self, name: str, change: Callable[[Mapping[str, str]], dict[str, str]], validate_only: bool = False
+    ) -> Outcome:
+        """Change a topic's settings; in force in all processes when this returns.
+
+        :param change: makes the new settings from the present ones; what it raises as Refusal is the outcome.
+        """
+        try:
+            self._refresh()
+            topic = self.image.topics.get(name)
+            if topic is None or name in self.image.deleting:
+                return Outcome(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic '{name}'.")
+            changed = Topic(name, topic.assignment, checked_config(change(topic.config), self._config), topic.version)
+            if not validate_only and changed.config != topic.config:
+                self._store_config(changed)
+        except Refusal as refusal:
+            return Outcome(name, refusal.code, refusal.message)
+        except (StoreError, NotController) as error:
+            return _failed(name, error)
+        return Outcome(name, ErrorCode.NONE, None, changed, changed.topic_id)
+
+    def _store_config(self, topic: Topic) -> None:
+        """Durable first, then in the slots: a successor takes it from the store."""
+        self._stale = True  # until slots and image have followed
+        path, data = znodes.topic_config_path(topic.name), znodes.encode_config(topic.config)
+        transaction = self._store.transaction().check(znodes.CONTROLLER_EPOCH, self._epoch_version)
+        if self._store.exists(path) is None:
+            transaction.create(path, data)
+        else:
+            transaction.set(path, data)
+        transaction.commit()
+        self._partitions.configure(topic)
+        self.image.put(topic)
+        self._stale = False
+        log.info("topic %s: settings are now %s", topic.name, topic.config)
 
     def delete_topics(self, wishes: Sequence[str | uuid.UUID]) -> list[Outcome]:
         """Delete topics by name or id; an outcome for each wish, in order, ``name`` empty for an unknown id."""

@@ -204,6 +204,14 @@ class LocalPartitions:
         """How many partitions more this broker can hold."""
         return self._table.room()
 
+    def configure(self, topic: Topic) -> None:
+        """Put a topic's settings into the slots of its partitions, for all processes."""
+        settings = self.settings_of(topic)
+        for partition in topic.assignment.partitions:
+            slot = self._table.find(topic.name, partition)
+            if slot >= 0:
+                self._table.configure(slot, settings)
+
     def ensure(self, topic: Topic, states: Mapping[int, tuple[PartitionState, int]]) -> list[int]:
         """Create and open what is missing of the partitions in `states` that this broker keeps; their slots.
 

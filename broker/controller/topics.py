@@ -102,7 +102,10 @@ def plan_topic(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
             f"Topic '{wish.name}' collides with the existing topic '{other}': they differ only in . and _",
         )
-    settings = _checked_config(wish.configs, config)
+    nulls = [name for name, value in wish.configs if value is None]
+    if nulls:
+        raise Refusal(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {', '.join(nulls)}")
+    settings = checked_config({name: value for name, value in wish.configs if value is not None}, config)
     if wish.assignments:
         partitions = _manual_assignment(wish, brokers)
     else:
@@ -145,11 +148,8 @@ def plan_partitions(wish: NewPartitions, image: ClusterImage, brokers: Sequence[
     return Plan(Topic(topic.name, assignment, topic.config, topic.version + 1), added, replaces=topic.version)
 
 
-def _checked_config(configs: Sequence[tuple[str, str | None]], config: BrokerConfig) -> dict[str, str]:
-    nulls = [name for name, value in configs if value is None]
-    if nulls:
-        raise Refusal(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {', '.join(nulls)}")
-    settings = {name: value for name, value in configs if value is not None}
+def checked_config(settings: dict[str, str], config: BrokerConfig) -> dict[str, str]:
+    """A topic's settings, if all are known and in range. Raises Refusal."""
     try:
         config.topic_config(settings)
     except ConfigError as error:

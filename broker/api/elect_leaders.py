@@ -1,0 +1,43 @@
+"""ElectLeaders (43): leadership to the preferred, or to any living, replica. In the controller thread.
+
+On one broker every partition that can be led is led by its only replica: there is nothing to elect.
+"""
+
+from typing import Any
+
+import broker._ext.slots as slots
+from broker.api.coordinator_call import CoordinatorCall
+from broker.protocol import elect_leaders
+from broker.protocol.errors import ErrorCode
+
+NO_LEADER = -1
+UNCLEAN = 1
+FIRST_WITH_TYPE = 1
+Response = elect_leaders.Response
+
+
+def handle(request: Any, call: CoordinatorCall) -> Any:
+    """Each partition named; of all partitions only those that an election would concern: none."""
+    if request.topic_partitions is None:
+        return Response()
+    unclean = call.version >= FIRST_WITH_TYPE and request.election_type == UNCLEAN
+    return Response(
+        replica_election_results=[
+            Response.ReplicaElectionResult(
+                topic=topic.topic, partition_result=[_result(topic.topic, p, unclean, call) for p in topic.partitions]
+            )
+            for topic in request.topic_partitions
+        ]
+    )
+
+
+def _result(topic: str, partition: int, unclean: bool, call: CoordinatorCall) -> Any:
+    slot = call.view.table.find(topic, partition)
+    if slot < 0:
+        code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist."
+    elif slots.describe(slot)["leader_id"] == NO_LEADER:
+        which = "PREFERRED_LEADER_NOT_AVAILABLE" if not unclean else "ELIGIBLE_LEADERS_NOT_AVAILABLE"
+        code, message = ErrorCode[which], "No replica of the partition lives."
+    else:
+        code, message = ErrorCode.ELECTION_NOT_NEEDED, "The partition has the leader that the election would give it."
+    return Response.PartitionResult(partition_id=partition, error_code=code, error_message=message)
