@@ -111,12 +111,13 @@ def old_java_command(version: str) -> list[str]:
 def old_kafka_python_command(api_version: str) -> list[str]:
     """Return the command line of kafka-python 1.4.7, which speaks message format v0, as to a broker of `api_version`."""
 
-    def install(output: Path) -> None:
-        _run(
-            [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(output), "kafka-python==1.4.7"]
-        )
+    # xxhash: by which it makes the wrong checksum of lz4 frames
+    packages = ["kafka-python==1.4.7", "xxhash==3.5.0"]
 
-    product = _product("kafka-python-1.4.7", [], install)
+    def install(output: Path) -> None:
+        _run([sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(output), *packages])
+
+    product = _product("-".join(packages).replace("==", "-"), [], install)
     module = "tests.clients.programs.old_kafka_python_records"
     return ["env", f"PYTHONPATH={product}", sys.executable, "-W", "ignore", "-m", module, api_version]
 

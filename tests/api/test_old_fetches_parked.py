@@ -1,0 +1,111 @@
+"""Fetches of old formats, stepped by hand: markers that old consumers cannot be told, waits, and clients that go."""
+
+import pytest
+
+from broker._ext import slots
+from broker.protocol import fetch
+from broker.storage import old_messages
+from broker.storage.batch import COMMIT, Record, build_batch, build_end_marker
+from tests.api.wire import fetch_request
+from tests.api.worker_harness import HandWorker, nothing_came
+
+
+@pytest.fixture
+def worker(tmp_path):
+    worker = HandWorker(tmp_path)
+    yield worker
+    worker.close()
+
+
+def append(slot, data):
+    assert slots.append(slot, [data])[0][0] == 0
+
+
+def transaction(slot, *values, sequence=0):
+    """Records of a transaction."""
+    append(
+        slot,
+        build_batch(
+            [Record(b"k", value, 1) for value in values],
+            producer_id=5,
+            producer_epoch=0,
+            base_sequence=sequence,
+            attributes=0x10,
+        ),
+    )
+
+
+def commit(slot):
+    """The marker that ends a transaction: one offset, and no message of the old formats."""
+    append(
+        slot,
+        build_end_marker(COMMIT, base_offset=0, producer_id=5, producer_epoch=0, coordinator_epoch=0, timestamp=1),
+    )
+
+
+def ask(wire, offset, version=2, wait_ms=60_000):
+    wire.send(fetch_request([("t", 0, offset)], wait_ms=wait_ms), fetch.API_KEY, version)
+
+
+def told(wire):
+    (one,) = wire.receive().responses[0].partitions
+    assert one.error_code == 0
+    return [(each.offset, each.value) for each in old_messages.read_messages(bytes(one.records or b""))]
+
+
+def test_a_fetch_waits_behind_markers_for_the_next_message(worker):
+    slot = worker.create("t")
+    wire = worker.connect()
+    transaction(slot, b"a")
+    commit(slot)
+    ask(wire, 1)
+    worker.turn()
+    worker.convert()
+    assert nothing_came(wire)
+    transaction(slot, b"b", sequence=1)
+    worker.turn()
+    worker.convert()
+    assert told(wire) == [(2, b"b")]
+
+
+def test_markers_alone_are_answered_with_nothing_when_the_time_is_up(worker):
+    slot = worker.create("t")
+    wire = worker.connect()
+    transaction(slot, b"a")
+    commit(slot)
+    ask(wire, 1)
+    worker.turn()
+    worker.convert()
+    worker.expire()
+    assert told(wire) == []
+    ask(wire, 1, wait_ms=0)
+    worker.turn()
+    worker.convert()
+    assert told(wire) == []
+
+
+def test_a_segment_that_ends_with_markers_does_not_stop_a_reader(worker):
+    slot = worker.create("t")
+    wire = worker.connect()
+    transaction(slot, b"a")
+    commit(slot)
+    slots.roll(slot)
+    transaction(slot, b"b", sequence=1)
+    ask(wire, 1)
+    worker.turn()
+    worker.convert()
+    assert told(wire) == [(2, b"b")]
+
+
+def test_a_client_that_goes_during_its_conversion_leaves_nothing(worker):
+    slot = worker.create("t")
+    leaving, staying = worker.connect(), worker.connect()
+    transaction(slot, b"a")
+    ask(leaving, 0)
+    ask(staying, 0)
+    worker.turn()
+    leaving.socket.close()
+    worker.turn()
+    worker.convert()
+    assert told(staying) == [(0, b"a")]
+    assert len(worker.loop.connections) == 1
