@@ -289,6 +289,8 @@ class Compaction:
         seen = self._look(slot, facts)
         directory = self._directory(facts)
         closed = [segment for segment in seen.segments if segment.base_offset < facts["segment_base"]]
+        if not closed:
+            return None  # the active segment alone: nothing to compact yet
         ends = [segment.base_offset for segment in closed[1:]] + [facts["segment_base"]]
         # Segments with dirty records, the one that holds the first among them.
         fresh = [segment for segment, end in zip(closed, ends, strict=True) if end > dirty]

