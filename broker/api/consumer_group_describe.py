@@ -50,7 +50,7 @@ def _described(group_id: str, call: GroupCall) -> Any:
                 client_id=member.client_id,
                 client_host=member.client_host,
                 subscribed_topic_names=list(member.topics),
-                subscribed_topic_regex=member.pattern,
+                subscribed_topic_regex=member.pattern or "",
                 assignment=_assignment(member.assigned, call),
                 target_assignment=_assignment(group.target.get(member.member_id, ()), call),
                 member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,

@@ -37,7 +37,7 @@ async def handle(request: Any, call: GroupCall) -> Any:
         error_message=beaten.message,
         member_id=beaten.member_id,
         member_epoch=beaten.member_epoch,
-        heartbeat_interval_ms=interval_ms if beaten.error is ErrorCode.NONE else 0,
+        heartbeat_interval_ms=interval_ms if beaten.error is ErrorCode.NONE and beat.member_epoch >= JOINING else 0,
     )
     if beaten.assignment is not None:
         answer.assignment = Response.Assignment(

@@ -8,8 +8,9 @@ from broker.protocol import describe_groups
 from broker.protocol.errors import ErrorCode
 
 FIRST_WITH_NOT_FOUND = 6
-OPERATIONS = 0b0000_0001_0100_1000
-"""What may be done with a group, as a set of bits: READ, DELETE, DESCRIBE (there is no authoriser)."""
+OPERATIONS = 0b1101_0100_1000
+"""What may be done with a group, as a set of bits: READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS (there is no
+authoriser)."""
 
 Response = describe_groups.Response
 
@@ -26,8 +27,6 @@ async def handle(request: Any, call: GroupCall) -> Any:
 
 def _described(group_id: str, call: GroupCall) -> Any:
     make = Response.DescribedGroup
-    if not group_id:
-        return make(error_code=ErrorCode.INVALID_GROUP_ID, group_id=group_id)
     error, found = call.view.groups.find(group_id)
     if error is not ErrorCode.NONE:
         return make(error_code=error, group_id=group_id)
@@ -55,7 +54,7 @@ def _described(group_id: str, call: GroupCall) -> Any:
                 client_id=member.client_id,
                 client_host=member.client_host,
                 member_metadata=member.metadata(chosen),
-                member_assignment=member.assignment if chosen else b"",
+                member_assignment=member.assignment,
             )
             for member in group.members.values()
         ],

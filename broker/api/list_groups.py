@@ -24,6 +24,6 @@ async def handle(request: Any, call: GroupCall) -> Any:
                 group_type=group.type_name,
             )
             for group in call.view.groups.groups()
-            if (not states or group.state_name.lower() in states) and (not types or group.type_name.lower() in types)
+            if (not states or group.state_name.lower() in states) and (not types or group.type_name in types)
         ]
     )

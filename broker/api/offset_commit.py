@@ -12,6 +12,7 @@ from broker.metadata.group_offsets import may_be_in_tree
 from broker.protocol import offset_commit
 from broker.protocol.errors import ErrorCode
 
+FIRST_WITH_EPOCHS = 9
 FIRST_BY_ID = 10
 DEFAULT_TIME = -1
 
@@ -45,6 +46,7 @@ async def handle(request: Any, call: GroupCall) -> Any:
             request.generation_id_or_member_epoch,
             request.group_instance_id,
             offsets,
+            call.version >= FIRST_WITH_EPOCHS,
         )
         outcome = await answered(lambda then: call.view.groups.commit(commit, then))
     make = offset_commit.Response

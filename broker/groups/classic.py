@@ -501,7 +501,7 @@ class ClassicGroup:
         """Whether a member may commit offsets now; a client without generation may while the group is empty."""
         if self.state is DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if generation_id < 0 and self.state is EMPTY and not member_id:
+        if generation_id < 0 and self.state is EMPTY:
             return ErrorCode.NONE
         if generation_id < 0 and not member_id and instance_id is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
@@ -559,7 +559,7 @@ class ClassicGroup:
 
     def restore(self, generation_id: int, protocol_type: str | None, protocol_name: str | None, leader: str | None,
                 members: list[tuple[Join, bytes]], state_since_ms: int) -> None:  # fmt: skip
-        """Take over what the log says of the group: its members with their assignments; their sessions begin now."""
+        """Take over what the log says of the group: its members with their assignments; see `begin_sessions`."""
         self.generation_id, self.protocol_type = generation_id, protocol_type
         for join, assignment in members:
             member_id = join.member_id
@@ -568,10 +568,14 @@ class ClassicGroup:
                 join.rebalance_timeout_ms, join.protocol_type, list(join.protocols), self._session_of(member_id), assignment,
             )  # fmt: skip
             self._admit(member)
-            self._stay_alive(member)
         self.protocol_type, self.protocol_name, self.leader = protocol_type, protocol_name, leader
         self.state = STABLE if members else EMPTY
         self.state_since_ms = state_since_ms
+
+    def begin_sessions(self) -> None:
+        """From now on members may be expelled; not before all of the log was read, however long that takes."""
+        for member in self.members.values():
+            self._stay_alive(member)
 
     def _session_of(self, member_id: str) -> Deadline:
         return Deadline(self._timers, lambda: self._session_expired(member_id))

@@ -97,7 +97,7 @@ class ConsumerGroup:
         if self.epoch > self.assignment_epoch:
             return "Assigning"
         stable = all(
-            member.state is MemberState.STABLE and member.epoch in (self.assignment_epoch, LEAVING_STATIC)
+            member.state is MemberState.STABLE and member.epoch == self.assignment_epoch
             for member in self.members.values()
         )
         return "Stable" if stable else "Reconciling"
@@ -158,20 +158,9 @@ class ConsumerGroup:
             then(answer)
 
     def _refusal(self, beat: Beat) -> Beaten | None:
-        if beat.pattern:
-            try:
-                compiled(beat.pattern)
-            except ValueError as error:
-                return Beaten(
-                    ErrorCode.INVALID_REGULAR_EXPRESSION,
-                    f"SubscribedTopicRegex `{beat.pattern}` is not a valid regular expression: {error}.",
-                )
-        if beat.assignor is not None and beat.assignor not in self._settings.assignors:
-            offered = ", ".join(self._settings.assignors)
-            return Beaten(
-                ErrorCode.UNSUPPORTED_ASSIGNOR,
-                f"ServerAssignor {beat.assignor} is not supported. Supported assignors: {offered}.",
-            )
+        wrong = wrong_with(beat, self._settings)
+        if wrong is not None:
+            return wrong
         if beat.member_epoch == JOINING:
             return self._join_refusal(beat)
         return self._member_refusal(beat)
@@ -422,7 +411,7 @@ class ConsumerGroup:
         return None
 
     def leave_classic(self, member_id: str, instance_id: str | None, reason: str) -> ErrorCode:
-        """A LeaveGroup of a member, by its id or its instance id; it is made durable behind the answer."""
+        """A LeaveGroup of a member of either protocol, by its id or its instance id; made durable behind the answer."""
         if instance_id is not None and not member_id:
             member_id = self.static_members.get(instance_id, "")
         member = self.members.get(member_id)
@@ -478,20 +467,31 @@ class ConsumerGroup:
 
     # -- offsets --------------------------------------------------------------------------------------------------
 
-    def commit_error(self, member_id: str, member_epoch: int, instance_id: str | None) -> ErrorCode:
-        """Whether a member may commit offsets now; a client without epoch may while the group is empty."""
+    def commit_error(self, member_id: str, member_epoch: int, knows_epochs: bool) -> ErrorCode:
+        """Whether a member may commit offsets now; a client without epoch may while the group is empty.
+
+        :param knows_epochs: the request is of a version that members of this protocol may use.
+        """
         if self.dead:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if member_epoch < 0 and not member_id and self.empty:
             return ErrorCode.NONE
-        return self.epoch_error(member_id, member_epoch)
+        member = self.members.get(member_id)
+        if member is not None and member.classic is None and not knows_epochs:
+            return ErrorCode.UNSUPPORTED_VERSION
+        error = self.epoch_error(member_id, member_epoch)
+        if error is ErrorCode.NONE and member is not None and member.classic is not None:
+            self.stay_alive(member)
+        return error
 
     def epoch_error(self, member_id: str, member_epoch: int) -> ErrorCode:
         """Whether a member knows its own epoch."""
         member = self.members.get(member_id)
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        return ErrorCode.NONE if member_epoch == member.epoch else ErrorCode.STALE_MEMBER_EPOCH
+        if member_epoch == member.epoch:
+            return ErrorCode.NONE
+        return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
 
     def loaded(self) -> None:
         """All records were taken over: sessions begin now."""
@@ -510,6 +510,25 @@ class ConsumerGroup:
         )
 
 
+def wrong_with(beat: Beat, settings: ConsumerSettings) -> Beaten | None:
+    """Why a heartbeat is refused whatever its group; None if that depends on the group."""
+    if beat.pattern:
+        try:
+            compiled(beat.pattern)
+        except ValueError as error:
+            return Beaten(
+                ErrorCode.INVALID_REGULAR_EXPRESSION,
+                f"SubscribedTopicRegex `{beat.pattern}` is not a valid regular expression: {error}.",
+            )
+    if beat.assignor is not None and beat.assignor not in settings.assignors:
+        offered = ", ".join(settings.assignors)
+        return Beaten(
+            ErrorCode.UNSUPPORTED_ASSIGNOR,
+            f"ServerAssignor {beat.assignor} is not supported. Supported assignors: {offered}.",
+        )
+    return None
+
+
 def compiled(pattern: str) -> Any:
     """A subscription's pattern in RE2's syntax, as in Kafka: no pattern takes more than linear time. Raises ValueError."""
     import re2  # not before somebody subscribes by a pattern: the broker starts without it
@@ -517,4 +536,5 @@ def compiled(pattern: str) -> Any:
     try:
         return re2.compile(pattern)
     except re2.error as error:
-        raise ValueError(str(error)) from error
+        why = error.args[0] if error.args else error
+        raise ValueError(why.decode(errors="replace") if isinstance(why, bytes) else str(why)) from error

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from broker.groups import consumer_records, migration
 from broker.groups.classic import ClassicGroup
 from broker.groups.classic_member import Join, Joined, Sync, Synced
-from broker.groups.consumer_group import ConsumerGroup, ConsumerSettings, Topics
+from broker.groups.consumer_group import ConsumerGroup, ConsumerSettings, Topics, wrong_with
 from broker.groups.consumer_member import JOINING, Beat, Beaten
 from broker.groups.environment import Appended, GroupLog, GroupSettings, Record, Timers
 from broker.groups.group import CONSUMER, Group, classic_record, restore_classic
@@ -36,13 +36,17 @@ MAX_RECORDS_AT_ONCE = 1000
 
 
 class Commit(NamedTuple):
-    """An OffsetCommit: who commits what. `generation_id` is -1 for a client that assigns itself."""
+    """An OffsetCommit: who commits what. `generation_id` is -1 for a client that assigns itself.
+
+    :param knows_epochs: the client knows the errors of KIP-848 (from version 9 on).
+    """
 
     group_id: str
     member_id: str
     generation_id: int
     instance_id: str | None
     offsets: Mapping[Place, Committed]
+    knows_epochs: bool = True
 
 
 class Shard:
@@ -166,7 +170,10 @@ class GroupCoordinator:
         for group in list(shard.groups.values()):
             if group.consumer is not None:
                 group.consumer.loaded()
-            elif group.empty and not group.offsets and group.protocol.protocol_type is None:
+                continue
+            assert group.classic is not None
+            group.classic.begin_sessions()
+            if group.empty and not group.offsets and group.protocol.protocol_type is None:
                 del shard.groups[group.group_id]
         shard.loading = False
 
@@ -245,12 +252,17 @@ class GroupCoordinator:
         if group is None and beat.member_epoch != JOINING:
             then(Beaten(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found."))
             return
+        if group is None or group.classic is not None:
+            if group is not None and not self._may_upgrade(group, beat):
+                then(Beaten(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group."))
+                return
+            refusal = wrong_with(beat, self.consumer_settings)
+            if refusal is not None:  # no group comes to be, or changes its protocol, by a heartbeat that is refused
+                then(refusal)
+                return
         if group is None:
             group = shard.groups[group_id] = Group(group_id, self._new_consumer(group_id))
         elif group.classic is not None:
-            if not self._may_upgrade(group, beat):
-                then(Beaten(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group."))
-                return
             self._upgrade(shard, group)
         assert group.consumer is not None
         group.consumer.heartbeat(beat, then)
@@ -294,6 +306,7 @@ class GroupCoordinator:
         tombstones = consumer.tombstones()
         classic = self._new_classic(group.group_id)
         migration.downgraded(consumer, classic, self._topics.name_of)
+        classic.begin_sessions()
         group.protocol = classic
         shard.log.append([*tombstones, classic_record(classic, classic.assignments())], _report)
         classic.rebalance("the last member of the newer protocol left")
@@ -392,10 +405,14 @@ class GroupCoordinator:
         group = shard.groups.get(commit.group_id)
         if group is None:
             if commit.generation_id >= 0:
-                then(ErrorCode.ILLEGAL_GENERATION)
+                then(ErrorCode.GROUP_ID_NOT_FOUND if commit.knows_epochs else ErrorCode.ILLEGAL_GENERATION)
                 return
             group = self._new_group(commit.group_id)
-        error = group.protocol.commit_error(commit.member_id, commit.generation_id, commit.instance_id)
+        if group.consumer is not None:
+            error = group.consumer.commit_error(commit.member_id, commit.generation_id, commit.knows_epochs)
+        else:
+            assert group.classic is not None
+            error = group.classic.commit_error(commit.member_id, commit.generation_id, commit.instance_id)
         if error is not ErrorCode.NONE or not commit.offsets:
             then(error)
             return
@@ -403,23 +420,25 @@ class GroupCoordinator:
         records = [offset_record(commit.group_id, *place, committed) for place, committed in commit.offsets.items()]
 
         def appended(error: ErrorCode) -> None:
+            group.commits_under_way -= 1
             if error is ErrorCode.NONE:
                 for (topic, partition), committed in commit.offsets.items():
                     group.offsets.put(topic, partition, committed)
             then(error)
 
+        group.commits_under_way += 1
         shard.log.append(records, appended)
 
     def fetch(self, group_id: str, member_id: str | None = None, member_epoch: int = -1) -> tuple[ErrorCode, Offsets]:
         """What a group has committed; nothing for a group that there is not.
 
-        :param member_id: with its epoch, a member of a group of KIP-848 that asks; checked if it is given.
+        :param member_id: with its epoch, a member of a group of KIP-848 that asks; checked if one of both is given.
         """
         error, group = self.find(group_id)
         if group is None:
             return error, Offsets()
-        if member_id is not None and member_epoch >= 0 and group.consumer is not None:
-            error = group.consumer.epoch_error(member_id, member_epoch)
+        if group.consumer is not None and (member_id is not None or member_epoch >= 0):
+            error = group.consumer.epoch_error(member_id or "", member_epoch)
         return error, group.offsets
 
     def delete_offsets(
@@ -428,7 +447,9 @@ class GroupCoordinator:
         """Forget offsets of topics that no member reads: the error of all, and one of each place."""
         error, shard = self.shard_of(group_id)
         group = shard.groups.get(group_id) if shard is not None else None
-        if shard is not None and group is None:
+        if not group_id:
+            error = ErrorCode.INVALID_GROUP_ID
+        elif shard is not None and group is None:
             error = ErrorCode.GROUP_ID_NOT_FOUND
         elif group is not None and not group.empty and group.protocol.protocol_type != CONSUMER:
             error = ErrorCode.NON_EMPTY_GROUP
@@ -478,9 +499,7 @@ class GroupCoordinator:
         """Delete a group without members, and its offsets."""
         error, shard = self.shard_of(group_id)
         group = shard.groups.get(group_id) if shard is not None else None
-        if not group_id:
-            error = ErrorCode.INVALID_GROUP_ID
-        elif shard is not None and group is None:
+        if shard is not None and group is None:
             error = ErrorCode.GROUP_ID_NOT_FOUND
         elif group is not None and not group.empty:
             error = ErrorCode.NON_EMPTY_GROUP
@@ -489,7 +508,7 @@ class GroupCoordinator:
             return
 
         def emptied(error: ErrorCode) -> None:
-            if error is ErrorCode.NONE and group.empty and not group.offsets:
+            if error is ErrorCode.NONE and group.disposable:
                 self._end(shard, group, then)
             else:
                 then(error if error is not ErrorCode.NONE else ErrorCode.NON_EMPTY_GROUP)
@@ -526,14 +545,13 @@ class GroupCoordinator:
         return count
 
     def _expire_group(self, shard: Shard, group: Group, places: Sequence[Place]) -> None:
-        had = bool(group.offsets)
 
         def removed(error: ErrorCode) -> None:
             _report(error)
-            if error is ErrorCode.NONE and group.empty and not group.offsets:
+            if error is ErrorCode.NONE and group.disposable and shard.groups.get(group.group_id) is group:
                 self._end(shard, group, _report)
 
-        if places or (not had and group.empty):
+        if places or group.disposable:
             self._remove(shard, group, places, removed)
 
 

@@ -30,6 +30,7 @@ class Group:
         self.group_id = group_id
         self.protocol = protocol
         self.offsets = Offsets()
+        self.commits_under_way = 0
 
     @property
     def classic(self) -> ClassicGroup | None:
@@ -49,6 +50,11 @@ class Group:
         return self.protocol.state is State.EMPTY and not self.protocol.pending
 
     @property
+    def disposable(self) -> bool:
+        """Whether nothing is left of it: no member, no offset, and no commit that is on its way to the log."""
+        return self.empty and not self.offsets and not self.commits_under_way
+
+    @property
     def protocol_type(self) -> str:
         """ "consumer" for consumers; "" where there never was a member."""
         return self.protocol.protocol_type or ""
@@ -61,7 +67,7 @@ class Group:
     @property
     def type_name(self) -> str:
         """As Kafka calls it."""
-        return "Classic" if self.consumer is None else "Consumer"
+        return "classic" if self.consumer is None else "consumer"
 
     def subscribed(self) -> set[str] | None:
         """Topics that its members read; None if they do not say."""

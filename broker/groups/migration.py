@@ -137,7 +137,9 @@ def downgraded(group: ConsumerGroup, into: ClassicGroup, names: Callable[[bytes]
         version = _VERSION.unpack_from(side.protocols[0][1])[0]
         members.append((join, written_assignment(member.assigned, names, min(version, NEWEST))))
     leader = next(iter(group.members))
-    into.restore(group.epoch, CONSUMER, members[0][0].protocols[0][0], leader, members, group.state_since_ms)
+    # The epoch that they know, not the group's: they are told of the rebalance instead of being fenced.
+    generation = max(member.epoch for member in group.members.values())
+    into.restore(generation, CONSUMER, members[0][0].protocols[0][0], leader, members, group.state_since_ms)
     into.history = group.history
     group.die(ErrorCode.REBALANCE_IN_PROGRESS)
 
@@ -147,8 +149,7 @@ def downgraded(group: ConsumerGroup, into: ClassicGroup, names: Callable[[bytes]
 
 def join(group: ConsumerGroup, topics: Topics, request: Join, then: Callable[[Joined], None]) -> None:
     """A JoinGroup to a consumer group: a heartbeat that says what the member subscribes to and holds."""
-    subscription = subscription_of(request.protocols[0][1]) if request.protocols else None
-    if request.protocol_type != CONSUMER or subscription is None:
+    if request.protocol_type != CONSUMER or not shares_protocol(group, request):
         then(Joined(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
         return
     member_id = request.member_id
@@ -165,6 +166,10 @@ def join(group: ConsumerGroup, topics: Topics, request: Join, then: Callable[[Jo
         if request.id_required:
             then(Joined(ErrorCode.MEMBER_ID_REQUIRED, member_id))
             return
+    subscription = subscription_of(request.protocols[0][1])
+    if subscription is None:
+        then(Joined(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
+        return
     side = ClassicSide(request.session_timeout_ms, list(request.protocols))
     beat = Beat(
         member_id,
@@ -189,6 +194,14 @@ def join(group: ConsumerGroup, topics: Topics, request: Join, then: Callable[[Jo
         then(Joined(ErrorCode.NONE, member_id, answer.member_epoch, CONSUMER, request.protocols[0][0]))
 
     group.heartbeat(beat, beaten)
+
+
+def shares_protocol(group: ConsumerGroup, request: Join) -> bool:
+    """Whether a member names an assignor that all other classic members have: they may be on their own again."""
+    others = [one.classic for one in group.members.values() if one.classic and one.member_id != request.member_id]
+    return any(
+        all(any(name == theirs for theirs, _ in other.protocols) for other in others) for name, _ in request.protocols
+    )
 
 
 def sync(group: ConsumerGroup, request: Sync, names: Callable[[bytes], str | None]) -> Synced:

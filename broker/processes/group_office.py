@@ -118,7 +118,7 @@ class GroupOffice:
         self._timers = LoopTimers(self._loop)
         self._reader = ThreadPoolExecutor(1, "group-load")
         self._led: dict[int, tuple[OffsetsLog, asyncio.Task[None]]] = {}
-        self._known: set[str] = set()
+        self._known: dict[str, bytes] = {}
         self._expiry: asyncio.TimerHandle | None = None
         self.groups: GroupCoordinator | None = None
         self._view: GroupView | None = None
@@ -142,8 +142,7 @@ class GroupOffice:
 
     def follow(self) -> None:
         """Look at the topics and at the slots of `__consumer_offsets`: begin, end, and note what was deleted."""
-        if self._topics.refresh():
-            self._note_deletions()
+        self._refresh()
         topic = self._topics.get(CONSUMER_OFFSETS)
         led: dict[int, tuple[int, int, int]] = {}
         for partition, slot in topic.partitions() if topic is not None else ():
@@ -167,10 +166,13 @@ class GroupOffice:
             self.groups = self._make(partitions)
             self._view = GroupView(self._config, self.groups, self._topics, self._tree)
 
-    def _note_deletions(self) -> None:
-        names = {name.decode() for name in self._topics.by_name}
-        gone = self._known - names
-        self._known = names
+    def _refresh(self) -> None:
+        """Take over what changed in the topics: the offsets of one that was deleted must not serve one made anew."""
+        if not self._topics.refresh():
+            return
+        known = {topic.name: bytes(topic.topic_id) for topic in self._topics.by_name.values()}
+        gone = [name for name, topic_id in self._known.items() if known.get(name) != topic_id]
+        self._known = known
         if gone and self.groups is not None:
             self.groups.topics_deleted(gone)
 
@@ -178,7 +180,20 @@ class GroupOffice:
         assert self.groups is not None
         group_log = OffsetsLog(self._loop, place, self._config.integer("offsets.topic.compression.codec"))
         self.groups.begin(partition, group_log)
-        self._led[partition] = group_log, self._loop.create_task(self._load(partition, group_log))
+        task = self._loop.create_task(self._load(partition, group_log))
+        task.add_done_callback(lambda task: self._load_ended(partition, task))
+        self._led[partition] = group_log, task
+
+    def _load_ended(self, partition: int, task: asyncio.Task[None]) -> None:
+        """A load that fell over, by an error of this program, is told and done again: its groups must not wait for ever."""
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        log.error("%s-%d was not loaded, next try in %g s", CONSUMER_OFFSETS, partition, LOAD_RETRY_S, exc_info=error)
+        self._loop.call_later(LOAD_RETRY_S, self._load_again, partition, task)
+
+    def _load_again(self, partition: int, failed: asyncio.Task[None]) -> None:
+        if partition in self._led and self._led[partition][1] is failed:
+            self._reload(partition)
 
     def _resign(self, partition: int) -> None:
         assert self.groups is not None
@@ -230,7 +245,7 @@ class GroupOffice:
         except ProtocolError as error:
             log.warning("a request of %s cannot be read: %s", request.context.peer, error)
             return ForwardReply(Status.MALFORMED, 0)
-        self._topics.refresh()
+        self._refresh()
         response = await self._answer(row, version, message, request)
         return ForwardReply(Status.OK, 0, frame_response(row, version, header.correlation_id, response))
 

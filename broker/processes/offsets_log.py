@@ -18,7 +18,7 @@ import broker._ext.slots as slots
 from broker.groups.environment import Appended
 from broker.groups.environment import Record as Pair
 from broker.protocol.errors import ErrorCode
-from broker.storage.batch import HEADER, CorruptBatchError, Record, build_batch, read_batch
+from broker.storage.batch import Record, build_batch, read_batch
 
 log = logging.getLogger(__name__)
 
@@ -143,13 +143,15 @@ class OffsetsLog:
 
 
 def read_records(slot: int, log_dirs: Sequence[Path]) -> Iterator[list[Pair]]:
-    """All records below the high watermark as it is now, from the oldest on, in pieces; offsets ascend.
+    """All records below the log end as it is now, from the oldest on, in pieces; offsets ascend.
+
+    Not the high watermark: a new leader learns it late, and what lies above it may have been acknowledged by the old one.
 
     :raises LogMoved: a file vanished, or the log's files changed, while it was read: what was read may have gaps.
     :raises OSError: the log cannot be read, or holds what is no batch.
     """
     state = slots.describe(slot)
-    end = state["high_watermark"]
+    end = state["log_end_offset"]
     directory = log_dirs[state["log_dir"]] / f"{state['topic']}-{state['partition']}"
     generation = state["generation"]
     try:
@@ -173,12 +175,11 @@ def _read_file(path: Path, start: int, end: int) -> Iterator[list[Pair]]:
             body = file.read(int.from_bytes(head[8:], "big", signed=True))
             try:
                 batch, _ = read_batch(head + body)
-            except CorruptBatchError as error:
+                content = [] if batch.is_control else batch.records()  # a transaction's end says nothing of groups
+            except ValueError as error:  # of a batch that is not sound, or does not decompress
                 raise OSError(errno.EIO, f"no sound batch ({error})", str(path)) from error
-            size += HEADER.size + len(body)
-            if batch.attributes & 0x20:
-                continue  # a transaction's end; what it committed is a matter of transactions
-            piece += [(one.key or b"", one.value) for one in batch.records() if start <= one.offset < end]
+            size += len(head) + len(body)
+            piece += [(one.key or b"", one.value) for one in content if start <= one.offset < end]
             if size >= PIECE_BYTES:
                 yield piece
                 piece, size = [], 0

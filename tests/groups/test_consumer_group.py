@@ -117,8 +117,9 @@ def test_epochs_are_fenced_and_a_lost_answer_is_forgiven():
     assert room.beat("a", 1).member_epoch == 2
     assert room.beat("a", 1, owned=everything).error is ErrorCode.NONE
     assert room.beat("a", 1).error is ErrorCode.FENCED_MEMBER_EPOCH
-    assert room.group.commit_error("a", 1, None) is ErrorCode.STALE_MEMBER_EPOCH
-    assert room.group.commit_error("a", 2, None) is ErrorCode.NONE
+    assert room.group.commit_error("a", 1, True) is ErrorCode.STALE_MEMBER_EPOCH
+    assert room.group.commit_error("a", 2, True) is ErrorCode.NONE
+    assert room.group.commit_error("a", 2, False) is ErrorCode.UNSUPPORTED_VERSION
 
 
 def test_patterns_follow_the_topics():

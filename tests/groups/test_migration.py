@@ -105,7 +105,7 @@ def test_a_living_classic_group_shares_with_a_member_of_the_new_protocol():
     office.both()
     told = office.beat("new", office.group().consumer.members["new"].epoch)
     assert len(told.assignment) == 2
-    assert office.group().type_name == "Consumer"
+    assert office.group().type_name == "consumer"
     assert office.group().state_name == "Stable"
 
 
@@ -113,7 +113,7 @@ def test_the_group_turns_back_when_the_last_new_member_leaves():
     office = Office()
     old, generation = office.both()
     assert office.beat("new", -1).error is ErrorCode.NONE
-    assert office.group().type_name == "Classic"
+    assert office.group().type_name == "classic"
     assert office.heartbeat(old, generation) in (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION)
     joined = office.join(old, [("orders", range(2))]).answer
     assert joined.error is ErrorCode.NONE
@@ -128,7 +128,7 @@ def test_the_group_turns_back_when_the_last_new_member_falls_silent():
     for _ in range(3):
         office.timers.advance(SESSION_MS // 2)
         office.heartbeat(old, generation)
-    assert office.group().type_name == "Classic"
+    assert office.group().type_name == "classic"
 
 
 def test_a_successor_finds_the_group_as_it_was():
@@ -149,7 +149,7 @@ def test_a_successor_finds_the_group_as_it_was():
     turned.groups.begin(0, turned.log)
     turned.groups.replay(0, office.log.records)
     turned.groups.loaded(0)
-    assert turned.group().type_name == "Classic"
+    assert turned.group().type_name == "classic"
     assert len(turned.group().classic.members) == 1
 
 
@@ -167,10 +167,10 @@ def test_groups_without_members_change_their_protocol_freely():
     office.beat("a", -1)
     joined = office.join().answer
     assert joined.error is ErrorCode.NONE
-    assert office.group().type_name == "Classic"
+    assert office.group().type_name == "classic"
     office.groups.leave("g", [(joined.member_id, None, "")])
     assert office.beat("b", 0).error is ErrorCode.NONE
-    assert office.group().type_name == "Consumer"
+    assert office.group().type_name == "consumer"
 
 
 def test_an_append_that_fails_has_the_groups_loaded_anew():

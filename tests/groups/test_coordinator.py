@@ -1,0 +1,133 @@
+"""Groups on their way to the log and back: commits that are under way, loads, heartbeats that make no group."""
+
+from broker.groups.consumer_member import Beat
+from broker.groups.coordinator import Commit, GroupCoordinator
+from broker.groups.environment import GroupSettings
+from broker.groups.offsets import Committed
+from broker.protocol.errors import ErrorCode
+from tests.groups.by_hand import HandLog, HandTimers, Once
+from tests.groups.test_consumer_group import FewTopics
+from tests.groups.test_migration import SESSION_MS, Office, assignment
+
+DAY_MS = 86_400_000
+
+
+def commit(office, offset=5, group="g", **fields):
+    once = Once()
+    place = {("orders", 0): Committed(offset, commit_timestamp_ms=office.timers.wall_ms())}
+    office.groups.commit(
+        Commit(group, fields.pop("member_id", ""), fields.pop("generation", -1), None, place, **fields), once
+    )
+    return once
+
+
+def committed(office):
+    error, offsets = office.groups.fetch("g")
+    assert error is ErrorCode.NONE
+    found = offsets.get("orders", 0)
+    return None if found is None else found.offset
+
+
+def test_a_group_is_not_swept_away_while_its_first_commit_is_on_its_way():
+    office = Office()
+    office.log.held = True
+    first = commit(office)
+    office.groups.expire()
+    assert first.waits
+    office.log.acknowledge()
+    assert first.answer is ErrorCode.NONE
+    assert committed(office) == 5
+
+
+def test_a_group_with_a_commit_on_its_way_is_not_deleted():
+    office = Office()
+    office.log.held = True
+    commit(office)
+    deleted = Once()
+    office.groups.delete("g", deleted)
+    assert deleted.answer is ErrorCode.NON_EMPTY_GROUP
+    office.log.acknowledge()
+    assert committed(office) == 5
+
+
+def test_a_commit_that_failed_leaves_what_was_there():
+    office = Office()
+    assert commit(office).answer is ErrorCode.NONE
+    office.log.failing = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert commit(office, 6).answer is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert committed(office) == 5
+    office.log.failing = None
+    assert office.groups.expire() == 0
+    assert committed(office) == 5
+
+
+def test_a_generation_of_a_group_that_is_not_there_is_refused_as_the_clients_version_knows_it():
+    office = Office()
+    assert commit(office, generation=1, member_id="m").answer is ErrorCode.GROUP_ID_NOT_FOUND
+    assert commit(office, generation=1, member_id="m", knows_epochs=False).answer is ErrorCode.ILLEGAL_GENERATION
+    assert office.group() is None
+
+
+def test_offsets_expire_a_retention_after_their_commit_and_the_group_with_them():
+    office = Office()
+    commit(office)
+    office.timers.advance(7 * DAY_MS - 1)
+    assert office.groups.expire() == 0
+    office.timers.advance(1)
+    assert office.groups.expire() == 1
+    assert office.group() is None
+    assert successor(office).group() is None
+
+
+def test_offsets_of_a_deleted_topic_go_from_memory_and_from_the_log():
+    office = Office()
+    commit(office)
+    office.groups.topics_deleted(["orders"])
+    assert committed(office) is None
+    assert successor(office).group() is None
+
+
+class Successor:
+    """A coordinator that takes over the log of another. :param pause_ms: how long the load takes."""
+
+    def __init__(self, office, pause_ms=0):
+        self.timers = HandTimers()
+        self.log = HandLog()
+        self.groups = GroupCoordinator(
+            self.timers, GroupSettings(), 1, FewTopics(), office.groups.consumer_settings, lambda _: None
+        )
+        self.groups.begin(0, self.log)
+        self.groups.replay(0, office.log.records)
+        self.timers.advance(pause_ms)
+        self.groups.loaded(0)
+
+    def group(self):
+        return self.groups.find("g")[1]
+
+
+def successor(office, pause_ms=0):
+    return Successor(office, pause_ms)
+
+
+def test_nobody_is_expelled_for_a_load_that_takes_long():
+    office = Office()
+    me = office.join().answer
+    office.sync(me.member_id, me.generation_id, {me.member_id: assignment(0)})
+    after = successor(office, 10 * SESSION_MS)
+    assert after.groups.heartbeat("g", me.member_id, me.generation_id, None) is ErrorCode.NONE
+    after.timers.advance(SESSION_MS)
+    assert after.groups.heartbeat("g", me.member_id, me.generation_id, None) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_heartbeat_that_is_refused_makes_no_group_and_changes_none():
+    office = Office()
+    answer = Once()
+    office.groups.beat("g", Beat("m", 0, rebalance_timeout_ms=1, topics=("orders",), assignor="no-such"), answer)
+    assert answer.answer.error is ErrorCode.UNSUPPORTED_ASSIGNOR
+    assert office.group() is None
+    me = office.join().answer
+    answer = Once()
+    office.groups.beat("g", Beat("m", 0, rebalance_timeout_ms=1, pattern="("), answer)
+    assert answer.answer.error is ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert office.group().type_name == "classic"
+    assert me.member_id in office.group().classic.members
