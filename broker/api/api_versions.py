@@ -3,19 +3,25 @@
 from typing import Any
 
 from broker.api.call import Call
-from broker.api.table import APIS
+from broker.api.table import APIS, PRIVATE_APIS
 from broker.protocol import api_versions
 from broker.protocol.errors import ErrorCode
 
 NAME_PATTERN_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-")
 
 
-def supported(error: ErrorCode = ErrorCode.NONE) -> Any:
-    """The response that lists every API with its versions."""
+OWN_SOFTWARE = "odradek"
+
+
+def supported(error: ErrorCode = ErrorCode.NONE, own: bool = False) -> Any:
+    """The response that lists every API with its versions. :param own: for a client of this project: the private ones too."""
     row_of = api_versions.Response.ApiVersion
     return api_versions.Response(
         error_code=error,
-        api_keys=[row_of(api_key=row.key, min_version=row.min_version, max_version=row.max_version) for row in APIS],
+        api_keys=[
+            row_of(api_key=row.key, min_version=row.min_version, max_version=row.max_version)
+            for row in (APIS + PRIVATE_APIS if own else APIS)
+        ],
     )
 
 
@@ -27,4 +33,5 @@ def handle(request: Any, call: Call) -> Any:
                 return supported(ErrorCode.INVALID_REQUEST)
         call.connection.client_software_name = request.client_software_name
         call.connection.client_software_version = request.client_software_version
+        return supported(own=request.client_software_name == OWN_SOFTWARE)
     return supported()

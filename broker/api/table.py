@@ -82,8 +82,12 @@ APIS = (
     ApiRow(74, "ListConfigResources", 0, 1, WORKER, "broker.api.list_config_resources:handle", "DESCRIBE_CONFIGS on cluster"),
     ApiRow(75, "DescribeTopicPartitions", 0, 0, WORKER, "broker.api.describe_topic_partitions:handle", "DESCRIBE on topic"),
 )
+PRIVATE_APIS = (
+    ApiRow(20101, "ExplainGroup", 0, 0, GROUPS, "broker.api.explain_group:handle", "DESCRIBE on group"),
+)
+"""Served to everybody who knows them, told only to clients of our own: no other client ever meets an unknown key."""
 # fmt: on
-BY_KEY = {row.key: row for row in APIS}
+BY_KEY = {row.key: row for row in APIS + PRIVATE_APIS}
 API_VERSIONS = 18
 
 

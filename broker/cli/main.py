@@ -1,4 +1,4 @@
-"""The ``odradek`` command: start, stop, status, demo, log, adopt.
+"""The ``odradek`` command: start, stop, status, demo, log, adopt, and those that talk to a cluster (`LAZY`).
 
 Runs in the process of the person or service that calls it; ``start`` becomes the supervisor. Only ``click`` and the
 standard library are imported before a command is known, so that ``--help`` is instant; each command fetches the rest.
@@ -9,11 +9,15 @@ for a wrong command line.
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from broker.config import BrokerConfig, ConfigError, load
+from broker.cli.failure import fail
+from broker.cli.lazy import LazyGroup
+
+if TYPE_CHECKING:
+    from broker.config import BrokerConfig
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -21,12 +25,6 @@ CONFIG_OPTION = click.option("--config", "config_file", metavar="FILE", help="A 
 SET_OPTION = click.option(
     "--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Set one key; wins over the file."
 )
-
-
-def fail(message: object, code: int = 1) -> NoReturn:
-    """One line on stderr and the end of the command."""
-    click.echo(f"odradek: {message}", err=True)
-    sys.exit(code)
 
 
 def show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -44,7 +42,22 @@ def show_version(context: click.Context, _: click.Parameter, wanted: bool) -> No
     context.exit()
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+LAZY = {
+    "topic": ("broker.cli.topic:topic", "Create, list, describe, alter, delete and empty topics."),
+    "group": ("broker.cli.group:group", "List, describe, explain, reset and delete consumer groups."),
+    "produce": ("broker.cli.produce:produce", "Send lines or JSON to a topic."),
+    "consume": ("broker.cli.consume:consume", "Read topics, from anywhere to anywhere."),
+    "config": ("broker.cli.config:config", "Get, set and explain the configuration of topics, brokers and groups."),
+    "offsets": ("broker.cli.offsets:offsets", "Move committed offsets between where old and new consumers keep them."),
+    "doctor": ("broker.cli.doctor:doctor", "Look for what is wrong with a broker or cluster, and say what to do."),
+}
+
+
+@click.group(
+    cls=LazyGroup,
+    lazy=LAZY,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=show_version, help="Show the version."
 )
@@ -57,6 +70,8 @@ def main() -> None:
 @SET_OPTION
 def start(config_file: str | None, overrides: tuple[str, ...]) -> None:
     """Run a broker in the foreground until SIGTERM or Ctrl-C."""
+    from broker.config import ConfigError, load
+
     try:
         config = load(config_file, overrides)
     except ConfigError as error:
@@ -70,7 +85,7 @@ def start(config_file: str | None, overrides: tuple[str, ...]) -> None:
     sys.exit(code)
 
 
-def warn(config: BrokerConfig) -> None:
+def warn(config: "BrokerConfig") -> None:
     """What the configuration asks for and will not get, on stderr."""
     for line in config.warnings:
         click.echo(f"odradek: warning: {line}", err=True)
@@ -100,6 +115,7 @@ def stop(
 ) -> None:
     """Stop a running broker in order, and wait for its end."""
     from broker.cli.running_broker import FindError, find, stop_broker
+    from broker.config import ConfigError
 
     try:
         directory, running = find(config_file, overrides, data_dir, pid)
@@ -117,6 +133,7 @@ def status(
 ) -> None:
     """Show the processes, listeners and partitions of a running broker. Exit code 3 if none runs."""
     from broker.cli.running_broker import FindError, NotRunningError, find, status_of
+    from broker.config import ConfigError
 
     try:
         directory, running = find(config_file, overrides, data_dir, pid)

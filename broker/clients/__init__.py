@@ -1,5 +1,7 @@
-"""Client-side tools on top of client libraries; nothing here runs in the broker.
+"""The client side of the protocol, and tools on top of client libraries; nothing here runs in the broker.
 
+`wire` is one synchronous connection, `cluster` finds who answers a request: the command speaks with them to any Kafka broker,
+and imports next to nothing.
 `ParallelConsumer` and `ProcessingFailed` are fetched when they are first named, so that the rest needs no client library.
 """
 

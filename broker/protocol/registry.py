@@ -107,6 +107,12 @@ MODULES = {
 }
 
 ALL_KEYS: tuple[int, ...] = tuple(MODULES)
+"""Kafka's."""
+
+PRIVATE = {
+    20101: "explain_group",
+}
+"""APIs of this project alone."""
 
 
 class UnknownApiError(LookupError):
@@ -116,7 +122,7 @@ class UnknownApiError(LookupError):
 @cache
 def by_key(api_key: int) -> ApiSchema:
     """The schema of an API. Raises UnknownApiError."""
-    name = MODULES.get(api_key)
+    name = MODULES.get(api_key) or PRIVATE.get(api_key)
     if name is None:
         raise UnknownApiError(f"no API has the key {api_key}")
     schema: ApiSchema = import_module(f"broker.protocol.{name}").SCHEMA

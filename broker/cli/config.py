@@ -1,0 +1,248 @@
+"""``odradek config``: get, set, explain. In the process of the command."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from broker.cli.failure import fail
+from broker.cli.lazy import LazyGroup
+from broker.cli.options import DRY_RUN_OPTION, YES_OPTION, Command, complete_groups, complete_topics, on_cluster
+
+if TYPE_CHECKING:
+    from broker.clients.cluster import Cluster
+    from broker.clients.configs import Resource
+
+
+@click.group(cls=LazyGroup)
+def config() -> None:
+    """Get, set and explain the configuration of topics, brokers and groups."""
+
+
+def resource_options(command: Command) -> Command:
+    """Whose configuration."""
+    for option in (
+        click.option("--group", "of_group", metavar="GROUP", shell_complete=complete_groups, help="A group's."),
+        click.option("--all-brokers", is_flag=True, help="What is set for all brokers at run time."),
+        click.option("--broker", type=int, metavar="ID", help="A broker's."),
+        click.option("-t", "--topic", metavar="TOPIC", shell_complete=complete_topics, help="A topic's."),
+    ):
+        command = option(command)
+    return command
+
+
+def _resource(topic: str | None, broker: int | None, all_brokers: bool, group: str | None) -> "Resource | None":
+    from broker.clients.configs import Resource
+
+    given = [
+        Resource(kind, name)
+        for kind, name in (
+            ("topic", topic),
+            ("broker", None if broker is None else str(broker)),
+            ("broker", "" if all_brokers else None),
+            ("group", group),
+        )
+        if name is not None
+    ]
+    if len(given) > 1:
+        raise click.UsageError("give only one of --topic, --broker, --all-brokers and --group")
+    return given[0] if given else None
+
+
+def _needed(resource: "Resource | None") -> "Resource":
+    if resource is None:
+        raise click.UsageError("say whose configuration: --topic TOPIC, --broker ID, --all-brokers or --group GROUP")
+    return resource
+
+
+@config.command("get")
+@on_cluster
+@resource_options
+@click.argument("keys", metavar="[KEY]...", nargs=-1)
+@click.option("--changed", is_flag=True, help="Only what is not the default.")
+def get(
+    cluster: "Cluster",
+    as_json: bool,
+    topic: str | None,
+    broker: int | None,
+    all_brokers: bool,
+    of_group: str | None,
+    keys: tuple[str, ...],
+    changed: bool,
+) -> None:
+    """Show effective values, and where they come from."""
+    from broker.cli.config_change import unknown_key
+    from broker.cli.output import echo_json, print_table
+    from broker.clients import configs
+
+    resource = _needed(_resource(topic, broker, all_brokers, of_group))
+    found = configs.describe(cluster, resource)
+    for key in keys:
+        if key not in found:
+            fail(unknown_key(key, resource, list(found)))
+    rows = [
+        {
+            "key": one.name,
+            "value": one.value,
+            "source": configs.SOURCES.get(one.source, str(one.source)),
+            "read_only": one.read_only,
+            "sensitive": one.sensitive,
+        }
+        for one in (found[key] for key in (keys or sorted(found)))
+        if not changed or one.source != configs.DEFAULT_SOURCE
+    ]
+    if as_json:
+        echo_json(rows)
+        return
+    cells = [
+        ["(hidden)" if row["sensitive"] else row["value"] if row["value"] != "" else '""' for row in [one]]
+        for one in rows
+    ]
+    print_table(
+        ["key", "value", "source"],
+        [[row["key"], value, row["source"]] for row, (value,) in zip(rows, cells, strict=True)],
+        f"nothing is set for {resource}",
+    )
+
+
+@config.command("set")
+@on_cluster
+@resource_options
+@click.argument("words", metavar="[KEY=VALUE]...", nargs=-1)
+@click.option("--unset", metavar="KEY", multiple=True, help="Give a setting back to the default.")
+@YES_OPTION
+@DRY_RUN_OPTION
+def set_(
+    cluster: "Cluster",
+    as_json: bool,
+    topic: str | None,
+    broker: int | None,
+    all_brokers: bool,
+    of_group: str | None,
+    words: tuple[str, ...],
+    unset: tuple[str, ...],
+    yes: bool,
+    dry_run: bool,
+) -> None:
+    """Change settings; 7d or 512MiB will do for times and sizes. What a change of retention deletes is said first."""
+    from broker.cli.config_change import change
+    from broker.cli.options import key_values
+    from broker.cli.output import echo_json
+
+    resource = _needed(_resource(topic, broker, all_brokers, of_group))
+    context = click.get_current_context()
+    values = key_values(context, context.command.params[0], words)
+    if not values and not unset:
+        raise click.UsageError("nothing to change: give KEY=VALUE or --unset KEY")
+    told = change(cluster, resource, values, unset, yes=yes, dry_run=dry_run, quiet=as_json)
+    if as_json:
+        echo_json({resource.kind: resource.name} | told)
+
+
+@config.command("explain")
+@on_cluster
+@resource_options
+@click.argument("key", metavar="KEY[=VALUE]")
+def explain(
+    cluster: "Cluster",
+    as_json: bool,
+    topic: str | None,
+    broker: int | None,
+    all_brokers: bool,
+    of_group: str | None,
+    key: str,
+) -> None:
+    """Explain a setting: what it means, its value and where that comes from; with =VALUE what that would delete.
+
+    Without --topic, --broker or --group: what it means; no broker is asked.
+    """
+    from broker.cli.output import echo_json
+
+    resource = _resource(topic, broker, all_brokers, of_group)
+    name, equals, value = key.partition("=")
+    if equals and (resource is None or resource.kind != "topic"):
+        raise click.UsageError("what a value would delete is told of a topic: add --topic TOPIC")
+    wanted = value if equals else None
+    told = _from_table(name) if resource is None else _from_broker(cluster, resource, name, wanted)
+    if as_json:
+        echo_json(told)
+        return
+    _print(told)
+
+
+def _from_table(name: str) -> dict[str, Any]:
+    """Of the table of keys that comes with this program."""
+    from broker.cli.config_change import unknown_key
+    from broker.config.key import show
+    from broker.config.table import BROKER_KEYS, TOPIC_KEYS
+
+    found = [(kind, keys[name]) for kind, keys in (("topic", TOPIC_KEYS), ("broker", BROKER_KEYS)) if name in keys]
+    if not found:
+        fail(unknown_key(name, "this table of keys", [*TOPIC_KEYS, *BROKER_KEYS]))
+    _, key = found[0]
+    return {
+        "key": name,
+        "of": [kind for kind, _ in found],
+        "type": key.type_name,
+        "default": show(key.default),
+        "allowed": key.allows,
+        "documentation": key.doc,
+        "comes_from": [one.name for one in key.synonyms],
+    }
+
+
+def _from_broker(cluster: "Cluster", resource: "Resource", name: str, value: str | None) -> dict[str, Any]:
+    from broker.cli.config_change import RETENTION, losses_with, unknown_key
+    from broker.cli.values import config_value
+    from broker.clients import configs
+
+    found = configs.describe(cluster, resource, explain=True)
+    if name not in found:
+        fail(unknown_key(name, resource, list(found)))
+    entry = found[name]
+    told: dict[str, Any] = {
+        "key": name,
+        "of": [str(resource)],
+        "type": configs.TYPES.get(entry.type),
+        "value": entry.value,
+        "source": configs.SOURCES.get(entry.source),
+        "read_only": entry.read_only,
+        "documentation": entry.documentation,
+        "chain": [
+            {"key": key, "value": one, "source": configs.SOURCES.get(source)} for key, one, source in entry.synonyms
+        ],
+    }
+    if resource.kind == "topic" and name in RETENTION:
+        settings = {} if value is None else {name: config_value(name, value)}
+        losses = losses_with(cluster, resource.name, found, settings)
+        told["deletes"] = {
+            "with": settings.get(name, entry.value),
+            "records_at_most": sum(one.records for one in losses),
+            "partitions": [one._asdict() for one in losses],
+        }
+    return told
+
+
+def _print(told: dict[str, Any]) -> None:
+    from broker.cli.config_change import print_losses
+    from broker.cli.output import print_table
+    from broker.clients.retention import Loss
+
+    click.echo(f"{told['key']} of {', '.join(told['of'])}" + (f" ({told['type']})" if told["type"] else ""))
+    if told.get("documentation"):
+        click.echo(f"  {told['documentation']}")
+    if "value" in told:
+        click.echo(f"  value    {told['value']}  from {told['source']}" + (", read only" if told["read_only"] else ""))
+        for number, one in enumerate(told["chain"]):
+            click.echo(f"  {'counts  ' if not number else 'else    '} {one['key']}={one['value']}  ({one['source']})")
+    else:
+        click.echo(f"  default  {told['default']}\n  allowed  {told['allowed']}")
+        if told["comes_from"]:
+            click.echo(f"  a topic that does not set it has the broker's {', '.join(told['comes_from'])}")
+    if "deletes" in told:
+        deletes = told["deletes"]
+        losses = [Loss(**one) for one in deletes["partitions"]]
+        click.echo(f"  with {told['key']}={deletes['with']} now:")
+        if deletes["records_at_most"]:
+            print_losses(losses)
+        else:
+            print_table([], [], "  it deletes nothing")

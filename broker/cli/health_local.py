@@ -1,0 +1,117 @@
+"""What the doctor sees of a broker on this machine: what its supervisor tells, and what the kernel does."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from broker.cli.finding import Finding
+from broker.cli.running_broker import FindError, NotRunningError, find, status_of
+
+MANY_RESTARTS = 3
+FEW_FILES = 0.8
+
+
+def examine_broker(data_dir: str) -> list[Finding]:
+    """All findings."""
+    try:
+        directory, running = find(None, (), data_dir, None)
+        report = status_of(directory, running)
+    except NotRunningError as error:
+        reason = "nothing is served from this directory"
+        return [
+            Finding("error", "broker", str(error), reason, "start it with `odradek start`; its log says why it ended")
+        ]
+    except FindError as error:
+        return [
+            Finding(
+                "error",
+                "broker",
+                str(error),
+                "whoever cannot ask it cannot tell how it is",
+                "run this as the user that the broker runs as, with --data-dir naming the first of its log.dirs",
+            )
+        ]
+    return [*judge_status(report), *_open_files(report)]
+
+
+def judge_status(report: Mapping[str, Any]) -> Iterator[Finding]:
+    """What is wrong in the status of a supervisor (`broker.processes.status.report`)."""
+    if report["state"] != "running":
+        yield Finding(
+            "warning",
+            "broker",
+            f"it is {report['state']}",
+            "it does not serve everything, or soon will not",
+            "wait for it; `odradek status` shows how far the loading of its logs is",
+        )
+    for process in report["processes"]:
+        if process["restarts"] >= MANY_RESTARTS:
+            yield Finding(
+                "error",
+                f"process {process['kind']} {process['ordinal']}",
+                f"it was restarted {process['restarts']} times; its last end: {process['last_exit'] or 'not known'}",
+                "each restart breaks connections or delays what waits for it",
+                "look for its last words in the broker's log; if it is killed for memory, give the machine or the unit more",
+            )
+    if report["memory_faults"]:
+        yield Finding(
+            "error",
+            "memory",
+            f"a process died {report['memory_faults']} times in a way that made the shared memory untrusted",
+            "all processes were started anew and all logs loaded from disk",
+            "report it with the broker's log, and check the machine's memory",
+        )
+    for directory in report["log_dirs"]:
+        yield from _log_dir(directory)
+
+
+def _log_dir(directory: Mapping[str, Any]) -> Iterator[Finding]:
+    path = directory["path"]
+    if not directory["online"]:
+        yield Finding(
+            "error",
+            f"log directory {path}",
+            "it is offline: a call on its files failed",
+            "its partitions are not served by this broker",
+            "look at the kernel's log for its device, mend or replace it, and start the broker again",
+        )
+    elif directory["disk"] == "full":
+        yield Finding(
+            "error",
+            f"log directory {path}",
+            f"it is full: {directory['free_bytes'] / 1e6:.0f} MB are free",
+            "producers to its partitions are refused until there is room",
+            "make room: shorten the retention of its largest topics (`odradek topic list --sizes`), or enlarge the disk",
+        )
+    elif directory["disk"] == "low":
+        yield Finding(
+            "warning",
+            f"log directory {path}",
+            f"it is low on room: {directory['free_bytes'] / 1e6:.0f} MB are free",
+            "when it is full, producers are refused",
+            "shorten the retention of its largest topics (`odradek topic list --sizes`), or enlarge the disk",
+        )
+
+
+def _open_files(report: Mapping[str, Any]) -> Iterator[Finding]:
+    """Processes that will soon have as many open files as they may."""
+    for process in report["processes"]:
+        pid = process["pid"]
+        if pid is None:
+            continue
+        try:
+            limits = Path(f"/proc/{pid}/limits").read_text()
+            used = sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
+        except OSError:
+            continue  # it has ended, or is another user's
+        allowed = next(
+            (line.split()[3] for line in limits.splitlines() if line.startswith("Max open files")), "unlimited"
+        )
+        if allowed.isdigit() and used > FEW_FILES * int(allowed):
+            yield Finding(
+                "error",
+                f"process {process['kind']} {process['ordinal']}",
+                f"it has {used} open files of {allowed} that it may have",
+                "at the limit, connections are refused and logs cannot be opened",
+                "raise LimitNOFILE of its unit (or ulimit -n) and start it again",
+            )

@@ -1,0 +1,113 @@
+"""What commands share that talk to a cluster: which one, how long to wait, JSON or tables, and asking before destroying."""
+
+import sys
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from broker.cli.failure import fail
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from broker.clients.cluster import Cluster
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+SERVERS = "ODRADEK_BOOTSTRAP_SERVERS"
+DEFAULT_SERVERS = "localhost:9092"
+COMPLETION_TIMEOUT_S = 1.0
+
+BOOTSTRAP_OPTION = click.option(
+    "-b",
+    "--bootstrap-server",
+    "servers",
+    metavar="HOST:PORT,...",
+    envvar=SERVERS,
+    default=DEFAULT_SERVERS,
+    show_default=True,
+    show_envvar=True,
+    help="Brokers to begin with.",
+)
+TIMEOUT_OPTION = click.option(
+    "--timeout", type=click.FloatRange(0.01), default=30.0, show_default=True, help="Seconds to wait for an answer."
+)
+JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="JSON, for scripts.")
+YES_OPTION = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+DRY_RUN_OPTION = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+
+
+def on_cluster(function: Command) -> Command:
+    """The function gets a `Cluster` and `as_json` before its own options; what goes wrong with the cluster is one line."""
+
+    @wraps(function)
+    def run(servers: str, timeout: float, **options: Any) -> Any:
+        from broker.clients.cluster import Cluster
+        from broker.clients.errors import ClientError
+
+        try:
+            with Cluster(servers, timeout) as cluster:
+                return function(cluster, **options)
+        except ClientError as error:
+            fail(error)
+
+    command: Any = run
+    for option in (JSON_OPTION, TIMEOUT_OPTION, BOOTSTRAP_OPTION):
+        command = option(command)
+    return command
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ends the command unless a person agrees. Where nobody can be asked, `--yes` must have been given."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        fail(f"{question} Nobody is there to ask: add --yes if that is meant")
+    if not click.confirm(f"{question} Do it?", err=True):
+        fail("nothing was changed")
+
+
+def key_values(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    """A callback for options KEY=VALUE."""
+    found = {}
+    for word in given:
+        key, equals, value = word.partition("=")
+        if not equals or not key.strip():
+            raise click.BadParameter(f"'{word}' is not KEY=VALUE, e.g. retention.ms=86400000", context, parameter)
+        found[key.strip()] = value.strip()
+    return found
+
+
+def complete_topics(context: click.Context, _: click.Parameter, begun: str) -> "list[CompletionItem]":
+    """Names of topics for the shell; nothing where no broker answers quickly."""
+    return _completed(context, begun, lambda cluster: cluster.metadata().topics)
+
+
+def complete_groups(context: click.Context, _: click.Parameter, begun: str) -> "list[CompletionItem]":
+    """Names of groups for the shell."""
+
+    def names(cluster: "Cluster") -> list[str]:
+        from broker.clients.groups import list_groups
+
+        return [one.group_id for one in list_groups(cluster)]
+
+    return _completed(context, begun, names)
+
+
+def _completed(context: click.Context, begun: str, names: "Callable[[Cluster], Any]") -> "list[CompletionItem]":
+    from click.shell_completion import CompletionItem
+
+    from broker.clients.cluster import Cluster
+    from broker.clients.errors import ClientError
+
+    try:
+        with Cluster(context.params.get("servers") or DEFAULT_SERVERS, COMPLETION_TIMEOUT_S) as cluster:
+            return [CompletionItem(name) for name in sorted(names(cluster)) if name.startswith(begun)]
+    except ClientError:
+        return []  # a shell has no place for an error; the command itself will tell
+
+
+TOPIC_ARGUMENT = click.argument("topic", shell_complete=complete_topics)
+TOPICS_ARGUMENT = click.argument("topics", metavar="TOPIC...", nargs=-1, required=True, shell_complete=complete_topics)
+GROUP_ARGUMENT = click.argument("group_id", metavar="GROUP", shell_complete=complete_groups)

@@ -1,0 +1,133 @@
+"""What commands print: tables for people, plain columns for pipes, JSON for scripts. In the process of the command.
+
+rich draws where standard output is a terminal; into a pipe the same cells go as aligned columns, whole and without colours.
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, Protocol
+
+import click
+
+
+def echo_json(value: Any) -> None:
+    """One line."""
+    click.echo(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def cell(value: Any) -> str:
+    """A value as people read it; what is not known is "-"."""
+    if value is None or value == "":
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(str, value)) or "-"
+    return str(value)
+
+
+def is_numeric(rows: Sequence[Sequence[Any]], column: int) -> bool:
+    """Whether a column holds numbers alone, which stand right."""
+    values = [row[column] for row in rows if row[column] is not None]
+    return bool(values) and all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
+
+
+def print_table(titles: Sequence[str], rows: Sequence[Sequence[Any]], empty: str) -> None:
+    """A table; `empty` is the sentence for no rows, on stderr."""
+    if not rows:
+        click.echo(empty, err=True)
+        return
+    right = [is_numeric(rows, column) for column in range(len(titles))]
+    cells = [[cell(value) for value in row] for row in rows]
+    if sys.stdout.isatty():
+        _draw(titles, cells, right)
+        return
+    widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
+    for row in [[title.upper() for title in titles], *cells]:
+        parts = [
+            text.rjust(width) if is_right else text.ljust(width)
+            for text, width, is_right in zip(row, widths, right, strict=True)
+        ]
+        click.echo("  ".join(parts).rstrip())
+
+
+def _draw(titles: Sequence[str], cells: Sequence[Sequence[str]], right: Sequence[bool]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for title, is_right in zip(titles, right, strict=True):
+        table.add_column(title, justify="right" if is_right else "left", overflow="fold")
+    for row in cells:
+        table.add_row(*map(Text, row))
+    Console(highlight=False).print(table)
+
+
+def size(value: int | None) -> str:
+    """Bytes as people read them."""
+    if value is None:
+        return "-"
+    number = float(value)
+    for unit in ("B", "kB", "MB", "GB"):
+        if number < 1000:
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1000
+    return f"{number:.1f} TB"
+
+
+def count(number: int, noun: str) -> str:
+    """ "1 record", "2 records"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def when(time_ms: int) -> str:
+    """A time since 1970 in ms, in the zone of this machine; "-" if negative."""
+    if time_ms < 0:
+        return "-"
+    return datetime.fromtimestamp(time_ms / 1000).astimezone().isoformat(" ", "milliseconds")
+
+
+def span(milliseconds: int) -> str:
+    """A span of time in its two largest units."""
+    if milliseconds < 1000:
+        return f"{milliseconds} ms"
+    if milliseconds < 60_000:
+        return f"{milliseconds / 1000:.1f} s".replace(".0 s", " s")
+    parts = []
+    rest = milliseconds // 1000
+    for unit, seconds in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
+        number, rest = divmod(rest, seconds)
+        if number:
+            parts.append(f"{number} {unit}")
+    return " ".join(parts[:2])
+
+
+class Advance(Protocol):
+    """Called with how much more is done."""
+
+    def __call__(self, more: int = 1) -> None: ...
+
+
+@contextmanager
+def progress(title: str, total: int | None, unit: str, hidden: bool = False) -> Iterator[Advance]:
+    """A bar on stderr while it lasts; nothing where that is no terminal. :param total: None if it is not known."""
+    if hidden or not sys.stderr.isatty():
+        yield lambda more=1: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:,} " + unit),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda more=1: bar.advance(task, more)
