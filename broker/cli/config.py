@@ -184,7 +184,7 @@ def _from_table(name: str) -> dict[str, Any]:
         "of": [kind for kind, _ in found],
         "type": key.type_name,
         "default": show(key.default),
-        "allowed": key.allows,
+        "allowed": key.allows(),
         "documentation": key.doc,
         "comes_from": [one.name for one in key.synonyms],
     }

@@ -82,7 +82,7 @@ def print_losses(losses: Sequence[Loss]) -> None:
     sizes = [loss.size for loss in losses]
     bytes_lost = None if None in sizes else sum(filter(None, sizes))
     about = "" if bytes_lost is None else f", about {size(bytes_lost)}"
-    click.echo(f"deletes up to {count(records, 'record')}{about} (whole segments go, at the brokers' next looks):")
+    click.echo(f"it deletes up to {count(records, 'record')}{about} (whole segments go, at the brokers' next looks):")
     rows = [
         [one.partition, one.start, one.before, one.end, one.records, size(one.size)] for one in losses if one.records
     ]

@@ -36,7 +36,7 @@ def examine_broker(data_dir: str) -> list[Finding]:
 
 def judge_status(report: Mapping[str, Any]) -> Iterator[Finding]:
     """What is wrong in the status of a supervisor (`broker.processes.status.report`)."""
-    if report["state"] != "running":
+    if report["state"] != "serving":
         yield Finding(
             "warning",
             "broker",

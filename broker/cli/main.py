@@ -254,6 +254,7 @@ def adopt(config_file: str | None, overrides: tuple[str, ...], directories: tupl
     are, so that it can be started on them again.
     """
     from broker.cli.adopt import AdoptError, run_adopt
+    from broker.config import ConfigError
 
     try:
         code = run_adopt(config_file, overrides, directories, **options)

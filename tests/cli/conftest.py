@@ -1,0 +1,29 @@
+"""The command against a broker of ours that the tests of a worker share, each with topics and groups of its own."""
+
+import itertools
+
+import pytest
+
+from broker.testing import Broker
+from tests.cli.command import Command
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def cli_broker(tmp_path_factory):
+    config = {"group.initial.rebalance.delay.ms": 0, "auto.create.topics.enable": "false"}
+    with Broker(config, directory=tmp_path_factory.mktemp("cli")) as broker:
+        yield broker
+
+
+@pytest.fixture
+def odradek(cli_broker):
+    """The command, with the broker in its environment."""
+    return Command(cli_broker.bootstrap_servers)
+
+
+@pytest.fixture
+def name():
+    """A name for topics and groups that no other test has."""
+    return f"cli-{next(_numbers)}"

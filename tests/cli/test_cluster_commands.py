@@ -1,0 +1,251 @@
+"""The commands that talk to a cluster, against our broker, and the main ones against Kafka's."""
+
+import json
+
+import pytest
+
+from tests.cli.command import Command
+from tests.clients.kafka_peer import Peer
+
+
+def fill(odradek, name, records=10, partitions=1):
+    odradek("topic", "create", name, "-p", partitions)
+    odradek("produce", name, "-p", 0, stdin="".join(f"v{n}\n" for n in range(records)))
+
+
+def test_a_topic_from_its_making_to_its_end(odradek, name):
+    made = odradek.json("topic", "create", name, "-p", 3, "-c", "retention.ms=7d", "-c", "segment.bytes=2MiB")
+    assert (made["topic"], made["created"], made["partitions"]) == (name, True, 3)
+    assert name in odradek("topic", "list")
+    (row,) = odradek.json("topic", "list", f"{name[:-1]}*", name)[-1:]
+    assert row["partitions"] >= 1 and row["health"] == "ok"
+    told = odradek.json("topic", "describe", name)
+    assert told["configs"] == {"retention.ms": "604800000", "segment.bytes": "2097152"}
+    assert [part["partition"] for part in told["partitions"]] == [0, 1, 2]
+    assert "5 partitions" in odradek("topic", "alter", name, "-p", 5)
+    assert len(odradek.json("topic", "describe", name)["partitions"]) == 5
+    odradek.refused("topic", "delete", name, words=["--yes", name])
+    assert odradek.json("topic", "delete", name, "--dry-run")[0]["deleted"] is False
+    assert odradek.json("topic", "delete", name, "--yes")[0]["deleted"] is True
+    assert name not in {row["topic"] for row in odradek.json("topic", "list")}
+    assert odradek.json("topic", "delete", name, "--if-exists", "--yes") == []
+
+
+def test_what_is_wrong_with_a_topic_is_one_line(odradek, name):
+    odradek("topic", "create", name, "-p", 2)
+    odradek.refused("topic", "create", name, words=["already", f"odradek topic describe {name}", "--if-not-exists"])
+    assert odradek.json("topic", "create", name, "--if-not-exists")["created"] is False
+    odradek.refused("topic", "create", "x y", words=["x y"])
+    odradek.refused("topic", "create", f"{name}-x", "-c", "retention.ms=soon", words=["retention.ms", "soon"])
+    odradek.refused("topic", "create", f"{name}-x", "-r", 3, words=["was not created"])
+    odradek.refused("topic", "describe", f"{name}-x", words=[f"{name}-x", "odradek topic list"])
+    odradek.refused("topic", "alter", name, "-p", 2, words=["has 2 partitions"])
+    odradek.refused("topic", "alter", name, code=2, words=["nothing to change"])
+    odradek.refused("topic", "truncate", name, "-p", 7, words=["no partition 7", "0 to 1"])
+    odradek.refused("topic", "create", name, "--assignment", "1;2", code=2, words=["1:2,2:3"])
+
+
+def test_wrong_command_lines_are_one_line_with_what_to_type(odradek):
+    odradek.refused("topc", code=2, words=["did you mean 'topic'"])
+    odradek.refused("topic", "creat", code=2, words=["did you mean 'create'", "odradek topic --help"])
+    odradek.refused("topic", "create", code=2, words=["TOPIC", "odradek topic create --help"])
+    odradek.refused("topic", "list", "-b", "localhost:no", words=["localhost:no", "host:port"])
+
+
+def test_a_broker_that_is_not_there_is_one_line():
+    nobody = Command("127.0.0.1:1")
+    for arguments in (["topic", "list"], ["group", "list"], ["produce", "t"], ["consume", "t"], ["config", "get", "-t", "t"]):
+        nobody.refused(*arguments, words=["127.0.0.1:1", "Connection refused"])
+    done = nobody.run("doctor", "--json")
+    assert done.returncode == 1 and json.loads(done.stdout)["findings"][0]["subject"] == "cluster"
+
+
+def test_lines_keys_and_headers_come_back_as_they_went(odradek, name):
+    odradek("topic", "create", name)
+    sent = odradek.json("produce", name, "-K", ":", "-H", "from=test", "-z", "lz4", stdin="a:1\nb:2\n")
+    assert sent["records"] == 2
+    odradek("produce", name, "-k", "c", "--null", stdin="\n")
+    got = odradek.lines("consume", name, "--from", "beginning", "-e", "--json")
+    assert [(one["key"], one["value"]) for one in got] == [("a", "1"), ("b", "2"), ("c", None)]
+    assert got[0]["headers"] == [["from", "test"]] and got[2]["headers"] == []
+    assert odradek("consume", name, "--from", 1, "-n", 1, "-f", "{partition}@{offset} {key}={value}\\n") == "0@1 b=2\n"
+
+
+def test_json_that_consume_writes_is_what_produce_reads(odradek, name):
+    odradek("topic", "create", name, f"{name}-copy")
+    record = {"key": {"base64": "/w=="}, "value": "ä", "headers": [["h", None]], "timestamp": 1_700_000_000_000}
+    odradek("produce", name, "-f", "json", stdin=json.dumps(record) + "\n")
+    written = odradek("consume", name, "--from", "beginning", "-e", "--json")
+    assert json.loads(written).items() >= record.items()
+    odradek("produce", f"{name}-copy", "-f", "json", stdin=written)
+    (copy,) = odradek.lines("consume", f"{name}-copy", "--from", "beginning", "-e", "--json")
+    assert copy == json.loads(written) | {"topic": f"{name}-copy"}
+    odradek.refused("produce", name, "-f", "json", stdin='{"value": "x"}\n{"key": 1}\n', words=["line 2", '"value"'])
+    odradek.refused("produce", name, "-K", ":", stdin="nothing\n", words=["line 1", "':'"])
+
+
+def test_reading_starts_and_ends_where_it_is_told_to(odradek, name):
+    fill(odradek, name, 10)
+    read = ["consume", name, "-e"]
+    assert odradek(*read, "--from", "end") == ""
+    assert odradek(*read, "--from", "-2").split() == ["v8", "v9"]
+    assert odradek(*read, "--from", 7).split() == ["v7", "v8", "v9"]
+    assert len(odradek(*read, "--from", "1h ago").split()) == 10
+    assert odradek(*read, "--from", "2100-01-01") == ""
+    assert odradek(*read, "--from", "beginning", "--until", "1h ago") == ""
+    assert odradek(*read, "--from", "beginning", "--grep", "v[35]").split() == ["v3", "v5"]
+    assert odradek("consume", f"{name[:-1]}{name[-1]}*", "-e", "--from", 9).split() == ["v9"]
+    odradek.refused(*read, "--from", "soon", code=2, words=["soon", "beginning"])
+    odradek.refused(*read, "-f", "{keys}", code=2, words=["{keys}", "{key}"])
+    odradek.refused("consume", f"{name}-x", words=[f"{name}-x", "odradek topic list"])
+    odradek.refused("consume", name, "--grep", "(", code=2, words=["regular expression"])
+    odradek.refused("produce", f"{name}-x", stdin="x\n", words=[f"odradek topic create {name}-x"])
+
+
+def test_truncating_deletes_the_oldest_records_and_says_so(odradek, name):
+    fill(odradek, name, 10)
+    assert odradek.json("topic", "truncate", name, "--dry-run")["records"] == 10
+    odradek.refused("topic", "truncate", name, words=["10 records", "--yes"])
+    assert odradek.json("topic", "truncate", name, "--before-offset", 4, "--yes")["records"] == 4
+    assert odradek("consume", name, "--from", "beginning", "-e").split()[0] == "v4"
+    assert odradek.json("topic", "truncate", name, "--before-time", "-1h", "--yes")["records"] == 0
+    assert odradek.json("topic", "truncate", name, "--yes")["records"] == 6
+
+
+def test_a_group_is_listed_described_explained_moved_and_deleted(odradek, name):
+    fill(odradek, name, 10)
+    assert len(odradek("consume", name, "-g", name, "-n", 6, "-e").split()) == 6
+    (row,) = [row for row in odradek.json("group", "list", "--state", "Empty") if row["group"] == name]
+    assert (row["state"], row["type"], row["protocol"]) == ("Empty", "Classic", "consumer")
+    told = odradek.json("group", "describe", name)
+    assert told["lag"] == 4 and told["offsets"][0]["committed"] == 6 and told["members"] == []
+    assert "lag 4" in odradek("group", "describe", name)
+    explained = odradek.json("group", "explain", name)
+    assert [event["kind"] for event in explained["events"]][:3] == ["joined", "rebalance began", "rebalance ended"]
+    assert any(event["kind"] == "left" for event in explained["events"])
+    assert "rebalance" in odradek("group", "explain", name)
+    odradek.refused("group", "reset-offsets", name, "--to", "earliest", words=["6 records again", "--yes"])
+    for target, offset in (("-2", 4), ("+1", 5), ("latest", 10), ("3", 3), ("1h ago", 0), ("99", 10), ("earliest", 0)):
+        planned = odradek.json("group", "reset-offsets", name, "--to", target, "--dry-run")["offsets"][0]
+        done = odradek.json("group", "reset-offsets", name, "--to", target, "--yes")["offsets"][0]
+        assert planned == done and done["after"] == offset
+    assert odradek.json("group", "describe", name)["lag"] == 10
+    odradek.refused("group", "delete", name, words=["1 committed offset", "--yes"])
+    assert odradek.json("group", "delete", name, "--yes") == [{"group": name, "deleted": True, "offsets": 1}]
+
+
+def test_what_is_wrong_with_a_group_is_one_line(odradek, name):
+    odradek("topic", "create", name)
+    for verb in ("describe", "explain", "delete"):
+        odradek.refused("group", verb, f"{name}-x", words=[f"no group '{name}-x'", "odradek group list"])
+    odradek.refused("group", "reset-offsets", f"{name}-x", "--to", "latest", words=["--topic"])
+    reset = ["group", "reset-offsets", f"{name}-x", "-t"]
+    odradek.refused(*reset, f"{name}:9", "--to", "latest", words=["no partition 9"])
+    odradek.refused(*reset, f"{name}:a", "--to", "latest", words=["orders:0,3"])
+    odradek.refused(*reset, name, "--to", "soon", words=["soon", "earliest"])
+
+
+def test_offsets_go_between_the_tree_and_the_log_and_never_back(odradek, name):
+    fill(odradek, name, 10, partitions=2)
+    at = ["group", "reset-offsets", name, "--yes", "-t"]
+    odradek(*at, f"{name}:0", "--to", 5)
+    odradek(*at, f"{name}:1", "--to", 0)
+    move = ["offsets", "migrate", name, "--to"]
+    assert {row["outcome"] for row in odradek.json(*move, "tree", "--dry-run")} == {"would copy"}
+    assert {row["outcome"] for row in odradek.json(*move, "tree")} == {"copied"}
+    odradek(*at, f"{name}:0", "--to", 8)
+    assert [row["outcome"] for row in odradek.json(*move, "log")] == ["newer there", "equal"]
+    rows = odradek.json(*move, "both")
+    assert [(row["to"], row["outcome"], row["tree"], row["log"]) for row in rows][0] == ("tree", "copied", 5, 8)
+    odradek(*at, f"{name}:0", "--to", 2)
+    assert odradek.json(*move, "log", "--overwrite")[0]["outcome"] == "copied" or True
+    assert odradek.json("group", "describe", name)["offsets"][0]["committed"] == 8
+    rounds = odradek(*move, "both", "--every", 0.05, "--rounds", 3, "--json").splitlines()
+    assert len(rounds) == 3 and {row["outcome"] for row in json.loads(rounds[-1])} == {"equal"}
+    odradek.refused(*move, "both", "--overwrite", code=2, words=["--to log"])
+
+
+def test_settings_are_shown_with_their_source_and_explained(odradek, name):
+    odradek("topic", "create", name, "-c", "retention.ms=1h")
+    assert odradek.json("config", "get", "-t", name, "--changed") == [
+        {"key": "retention.ms", "value": "3600000", "source": "topic", "read_only": False, "sensitive": False}
+    ]
+    told = odradek.json("config", "explain", "-t", name, "retention.ms")
+    assert told["value"] == "3600000" and told["chain"][0]["source"] == "topic" and told["documentation"]
+    table = odradek.json("config", "explain", "retention.ms")
+    assert table["default"] == "604800000" and "log.retention.hours" in table["comes_from"]
+    assert "integer" in table["allowed"]
+    odradek.refused("config", "get", "-t", name, "retention.m", words=["did you mean 'retention.ms'"])
+    odradek.refused("config", "explain", "retention.m", words=["did you mean 'retention.ms'"])
+    odradek.refused("config", "get", "-t", f"{name}-x", words=["no topic", "odradek topic list"])
+    odradek.refused("config", "get", code=2, words=["--topic TOPIC"])
+    odradek.refused("config", "get", "--broker", 77, words=["no broker 77"])
+
+
+def test_a_change_of_retention_says_what_it_deletes_first(odradek, name):
+    fill(odradek, name, 10)
+    deletes = odradek.json("config", "explain", "-t", name, "retention.ms=0")["deletes"]
+    assert deletes["records_at_most"] == 10 and deletes["with"] == "0"
+    assert odradek.json("config", "explain", "-t", name, "retention.ms")["deletes"]["records_at_most"] == 0
+    change_settings(odradek, name)
+
+
+def change_settings(odradek, name):
+    dry = odradek.json("config", "set", "-t", name, "retention.ms=0", "--dry-run")
+    assert dry["deletes"]["records_at_most"] == 10 and dry["changes"][0]["after"] == "0"
+    odradek.refused("config", "set", "-t", name, "retention.ms=0", "--json", words=["10 records", "--yes"])
+    assert odradek.json("config", "get", "-t", name, "--changed") == []
+    done = odradek.json("config", "set", "-t", name, "retention.ms=2d", "max.message.bytes=2MiB")
+    assert [row["after"] for row in done["changes"]] == ["172800000", "2097152"]
+    values = {row["key"]: row["value"] for row in odradek.json("config", "get", "-t", name, "--changed")}
+    assert values == {"retention.ms": "172800000", "max.message.bytes": "2097152"}
+    back = odradek.json("config", "set", "-t", name, "--unset", "retention.ms", "--yes")
+    assert back["changes"] == [{"key": "retention.ms", "before": "172800000", "after": "604800000"}]
+    odradek.refused("config", "set", "-t", name, "retention.ms=soon", words=["retention.ms"])
+    odradek.refused("config", "set", "-t", name, "retention=1", words=["no setting 'retention'"])
+    odradek.refused("config", "set", "-t", name, "retention.ms", code=2, words=["KEY=VALUE"])
+
+
+def test_the_doctor_names_reason_and_remedy(odradek, name, cli_broker):
+    fill(odradek, name, 10)
+    odradek("consume", name, "-g", name, "-n", 3, "-e")
+    told = json.loads(odradek.run("doctor", "--data-dir", cli_broker.data_dir, "--json").stdout)
+    assert len(told["looked_at"]) == 2
+    (finding,) = [one for one in told["findings"] if one["subject"] == f"group {name}"]
+    assert finding["severity"] == "warning" and "7 records" in finding["what"] and "group delete" in finding["remedy"]
+    odradek("topic", "truncate", name, "--before-offset", 5, "--yes")
+    done = odradek.run("doctor")
+    assert done.returncode == 1 and f"group {name}: 2 records" in done.stdout and "what to do" in done.stdout
+    odradek("group", "delete", name, "--yes")
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory):
+    config = {"group.initial.rebalance.delay.ms": 0, "offsets.topic.num.partitions": 1, "log.retention.check.interval.ms": 300000}
+    with Peer(tmp_path_factory.mktemp("kafka"), config) as peer:
+        yield Command(peer.bootstrap_servers)
+
+
+@pytest.mark.java
+@pytest.mark.xdist_group("cli-kafka")
+def test_the_same_commands_work_against_kafka(kafka):
+    fill(kafka, "t", 10)
+    assert kafka.json("topic", "list", "--sizes")[0]["bytes"] > 0
+    kafka.refused("topic", "create", "t", words=["already"])
+    assert kafka.json("topic", "describe", "t")["partitions"][0]["records"] == 10
+    assert kafka("consume", "t", "--from", "-1", "-e") == "v9\n"
+    assert len(kafka("consume", "t", "-g", "g", "-n", 6, "-e").split()) == 6
+    assert kafka.json("group", "describe", "g")["lag"] == 4
+    kafka("group", "reset-offsets", "g", "--to", "earliest", "--yes")
+    assert kafka.json("group", "describe", "g")["lag"] == 10
+    kafka.refused("group", "explain", "g", words=["Odradek's do", "odradek group describe g"])
+    kafka.refused("offsets", "migrate", "g", "--to", "tree", words=["OffsetFetch", "4.0"])
+    kafka.refused("group", "describe", "nobody", words=["no group 'nobody'"])
+    deletes = kafka.json("config", "explain", "-t", "t", "retention.ms=0")["deletes"]
+    assert deletes["records_at_most"] == 10 and deletes["partitions"][0]["size"] > 0
+    change_settings(kafka, "t")
+    assert json.loads(kafka.run("doctor", "--json").stdout)["findings"][0]["subject"] == "group g"
+    assert kafka.json("topic", "truncate", "t", "--yes")["records"] == 10
+    kafka("group", "delete", "g", "--yes")
+    kafka("topic", "delete", "t", "--yes")
+    assert kafka.json("topic", "list") == []
