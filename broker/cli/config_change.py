@@ -45,7 +45,7 @@ def change(
         {
             "key": name,
             "before": before[name].value if name in before else None,
-            "after": settings[name] if name in settings else _fallback(before.get(name)),
+            "after": settings[name] if name in settings else _fallback(cluster, before.get(name)),
         }
         for name in names
     ]
@@ -112,7 +112,7 @@ def _losses(
     """What the change adds to what retention takes anyhow."""
     if resource.kind != "topic" or not set(RETENTION) & {*settings, *unset}:
         return []
-    wanted = dict(settings) | {key: _fallback(before.get(key)) or "" for key in unset if key in RETENTION}
+    wanted = dict(settings) | {key: _fallback(cluster, before.get(key)) or "" for key in unset if key in RETENTION}
     now = {loss.partition: loss for loss in losses_with(cluster, resource.name, before, {})}
     then = losses_with(cluster, resource.name, before, wanted)
     added = []
@@ -124,9 +124,29 @@ def _losses(
     return added
 
 
-def _fallback(entry: configs.Entry | None) -> str | None:
-    """What counts when the topic's own value is taken away."""
+def _fallback(cluster: Cluster, entry: configs.Entry | None) -> str | None:
+    """What counts when the topic's own value is taken away, in the unit of the topic's key: brokers count in hours too.
+
+    Kafka's synonyms leave out those keys of a broker whose value is in another unit; the broker itself is asked for them then.
+    """
+    from broker.config.key import show
+    from broker.config.table import TOPIC_KEYS
+
     if entry is None:
         return None
-    others = [value for _, value, source in entry.synonyms if source != configs.TOPIC_SOURCE]
-    return others[0] if others else None
+    others = [(name, value) for name, value, source in entry.synonyms if source != configs.TOPIC_SOURCE]
+    key = TOPIC_KEYS.get(entry.name)
+    if key is None:
+        return others[0][1] if others else None
+    if not others and key.synonyms:
+        names = [one.name for one in key.synonyms]
+        broker = configs.Resource("broker", str(min(cluster.view().brokers)))
+        theirs = configs.describe(cluster, broker, names)
+        others = [(name, theirs[name].value) for name in names if name in theirs and theirs[name].value]
+    if not others:
+        return show(key.default)
+    name, value = others[0]
+    factor = next((one.factor for one in key.synonyms if one.name == name), 1)
+    if factor == 1 or value is None or not value.isdigit():
+        return value
+    return str(int(value) * factor)

@@ -73,8 +73,8 @@ def consume(
     from broker.cli.client_library import client_config, library
     from broker.cli.reading import Ends, Reading, assignment, matching, parsed_start
     from broker.cli.record_format import formatter
-    from broker.clients import ClientError
     from broker.clients.cluster import Cluster
+    from broker.clients.errors import ClientError
 
     if group_id is not None and chosen:
         raise click.UsageError("a group shares partitions out by itself; leave out --partition or --group")

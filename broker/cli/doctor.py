@@ -21,8 +21,8 @@ def doctor(servers: str, timeout: float, as_json: bool, data_dir: str | None) ->
     from broker.cli.health import examine_cluster
     from broker.cli.health_local import examine_broker
     from broker.cli.output import count, echo_json
-    from broker.clients import ClientError
     from broker.clients.cluster import Cluster
+    from broker.clients.errors import ClientError
 
     looked: list[str] = []
     findings: list[Finding] = []

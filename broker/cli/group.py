@@ -309,7 +309,8 @@ def reset_offsets(
 def _refuse_members(cluster: "Cluster", group_id: str) -> None:
     """A group with members keeps its offsets to itself; one that there is not yet may begin anywhere."""
     from broker.cli.output import count
-    from broker.clients import Refused, groups
+    from broker.clients import groups
+    from broker.clients.errors import Refused
     from broker.protocol.errors import ErrorCode
 
     try:

@@ -103,9 +103,8 @@ def produce(
             for record in _records(source, form, separator):
                 value = None if empty_is_null and not record["value"] else record["value"]
                 options: dict[str, Any] = {"on_delivery": delivered}
-                target = partition if partition is not None else record.get("partition") if form == "json" else None
-                if target is not None and partition is not None:
-                    options["partition"] = target
+                if partition is not None:
+                    options["partition"] = partition
                 if record.get("timestamp") is not None:
                     options["timestamp"] = record["timestamp"]
                 pairs = common + record.get("headers", [])
@@ -141,8 +140,9 @@ def _require_topic(servers: str, timeout: float, topic: str) -> None:
 
     Where the broker creates topics by itself a missing one is left to it.
     """
-    from broker.clients import ClientError, configs
+    from broker.clients import configs
     from broker.clients.cluster import Cluster
+    from broker.clients.errors import ClientError
 
     try:
         with Cluster(servers, timeout) as cluster:

@@ -9,8 +9,9 @@ from typing import Any, BinaryIO, NamedTuple
 from broker.cli.client_library import in_words
 from broker.cli.record_format import Writer
 from broker.cli.values import duration_ms, time_ms
-from broker.clients import Refused, topics
+from broker.clients import topics
 from broker.clients.cluster import Cluster, Partition
+from broker.clients.errors import Refused
 from broker.protocol.errors import ErrorCode
 
 Place = tuple[str, int]

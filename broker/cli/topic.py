@@ -64,8 +64,8 @@ def create(
     """Create topics."""
     from broker.cli.output import count, echo_json
     from broker.cli.values import config_value
-    from broker.clients import Refused
     from broker.clients import topics as verbs
+    from broker.clients.errors import Refused
     from broker.protocol.errors import ErrorCode
 
     placed = _assignment(assignment, partitions, replication_factor)

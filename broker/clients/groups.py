@@ -86,7 +86,8 @@ def list_groups(cluster: Cluster, states: Sequence[str] = (), types: Sequence[st
         if answer.error_code:
             raise Refused(answer.error_code, what=f"the groups of broker {node_id}")
         found += [
-            Listed(one.group_id, one.protocol_type, one.group_state, one.group_type, node_id) for one in answer.groups
+            Listed(one.group_id, one.protocol_type, one.group_state, one.group_type.capitalize(), node_id)
+            for one in answer.groups
         ]
     return sorted(found)
 

@@ -54,7 +54,13 @@ def test_wrong_command_lines_are_one_line_with_what_to_type(odradek):
 
 def test_a_broker_that_is_not_there_is_one_line():
     nobody = Command("127.0.0.1:1")
-    for arguments in (["topic", "list"], ["group", "list"], ["produce", "t"], ["consume", "t"], ["config", "get", "-t", "t"]):
+    for arguments in (
+        ["topic", "list"],
+        ["group", "list"],
+        ["produce", "t"],
+        ["consume", "t"],
+        ["config", "get", "-t", "t"],
+    ):
         nobody.refused(*arguments, words=["127.0.0.1:1", "Connection refused"])
     done = nobody.run("doctor", "--json")
     assert done.returncode == 1 and json.loads(done.stdout)["findings"][0]["subject"] == "cluster"
@@ -156,10 +162,11 @@ def test_offsets_go_between_the_tree_and_the_log_and_never_back(odradek, name):
     odradek(*at, f"{name}:0", "--to", 8)
     assert [row["outcome"] for row in odradek.json(*move, "log")] == ["newer there", "equal"]
     rows = odradek.json(*move, "both")
-    assert [(row["to"], row["outcome"], row["tree"], row["log"]) for row in rows][0] == ("tree", "copied", 5, 8)
+    assert rows[0].items() >= {"to": "tree", "outcome": "copied", "tree": 5, "log": 8}.items()
     odradek(*at, f"{name}:0", "--to", 2)
-    assert odradek.json(*move, "log", "--overwrite")[0]["outcome"] == "copied" or True
-    assert odradek.json("group", "describe", name)["offsets"][0]["committed"] == 8
+    assert odradek.json(*move, "tree")[0]["outcome"] == "newer there"
+    assert odradek.json(*move, "tree", "--overwrite")[0]["outcome"] == "copied"
+    assert odradek.json(*move, "log", "--dry-run")[0].items() >= {"outcome": "equal", "tree": 2, "log": 2}.items()
     rounds = odradek(*move, "both", "--every", 0.05, "--rounds", 3, "--json").splitlines()
     assert len(rounds) == 3 and {row["outcome"] for row in json.loads(rounds[-1])} == {"equal"}
     odradek.refused(*move, "both", "--overwrite", code=2, words=["--to log"])
@@ -194,11 +201,11 @@ def change_settings(odradek, name):
     dry = odradek.json("config", "set", "-t", name, "retention.ms=0", "--dry-run")
     assert dry["deletes"]["records_at_most"] == 10 and dry["changes"][0]["after"] == "0"
     odradek.refused("config", "set", "-t", name, "retention.ms=0", "--json", words=["10 records", "--yes"])
-    assert odradek.json("config", "get", "-t", name, "--changed") == []
+    assert odradek.json("config", "get", "-t", name, "retention.ms")[0]["source"] == "default"
     done = odradek.json("config", "set", "-t", name, "retention.ms=2d", "max.message.bytes=2MiB")
     assert [row["after"] for row in done["changes"]] == ["172800000", "2097152"]
     values = {row["key"]: row["value"] for row in odradek.json("config", "get", "-t", name, "--changed")}
-    assert values == {"retention.ms": "172800000", "max.message.bytes": "2097152"}
+    assert values.items() >= {"retention.ms": "172800000", "max.message.bytes": "2097152"}.items()
     back = odradek.json("config", "set", "-t", name, "--unset", "retention.ms", "--yes")
     assert back["changes"] == [{"key": "retention.ms", "before": "172800000", "after": "604800000"}]
     odradek.refused("config", "set", "-t", name, "retention.ms=soon", words=["retention.ms"])
@@ -221,7 +228,11 @@ def test_the_doctor_names_reason_and_remedy(odradek, name, cli_broker):
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory):
-    config = {"group.initial.rebalance.delay.ms": 0, "offsets.topic.num.partitions": 1, "log.retention.check.interval.ms": 300000}
+    config = {
+        "group.initial.rebalance.delay.ms": 0,
+        "offsets.topic.num.partitions": 1,
+        "log.retention.check.interval.ms": 300000,
+    }
     with Peer(tmp_path_factory.mktemp("kafka"), config) as peer:
         yield Command(peer.bootstrap_servers)
 
