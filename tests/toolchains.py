@@ -66,6 +66,22 @@ def kafka_jars(version: str = KAFKA_VERSION) -> Path:
     return _product(f"kafka-{version}", [pom], copy_dependencies)
 
 
+def spark_kafka_jars() -> Path:
+    """Return the directory of Spark's Kafka connector and what it needs beside PySpark's own jars."""
+    require_command("java", "default-jdk-headless")
+    maven = require_command("mvn", "maven")
+    pom = CLIENTS_DIRECTORY / "spark" / "pom.xml"
+    groups = "org.apache.spark,org.apache.kafka,org.apache.commons"
+
+    def copy_dependencies(directory: Path) -> None:
+        _run(
+            [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DincludeGroupIds={groups}",
+             f"-DoutputDirectory={directory}"],
+        )  # fmt: skip
+
+    return _product("spark-kafka", [pom], copy_dependencies)
+
+
 def java_classes() -> Path:
     """Return the directory of the classes compiled from `clients/java/*.java` against Kafka's jars."""
     jars = kafka_jars()

@@ -222,7 +222,14 @@ class GroupCoordinator:
         if shard is None:
             then(error)
             return
-        shard.log.append([classic_record(group, assignments)], then)
+
+        def appended(error: ErrorCode) -> None:
+            too_large = (
+                error is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+            )  # said of a generation, it means nothing to members
+            then(ErrorCode.UNKNOWN_SERVER_ERROR if too_large else error)
+
+        shard.log.append([classic_record(group, assignments)], appended)
 
     def _new_consumer(self, group_id: str) -> ConsumerGroup:
         return ConsumerGroup(group_id, self._timers, self.consumer_settings, self._topics, self._persist_records)

@@ -178,7 +178,8 @@ class GroupOffice:
 
     def _begin(self, partition: int, place: tuple[int, int, int]) -> None:
         assert self.groups is not None
-        group_log = OffsetsLog(self._loop, place, self._config.integer("offsets.topic.compression.codec"))
+        codec, most = (self._config.integer(key) for key in ("offsets.topic.compression.codec", "message.max.bytes"))
+        group_log = OffsetsLog(self._loop, place, codec, most)
         self.groups.begin(partition, group_log)
         task = self._loop.create_task(self._load(partition, group_log))
         task.add_done_callback(lambda task: self._load_ended(partition, task))

@@ -52,12 +52,18 @@ class LogMoved(Exception):
 
 
 class OffsetsLog:
-    """:param place: slot, incarnation and leader epoch in which the partition is led."""
+    """:param place: slot, incarnation and leader epoch in which the partition is led.
+    :param max_bytes: the largest batch that the partition takes.
+    """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, place: tuple[int, int, int], codec: int) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, place: tuple[int, int, int], codec: int, max_bytes: int
+    ) -> None:
         self.place = place
         self._loop = loop
         self._codec = codec
+        self._max_bytes = max_bytes
+        self._most_bytes = min(MOST_BYTES, max_bytes // 2)  # joined; with room for what a batch adds
         self._queue: deque[tuple[Sequence[Pair], Appended]] = deque()
         self._flush: asyncio.Handle | None = None
         self._unacknowledged: deque[tuple[int, list[Appended]]] = deque()
@@ -98,10 +104,14 @@ class OffsetsLog:
         self._flush = None
         while self._queue:
             records, callbacks, parts = self._joined()
+            batch = build_batch(records, codec=self._codec)
+            if len(batch) > self._max_bytes:
+                self._tell(callbacks, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+                continue
             try:
                 ((error, base_offset, _),) = slots.append(
                     self.place[0],
-                    [build_batch(records, codec=self._codec)],
+                    [batch],
                     incarnation=self.place[1],
                     leader_epoch=self.place[2],
                 )
@@ -130,7 +140,7 @@ class OffsetsLog:
         while self._queue:
             pairs, _ = self._queue[0]
             size += sum(len(key) + len(value or b"") for key, value in pairs)
-            if parts and (len(records) + len(pairs) > MOST_RECORDS or size > MOST_BYTES):
+            if parts and (len(records) + len(pairs) > MOST_RECORDS or size > self._most_bytes):
                 break
             records += [Record(key, value, now_ms) for key, value in pairs]
             parts.append(self._queue.popleft())

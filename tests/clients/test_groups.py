@@ -1,0 +1,259 @@
+"""Members of mixed libraries in one group: records are read by somebody, and committed to the end, whoever dies meanwhile.
+
+The members are processes; what each read is in a file. Ended by process id, in order (SIGTERM) or not (SIGKILL); so is the
+coordinator process of the broker.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from broker.testing import Broker
+from tests import toolchains
+from tests.api.group_talk import GroupTalk
+
+pytestmark = [pytest.mark.xdist_group("client-groups"), pytest.mark.timeout(280)]
+
+PARTITIONS = 6
+PATIENCE_S = 90.0
+PAUSE_S = 0.1
+RANGE = "org.apache.kafka.clients.consumer.RangeAssignor"
+
+
+def until(met: Callable[[], bool], why: Callable[[], str]) -> None:
+    """Look again and again; fail with what was seen last."""
+    end = time.monotonic() + PATIENCE_S
+    while not met():
+        assert time.monotonic() < end, why()
+        time.sleep(PAUSE_S)
+
+
+class Member:
+    """A consumer as a process; a name is a library's, with "+consumer" for the protocol of KIP-848."""
+
+    def __init__(self, name: str, bootstrap_servers: str, group: str, topic: str, directory: Path) -> None:
+        library, _, protocol = name.partition("+")
+        self.name = name
+        self._java = library == "java"
+        self.output = directory / f"{group}-{name}-{time.monotonic_ns()}.out"
+        if self._java:
+            command = toolchains.java_command(
+                "org.apache.kafka.tools.VerifiableConsumer",
+                "--bootstrap-server", bootstrap_servers, "--topic", topic, "--group-id", group,
+                "--reset-policy", "earliest", "--group-protocol", protocol or "classic",
+                *(() if protocol else ("--session-timeout", "6000", "--assignment-strategy", RANGE)),
+            )  # fmt: skip
+        else:
+            given = {"bootstrap_servers": bootstrap_servers, "group": group, "topic": topic, "protocol": protocol}
+            program = "tests.clients.programs.group_member"
+            command = [sys.executable, "-m", program, library, json.dumps(given)]
+        with self.output.open("wb") as output, self.output.with_suffix(".err").open("wb") as errors:
+            self.process = subprocess.Popen(command, stdout=output, stderr=errors, cwd=toolchains.REPOSITORY)
+
+    def read(self) -> Iterator[tuple[int, int, int]]:
+        """What it has read so far: partition, first and last offset."""
+        for line in self.output.read_text().splitlines():
+            try:
+                told = json.loads(line)
+            except ValueError:
+                continue  # the line that it was writing when it was killed
+            if not self._java:
+                yield tuple(told)
+            elif told.get("name") == "records_consumed":
+                for one in told["partitions"]:
+                    yield one["partition"], one["minOffset"], one["maxOffset"]
+
+    def leave(self) -> None:
+        """End in order."""
+        self.process.terminate()
+        self.process.wait(60)
+
+    def kill(self) -> None:
+        """End without a word."""
+        self.process.kill()
+        self.process.wait(60)
+
+
+class Room:
+    """A broker with a topic, a group, and its members."""
+
+    def __init__(self, broker: Broker, group: str, directory: Path, stack: ExitStack) -> None:
+        self.broker, self.group, self.topic = broker, group, f"topic-of-{group}"
+        self._directory = directory
+        self._producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "enable.idempotence": True})
+        self.ends = dict.fromkeys(range(PARTITIONS), 0)
+        self.members: list[Member] = []
+        with GroupTalk(broker.host, broker.port) as wire:
+            wire.create(self.topic, PARTITIONS)
+        stack.callback(self.close)
+
+    def close(self) -> None:
+        for member in self.members:
+            if member.process.poll() is None:
+                member.kill()
+
+    def enter(self, *names: str) -> list[Member]:
+        """Have members join."""
+        found = [Member(name, self.broker.bootstrap_servers, self.group, self.topic, self._directory) for name in names]
+        self.members += found
+        return found
+
+    def write(self, count: int) -> None:
+        """So many records more in each partition."""
+        failed: list[object] = []
+        for number in range(count):
+            for partition in self.ends:
+                self._producer.produce(
+                    self.topic,
+                    str(number).encode(),
+                    partition=partition,
+                    on_delivery=lambda error, _: failed.append(error) if error else None,
+                )
+        assert self._producer.flush(60) == 0
+        assert not failed, failed[0]
+        for partition in self.ends:
+            self.ends[partition] += count
+
+    def unread(self) -> dict[int, int]:
+        """How many records of each partition nobody has read."""
+        read: dict[int, set[int]] = {partition: set() for partition in self.ends}
+        for member in self.members:
+            for partition, first, last in member.read():
+                read[partition].update(range(first, last + 1))
+        return {p: end - len(read[p]) for p, end in self.ends.items() if len(read[p]) < end}
+
+    def all_read(self) -> None:
+        """Wait until every record was read and committed."""
+        until(
+            lambda: not self.unread() and self.committed() == self.ends,
+            lambda: f"not read: {self.unread()}, committed: {self.committed()} of {self.ends}\n{self.complaints()}",
+        )
+
+    def committed(self) -> dict[int, int]:
+        """What the group has committed, by partition; nothing while there is no coordinator to say so."""
+        try:
+            with GroupTalk(self.broker.host, self.broker.port) as wire:
+                answer = wire.fetch_offsets(self.group, None)
+        except (OSError, EOFError):
+            return {}
+        return {one.partition_index: one.committed_offset for topic in answer.topics for one in topic.partitions}
+
+    def complaints(self) -> str:
+        """The end of what each member said."""
+        return "\n".join(
+            f"{member.name} ({member.process.poll()}): {member.output.with_suffix('.err').read_text()[-600:]}"
+            for member in self.members
+        )
+
+    def shares(self, members: list[Member]) -> None:
+        """Wait until each of the members has read something, writing meanwhile."""
+        before = {member: len(list(member.read())) for member in members}
+
+        def all_have() -> bool:
+            self.write(5)
+            return all(len(list(member.read())) > before[member] for member in members)
+
+        until(all_have, lambda: f"not all members get records\n{self.complaints()}")
+
+    def kill_coordinator(self) -> None:
+        """SIGKILL to the coordinator process; its successor is another."""
+        (old,) = [one["pid"] for one in self.broker.processes() if one["kind"] == "coordinator"]
+        os.kill(old, signal.SIGKILL)
+        until(
+            lambda: any(
+                one["kind"] == "coordinator" and one["pid"] not in (0, None, old) for one in self.broker.processes()
+            ),
+            self.broker.log_tail,
+        )
+
+
+@pytest.fixture
+def room(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Room]:
+    """A broker of its own for each test, because its coordinator is killed."""
+    with ExitStack() as stack:
+        config = {"group.initial.rebalance.delay.ms": 200, "offsets.topic.num.partitions": 5}
+        broker = stack.enter_context(Broker(config, directory=tmp_path / "broker"))
+        yield Room(broker, "mixed", tmp_path, stack)
+
+
+def _life(room: Room, first: list[str], second: list[str]) -> None:
+    """Join, share, leave, kill, lose the coordinator, join again."""
+    room.write(20)
+    early = room.enter(*first)
+    room.shares(early)
+    late = room.enter(*second)
+    room.shares(early + late)
+    early[0].leave()
+    room.shares(early[1:] + late)
+    late[-1].kill()
+    room.kill_coordinator()
+    stay = early[1:] + late[:-1]
+    room.shares([*stay, *room.enter(first[0])])
+    room.all_read()
+
+
+def test_python_libraries_share_a_group_by_the_range_assignor(room: Room) -> None:
+    _life(room, ["confluent-kafka", "kafka-python"], ["aiokafka", "confluent-kafka"])
+
+
+@pytest.mark.java
+def test_java_and_python_share_a_classic_group(room: Room) -> None:
+    _life(room, ["java", "kafka-python"], ["confluent-kafka", "aiokafka"])
+
+
+@pytest.mark.java
+def test_java_and_confluent_share_a_group_of_the_newer_protocol(room: Room) -> None:
+    _life(room, ["java+consumer", "confluent-kafka+consumer"], ["confluent-kafka+consumer"])
+
+
+@pytest.mark.java
+def test_members_of_both_protocols_share_a_group(room: Room) -> None:
+    _life(room, ["confluent-kafka", "kafka-python"], ["java+consumer", "confluent-kafka+consumer"])
+
+
+def test_no_committed_offset_is_lost_when_the_coordinator_dies_amid_commits(room: Room) -> None:
+    """What was acknowledged is there afterwards, and a reader without a group goes on all the time."""
+    room.write(1)
+    acknowledged: dict[str, int] = {}
+    groups = [f"committer-{number}" for number in range(10)]
+    with GroupTalk(room.broker.host, room.broker.port) as wire:
+        for group in groups:
+            wire.until_coordinated(group)
+    for offset in range(1, 6):
+        for group in groups:
+            _commit(room, group, offset, acknowledged)
+        room.kill_coordinator()
+        room.write(1)  # produce goes on without a coordinator
+        with GroupTalk(room.broker.host, room.broker.port) as wire:
+            assert wire.fetch(room.topic, 0).error_code == 0
+    for group in groups:
+        with GroupTalk(room.broker.host, room.broker.port) as wire:
+            wire.until_coordinated(group)
+            assert wire.committed(group)[room.topic, 0] >= acknowledged[group]
+
+
+def _commit(room: Room, group: str, offset: int, acknowledged: dict[str, int]) -> None:
+    """Commit until it is acknowledged; a coordinator may be about to die or have just come."""
+
+    def done() -> bool:
+        try:
+            with GroupTalk(room.broker.host, room.broker.port) as wire:
+                (topic,) = wire.commit(group, {(room.topic, 0): offset}).topics
+        except (OSError, EOFError):
+            return False
+        if topic.partitions[0].error_code == 0:
+            acknowledged[group] = offset
+        return acknowledged.get(group) == offset
+
+    until(done, lambda: f"{group} could not commit {offset}: {room.broker.log_tail()}")

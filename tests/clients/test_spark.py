@@ -1,0 +1,97 @@
+"""Spark with its own Kafka connector, batch and Structured Streaming, reads from and writes to this broker."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.testing import Broker
+from tests import toolchains
+from tests.api.group_talk import GroupTalk
+
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(280), pytest.mark.java]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with Broker(directory=tmp_path_factory.mktemp("spark")) as one:
+        with GroupTalk(one.host, one.port) as wire:
+            for topic in ("numbers", "copies", "batches"):
+                wire.create(topic, 3)
+        yield one
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Any]:
+    """A session of one JVM in this process."""
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        toolchains.unavailable("PySpark is not installed (pip install 'pyspark==4.0.0' 'pandas<3' pyarrow)")
+    jars = ",".join(str(path) for path in toolchains.spark_kafka_jars().glob("*.jar"))
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    session = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.jars", jars)
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.memory", "512m")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .getOrCreate()
+    )
+    yield session
+    session.stop()
+
+
+def write(spark: Any, broker: Broker, topic: str, first: int, count: int) -> None:
+    """Write numbers as a batch."""
+    numbers = spark.range(first, first + count).selectExpr("cast(id as string) as key", "cast(id as string) as value")
+    numbers.write.format("kafka").options(
+        **{"kafka.bootstrap.servers": broker.bootstrap_servers, "topic": topic}
+    ).save()
+
+
+def values(spark: Any, broker: Broker, topic: str, **options: str) -> list[int]:
+    """What a topic holds, read as a batch, ascending."""
+    given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": topic, "startingOffsets": "earliest"}
+    frame = spark.read.format("kafka").options(**given | options).load()
+    return sorted(int(row.value) for row in frame.selectExpr("cast(value as string) as value").collect())
+
+
+def test_a_batch_is_written_and_read(spark: Any, broker: Broker) -> None:
+    write(spark, broker, "batches", 0, 1000)
+    assert values(spark, broker, "batches") == [*range(1000)]
+    # also by the consumer's older way of finding offsets, which has a group
+    legacy = {"spark.sql.streaming.kafka.useDeprecatedOffsetFetching": "true"}
+    for name, value in legacy.items():
+        spark.conf.set(name, value)
+    assert values(spark, broker, "batches", groupIdPrefix="legacy") == [*range(1000)]
+    for name in legacy:
+        spark.conf.unset(name)
+
+
+def test_a_stream_is_copied_and_goes_on_from_its_checkpoint(spark: Any, broker: Broker, tmp_path: Path) -> None:
+    for start in (0, 500):
+        write(spark, broker, "numbers", start, 500)
+        stream = (
+            spark.readStream.format("kafka")
+            .options(**{"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": "numbers"})
+            .options(startingOffsets="earliest", maxOffsetsPerTrigger="200", failOnDataLoss="true")
+            .load()
+        )
+        query = (
+            stream.selectExpr("key", "value")
+            .writeStream.format("kafka")
+            .options(**{"kafka.bootstrap.servers": broker.bootstrap_servers, "topic": "copies"})
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(120), "the stream does not end"
+        assert query.exception() is None
+        assert values(spark, broker, "copies") == [*range(start + 500)]
