@@ -233,7 +233,8 @@ class ConsumerGroup:
             changes.append(written.member_record(self, member))
         self.admit(member)
         self.hold(member)
-        self._note("came back" if old is not None else "joined", member)
+        what = "came back" if old is not None else "joined"
+        self._note(what, member, client=f"{beat.client_id} at {beat.client_host}")  # the member is told of it later
         return member
 
     def admit(self, member: ConsumerMember) -> None:
@@ -498,13 +499,13 @@ class ConsumerGroup:
         for member in self.members.values():
             self._watch(member)
 
-    def _note(self, what: str, member: ConsumerMember | None = None, why: str = "") -> None:
+    def _note(self, what: str, member: ConsumerMember | None = None, why: str = "", client: str = "") -> None:
         self.history.add(
             Event(
                 self._timers.wall_ms(),
                 what,
                 member.member_id if member else "",
-                member.client if member else "",
+                client or (member.client if member else ""),
                 why,
             )
         )

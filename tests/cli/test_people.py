@@ -1,0 +1,131 @@
+"""What people see of the command: a terminal, a shell that completes, a group at work; and what it imports."""
+
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+from confluent_kafka import Consumer
+
+from tests.cli.test_cluster_commands import fill
+
+MAIN = [sys.executable, "-m", "broker.cli.main"]
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_at_work_is_shown_and_left_alone(odradek, name, cli_broker, protocol):
+    fill(odradek, name, 10, partitions=2)
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cli_broker.bootstrap_servers,
+            "group.id": name,
+            "group.protocol": protocol,
+            "client.id": "worker-7",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    try:
+        consumer.subscribe([name])
+        got = consumer.consume(4, 60)
+        assert len(got) == 4
+        consumer.commit(message=got[-1], asynchronous=False)
+        told = odradek.json("group", "describe", name)
+        (member,) = told["members"]
+        assert (told["state"], told["type"].lower(), member["client"]) == ("Stable", protocol, "worker-7")
+        assert member["assigned"] == [f"{name}-0", f"{name}-1"] and member["wants"] is None
+        assert told["offsets"][0]["lag"] == 6 and told["offsets"][0]["client"] == "worker-7"
+        odradek.refused("group", "delete", name, "--yes", words=["1 member", "odradek group describe"])
+        odradek.refused("group", "reset-offsets", name, "--to", "latest", "--yes", words=["1 member", "--dry-run"])
+        odradek("offsets", "migrate", name, "--to", "tree")
+        assert odradek.json("group", "reset-offsets", name, "--to", "latest", "--dry-run")["offsets"][0]["after"] == 10
+        refused = odradek.run("offsets", "migrate", name, "--to", "log", "--overwrite")
+        assert refused.returncode == 0, refused  # equal: nothing to be refused
+        assert "joined" in odradek("group", "explain", name) and "worker-7" in odradek("group", "explain", name)
+    finally:
+        consumer.close()
+
+
+def test_a_terminal_gets_a_table_of_rich_and_the_question(name, odradek, cli_broker):
+    odradek("topic", "create", name)
+    shown = on_terminal(cli_broker, b"", "topic", "list")
+    assert "─" in shown and name in shown
+    assert "nothing was changed" in on_terminal(cli_broker, b"n\n", "topic", "delete", name)
+    assert f"deleted topic {name}" in on_terminal(cli_broker, b"y\n", "topic", "delete", name)
+
+
+def on_terminal(broker, typed, *arguments):
+    """What the command shows on a terminal of its own."""
+    main, other = pty.openpty()
+    environment = os.environ | {
+        "ODRADEK_BOOTSTRAP_SERVERS": broker.bootstrap_servers,
+        "TERM": "xterm",
+        "COLUMNS": "120",
+    }
+    os.write(main, typed)
+    with subprocess.Popen([*MAIN, *arguments], stdin=other, stdout=other, stderr=other, env=environment) as process:
+        os.close(other)
+        shown = b""
+        try:
+            while part := os.read(main, 4096):
+                shown += part
+        except OSError:  # how Linux tells that the other end is closed
+            pass
+        process.wait(60)
+    os.close(main)
+    return shown.decode()
+
+
+def test_a_shell_completes_commands_and_topics(odradek, name, cli_broker):
+    odradek("topic", "create", name)
+
+    def completed(words, servers):
+        environment = os.environ | {
+            "_ODRADEK_COMPLETE": "bash_complete",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(len(words.split()) - 1),
+            "ODRADEK_BOOTSTRAP_SERVERS": servers,
+        }
+        code = "from broker.cli.main import main; main(prog_name='odradek')"
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
+        )
+        assert not done.stderr
+        return done.stdout.split()
+
+    assert "plain,truncate" in completed("odradek topic t", cli_broker.bootstrap_servers)
+    assert f"plain,{name}" in completed(f"odradek topic describe {name[:-1]}", cli_broker.bootstrap_servers)
+    assert completed("odradek topic describe x", "127.0.0.1:1") == []
+
+
+def test_without_the_client_library_it_says_what_to_install(odradek, name, cli_broker, tmp_path):
+    odradek("topic", "create", name)
+    (tmp_path / "confluent_kafka.py").write_text("raise ImportError('not there')\n")
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+    for verb in ("produce", "consume"):
+        done = subprocess.run(
+            [*MAIN, verb, "-b", cli_broker.bootstrap_servers, name],
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            env=os.environ | {"PYTHONPATH": path},
+            check=False,
+        )
+        assert done.returncode == 1
+        assert done.stderr == "odradek: this needs confluent-kafka; install it: pip install 'odradek[clients]'\n"
+
+
+@pytest.mark.parametrize("arguments", [["topic", "list"], ["group", "list"], ["config", "get", "-t", "t"], ["doctor"]])
+def test_a_command_imports_only_what_it_needs(arguments, cli_broker):
+    code = (
+        "import sys\nfrom broker.cli.main import main\n"
+        "try:\n    main(sys.argv[1:])\nexcept SystemExit:\n    pass\nprint('loaded', *sys.modules)"
+    )
+    environment = os.environ | {"ODRADEK_BOOTSTRAP_SERVERS": cli_broker.bootstrap_servers}
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, env=environment, check=True
+    )
+    loaded = done.stdout.rpartition("loaded ")[2].split()
+    heavy = ("rich", "confluent_kafka", "asyncio", "uvloop", "broker.processes", "broker.groups", "broker.api", "kazoo")
+    assert "broker.clients.wire" in loaded and not [one for one in loaded if one.startswith(heavy)]
