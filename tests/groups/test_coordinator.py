@@ -3,7 +3,8 @@
 from broker.groups.consumer_member import Beat
 from broker.groups.coordinator import Commit, GroupCoordinator
 from broker.groups.environment import GroupSettings
-from broker.groups.offsets import Committed
+from broker.groups.offsets import Committed, offset_record
+from broker.protocol import group_records
 from broker.protocol.errors import ErrorCode
 from tests.groups.by_hand import HandLog, HandTimers, Once
 from tests.groups.test_consumer_group import FewTopics
@@ -131,3 +132,20 @@ def test_a_heartbeat_that_is_refused_makes_no_group_and_changes_none():
     assert answer.answer.error is ErrorCode.INVALID_REGULAR_EXPRESSION
     assert office.group().type_name == "classic"
     assert me.member_id in office.group().classic.members
+
+
+def test_the_record_of_an_offset_written_by_hand_is_that_of_the_schema():
+    kind = group_records.OFFSET_COMMIT
+    for group, topic, partition, one in (
+        ("g", "orders", 0, Committed(5)),
+        ("gr\u00fcn", "o", 2**31 - 1, Committed(2**62, 7, "\u00e9 note", 1_700_000_000_000)),
+        ("", "t", 3, Committed(-1, -1, "", -1)),
+    ):
+        value = kind.value(
+            offset=one.offset,
+            leader_epoch=one.leader_epoch,
+            metadata=one.metadata,
+            commit_timestamp=one.commit_timestamp_ms,
+        )
+        wanted = group_records.record(kind, value, group=group, topic=topic, partition=partition)
+        assert offset_record(group, topic, partition, one) == wanted
