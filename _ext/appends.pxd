@@ -75,6 +75,9 @@ cdef int end_segment(uint32_t index, Slot* slot) noexcept nogil
 cdef void clear_recent(Slot* slot) noexcept nogil
 # After a file call under the slot's lock failed with `result` (-errno): the slot, its directory [R 4.4].
 cdef void note_failure(Slot* slot, int result) noexcept nogil
+
+# A change that stopped half way: the slot is OFFLINE, or LOADING, to be loaded anew, if only room was missing.
+cdef void give_up(Slot* slot, int result) noexcept nogil
 # Whether the slot is what the caller takes it for; leader_epoch -1 for any. The caller holds its lock.
 cdef AppendResult check_slot(Slot* slot, uint32_t incarnation, int32_t leader_epoch, uint32_t role) noexcept nogil
 cdef int snapshot_producers(Slot* slot, int64_t offset) noexcept nogil

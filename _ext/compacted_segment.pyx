@@ -8,15 +8,12 @@ from posix.fcntl cimport O_CREAT, O_RDWR, O_TRUNC
 from posix.unistd cimport close
 
 from broker._ext.compaction_transactions cimport AbortedEntry
+from broker._ext.file_calls cimport file_data_sync, file_open, file_unlink
 from broker._ext.log_scan cimport read_at, write_at
 from broker._ext.log_state cimport FILE_INDEX, FILE_LOG, FILE_TIME_INDEX, FILE_TXN_INDEX, append_item
 from broker._ext.records cimport store16, store32, store64
 from broker._ext.state_files cimport file_name
 
-
-cdef extern from "<fcntl.h>" nogil:
-    int openat(int directory, const char* path, int flags, ...)
-    int O_CLOEXEC
 
 cdef extern from *:
     """
@@ -32,10 +29,6 @@ cdef extern from *:
     }
     """
     void start_writeback(int fd, int64_t start, int64_t n) noexcept nogil
-
-cdef extern from "<unistd.h>" nogil:
-    int fdatasync(int fd)
-    int unlinkat(int directory, const char* path, int flags)
 
 
 cdef enum:
@@ -80,9 +73,9 @@ cdef void remove_unswapped(int directory, int64_t base_offset) noexcept nogil:
     cdef int i
     for i in range(4):
         file_name(name, base_offset, kinds[i], b".swap")
-        unlinkat(directory, name, 0)
+        file_unlink(directory, name)
         file_name(name, base_offset, kinds[i], b".cleaned")
-        unlinkat(directory, name, 0)
+        file_unlink(directory, name)
 
 
 cdef int flush_output(Output* out) noexcept nogil:
@@ -104,7 +97,7 @@ cdef int begin_output(Output* out, int directory) noexcept nogil:
     if out.descriptor >= 0:
         return 0
     file_name(name, out.base_offset, FILE_LOG, b".cleaned")
-    out.descriptor = openat(directory, name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0o644)
+    out.descriptor = file_open(directory, name, O_RDWR | O_CREAT | O_TRUNC)
     if out.descriptor < 0:
         return -errno
     while copied < out.position:
@@ -171,11 +164,11 @@ cdef int write_whole(int directory, int64_t base_offset, int kind, const void* d
     cdef char[64] name
     cdef int error, descriptor
     file_name(name, base_offset, kind, b".cleaned")
-    descriptor = openat(directory, name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0o644)
+    descriptor = file_open(directory, name, O_RDWR | O_CREAT | O_TRUNC)
     if descriptor < 0:
         return -errno
     error = write_at(descriptor, data, n, 0)
-    if error == 0 and fdatasync(descriptor) != 0:
+    if error == 0 and file_data_sync(descriptor) != 0:
         error = -errno
     close(descriptor)
     return error
@@ -186,7 +179,7 @@ cdef int finish_output(Output* out, int directory, int* files) noexcept nogil:
     cdef AbortedEntry* entries = <AbortedEntry*>out.transactions.items
     cdef int64_t i
     cdef int error = flush_output(out)
-    if error == 0 and fdatasync(out.descriptor) != 0:
+    if error == 0 and file_data_sync(out.descriptor) != 0:
         error = -errno
     if error == 0:
         error = put_time(out)

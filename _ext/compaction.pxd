@@ -60,6 +60,7 @@ cdef class Compactor:
     cdef Array spans              # of Span
     cdef Array replaced           # of Replaced
     cdef Array rebuilt            # of bytes: records with new timestamp deltas
+    cdef bint swap_begun          # in this group: its `.swap` files are no longer the pass's to remove
     cdef Verdict verdict
     cdef BatchInfo batch
     cdef int64_t bytes_read, bytes_written, map_bytes_read, records_read, records_kept, keyless
@@ -69,6 +70,7 @@ cdef class Compactor:
     cdef int close_log(self) except -1
     cdef bint sources_stand(self) noexcept nogil
     cdef int open_file(self, int64_t base_offset, int kind) except -1
+    cdef bytes read_index(self, int64_t base_offset, int kind)
     cdef int read_producers(self) except -1
     cdef int copy_producers(self, Slot* slot) noexcept nogil
     cdef int64_t fill(self, int descriptor, int64_t position, int64_t size) except -1

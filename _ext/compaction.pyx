@@ -25,8 +25,8 @@ from posix.fcntl cimport O_RDONLY
 from posix.unistd cimport close
 
 from broker._ext.append_files cimport open_directory
-from broker._ext.appends cimport note_failure, wake_after
-from broker._ext.atomics cimport fault_point, store_release_32
+from broker._ext.appends cimport give_up, wake_after
+from broker._ext.atomics cimport fault_point
 from broker._ext.compacted_records cimport (
     RecordKey,
     add_bytes,
@@ -57,9 +57,11 @@ from broker._ext.compaction_transactions cimport (
 )
 from broker._ext.crc32c cimport crc32c
 from broker._ext.faults cimport *
+from broker._ext.file_calls cimport file_error, file_open, file_sync
 from broker._ext.locks cimport set_lane, unlock
+from broker._ext.log_dirs cimport note_device
 from broker._ext.log_scan cimport read_at
-from broker._ext.log_state cimport FILE_INDEX, FILE_LOG, Array, append_item
+from broker._ext.log_state cimport FILE_INDEX, FILE_LOG, FILE_TXN_INDEX, Array, append_item
 from broker._ext.lookup cimport LOOKUP_BEYOND, LOOKUP_FOUND, FoundBatch, find_position
 from broker._ext.offset_map cimport begin_map, close_map, get_offset, open_map, put_offset
 from broker._ext.old_messages cimport MESSAGE_HEADER_BYTES, message_crc_matches, parse_message
@@ -82,15 +84,10 @@ from broker._ext.records cimport (
     parse_batch_header,
     store32,
 )
-from broker._ext.shared cimport SLOT_OFFLINE, SLOT_ONLINE, Slot, region, slot_at
+from broker._ext.shared cimport SLOT_ONLINE, Slot, region, slot_at
 from broker._ext.slots cimport wait_slot
 from broker._ext.state_files cimport file_name
 from broker._ext.swapping cimport drop_swaps, prepare_swap, swap_segments
-
-
-cdef extern from "<fcntl.h>" nogil:
-    int openat(int directory, const char* path, int flags, ...)
-    int O_CLOEXEC
 
 
 cdef extern from "<sys/stat.h>" nogil:
@@ -98,9 +95,6 @@ cdef extern from "<sys/stat.h>" nogil:
         int64_t st_size
         uint64_t st_ino
     int fstatat(int directory, const char* path, stat_result* out, int flags)
-
-cdef extern from "<unistd.h>" nogil:
-    int fsync(int fd)
 
 
 cdef enum:
@@ -220,7 +214,7 @@ cdef class Compactor:
         :raises CompactionAborted: see there; nothing is half done.
         :raises CorruptSegmentError: the log cannot be compacted until someone mends it.
         :raises MapTooSmallError: the map does not hold the keys of one batch.
-        :raises OSError: a file could not be read or written.
+        :raises OSError: a file, which it names, could not be read or written; the log directory is out of use if its device failed.
         """
         self.slot = slot
         self.incarnation = incarnation
@@ -243,6 +237,9 @@ cdef class Compactor:
                 self.clean_group(group)
                 segments += len(group)
                 after += 1
+        except OSError as error:
+            note_device(slot_at(slot).log_dir, -<int>(error.errno or 0))
+            raise
         finally:
             self.close_log()
         return PassResult(end, segments, after, self.bytes_read, self.bytes_written, self.map_bytes_read, self.records_read,
@@ -271,7 +268,7 @@ cdef class Compactor:
         if result == -ENOMEM:
             raise MemoryError
         if result < 0:
-            raise OSError(-result, os.strerror(-result), "a file of the log")
+            raise file_error(-result, "a file of the log")
 
     cdef int open_log(self) except -1:
         """The log as the pass begins; what a pass before it left half done goes."""
@@ -360,11 +357,11 @@ cdef class Compactor:
         cdef char[64] name
         cdef int descriptor
         file_name(name, base_offset, kind, b"")
-        descriptor = openat(self.directory, name, O_RDONLY | O_CLOEXEC)
+        descriptor = file_open(self.directory, name, O_RDONLY)
         if descriptor < 0:
             if errno == ENOENT:
                 raise CompactionAborted(f"segment {base_offset} was removed")
-            raise OSError(errno, os.strerror(errno), (<bytes>name).decode())
+            raise file_error(errno, (<bytes>name).decode())
         return descriptor
 
     def read_aborted(self):
@@ -376,11 +373,7 @@ cdef class Compactor:
         for name in os.listdir(self.directory):
             if not (len(name) == 29 and name.endswith(".txnindex") and name[:20].isdigit()):
                 continue
-            descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.directory)
-            try:
-                content = os.read(descriptor, os.fstat(descriptor).st_size)
-            finally:
-                os.close(descriptor)
+            content = self.read_index(int(name[:20]), FILE_TXN_INDEX)
             p = content
             for at in range(0, len(content) - 33, 34):
                 entry = <AbortedEntry*>append_item(&self.transactions.aborted)
@@ -391,6 +384,21 @@ cdef class Compactor:
                 entry.last_offset = <int64_t>load64(p + at + 18)
                 entry.last_stable_offset = <int64_t>load64(p + at + 26)
         sort_aborted(&self.transactions)
+
+    cdef bytes read_index(self, int64_t base_offset, int kind):
+        """All of an index; raises CompactionAborted when its segment is gone, OSError."""
+        cdef int descriptor = self.open_file(base_offset, kind)
+        cdef int64_t got
+        cdef uint8_t* p
+        try:
+            content = bytearray(os.fstat(descriptor).st_size)
+            p = content
+            got = read_at(descriptor, p, <size_t>len(content), 0)
+        finally:
+            close(descriptor)
+        if got < 0:
+            raise file_error(<int>-got, f"{base_offset:020d}")
+        return bytes(content[:got])
 
     cdef int read_producers(self) except -1:
         """The last batch, or the epoch, of each active producer, as of now."""
@@ -446,7 +454,7 @@ cdef class Compactor:
         with nogil:
             got = read_at(descriptor, self.buffer, <size_t>wanted, position)
         if got < 0:
-            raise OSError(<int>-got, os.strerror(<int>-got), "a segment")
+            raise file_error(<int>-got, "a segment")
         if got < wanted:
             raise CompactionAborted("a segment was cut")
         return got
@@ -508,7 +516,7 @@ cdef class Compactor:
             result = find_position(descriptor, index, entries, base, size, offset, &found)
         close(index)
         if result < 0:
-            raise OSError(-result, os.strerror(-result), f"{base:020d}.index")
+            raise file_error(-result, f"{base:020d}.index")
         if result == LOOKUP_BEYOND:
             return size
         return found.position if result == LOOKUP_FOUND else 0
@@ -633,6 +641,7 @@ cdef class Compactor:
             item.inode = source.inode
         start_output(&self.output, group[0].base_offset, self.index_interval_bytes)
         done = False
+        self.swap_begun = False
         try:
             if not alone:
                 self.check(begin_output(&self.output, self.directory))
@@ -666,7 +675,8 @@ cdef class Compactor:
                 close(descriptor)
             if self.output.descriptor >= 0:
                 close(self.output.descriptor)
-            if self.output.descriptor >= 0 and not done:
+            # A swap that stopped half way is the next load's to finish: its files are all that is left of those set aside.
+            if self.output.descriptor >= 0 and not done and not self.swap_begun:
                 remove_unswapped(self.directory, self.output.base_offset)
             self.output.descriptor = self.output.source = -1
 
@@ -683,7 +693,7 @@ cdef class Compactor:
                 unlock(self.slot, slot)
         self.check(result)
         with nogil:
-            if fsync(self.directory) != 0:
+            if file_sync(self.directory) != 0:
                 result = -errno
         self.check(result)
         fault(SWAP_DIRECTORY_SYNCED)
@@ -691,11 +701,10 @@ cdef class Compactor:
             result = self.lock()
             if result == 0:
                 if self.sources_stand():
-                    changed = True
+                    changed = self.swap_begun = True
                     result = swap_segments(slot, self.output.base_offset, last_base, files)
                     if result != 0:             # half done: the next load completes it
-                        store_release_32(&slot.state, SLOT_OFFLINE)
-                        note_failure(slot, result)
+                        give_up(slot, result)
                 else:
                     result = GONE_SOURCE
                 unlock(self.slot, slot)

@@ -3,8 +3,7 @@
 Called by the coordinator (DeleteRecords) and the cleaner (retention), which wait for the slot's lock; never from a loop.
 """
 
-import os
-
+from libc.errno cimport ENOENT
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from posix.fcntl cimport O_RDONLY
 from posix.unistd cimport close
@@ -24,6 +23,7 @@ from broker._ext.appends cimport (
 )
 from broker._ext.atomics cimport fault_point, store_release_64
 from broker._ext.faults cimport *
+from broker._ext.file_calls cimport file_error
 from broker._ext.locks cimport LOCK_BUSY, SPINS_OF_THREAD, unlock
 from broker._ext.log_state cimport FILE_LOG
 from broker._ext.producers cimport settle_last_stable
@@ -112,16 +112,18 @@ cdef AppendResult remove_segments_before(uint32_t index, uint32_t incarnation, i
         else:
             # If it is a segment's base, everything before ends before it; a truncation or a compaction may have changed that.
             fd = open_in_slot(slot, keep, FILE_LOG, O_RDONLY)
-            if fd < 0:
+            if fd == -ENOENT:
                 checked = APPEND_OUT_OF_RANGE
+            elif fd < 0:
+                result = fd
             else:
                 close(fd)
-    if checked == APPEND_OK:
+    if checked == APPEND_OK and result == 0:
         slot.intent_arguments[0] = keep
         store_release_64(&slot.intent, INTENT_REMOVE)
         fault(REMOVE_INTENT_STORED)
         result = finish_removal(slot)
-        note_failure(slot, result)
+    note_failure(slot, result)
     unlock(index, slot)
     error_number[0] = -result
     return checked if result == 0 else APPEND_IO_ERROR
@@ -170,7 +172,7 @@ def roll(uint32_t index, int64_t base, int64_t end, *, uint32_t incarnation, int
         while result == APPEND_BUSY and pause_until(until):
             result = roll_behind(index, incarnation, base, end, now_ms(), SPINS_OF_THREAD, &error_number)
     if error_number:
-        raise OSError(error_number, os.strerror(error_number))
+        raise file_error(error_number, "a file of the log")
     return APPEND_RESULTS[<int>result]
 
 
@@ -187,7 +189,7 @@ def remove_before(uint32_t index, int64_t keep, *, uint32_t incarnation, int64_t
         while result == APPEND_BUSY and pause_until(until):
             result = remove_segments_before(index, incarnation, keep, SPINS_OF_THREAD, &error_number)
     if error_number:
-        raise OSError(error_number, os.strerror(error_number))
+        raise file_error(error_number, "a file of the log")
     return APPEND_RESULTS[<int>result]
 
 

@@ -4,7 +4,7 @@ Runs with the slot's mutex held (but `prepare_swap`, whose caller holds it too u
 and needs no GIL. Readers go by the slot's generation: it carries SWAP_UNDER_WAY from before the first renaming until after the last.
 """
 
-from libc.errno cimport EDQUOT, EIO, ENOENT, ENOSPC, errno
+from libc.errno cimport EDQUOT, ENOENT, ENOMEM, ENOSPC, errno
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdio cimport snprintf
 from posix.unistd cimport close
@@ -12,16 +12,11 @@ from posix.unistd cimport close
 from broker._ext.append_files cimport open_directory
 from broker._ext.atomics cimport fault_point, fence, store_release_64
 from broker._ext.faults cimport *
+from broker._ext.file_calls cimport file_rename, file_unlink
 from broker._ext.log_state cimport FILE_INDEX, FILE_LOG, FILE_TIME_INDEX, FILE_TXN_INDEX
 from broker._ext.shared cimport Slot, region
 from broker._ext.state_files cimport file_name
 
-
-cdef extern from "<fcntl.h>" nogil:
-    int unlinkat(int directory, const char* path, int flags)
-
-cdef extern from "<stdio.h>" nogil:
-    int renameat(int old_directory, const char* old_path, int new_directory, const char* new_path)
 
 cdef extern from "<dirent.h>" nogil:
     ctypedef struct DIR:
@@ -68,7 +63,7 @@ cdef int prepare_swap(int directory, int64_t base, int files) noexcept nogil:
             continue
         file_name(cleaned, base, kind_at(number), b".cleaned")
         file_name(swap, base, kind_at(number), b".swap")
-        if renameat(directory, cleaned, directory, swap) != 0:
+        if file_rename(directory, cleaned, swap) != 0:
             return -errno
         fault(SWAP_PREPARED_ONE)
     return 0
@@ -78,9 +73,9 @@ cdef int set_aside(int directory, const char* name) noexcept nogil:
     """Rename a file to `.deleted`; remove it where the full device has no room for the name. 0 (also: not there), or -errno."""
     cdef char[300] aside
     snprintf(aside, 300, "%s.deleted", name)
-    if renameat(directory, name, directory, aside) == 0 or errno == ENOENT:
+    if file_rename(directory, name, aside) == 0 or errno == ENOENT:
         return 0
-    if (errno == ENOSPC or errno == EDQUOT) and (unlinkat(directory, name, 0) == 0 or errno == ENOENT):
+    if (errno == ENOSPC or errno == EDQUOT) and (file_unlink(directory, name) == 0 or errno == ENOENT):
         return 0
     return -errno
 
@@ -130,7 +125,7 @@ cdef int take_names(int directory, int64_t base, int files) noexcept nogil:
         fault(SWAP_FIRST_SET_ASIDE)
         if result != 0:
             return result
-        if files & kind and renameat(directory, swap, directory, name) != 0:
+        if files & kind and file_rename(directory, swap, name) != 0:
             return -errno
         fault(SWAP_NAME_TAKEN)
     return 0
@@ -166,7 +161,7 @@ cdef int finish_swap(Slot* slot) noexcept nogil:
         stream = fdopendir(descriptor)
         if stream == NULL:
             close(descriptor)
-            result = -EIO
+            result = -ENOMEM
         else:
             result = set_others_aside(stream, base, last_base)
             if result == 0:
@@ -175,7 +170,7 @@ cdef int finish_swap(Slot* slot) noexcept nogil:
     fault(SWAP_FILES_RENAMED)
     store_release_64(&slot.generation, (slot.generation & ~SWAP_UNDER_WAY) + 1)
     fault(SWAP_GENERATION_CHANGED)
-    if result == 0:                     # else the slot goes offline, and the next load completes it
+    if result == 0:                     # else the slot is given up, and the next load completes it
         store_release_64(&slot.intent, 0)
     return result
 
@@ -193,7 +188,7 @@ cdef int drop_swaps(Slot* slot) noexcept nogil:
     stream = fdopendir(descriptor)
     if stream == NULL:
         close(descriptor)
-        return -EIO
+        return -ENOMEM
     while again and result == 0:
         again = False
         rewinddir(stream)
@@ -207,7 +202,7 @@ cdef int drop_swaps(Slot* slot) noexcept nogil:
                 continue
             if strcmp(suffix, b".cleaned") != 0 and strcmp(suffix, b".swap") != 0:
                 continue
-            if unlinkat(descriptor, entry.d_name, 0) == 0:
+            if file_unlink(descriptor, entry.d_name) == 0:
                 again = True
             elif errno != ENOENT:
                 result = -errno

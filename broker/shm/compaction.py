@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import broker._ext.slots as slots
 from broker._ext.compaction import CompactionAborted, Compactor, CorruptSegmentError, MapTooSmallError, PassResult
+from broker._ext.log_dirs import note_error
 from broker._ext.shared import SharedMemory
 from broker.config.broker_config import BrokerConfig
 from broker.storage import compression, file_names
@@ -186,6 +187,7 @@ class Compaction:
                 first_uncleanable_offset=chosen.first_uncleanable_offset,
                 now_ms=now_ms,
             )
+            self._note(chosen, result.end_offset)
         except CompactionAborted as reason:
             log.info("compaction of %s ended early: %s", name, reason)
             return False
@@ -193,12 +195,12 @@ class Compaction:
             self._give_up(chosen, name, str(error))
             return True
         except OSError as error:
+            note_error(chosen.log_dir, error.errno or 0)
             if error.errno in FULL:
                 log.error("compaction of %s has no room and is tried again: %s", name, error)
                 return False
             self._give_up(chosen, name, str(error))
             return True
-        self._note(chosen, result.end_offset)
         self.passes += 1
         _report(name, result, time.monotonic() - began)
         return True
