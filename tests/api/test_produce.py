@@ -76,7 +76,7 @@ REFUSED = {
     "base offset": (batch(base_offset=5), ErrorCode.INVALID_RECORD),
     "log append time": (batch(attributes=LOG_APPEND_TIME), ErrorCode.INVALID_TIMESTAMP),
     "unknown codec": (with_crc(batch()[:22] + b"\x05" + batch()[23:]), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
-    "too far ahead": (batch(timestamp=NOW + 3_700_000), ErrorCode.INVALID_TIMESTAMP),
+    "too far ahead": (batch(timestamp=NOW + 86_400_000), ErrorCode.INVALID_TIMESTAMP),
     "transactional": (
         batch(attributes=0x10, producer_id=1, producer_epoch=0, base_sequence=0),
         ErrorCode.INVALID_TXN_STATE,

@@ -234,7 +234,7 @@ def test_members_that_are_killed_lose_nothing_and_repeat_little(broker, tmp_path
     for one in members:
         one.send_signal(signal.SIGTERM)
     for one in members:
-        assert one.wait(40) == 0
+        assert one.wait(40) in (0, -signal.SIGTERM)  # one that was started last may not have got to its handler
     found = Counter(lines())
     assert set(found) == {f"{n % PARTITIONS} {n // PARTITIONS}" for n in range(RECORDS)}
     assert kills >= 1

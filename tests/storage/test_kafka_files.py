@@ -133,7 +133,7 @@ def kafka_directory(tmp_path_factory):
     """(data as Kafka left it after a clean stop, a copy taken while it ran, {topic: end offset})."""
     home = tmp_path_factory.mktemp("kafka")
     port = free_port()
-    peer("start", port, home / "broker", "log.index.interval.bytes=1024")
+    peer("start", port, home / "broker", "log.index.interval.bytes=1024", "log.retention.ms=-1")
     try:
         found = produce(port)
         shutil.copytree(home / "broker" / "data", home / "running")
@@ -215,7 +215,7 @@ def test_kafka_goes_on_with_files_written_here(kafka_directory):
     before = {topic: files_of(data / f"{topic}-0") for topic in found}
     port = free_port()
     # The peer's properties are written by `start`; its log is read below.
-    peer("start", port, broker, "log.index.interval.bytes=1024")
+    peer("start", port, broker, "log.index.interval.bytes=1024", "log.retention.ms=-1")
     try:
         server = {"bootstrap.servers": f"127.0.0.1:{port}"}
         assert ends(server) == found
