@@ -1,4 +1,4 @@
-"""AlterConfigs (33): all settings of a topic are replaced. Executed by the coordinator, in its controller thread."""
+"""AlterConfigs (33): all settings of a resource are replaced. Executed by the coordinator, in its controller thread."""
 
 from typing import Any
 

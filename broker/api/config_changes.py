@@ -1,44 +1,55 @@
-"""Changes of topics' settings, as AlterConfigs and IncrementalAlterConfigs ask for them. In the controller thread."""
+"""Changes of settings, as AlterConfigs and IncrementalAlterConfigs ask for them: of topics, brokers, groups. In the controller
+thread.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from broker.api.coordinator_call import CoordinatorCall
-from broker.config.key import LIST, show
-from broker.config.table import TOPIC_KEYS
+from broker.config.dynamic import GROUP_KEYS
+from broker.config.key import LIST, ConfigKey, Value, show
+from broker.config.table import TOPIC_KEYS, broker_key
+from broker.controller.controller import NotController
 from broker.controller.topic_names import why_illegal
 from broker.controller.topics import Refusal
+from broker.metadata.store import NodeError, StoreError
 from broker.protocol.errors import ErrorCode
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
+OPERATIONS = {APPEND: "APPEND", SUBTRACT: "SUBTRACT"}
 
 Change = Callable[[Mapping[str, str]], dict[str, str]]
+KeyOf = Callable[[str], ConfigKey | None]
+MakeChange = Callable[[Sequence[Any], KeyOf, Callable[[str], Value]], Change]
 Outcome = tuple[ErrorCode, str | None]
 
 
-def replaced(configs: Sequence[Any]) -> Change:
+def replaced(configs: Sequence[Any], key_of: KeyOf, value_of: Callable[[str], Value]) -> Change:
     """All settings are those given (AlterConfigs)."""
 
     def change(_: Mapping[str, str]) -> dict[str, str]:
         _refuse_twice(configs)
-        nulls = [one.name for one in configs if one.value is None]
-        if nulls:
-            raise Refusal(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {', '.join(nulls)}")
+        _refuse_nulls(one.name for one in configs if one.value is None)
         return {one.name: one.value for one in configs}
 
     return change
 
 
-def edited(configs: Sequence[Any]) -> Change:
-    """Each setting given is set, deleted, or a list's elements are added or taken away (IncrementalAlterConfigs, KIP-339)."""
+def edited(configs: Sequence[Any], key_of: KeyOf, value_of: Callable[[str], Value]) -> Change:
+    """Each setting given is set, deleted, or a list's elements are added or taken away (IncrementalAlterConfigs, KIP-339).
+
+    :param key_of: the row of a key, None if there is none.
+    :param value_of: what a list begins with where nothing is set.
+    """
 
     def change(present: Mapping[str, str]) -> dict[str, str]:
         _refuse_twice(configs)
+        _refuse_nulls(one.name for one in configs if one.config_operation != DELETE and one.value is None)
         settings = dict(present)
         for one in configs:
-            _edit(settings, one)
+            _edit(settings, one, key_of, value_of)
         return settings
 
     return change
@@ -50,28 +61,31 @@ def _refuse_twice(configs: Sequence[Any]) -> None:
             raise Refusal(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: {name}")
 
 
-def _edit(settings: dict[str, str], one: Any) -> None:
-    key = TOPIC_KEYS.get(one.name)
-    if key is None:
-        raise Refusal(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {one.name}")
+def _refuse_nulls(names: Any) -> None:
+    nulls = ", ".join(names)
+    if nulls:
+        raise Refusal(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {nulls}")
+
+
+def _edit(settings: dict[str, str], one: Any, key_of: KeyOf, value_of: Callable[[str], Value]) -> None:
     if one.config_operation == DELETE:
         settings.pop(one.name, None)
         return
-    if one.value is None:
-        raise Refusal(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {one.name}")
     if one.config_operation == SET:
         settings[one.name] = one.value
         return
-    if one.config_operation not in (APPEND, SUBTRACT):
+    if one.config_operation not in OPERATIONS:
         raise Refusal(
             ErrorCode.INVALID_REQUEST,
             f"Operation {one.config_operation} of {one.name}: 0 (set), 1 (delete), 2 (append), 3 (subtract) are known",
         )
-    if key.type != LIST:
+    key = key_of(one.name)
+    if key is None or key.type != LIST:
         raise Refusal(
-            ErrorCode.INVALID_CONFIG, f"Config value append is not allowed for config key: {one.name}: it is no list"
+            ErrorCode.INVALID_CONFIG,
+            f"Can't {OPERATIONS[one.config_operation]} to key {one.name} because its type is not LIST.",
         )
-    before = settings[one.name] if one.name in settings else show(key.default) or ""
+    before = settings[one.name] if one.name in settings else show(value_of(one.name)) or ""
     elements = [element for element in before.split(",") if element]
     given = [element.strip() for element in one.value.split(",") if element.strip()]
     if one.config_operation == APPEND:
@@ -81,24 +95,80 @@ def _edit(settings: dict[str, str], one: Any) -> None:
     settings[one.name] = ",".join(elements)
 
 
-def carry_out(resource: Any, change: Change, validate_only: bool, call: CoordinatorCall) -> Outcome:
-    """Change one resource; the error and its message."""
-    name = resource.resource_name
-    if resource.resource_type != TOPIC:
-        what = "a broker's settings change with its restart" if resource.resource_type == BROKER else "there are none"
-        return (
-            ErrorCode.INVALID_REQUEST,
-            f"Resources of type {resource.resource_type} ('{name}') have no settings that change while the broker runs: {what};"
-            f" only topics ({TOPIC}) have.",
+def check_broker_name(name: str, call: CoordinatorCall, otherwise: str = "") -> None:
+    """Refuse the id of another broker than this. :param otherwise: what else could have been given."""
+    node_id = call.view.config.node_id
+    if not name.removeprefix("-").isdecimal():
+        raise Refusal(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
+    if int(name) != node_id:
+        raise Refusal(
+            ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id}{otherwise}, but received {name}"
         )
+
+
+def carry_out(resource: Any, make: MakeChange, validate_only: bool, call: CoordinatorCall) -> Outcome:
+    """Change one resource; the error and its message."""
+    alter = _ALTER.get(resource.resource_type)
+    try:
+        if alter is None:
+            raise Refusal(ErrorCode.INVALID_REQUEST, _why_not(resource.resource_type))
+        return alter(resource, make, validate_only, call)
+    except Refusal as refusal:
+        return refusal.code, refusal.message
+    except (StoreError, NotController) as error:
+        retriable = isinstance(error, NotController | NodeError)
+        return ErrorCode.NOT_CONTROLLER if retriable else ErrorCode.KAFKA_STORAGE_ERROR, str(error)
+
+
+def _why_not(kind: int) -> str:
+    known = f"those of topics ({TOPIC}), brokers ({BROKER}) and groups ({GROUP}) do"
+    if kind == BROKER_LOGGER:
+        return f"The levels of loggers do not change while the broker runs; {known}."
+    if kind == CLIENT_METRICS:
+        return f"There are no subscriptions to metrics of clients; {known}."
+    return f"Unknown resource type {kind}"
+
+
+def _alter_topic(resource: Any, make: MakeChange, validate_only: bool, call: CoordinatorCall) -> Outcome:
+    name = resource.resource_name
+    if not name:
+        raise Refusal(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
     reason = why_illegal(name)
     if reason is not None:
-        return ErrorCode.INVALID_TOPIC_EXCEPTION, reason
-    outcome = call.view.controller.alter_topic(name, change, validate_only)
+        raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
+    defaults = call.view.config.topic_defaults
+    outcome = call.view.controller.alter_topic(
+        name, make(resource.configs, TOPIC_KEYS.get, defaults.__getitem__), validate_only
+    )
     return outcome.code, outcome.message
 
 
-def answered(request: Any, change: Callable[[Sequence[Any]], Change], response: Any, call: CoordinatorCall) -> Any:
+def _alter_broker(resource: Any, make: MakeChange, validate_only: bool, call: CoordinatorCall) -> Outcome:
+    name = resource.resource_name
+    if name:
+        check_broker_name(name, call)
+    change = make(resource.configs, broker_key, call.view.config.get)
+    call.view.settings.alter_broker(bool(name), change, validate_only)
+    return ErrorCode.NONE, None
+
+
+def _alter_group(resource: Any, make: MakeChange, validate_only: bool, call: CoordinatorCall) -> Outcome:
+    name = resource.resource_name
+    if not name:
+        raise Refusal(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+    change = make(resource.configs, GROUP_KEYS.get, call.view.config.get)
+    call.view.settings.alter_group(name, change, validate_only)
+    return ErrorCode.NONE, None
+
+
+_ALTER: dict[int, Callable[[Any, MakeChange, bool, CoordinatorCall], Outcome]] = {
+    TOPIC: _alter_topic,
+    BROKER: _alter_broker,
+    GROUP: _alter_group,
+}
+
+
+def answered(request: Any, make: MakeChange, response: Any, call: CoordinatorCall) -> Any:
     """The response to a request of either kind; a resource that is named twice is refused."""
     counts = Counter((one.resource_type, one.resource_name) for one in request.resources)
     told = []
@@ -107,7 +177,7 @@ def answered(request: Any, change: Callable[[Sequence[Any]], Change], response: 
         if counts[one.resource_type, one.resource_name] > 1:
             outcome = ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
         else:
-            outcome = carry_out(one, change(one.configs), bool(request.validate_only), call)
+            outcome = carry_out(one, make, bool(request.validate_only), call)
         told.append(
             response.AlterConfigsResourceResponse(
                 error_code=outcome[0],

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from broker.config.broker_config import BrokerConfig
+from broker.controller.broker_settings import BrokerSettings
 from broker.controller.controller import Controller
 from broker.controller.producer_ids import ProducerIds
 from broker.metadata.store import Store
@@ -18,6 +19,7 @@ class CoordinatorView:
     controller: Controller
     producer_ids: ProducerIds
     table: PartitionTable
+    settings: BrokerSettings
 
 
 @dataclass

@@ -1,30 +1,26 @@
 """DescribeConfigs (32). Executed by the coordinator, in its controller thread.
 
-Describes topics and this broker; nothing else has configuration here. Values come from the table of keys, with their
+Describes topics, this broker, and groups; nothing else has configuration here. Values come from the table of keys, with their
 sources; sensitive ones are never told.
 """
 
 from collections.abc import Callable, Collection
 from typing import Any
 
+from broker.api.config_changes import BROKER, GROUP, TOPIC, check_broker_name
 from broker.api.coordinator_call import CoordinatorCall
 from broker.config import describe
 from broker.config.describe import ConfigEntry
 from broker.config.errors import ConfigError
+from broker.controller.broker_settings import read_settings
 from broker.controller.topic_names import why_illegal
+from broker.controller.topics import Refusal
 from broker.metadata import znodes
-from broker.metadata.store import NoNode, StoreError
+from broker.metadata.store import StoreError
 from broker.protocol import describe_configs
 from broker.protocol.errors import ErrorCode
 
-TOPIC, BROKER = 2, 4
 Result = describe_configs.Response.DescribeConfigsResult
-
-
-class _Refused(Exception):
-    def __init__(self, code: ErrorCode, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 def handle(request: Any, call: CoordinatorCall) -> Any:
@@ -34,17 +30,17 @@ def handle(request: Any, call: CoordinatorCall) -> Any:
 
 def _describe(resource: Any, request: Any, call: CoordinatorCall) -> Any:
     result = Result(resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None)
-    names = None if resource.configuration_keys is None else frozenset(resource.configuration_keys)
+    names = frozenset(resource.configuration_keys or ()) or None
     source = _SOURCES.get(resource.resource_type)
     try:
         if source is None:
-            raise _Refused(
+            raise Refusal(
                 ErrorCode.INVALID_REQUEST,
                 f"Resources of type {resource.resource_type} have no configuration here:"
-                f" only topics ({TOPIC}) and brokers ({BROKER}) have.",
+                f" only topics ({TOPIC}), brokers ({BROKER}) and groups ({GROUP}) have.",
             )
         entries = source(resource.resource_name, names, call)
-    except _Refused as refused:
+    except Refusal as refused:
         result.error_code, result.error_message = refused.code, str(refused)
     except StoreError as error:
         result.error_code, result.error_message = ErrorCode.KAFKA_STORAGE_ERROR, str(error)
@@ -58,34 +54,32 @@ def _describe(resource: Any, request: Any, call: CoordinatorCall) -> Any:
 def _topic(name: str, names: Collection[str] | None, call: CoordinatorCall) -> list[ConfigEntry]:
     reason = why_illegal(name)
     if reason is not None:
-        raise _Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
+        raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
     store = call.view.store
     if store.exists(znodes.topic_path(name)) is None or store.exists(znodes.delete_topic_path(name)) is not None:
-        raise _Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic '{name}'.")
-    path = znodes.topic_config_path(name)
-    try:
-        settings = znodes.decode_config(path, store.get(path)[0])
-    except NoNode:
-        settings = {}
+        raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic '{name}'.")
+    settings = read_settings(store, znodes.topic_config_path(name))
     return describe.describe_topic(call.view.config, settings, names)
 
 
 def _broker(name: str, names: Collection[str] | None, call: CoordinatorCall) -> list[ConfigEntry]:
-    """This broker's configuration; of all brokers together (an empty name) only what was set dynamically: nothing."""
+    """This broker's configuration; of all brokers together (an empty name) only what was set at run time for all."""
     if name == "":
-        return []
-    if name != str(call.view.config.node_id):
-        raise _Refused(
-            ErrorCode.INVALID_REQUEST,
-            f"Broker '{name}' must be asked itself: this is broker {call.view.config.node_id}; an empty name stands"
-            " for the settings of all brokers.",
-        )
+        return describe.describe_all_brokers(call.view.config, names)
+    check_broker_name(name, call, " or empty string")
     return describe.describe_broker(call.view.config, names)
+
+
+def _group(name: str, names: Collection[str] | None, call: CoordinatorCall) -> list[ConfigEntry]:
+    if name == "":
+        raise Refusal(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+    return describe.describe_group(call.view.config, call.view.settings.of_group(name), names)
 
 
 _SOURCES: dict[int, Callable[[str, Collection[str] | None, CoordinatorCall], list[ConfigEntry]]] = {
     TOPIC: _topic,
     BROKER: _broker,
+    GROUP: _group,
 }
 
 

@@ -11,7 +11,7 @@ from broker.protocol import elect_leaders
 from broker.protocol.errors import ErrorCode
 
 NO_LEADER = -1
-UNCLEAN = 1
+PREFERRED, UNCLEAN = 0, 1
 FIRST_WITH_TYPE = 1
 Response = elect_leaders.Response
 
@@ -20,11 +20,29 @@ def handle(request: Any, call: CoordinatorCall) -> Any:
     """Each partition named; of all partitions only those that an election would concern: none."""
     if request.topic_partitions is None:
         return Response()
+    if call.version >= FIRST_WITH_TYPE and request.election_type not in (PREFERRED, UNCLEAN):
+        unknown = f"Unknown election type {request.election_type}: 0 (preferred) and 1 (unclean) are known"
+        return _all_refused(request, ErrorCode.INVALID_REQUEST, unknown)
     unclean = call.version >= FIRST_WITH_TYPE and request.election_type == UNCLEAN
     return Response(
         replica_election_results=[
             Response.ReplicaElectionResult(
                 topic=topic.topic, partition_result=[_result(topic.topic, p, unclean, call) for p in topic.partitions]
+            )
+            for topic in request.topic_partitions
+        ]
+    )
+
+
+def _all_refused(request: Any, code: ErrorCode, message: str) -> Any:
+    return Response(
+        replica_election_results=[
+            Response.ReplicaElectionResult(
+                topic=topic.topic,
+                partition_result=[
+                    Response.PartitionResult(partition_id=one, error_code=code, error_message=message)
+                    for one in topic.partitions
+                ],
             )
             for topic in request.topic_partitions
         ]

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs (44): settings of a topic are set, deleted, extended. In the coordinator's controller thread."""
+"""IncrementalAlterConfigs (44): settings of a resource are set, deleted, extended. In the coordinator's controller thread."""
 
 from typing import Any
 

@@ -8,4 +8,4 @@ from broker.protocol import list_partition_reassignments
 
 def handle(request: Any, call: Call) -> Any:
     """None."""
-    return list_partition_reassignments.Response()
+    return list_partition_reassignments.Response(error_message=None)

@@ -1,9 +1,10 @@
-"""A broker's configuration as it starts: file and command line read, checked and put together.
+"""A broker's configuration: file and command line read, checked and put together; and what was changed since.
 
-Made once by the command, before any process is forked; never changed after, so that every process reads its own copy
-without a lock.
+Made once by the command, before any process is forked. Every process has its own copy and reads it without a lock; what
+changes while the broker runs comes to each copy by `BrokerConfig.run_with`, called by one thread of the process.
 """
 
+import copy
 import os
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -21,6 +22,8 @@ from broker.config.listeners import (
 from broker.config.table import BROKER_KEYS, FREE_PREFIXES, TOPIC_KEYS, broker_key, validate_topic_configs
 
 DEFAULT_NODE_ID = 1
+ALL_BROKERS, THIS_BROKER = "changed at run time for all brokers", "changed at run time for this broker"
+"""What `BrokerConfig.where` says of settings that are in the metadata store."""
 
 
 class Setting(NamedTuple):
@@ -41,13 +44,20 @@ class UnknownKey(NamedTuple):
 class BrokerConfig:
     """Typed values by key: ``config["log.segment.bytes"]``.
 
-    Attributes: ``settings`` what was set, by key; ``listeners`` and ``advertised_listeners`` in the order given;
-    ``inter_broker_listener``; ``log_dirs`` absolute; ``node_id``; ``unknown`` keys; ``warnings``, lines for people.
+    Attributes: ``settings`` what was set, by key, wherever that was; of these ``static`` in the file or on the command line,
+    ``of_all`` and ``of_broker`` at run time, the latter winning; ``groups`` the settings of single groups by id (in the
+    coordinator, see `broker.config.dynamic.group_values`; replaced, never changed); ``listeners`` and
+    ``advertised_listeners`` in the order given; ``inter_broker_listener``; ``log_dirs`` absolute; ``node_id``; ``unknown``
+    keys; ``warnings``, lines for people.
     """
 
     def __init__(self, settings: Mapping[str, Setting], unknown: Sequence[UnknownKey] = ()) -> None:
         """Derives and cross-checks everything. Raises ConfigError."""
+        self.static = dict(settings)
+        self.of_all: dict[str, Setting] = {}
+        self.of_broker: dict[str, Setting] = {}
         self.settings = dict(settings)
+        self.groups: dict[str, dict[str, Value]] = {}
         self.unknown = tuple(unknown)
         self.warnings: list[str] = [f"unknown key {name} is ignored ({where})" for name, where in unknown]
         self._values: dict[str, Value] = {name: key.default for name, key in BROKER_KEYS.items()}
@@ -87,8 +97,37 @@ class BrokerConfig:
         return value
 
     def is_set(self, name: str) -> bool:
-        """True if a person set this very key."""
+        """True if a person set this very key, in whatever place."""
         return name in self.settings
+
+    def changed(self, of_all: Mapping[str, str], of_broker: Mapping[str, str]) -> "BrokerConfig":
+        """A copy with these settings at run time, instead of those there are. Raises ConfigError."""
+        new = copy.copy(self)
+        new.of_all = _typed(of_all, ALL_BROKERS)
+        new.of_broker = _typed(of_broker, THIS_BROKER)
+        new.settings = self.static | new.of_all | new.of_broker
+        new._values = dict(self._values)
+        for name in {*self.of_all, *self.of_broker, *new.of_all, *new.of_broker}:
+            row = broker_key(name)
+            default = row.default if row is not None and row.name in BROKER_KEYS else None
+            new._values[name] = new.settings[name].value if name in new.settings else default
+        new._check_pairs()
+        new.topic_defaults = {name: new._topic_default(key) for name, key in TOPIC_KEYS.items()}
+        return new
+
+    def run_with(self, of_all: Mapping[str, str], of_broker: Mapping[str, str]) -> list[ConfigError]:
+        """Take over these settings at run time, in place. What cannot be used is left out: the errors."""
+        layers = dict(of_all), dict(of_broker)
+        errors: list[ConfigError] = []
+        while True:
+            try:
+                vars(self).update(vars(self.changed(*layers)))
+                return errors
+            except ConfigError as error:
+                errors.append(error)
+                found = [layer for layer in layers if error.name in layer]
+                for layer in found or layers:  # two keys may contradict each other, and only the other one be set here
+                    layer.pop(error.name, None) if found else layer.clear()
 
     def where(self, name: str) -> str:
         """Where a key was set: ``file:line``, ``--set``, or ``default``."""
@@ -216,6 +255,19 @@ _AT_MOST = (
     ("socket.connection.setup.timeout.ms", "socket.connection.setup.timeout.max.ms"),
 )
 """Pairs of which the first must not exceed the second."""
+
+
+def _typed(settings: Mapping[str, str], where: str) -> dict[str, Setting]:
+    typed = {}
+    for name, text in settings.items():
+        row = broker_key(name)
+        if row is None:
+            continue  # of another version of the broker
+        try:
+            typed[name] = Setting(row.parse(text), text, where)
+        except ConfigError as error:
+            raise error.at(where) from None
+    return typed
 
 
 def _items(value: Value) -> tuple[str, ...]:

@@ -15,7 +15,6 @@ from broker.config.key import (
     NONE,
     NONE_YET,
     NOW,
-    PER_BROKER,
     READ_ONLY,
     STRING,
     ConfigKey,
@@ -28,14 +27,14 @@ TITLE = "Connections, listeners and the threads and processes that serve them."
 
 # fmt: off
 KEYS = (
-    ConfigKey("listeners", LIST, ("PLAINTEXT://:9092",), NonEmpty(), HIGH, PER_BROKER, NOW,
+    ConfigKey("listeners", LIST, ("PLAINTEXT://:9092",), NonEmpty(), HIGH, READ_ONLY, NOW,
         "Addresses to listen on: NAME://host:port, comma-separated; an empty host is all interfaces, port 0 a free "
         "one."),
     ConfigKey("advertised.listeners", LIST, None, NonEmpty(), HIGH, READ_ONLY, NOW,
         "Addresses that clients are told; unset, those of listeners, with this machine's name for all interfaces."),
     ConfigKey("listener.security.protocol.map", STRING,
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        None, LOW, PER_BROKER, NOW,
+        None, LOW, READ_ONLY, NOW,
         "The security protocol of each listener name: NAME:PROTOCOL, comma-separated."),
     ConfigKey("early.start.listeners", LIST, None, None, HIGH, READ_ONLY, NONE,
         "Listeners that Kafka opens before its authorizer is ready."),
@@ -43,7 +42,7 @@ KEYS = (
         "The listener that brokers use among themselves; unset, the one security.inter.broker.protocol picks."),
     ConfigKey("control.plane.listener.name", STRING, None, None, HIGH, READ_ONLY, NONE,
         "A listener of its own for a controller's requests (until Kafka 3.9)."),
-    ConfigKey("num.network.threads", INT, None, Range(1), HIGH, CLUSTER_WIDE, NOW,
+    ConfigKey("num.network.threads", INT, None, Range(1), HIGH, READ_ONLY, NOW,
         "Worker processes; each serves its share of the connections. Unset: the processor cores of this machine."),
     ConfigKey("num.io.threads", INT, 8, Range(1), HIGH, CLUSTER_WIDE, NONE,
         "Threads that execute requests in Kafka; here workers execute what they receive."),

@@ -34,8 +34,9 @@ line. `listener.name.NAME.KEY` sets KEY for one listener.
 
 The column *effect* says what depends on a key today: **yes**, **none yet** (parsed and checked; what it governs is not
 built yet), or **none** (it belongs to something that this broker does not have, such as a JVM or a KRaft quorum). The
-column *changes* is Kafka's: whether a running broker can take a new value, for itself (per-broker) or for all
-(cluster-wide).
+column *changes* says whether a running broker can take a new value, for itself only (per-broker) or also for all
+(cluster-wide); as in Kafka, but for `listeners`, `listener.security.protocol.map` and `num.network.threads`, which need a
+restart here, and for secrets, which are not kept in the metadata store.
 """
 _COMPUTED = {
     "num.network.threads": "the cores",

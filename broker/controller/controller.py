@@ -34,7 +34,7 @@ from broker.controller.topics import (
 )
 from broker.metadata import znodes
 from broker.metadata.cluster import elect_controller
-from broker.metadata.store import NodeError, Store, StoreError, delete_tree
+from broker.metadata.store import NodeError, Store, StoreError, delete_tree, ensure_path, parent_of
 from broker.protocol.errors import ErrorCode
 
 log = logging.getLogger(__name__)
@@ -268,7 +268,7 @@ class Controller:
             self._refresh()
             topic = self.image.topics.get(name)
             if topic is None or name in self.image.deleting:
-                return Outcome(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic '{name}'.")
+                return Outcome(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
             changed = Topic(name, topic.assignment, checked_config(change(topic.config), self._config), topic.version)
             if not validate_only and changed.config != topic.config:
                 self._store_config(changed)
@@ -281,17 +281,42 @@ class Controller:
     def _store_config(self, topic: Topic) -> None:
         """Durable first, then in the slots: a successor takes it from the store."""
         self._stale = True  # until slots and image have followed
-        path, data = znodes.topic_config_path(topic.name), znodes.encode_config(topic.config)
-        transaction = self._store.transaction().check(znodes.CONTROLLER_EPOCH, self._epoch_version)
-        if self._store.exists(path) is None:
-            transaction.create(path, data)
-        else:
-            transaction.set(path, data)
-        transaction.commit()
+        self._write_settings(znodes.topic_config_path(topic.name), topic.config, True)
         self._partitions.configure(topic)
         self.image.put(topic)
         self._stale = False
         log.info("topic %s: settings are now %s", topic.name, topic.config)
+
+    def write_settings(self, path: str, settings: Mapping[str, str], keep_empty: bool = True) -> None:
+        """Make the settings of a node durable, parents included; without settings the node goes, unless it is to be kept.
+
+        Raises StoreError, NotController.
+        """
+        self._refresh()
+        if settings or keep_empty:
+            ensure_path(self._store, parent_of(path))
+        self._write_settings(path, settings, keep_empty)
+
+    def _write_settings(self, path: str, settings: Mapping[str, str], keep_empty: bool) -> None:
+        transaction = self._store.transaction().check(znodes.CONTROLLER_EPOCH, self._epoch_version)
+        exists = self._store.exists(path) is not None
+        if not settings and not keep_empty and not (exists and self._store.children(path)):
+            if not exists:
+                return
+            transaction.delete(path)
+        elif exists:
+            transaction.set(path, znodes.encode_config(settings))
+        else:
+            transaction.create(path, znodes.encode_config(settings))
+        transaction.commit()
+
+    def configure_all(self) -> None:
+        """Put every topic's settings into its slots once more: the broker's defaults have changed."""
+        self._stale = True
+        self._partitions.forget_settings()
+        for topic in self.image.topics.values():
+            self._partitions.configure(topic)
+        self._stale = False
 
     def delete_topics(self, wishes: Sequence[str | uuid.UUID]) -> list[Outcome]:
         """Delete topics by name or id; an outcome for each wish, in order, ``name`` empty for an unknown id."""

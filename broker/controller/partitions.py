@@ -153,6 +153,10 @@ class LocalPartitions:
             self._last_settings = (topic, settings)
         return self._last_settings[1]
 
+    def forget_settings(self) -> None:
+        """The broker's defaults have changed: `settings_of` works them out anew."""
+        self._last_settings = None
+
     def _emptiest(self) -> int:
         """The log directory in use with the fewest partitions; a full one only if all are. Raises NoLogDirectory."""
         online = [index for index in range(len(self._config.log_dirs)) if self._log_dir_online(index)]

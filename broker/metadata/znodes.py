@@ -9,6 +9,7 @@ import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
 
 from broker.config.listeners import Listener, parse_address
 from broker.metadata.store import StoreError
@@ -21,6 +22,11 @@ TOPICS = "/brokers/topics"
 CONFIG = "/config"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
+GROUP_CONFIGS = "/config/groups"
+CLIENT_CONFIGS = "/config/clients"
+USER_CONFIGS = "/config/users"
+IP_CONFIGS = "/config/ips"
+DEFAULT_ENTITY = "<default>"
 CONFIG_CHANGES = "/config/changes"
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
@@ -38,10 +44,11 @@ PERSISTENT = (
     PRODUCER_ID_BLOCK,
     "/log_dir_event_notification",
     TOPIC_CONFIGS,
-    "/config/clients",
-    "/config/users",
+    CLIENT_CONFIGS,
+    USER_CONFIGS,
     BROKER_CONFIGS,
-    "/config/ips",
+    IP_CONFIGS,
+    GROUP_CONFIGS,
 )
 """Nodes that every broker makes sure of when it starts."""
 
@@ -119,7 +126,33 @@ def topic_config_path(topic: str) -> str:
 
 def broker_config_path(broker: int | None) -> str:
     """Where a broker's dynamic settings are; None for those of all brokers."""
-    return f"{BROKER_CONFIGS}/{'<default>' if broker is None else broker}"
+    return f"{BROKER_CONFIGS}/{DEFAULT_ENTITY if broker is None else broker}"
+
+
+def encode_name(name: str) -> str:
+    """The node's name of a user, client or group, whatever characters it has; as Kafka's tools write it."""
+    if name in (".", ".."):
+        return name.replace(".", "%2E")
+    return quote(name, safe="").replace("~", "%7E")
+
+
+def decode_name(node: str) -> str:
+    """The name that a node stands for."""
+    return unquote(node)
+
+
+def group_config_path(group_id: str) -> str:
+    """Where a group's own settings are."""
+    return f"{GROUP_CONFIGS}/{encode_name(group_id)}"
+
+
+def quota_path(user: str | None, client_id: str | None, ip: str | None) -> str:
+    """Where the quotas of a user, a client id, both, or an address are; each as the node names it, None if it has no part."""
+    if ip is not None:
+        return f"{IP_CONFIGS}/{ip}"
+    if user is None:
+        return f"{CLIENT_CONFIGS}/{client_id}"
+    return f"{USER_CONFIGS}/{user}" + ("" if client_id is None else f"/clients/{client_id}")
 
 
 def broker_path(broker_id: int) -> str:

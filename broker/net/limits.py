@@ -40,11 +40,15 @@ class ConnectionLimits:
     """:param overrides: limits of single addresses, by their canonical text."""
 
     def __init__(self, total: int, per_address: int, overrides: Mapping[str, int] | None = None) -> None:
+        self.change(total, per_address, overrides)
+        self._address_of: dict[int, str] = {}
+        self._count: Counter[str] = Counter()
+
+    def change(self, total: int, per_address: int, overrides: Mapping[str, int] | None = None) -> None:
+        """Other limits from now on; connections that are open stay."""
         self.total = total
         self._per_address = per_address
         self._overrides = dict(overrides or {})
-        self._address_of: dict[int, str] = {}
-        self._count: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._address_of)

@@ -17,7 +17,7 @@ from broker._ext.shared import ProcessState
 from broker.processes import logs
 from broker.processes.context import ProcessContext
 from broker.shm import shutdown, upkeep
-from broker.shm.compaction import Compaction
+from broker.shm.compaction import Compaction, CompactionSettings
 from broker.shm.disk_space import LOOK_EVERY_MS, DiskSpace
 from broker.shm.retention import Retention
 
@@ -63,6 +63,8 @@ def main(context: ProcessContext) -> int:
     compaction.start()
     while not asked:
         shm.beat()
+        if context.running.changed:
+            compaction = take_over_settings(context, compaction)
         shm.confirm_version(shm.metadata_version)
         wait = min(LONGEST_WAIT_MS, max(0, schedule[0][0] - shm_now()))
         if any(fd == shm.event_fd() for fd, _ in poll.poll(wait)):
@@ -90,6 +92,19 @@ def main(context: ProcessContext) -> int:
     shm.set_state(ProcessState.STOPPING)  # no loop turns any more, and the supervisor shall not take that for a hang
     shutdown.close_all(context.config, shm, context.log_dirs)
     return 0
+
+
+def take_over_settings(context: ProcessContext, compaction: Compaction) -> Compaction:
+    """Act by the settings that changed; passes of compaction under way begin anew if they are concerned."""
+    before = compaction.settings
+    context.running.take_over(context.config)
+    if CompactionSettings.of(context.config) == before:
+        return compaction
+    compaction.stop()
+    compaction = Compaction(context.config, context.shm, context.log_dirs)
+    compaction.start()
+    log.info("compaction goes on with other settings: %s", compaction.settings)
+    return compaction
 
 
 def wait_for_others(context: ProcessContext, parent: int) -> None:

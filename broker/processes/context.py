@@ -8,6 +8,7 @@ from pathlib import Path
 from broker._ext.shared import SharedMemory
 from broker.config.broker_config import BrokerConfig
 from broker.config.listeners import Listener
+from broker.shm.running_config import RunningConfig
 
 
 @dataclass
@@ -19,6 +20,7 @@ class ProcessContext:
     :param listeners: as bound, with the port that was chosen; `advertised`: what clients are told, in the same order.
     :param log_dirs: paths in the order of the table's log directories; offline ones are among them.
     :param clean: for each log directory, whether it was closed in order before this start.
+    :param running: the settings that change while the broker runs; `config` is the process's own copy of all.
     :param handover_fd: a worker's end of its channel with the acceptor; -1 for others.
     :param forward_path: the Unix socket on which the coordinator takes forwarded requests; `forward_listener` is that
         socket, listening, and outlives every coordinator, so that workers' connections wait while it restarts.
@@ -36,4 +38,5 @@ class ProcessContext:
     forward_path: str
     forward_listener: socket.socket | None = None
     handover_fd: int = -1
+    running: RunningConfig = field(default_factory=RunningConfig)
     notes: dict[str, object] = field(default_factory=dict)

@@ -27,6 +27,7 @@ from broker.api.coordinator_call import CoordinatorCall, CoordinatorView
 from broker.api.dispatch import frame_response
 from broker.api.group_call import OffsetTree
 from broker.api.table import BY_KEY, Where, handler_of
+from broker.controller.broker_settings import BrokerSettings
 from broker.controller.controller import Controller, NotController
 from broker.controller.partitions import LocalPartitions
 from broker.controller.producer_ids import ProducerIds
@@ -93,8 +94,10 @@ class Office:
         partitions = LocalPartitions(table, config, config.node_id, lambda index: not shm.log_dir_offline(index))
         self._partitions = partitions
         controller = Controller(store, partitions, config, config.node_id)
+        settings = BrokerSettings(store, controller, config, self._context.running, shm)
+        settings.load()
         controller.take_office()
-        self._view = CoordinatorView(config, store, controller, ProducerIds(store, config.node_id), table)
+        self._view = CoordinatorView(config, store, controller, ProducerIds(store, config.node_id), table, settings)
 
     def execute(self, request: ForwardRequest) -> ForwardReply:
         """One request of a worker, from its bytes to those of the answer. What handlers raise goes through."""

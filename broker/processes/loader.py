@@ -20,6 +20,7 @@ from pathlib import Path
 import broker._ext.loading as loading
 from broker._ext.segments import bytes_to_recover
 from broker._ext.shared import ProcessKind, ProcessState
+from broker.controller.broker_settings import show_running
 from broker.controller.image import ClusterImage, load_image, load_states
 from broker.controller.partitions import LocalPartitions
 from broker.controller.topic_names import CLUSTER_METADATA
@@ -77,6 +78,7 @@ def prepare(context: ProcessContext, partitions: LocalPartitions) -> None:
     store = SqliteStore(Path(context.log_dirs[0]) / sqlite.FILE_NAME)
     try:
         ensure_cluster_id(store, context.shm.cluster_id or None)
+        show_running(store, context.config, context.running)
         image = load_image(store)
         give_ids(store, image)
         mine = {

@@ -34,6 +34,7 @@ from broker.processes.event_loop import EventLoop, StopSignals
 from broker.processes.log_dirs import LogDirectories, StartError
 from broker.processes.status import StatusSocket, loading_report, recovery_line
 from broker.processes.table import PROCESSES, ProcessRow
+from broker.shm.running_config import RunningConfig
 
 log = logging.getLogger(__name__)
 
@@ -85,6 +86,7 @@ class Supervisor:
         self.last_fault = ""
         self.loop = EventLoop(clock)
         self.notifier = Notifier()
+        self.running = RunningConfig()
         self._home = directories.first
         self._accepting = False
         self._watched: list[int] = []
@@ -168,12 +170,7 @@ class Supervisor:
             )
             self._workers = [child for child in children.all if child.row.kind == ProcessKind.WORKER]
             self._channels = [handover.make_channel() for _ in self._workers]
-            limits = ConnectionLimits(
-                self.config.integer("max.connections"),
-                self.config.integer("max.connections.per.ip"),
-                parse_overrides(str(self.config["max.connections.per.ip.overrides"])),
-            )
-            self.acceptor = Acceptor(self._channels, limits, self._is_serving)
+            self.acceptor = Acceptor(self._channels, ConnectionLimits(*self._limits()), self._is_serving)
             self._forward_listener = listeners.listen_unix(self._home, COORDINATOR_SOCKET)
         except OSError as error:
             raise StartError(f"the processes' shared memory and sockets: {error}") from error
@@ -227,11 +224,13 @@ class Supervisor:
         row = child.row
         forward_listener = self._forward_listener if row.kind == ProcessKind.COORDINATOR else None
         handover_fd = self._channels[child.ordinal][1].fileno() if row.kind == ProcessKind.WORKER else -1
-        keep = {self.shm.memfd, handover_fd, *self.directories.descriptors}
+        keep = {self.shm.memfd, handover_fd, *self.running.descriptors, *self.directories.descriptors}
         keep |= {self.shm.event_fd(info.index) for info in self.shm.processes()}
         if forward_listener is not None:
             keep.add(forward_listener.fileno())
         close_all_but(keep)
+        self.running.enter(child.index)
+        self.running.take_over(self.config)
         context = ProcessContext(
             config=self.config,
             shm=self.shm,
@@ -246,6 +245,7 @@ class Supervisor:
             forward_path=f"/proc/self/fd/{self.directories.fds[0]}/{COORDINATOR_SOCKET}",
             forward_listener=forward_listener,
             handover_fd=handover_fd,
+            running=self.running,
             notes={"count": row.count(self.config)},
         )
         return resolve(row.main)(context)
@@ -312,7 +312,23 @@ class Supervisor:
 
     def _woken(self) -> None:
         self.shm.drain_event()
+        if self.running.take_over(self.config):
+            self._take_over_limits()
         self._hand_over()
+
+    def _limits(self) -> tuple[int, int, dict[str, int]]:
+        """Of connections: in all, from one address, from some. Raises ValueError."""
+        return (
+            self.config.integer("max.connections"),
+            self.config.integer("max.connections.per.ip"),
+            parse_overrides(str(self.config["max.connections.per.ip.overrides"])),
+        )
+
+    def _take_over_limits(self) -> None:
+        try:
+            self.acceptor.limits.change(*self._limits())
+        except ValueError as error:
+            log.error("the limits of connections stay as they were: %s", error)
 
     def _hand_over(self) -> None:
         self.acceptor.hand_over()

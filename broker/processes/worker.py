@@ -98,6 +98,8 @@ class Worker:
     def __init__(self, context: ProcessContext, loop: asyncio.AbstractEventLoop) -> None:
         config = context.config
         self.context = context
+        self._config = config
+        self._running = context.running
         self.shm = context.shm
         self.loop = loop
         self.stopping = False
@@ -174,6 +176,8 @@ class Worker:
         """A slot that somebody waits for moved, the metadata changed, or a process died."""
         self.shm.drain_event()
         self._take_over_metadata()
+        if self._running.changed:
+            self._running.take_over(self._config)
         if self.shm.take_full_look():
             self.room.look_at_all()
         self.room.serve()
@@ -191,6 +195,8 @@ class Worker:
     def _tick(self) -> None:
         self.shm.beat()
         self._ticks += 1
+        if self._running.changed:
+            self._running.take_over(self._config)
         if self._ticks % SWEEP_EVERY_TICKS == 0:
             self.fetching.sweep()
             sweep_append_files()

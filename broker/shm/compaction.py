@@ -93,20 +93,46 @@ class Throttle:
             self._stopping.wait(min(wait, LONGEST_WAIT_S))
 
 
+class CompactionSettings(NamedTuple):
+    """What `log.cleaner.*` says of the threads and their memory."""
+
+    enabled: bool
+    threads: int
+    map_bytes: int
+    buffer_bytes: int
+    load_factor: float
+    backoff_s: float
+    bytes_a_second: float
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> "CompactionSettings":
+        """Those of a configuration."""
+        return cls(
+            bool(config["log.cleaner.enable"]),
+            config.integer("log.cleaner.threads"),
+            config.integer("log.cleaner.dedupe.buffer.size"),
+            config.integer("log.cleaner.io.buffer.size"),
+            float(str(config["log.cleaner.io.buffer.load.factor"])),
+            config.integer("log.cleaner.backoff.ms") / 1000,
+            float(str(config["log.cleaner.io.max.bytes.per.second"])),
+        )
+
+
 class Compaction:
     """One a cleaner. :param log_dirs: paths in the order in which the supervisor announced them."""
 
     def __init__(self, config: BrokerConfig, shm: SharedMemory, log_dirs: Sequence[Path]) -> None:
         self._shm = shm
         self._log_dirs = [Path(path) for path in log_dirs]
-        self._enabled = bool(config["log.cleaner.enable"])
-        self._thread_count = config.integer("log.cleaner.threads")
-        self._map_bytes = config.integer("log.cleaner.dedupe.buffer.size")
-        self._buffer_bytes = config.integer("log.cleaner.io.buffer.size")
-        self._load_factor = float(str(config["log.cleaner.io.buffer.load.factor"]))
-        self._backoff_s = config.integer("log.cleaner.backoff.ms") / 1000
+        self.settings = CompactionSettings.of(config)
+        self._enabled = self.settings.enabled
+        self._thread_count = self.settings.threads
+        self._map_bytes = self.settings.map_bytes
+        self._buffer_bytes = self.settings.buffer_bytes
+        self._load_factor = self.settings.load_factor
+        self._backoff_s = self.settings.backoff_s
         self._stopping = threading.Event()
-        self._throttle = Throttle(float(str(config["log.cleaner.io.max.bytes.per.second"])), self._stopping)
+        self._throttle = Throttle(self.settings.bytes_a_second, self._stopping)
         self._lock = threading.Lock()
         self._swap_lock = threading.Lock()
         self._seen: dict[int, _Seen] = {}

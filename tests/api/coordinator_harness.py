@@ -2,9 +2,11 @@
 
 from broker.api.coordinator_call import CoordinatorCall, CoordinatorView
 from broker.api.table import BY_KEY, handler_of
+from broker.controller.broker_settings import BrokerSettings
 from broker.controller.producer_ids import ProducerIds
 from broker.protocol import decode, encode
 from broker.protocol.registry import by_key
+from broker.shm.running_config import RunningConfig
 from tests.controller.mortal_cluster import BROKER
 
 
@@ -14,7 +16,8 @@ class Harness:
     def __init__(self, cluster):
         self.cluster = cluster
         ids = ProducerIds(cluster.store, BROKER)
-        self.view = CoordinatorView(cluster.config, cluster.store, cluster.controller, ids, cluster.table)
+        settings = BrokerSettings(cluster.store, cluster.controller, cluster.config, RunningConfig(), cluster.shm)
+        self.view = CoordinatorView(cluster.config, cluster.store, cluster.controller, ids, cluster.table, settings)
 
     def ask(self, request, api_key, version=None):
         """The response to a request, both having gone over the wire in this version (the newest if None)."""

@@ -14,7 +14,7 @@ from broker.protocol import (
 from broker.protocol.errors import ErrorCode
 from tests.api.wire import batch
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, GROUP = 2, 4, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
 pytestmark = [pytest.mark.xdist_group("api-other"), pytest.mark.timeout(60)]
@@ -90,7 +90,6 @@ def test_a_key_that_is_named_twice_and_what_is_not_there(wire, name):
     missing = alter(wire, "no-such-topic", ("retention.ms", SET, "1"))
     assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert alter(wire, "a/b", ("retention.ms", SET, "1")).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
-    assert alter(wire, "1", ("log.retention.ms", SET, "1"), kind=BROKER).error_code == ErrorCode.INVALID_REQUEST
 
 
 @pytest.mark.parametrize("version", range(3))
@@ -152,3 +151,103 @@ def test_resources_with_configuration_are_listed(wire, name):
         for one in wire.ask(request, list_config_resources.API_KEY, 1).config_resources
     }
     assert {(TOPIC, name), (BROKER, "1")} <= found
+
+
+def described(wire, kind, name, *keys):
+    """(value, source) by key."""
+    make = describe_configs.Request
+    asked = make.DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=list(keys) or None)
+    (result,) = wire.ask(make(resources=[asked], include_synonyms=True), describe_configs.API_KEY, 4).results
+    assert result.error_code == 0, result
+    return {one.name: (one.value, one.config_source) for one in result.configs}
+
+
+@pytest.fixture
+def clean(wire):
+    """Afterwards nothing is set at run time."""
+    yield
+    make = alter_configs.Request
+    resources = [make.AlterConfigsResource(resource_type=BROKER, resource_name=one, configs=[]) for one in ("", "1")]
+    told = wire.ask(make(resources=resources), alter_configs.API_KEY, 2).responses
+    assert [one.error_code for one in told] == [0, 0]
+
+
+@pytest.mark.usefixtures("clean")
+def test_a_broker_s_setting_is_in_force_for_every_topic_when_it_is_answered(wire, name):
+    wire.create(name)
+    wire.create(f"{name}-own", max_message_bytes=5000)
+    large = batch(bytes(500))
+    assert alter(wire, "", ("message.max.bytes", SET, "200"), kind=BROKER).error_code == 0
+    assert wire.produce(name, large).error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert wire.produce(f"{name}-own", large).error_code == 0
+    assert described(wire, TOPIC, name, "max.message.bytes") == {"max.message.bytes": ("200", 3)}
+    assert alter(wire, "1", ("message.max.bytes", SET, "4000"), kind=BROKER).error_code == 0
+    assert wire.produce(name, large).error_code == 0
+    assert described(wire, TOPIC, name, "max.message.bytes") == {"max.message.bytes": ("4000", 2)}
+    assert described(wire, BROKER, "1", "message.max.bytes") == {"message.max.bytes": ("4000", 2)}
+    assert described(wire, BROKER, "") == {"message.max.bytes": ("200", 3)}
+    assert alter(wire, "1", ("message.max.bytes", DELETE, None), kind=BROKER).error_code == 0
+    assert wire.produce(name, large).error_code == ErrorCode.MESSAGE_TOO_LARGE
+    wire.create(f"{name}-new")
+    assert wire.produce(f"{name}-new", large).error_code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+@pytest.mark.usefixtures("clean")
+def test_a_limit_of_connections_holds_when_it_is_answered(wire, connect):
+    assert alter(wire, "1", ("max.connections.per.ip", SET, "1"), kind=BROKER).error_code == 0
+    assert connect().closed_by_broker()
+    assert alter(wire, "1", ("max.connections.per.ip", DELETE, None), kind=BROKER).error_code == 0
+    connect().create("after-the-limit")
+
+
+@pytest.mark.parametrize(
+    ("who", "edit", "says"),
+    [
+        ("1", ("broker.id", SET, "7"), "broker.id=7: cannot be changed while the broker runs"),
+        ("1", ("no.such", SET, "7"), "no.such=7: is not a key"),
+        ("1", ("log.cleaner.threads", SET, "-1"), "must be an integer from 0 to 2147483647"),
+        ("", ("ssl.keystore.type", SET, "JKS"), "change it for one, by its id"),
+        ("7", ("log.roll.ms", SET, "7"), "expected 1, but received 7"),
+        ("x", ("log.roll.ms", SET, "7"), "must be an integer, but it is: x"),
+        ("1", ("log.roll.ms", SET, None), "Null value not supported for : log.roll.ms"),
+    ],
+)
+def test_what_a_broker_does_not_take_is_named_and_nothing_changes(wire, who, edit, says):
+    told = alter(wire, who, ("log.segment.bytes", SET, "2000"), edit, kind=BROKER)
+    assert told.error_code == ErrorCode.INVALID_REQUEST
+    assert says in told.error_message
+    assert described(wire, BROKER, "") == {}
+    assert {source for _, source in described(wire, BROKER, "1").values()} <= {4, 5}
+
+
+def test_a_broker_s_settings_that_are_only_checked_change_nothing(wire):
+    assert alter(wire, "", ("log.roll.ms", SET, "7"), kind=BROKER, validate_only=True).error_code == 0
+    assert described(wire, BROKER, "") == {}
+
+
+def test_settings_of_groups_are_kept_checked_and_listed(wire, name):
+    key = "consumer.session.timeout.ms"
+    assert described(wire, GROUP, name)[key] == ("45000", 5)
+    assert alter(wire, name, (key, SET, "50000"), kind=GROUP).error_code == 0
+    assert described(wire, GROUP, name)[key] == ("50000", 8)
+    request = list_config_resources.Request(resource_types=[GROUP])
+    listed = wire.ask(request, list_config_resources.API_KEY, 1).config_resources
+    assert (GROUP, name) in {(one.resource_type, one.resource_name) for one in listed}
+    refused = alter(wire, name, (key, SET, "1"), kind=GROUP)
+    assert refused.error_code == ErrorCode.INVALID_CONFIG
+    assert "from 45000 (group.consumer.min.session.timeout.ms) to 60000" in refused.error_message
+    assert alter(wire, "", (key, SET, "50000"), kind=GROUP).error_code == ErrorCode.INVALID_REQUEST
+    assert alter(wire, name, (key, DELETE, None), kind=GROUP).error_code == 0
+    assert wire.ask(request, list_config_resources.API_KEY, 1).config_resources == []
+
+
+@pytest.mark.parametrize("kind", [0, 8, 16, 99])
+def test_other_resources_are_refused(wire, kind):
+    told = alter(wire, "1", ("root", SET, "DEBUG"), kind=kind)
+    assert told.error_code == ErrorCode.INVALID_REQUEST
+    assert told.error_message
+
+
+def test_what_a_topic_does_not_have_may_be_deleted(wire, name):
+    wire.create(name)
+    assert alter(wire, name, ("no.such", DELETE, None)).error_code == 0

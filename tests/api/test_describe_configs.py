@@ -76,8 +76,8 @@ def test_the_broker_tells_its_keys_but_no_secrets(harness):
     [
         (TOPIC, "none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "'none'"),
         (TOPIC, "no/topic", ErrorCode.INVALID_TOPIC_EXCEPTION, "no/topic"),
-        (BROKER, "7", ErrorCode.INVALID_REQUEST, "this is broker 1"),
-        (BROKER, "x", ErrorCode.INVALID_REQUEST, "'x'"),
+        (BROKER, "7", ErrorCode.INVALID_REQUEST, "expected 1 or empty string, but received 7"),
+        (BROKER, "x", ErrorCode.INVALID_REQUEST, "must be an integer, but it is: x"),
         (LOGGER, "1", ErrorCode.INVALID_REQUEST, "type 8"),
     ],
 )

@@ -1,0 +1,148 @@
+"""Settings that change while the broker runs, of brokers and of groups: durable in the store, then in force everywhere.
+
+Runs in the coordinator's controller thread. The store's transaction is the truth; a successor of a coordinator that died
+right after takes everything from it (`load`). See docs/decisions/0015-running-configuration.md.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+
+from broker._ext.shared import ProcessState, SharedMemory
+from broker.config.broker_config import BrokerConfig
+from broker.config.dynamic import check_broker_changes, check_group_settings
+from broker.config.errors import ConfigError
+from broker.config.key import Value
+from broker.controller.controller import Controller
+from broker.controller.topics import Refusal
+from broker.metadata import znodes
+from broker.metadata.store import NoNode, Store
+from broker.protocol.errors import ErrorCode
+from broker.shm.running_config import Running, RunningConfig, TooManySettings, encoded
+
+log = logging.getLogger(__name__)
+
+TAKEN_OVER_WITHIN_S = 2.0
+
+Change = Callable[[Mapping[str, str]], dict[str, str]]
+
+
+def read_running(store: Store, broker_id: int) -> Running:
+    """What the store says was changed at run time. Raises StoreError."""
+    return Running(*(read_settings(store, znodes.broker_config_path(broker)) for broker in (None, broker_id)))
+
+
+def read_settings(store: Store, path: str) -> dict[str, str]:
+    """The settings of a node; none if there is no node. Raises StoreError."""
+    try:
+        return znodes.decode_config(path, store.get(path)[0])
+    except NoNode:
+        return {}
+
+
+def show_running(store: Store, config: BrokerConfig, running: RunningConfig) -> None:
+    """Take the store's settings into this process's configuration, and show them to every process. Raises StoreError.
+
+    Settings that do not fit into what is shared are left out, with a line in the log.
+    """
+    found = read_running(store, config.node_id)
+    if found != running.read()[1]:
+        try:
+            running.publish(*found)
+        except TooManySettings as error:
+            log.error("no setting changed at run time is in force: %s", error)
+            found = Running({}, {})
+    for unusable in config.run_with(*found):
+        log.error("a setting of the metadata store is not used: %s", unusable)
+
+
+class BrokerSettings:
+    """The settings changed at run time, of this broker, of all brokers, and of groups.
+
+    :param config: of this process, changed in place; that of the controller and its partitions.
+    :param running: how every other process hears of it.
+    """
+
+    def __init__(
+        self, store: Store, controller: Controller, config: BrokerConfig, running: RunningConfig, shm: SharedMemory
+    ) -> None:
+        self._store = store
+        self._controller = controller
+        self._config = config
+        self._running = running
+        self._shm = shm
+
+    def load(self) -> None:
+        """Take everything from the store, before the controller takes office. Raises StoreError."""
+        show_running(self._store, self._config, self._running)
+        self._running.taken(self._running.version)
+        groups: dict[str, dict[str, Value]] = {}
+        for group_id in self.groups():
+            try:
+                groups[group_id] = check_group_settings(self._config, self.of_group(group_id))
+            except ConfigError as error:
+                log.error("group %s keeps to the broker's settings, one of its own is bad: %s", group_id, error)
+        self._config.groups = groups
+
+    # -- brokers --------------------------------------------------------------------------------------------------
+
+    def of_broker(self, own: bool) -> dict[str, str]:
+        """What is stored for this broker, or for all. Raises StoreError."""
+        return read_settings(self._store, znodes.broker_config_path(self._config.node_id if own else None))
+
+    def alter_broker(self, own: bool, change: Change, validate_only: bool) -> None:
+        """Change the settings of this broker, or of all; in force in all processes when this returns.
+
+        Raises Refusal, StoreError, NotController.
+        """
+        present = self.of_broker(own)
+        settings = change(present)
+        layers = (self.of_broker(False), settings) if own else (settings, self.of_broker(True))
+        try:
+            checked = check_broker_changes(self._config, *layers)
+        except ConfigError as error:
+            raise Refusal(ErrorCode.INVALID_REQUEST, str(error)) from None
+        if validate_only or settings == present:
+            return
+        before = self._config.topic_defaults
+        path = znodes.broker_config_path(self._config.node_id if own else None)
+        try:
+            encoded(*layers)
+        except TooManySettings as error:
+            raise Refusal(ErrorCode.INVALID_REQUEST, str(error)) from None
+        self._controller.write_settings(path, settings)
+        log.info("settings of %s are now %s", "this broker" if own else "all brokers", settings)
+        self._config.run_with(*layers)
+        if checked.topic_defaults != before:
+            self._controller.configure_all()
+        version = self._running.publish(*layers)
+        self._running.taken(version)
+        self._shm.wake_all()
+        serving = [one.index for one in self._shm.processes() if one.state == ProcessState.SERVING]
+        late = self._running.wait_until_taken(version, serving, TAKEN_OVER_WITHIN_S)
+        if late:
+            log.warning("%d process(es) have not taken over the new settings yet: %s", len(late), late)
+
+    # -- groups ---------------------------------------------------------------------------------------------------
+
+    def groups(self) -> list[str]:
+        """Ids of the groups that have settings of their own. Raises StoreError."""
+        return sorted(znodes.decode_name(name) for name in self._store.children(znodes.GROUP_CONFIGS))
+
+    def of_group(self, group_id: str) -> dict[str, str]:
+        """A group's own settings. Raises StoreError."""
+        return read_settings(self._store, znodes.group_config_path(group_id))
+
+    def alter_group(self, group_id: str, change: Change, validate_only: bool) -> None:
+        """Change a group's own settings, whether or not there is such a group. Raises Refusal, StoreError, NotController."""
+        present = self.of_group(group_id)
+        settings = change(present)
+        try:
+            values = check_group_settings(self._config, settings)
+        except ConfigError as error:
+            raise Refusal(ErrorCode.INVALID_CONFIG, str(error)) from None
+        if validate_only or settings == present:
+            return
+        self._controller.write_settings(znodes.group_config_path(group_id), settings, keep_empty=False)
+        others = {name: own for name, own in self._config.groups.items() if name != group_id}
+        self._config.groups = others | ({group_id: values} if values else {})
+        log.info("settings of group %s are now %s", group_id, settings)
