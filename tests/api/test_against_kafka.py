@@ -67,6 +67,7 @@ class Side:
         with Wire(*self._at) as wire:
             for name, partitions, configs in TOPICS:
                 self.ids[name] = wire.create(name, partitions, **configs)
+                wire.until_led(name, partitions)
             for codec in range(5):
                 assert wire.produce("plain", three_records(codec)).error_code == 0
             for step in range(10):

@@ -54,6 +54,7 @@ def fill(host: str, port: int) -> None:
     """Create the topic and put the batches into it, one a request, so that the log is cut into the same segments."""
     with Wire(host, port) as wire:
         wire.create(TOPIC, 1, **TOPIC_CONFIG)
+        wire.until_led(TOPIC)
         for data in batches():
             assert wire.produce(TOPIC, data).error_code == 0
 

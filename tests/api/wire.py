@@ -15,6 +15,7 @@ from broker.protocol.registry import by_key
 from broker.storage.batch import Record, build_batch, read_batches
 
 TIMEOUT_S = 20.0
+UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER = 3, 6
 NOBODY = bytes(15) + b"\x01"
 """A topic id that no topic has."""
 
@@ -148,6 +149,12 @@ class Wire:
         )
         request = make(replica_id=-1, topics=[make.ListOffsetsTopic(name=topic, partitions=[asked])], **options)
         return self.ask(request, list_offsets.API_KEY, version).topics[0].partitions[0]
+
+    def until_led(self, topic: str, partitions: int = 1) -> None:
+        """Ask until each partition has a leader here: Kafka answers CreateTopics before its log is open."""
+        for partition in range(partitions):
+            while (code := self.offset_at(topic, -2, partition).error_code) != 0:
+                assert code in (NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION), code
 
     def metadata(self, *names: str, version: int = 12, create: bool = False) -> Any:
         """Metadata of topics by name."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from broker.testing import Broker
 from tests import toolchains
@@ -29,10 +30,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Any]:
     """A session of one JVM in this process."""
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError:
-        toolchains.unavailable("PySpark is not installed (pip install 'pyspark==4.0.0' 'pandas<3' pyarrow)")
     jars = ",".join(str(path) for path in toolchains.spark_kafka_jars().glob("*.jar"))
     os.environ["PYSPARK_PYTHON"] = sys.executable
     session = (
