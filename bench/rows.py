@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.brokers import Held, Server, warm_memory
+from bench.brokers import Held, Server, generate, warm_memory
 
 Figures = dict[str, float]
 MB, GB = 1e6, 1e9
@@ -177,6 +177,40 @@ def long_polls(server: Server, topic: str) -> Figures:
     return {"cpu_us": figures["cpu_ns"] / 1e3 / figures["responses"]}
 
 
+COMMITTED_PARTITIONS, REBALANCED_MEMBERS, REBALANCES, KEPT_GROUPS = 8, 100, 30, 5000
+
+
+def commits(inflight: int) -> Callable[[Server, str], Figures]:
+    """Commits of eight partitions each by eight consumers, each of a group of its own."""
+
+    def run(server: Server, topic: str) -> Figures:
+        figures = measured(
+            "commit", server, "--topic", topic, "--partitions", str(COMMITTED_PARTITIONS), "--conns", "8",
+            "--inflight", str(inflight), "--seconds", "3", "--warmup", "1",
+        )  # fmt: skip
+        return {
+            "cpu_us": figures["cpu_ns"] / 1e3 / figures["requests"],
+            "rate": figures["requests"] / figures["seconds"],
+        }
+
+    return run
+
+
+def rebalance(server: Server, topic: str) -> Figures:
+    """From the first JoinGroup of a round to the last SyncGroup answer."""
+    figures = measured(
+        "rebalance", server, "--topic", topic, "--conns", str(REBALANCED_MEMBERS), "--groups", str(REBALANCES)
+    )
+    return {"p50": figures["p50_us"] / 1e3, "cpu_ms": figures["cpu_ns"] / 1e6 / REBALANCES}
+
+
+def kept_groups(server: Server, topic: str) -> Figures:
+    """What the broker's processes hold more in memory once that many groups have committed."""
+    before = server.pss()
+    generate("groups", server, "--topic", topic, "--partitions", "8", "--groups", str(KEPT_GROUPS))
+    return {"pss_mb": (server.pss() - before) / MB}
+
+
 def idle_connections(server: Server, topic: str) -> Figures:
     before = server.pss()
     held = Held("idle", server, "--conns", "10000", "--sources", "4")
@@ -270,6 +304,17 @@ ROWS = (
          Target("read", "MB/s read", 0.9, more_is_better=True, middle=True))),
     Row("long-polls", "1,000 consumers long-polling 100 partitions, 100 records/s", long_polls,
         (Target("cpu_us", "us CPU a response", 0.25),), partitions=100),
+    Row("commits", "offset commits of 8 partitions, 8 connections x 5 in flight", commits(5),
+        (Target("cpu_us", "us CPU a commit", 0.5), Target("rate", "commits/s", 1.0, more_is_better=True, middle=True)),
+        partitions=COMMITTED_PARTITIONS),
+    Row("commits-one", "offset commits of 8 partitions, 8 connections, one in flight each", commits(1),
+        (Target("cpu_us", "us CPU a commit", 0.5), Target("rate", "commits/s", 1.0, more_is_better=True, middle=True)),
+        partitions=COMMITTED_PARTITIONS),
+    Row("rebalance", "a rebalance of a classic group of 100 members", rebalance,
+        (Target("p50", "ms from the first join to the last assignment", 1.0, middle=True),
+         Target("cpu_ms", "ms CPU a rebalance", 1.0))),
+    Row("many-groups", "5,000 groups with 8 offsets each", kept_groups,
+        (Target("pss_mb", "MB PSS more", 0.5, middle=True),), partitions=8),
     Row("idle-connections", "10,000 idle connections", idle_connections,
         (Target("pss_mb", "MB PSS in all", 0.5), Target("kb_each", "kB PSS a connection", 1.0))),
 )  # fmt: skip

@@ -12,6 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+enum { FIND_COORDINATOR_VERSION = 3 };
+
 static uint64_t clock_ns(clockid_t clock) {
     struct timespec at;
     clock_gettime(clock, &at);
@@ -156,6 +158,31 @@ void list_offsets(int fd, const char *topic, int partitions, int64_t timestamp, 
         offsets[partition] = take_i64(&response);
         take_i32(&response);
         skip_tags(&response);
+    }
+    free(request.data);
+}
+
+void pause_a_little(void) { nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL); }
+
+void find_coordinator(int fd, const char *group) {
+    struct buffer request = {0};
+    uint64_t until = now_ns() + PATIENCE_NS;
+    begin_request(&request, FIND_COORDINATOR, FIND_COORDINATOR_VERSION, 0);
+    put_compact_string(&request, group);
+    put_i8(&request, 0);
+    put_uvarint(&request, 0);
+    end_request(&request);
+    for (;;) {
+        struct cursor response = ask(fd, &request);
+        take_i32(&response);
+        skip_tags(&response);
+        take_i32(&response);
+        int16_t error = take_i16(&response);
+        if (!error)
+            break;
+        if (now_ns() > until)
+            die("no coordinator of the group %s: error %d", group, error);
+        pause_a_little();
     }
     free(request.data);
 }

@@ -7,11 +7,14 @@
 
 struct options {
     const char *host, *topic, *batch_file, *out, *path, *kind;
-    int port, partitions, connections, inflight, size, size_max, records, max_bytes, max_wait, sources, sample;
+    int port, partitions, connections, inflight, size, size_max, records, max_bytes, max_wait, sources, sample, groups;
     long batch_bytes, requests, bytes;
     double seconds, warmup, rate, pause, timeout;
     bool sync;
 };
+
+/* How long is tried again what a broker is not yet ready for. */
+#define PATIENCE_NS 60000000000ULL
 
 struct latencies {
     uint32_t *ns;
@@ -41,6 +44,10 @@ bool try_ask(int fd, const struct buffer *request, struct cursor *response);
 struct topic find_topic(int fd, const char *name);
 /* The first offset (EARLIEST) or the log end offset (LATEST) of partitions 0..partitions-1. */
 void list_offsets(int fd, const char *topic, int partitions, int64_t timestamp, int64_t *offsets);
+/* Until the broker says that it coordinates the group. */
+void find_coordinator(int fd, const char *group);
+/* Before what is tried again. */
+void pause_a_little(void);
 struct batch batch_for(const struct options *options);
 
 /* With --sync the caller of this program takes its own readings at both ends: prints "ready" and waits for a line,
@@ -61,6 +68,9 @@ void run_deliver(const struct options *options);
 void run_longpoll(const struct options *options);
 void run_idle(const struct options *options);
 void run_wait(const struct options *options);
+void run_commit(const struct options *options);
+void run_groups(const struct options *options);
+void run_rebalance(const struct options *options);
 void run_fill(const struct options *options);
 void run_batch(const struct options *options);
 void run_floor(const struct options *options);

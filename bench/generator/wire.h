@@ -11,7 +11,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum api { PRODUCE = 0, FETCH = 1, LIST_OFFSETS = 2, METADATA = 3, API_VERSIONS = 18 };
+enum api {
+    PRODUCE = 0, FETCH = 1, LIST_OFFSETS = 2, METADATA = 3, OFFSET_COMMIT = 8, OFFSET_FETCH = 9, FIND_COORDINATOR = 10,
+    JOIN_GROUP = 11, SYNC_GROUP = 14, API_VERSIONS = 18
+};
 enum { PRODUCE_VERSION = 11, FETCH_VERSION = 13, LIST_OFFSETS_VERSION = 7, METADATA_VERSION = 12, API_VERSIONS_VERSION = 3 };
 enum { LATEST = -1, EARLIEST = -2 };
 enum { BATCH_HEADER_BYTES = 61, REQUEST_PREFIX_BYTES = 12 }; /* the prefix: size, key, version, correlation id */
