@@ -1,0 +1,206 @@
+"""The way through a run: read, aggregate, write the tables, make the page of them.
+
+Runs in the process that was started for it. A lock on ``.lock`` in the output directory keeps a second run out. Spark's
+messages go to ``spark.log`` there. A day of which an earlier run knew more (the spool has since been rotated) is kept as it is.
+"""
+
+import fcntl
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from broker.jobs.usage_report.errors import ReportError
+from broker.jobs.usage_report.options import Job
+from broker.jobs.usage_report.session import first_line, spark_session, stderr_in
+from broker.jobs.usage_report.times import DAY_MS, HOUR_MS, iso, moment
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Say = Callable[[str], None]
+LOG = "spark.log"
+_REPORT = "broker.jobs.usage_report.report"
+
+
+def run(job: Job, say: Say) -> None:
+    """Make the report.
+
+    :param say: takes a line for the person who waits, without line end
+    :raises ReportError: it cannot be made
+    """
+    # until the page is there, the tables are all
+    report = import_module(_REPORT) if find_spec(_REPORT) is not None else None
+    if report is not None:
+        report.check(job.options)
+    log = job.out / LOG
+    with _alone(job.out), _scratch(job.out) as scratch, spark_session(job.master, log, scratch, job.memory) as spark:
+        begun = time.monotonic()
+        _write_tables(spark, job, log, say)
+        say(f"tables: {job.out / 'tables'} ({time.monotonic() - begun:.0f} s)")
+        if report is None:
+            return
+        with stderr_in(log):
+            made = report.build(job.out / "tables", job.out, moment(job.from_ms), moment(job.to_ms), job.options)
+        for path in made:
+            say(f"report: {path}")
+
+
+def _write_tables(spark: "SparkSession", job: Job, log: Path, say: Say) -> None:
+    """All days that the period touches, whole: a day cut in the middle would lose its rest."""
+    from pyspark.errors import PySparkException
+
+    from broker.jobs.usage_report import tables
+
+    from_ms = job.from_ms // DAY_MS * DAY_MS
+    to_ms = min(-(-job.to_ms // DAY_MS) * DAY_MS, -(-int(time.time() * 1000) // HOUR_MS) * HOUR_MS)
+    tables.prepare(spark)
+    try:
+        with stderr_in(log):
+            if job.source.spool is not None:
+                _from_spool(spark, job, from_ms, to_ms, say)
+            else:
+                _from_prometheus(spark, job, from_ms, to_ms, say)
+    except ReportError:
+        raise
+    except (PySparkException, OSError) as error:
+        raise _translated(error, log) from None
+    except Exception as error:
+        if type(error).__module__.startswith("py4j"):
+            raise _translated(error, log) from None
+        raise
+
+
+def _from_spool(spark: "SparkSession", job: Job, from_ms: int, to_ms: int, say: Say) -> None:
+    from pyspark import StorageLevel
+    from pyspark.sql import functions as F
+
+    from broker.jobs.usage_report import gaps, spool, tables
+
+    assert job.source.spool is not None
+    files = spool.needed(spool.find(job.source.spool), from_ms, to_ms)
+    spark.dataSource.register(spool.SpoolSource)
+    tasks = 4 * spark.sparkContext.defaultParallelism
+    facts = (
+        spark.read.format(spool.NAME)
+        .options(path=str(job.source.spool), from_ms=str(from_ms), to_ms=str(to_ms), tasks=str(tasks))
+        .load()
+        .persist(StorageLevel.DISK_ONLY)
+    )
+    try:
+        spans = [
+            gaps.Span(**row.asDict())
+            for row in facts.where(F.col("kind") == "span").select(*gaps.Span._fields).toLocalIterator()
+        ]
+        damages = [
+            tuple(row)
+            for row in facts.where(F.col("kind") == "damage")
+            .select("boot", "seq", "end_ms", "reason", "source")
+            .toLocalIterator()
+        ]
+        for _, _, _, reason, source in sorted(damages, key=lambda damage: damage[4]):
+            say(f"warning: skipped: {source}: {reason}")
+        known_from = gaps.known_from(spans)
+        found = gaps.find_gaps(spans, damages, from_ms, to_ms, int(time.time() * 1000))
+        for boot, count in tables.without_start(facts, known_from):
+            at_ms = max(from_ms, known_from[boot] or from_ms)
+            reason = f"{count} counters began before the spool that is there: what they counted first is not known"
+            found.append(gaps.Gap(at_ms, at_ms, reason, f"boot {boot}"))
+        if not any(span.hour is not None for span in spans):
+            raise ReportError(
+                f"{job.source}: holds nothing from {iso(from_ms)} to {iso(to_ms)}; {_what_is_there(files)}"
+            )
+        say(f"{len(files)} files, {sum(span.intervals for span in spans if span.hour is not None)} intervals")
+        _write(spark, job, from_ms, to_ms, tables.from_spool(facts, known_from), found, gaps.coverage(spans), say)
+    finally:
+        facts.unpersist()
+
+
+def _what_is_there(files: list) -> str:
+    if not files:
+        return "no file usage-YYYYMMDDTHH-BOOT.jsonl of that time is there"
+    return f"its files of that time begin at {iso(min(file.hour_ms for file in files))}"
+
+
+def _from_prometheus(spark: "SparkSession", job: Job, from_ms: int, to_ms: int, say: Say) -> None:
+    raise ReportError("--prometheus: not made yet")
+
+
+def _write(
+    spark: "SparkSession", job: Job, from_ms: int, to_ms: int, found_tables: dict[str, "DataFrame"], found_gaps: list,
+    covered: list, say: Say,
+) -> None:  # fmt: skip
+    """Replace the days, but those of which an earlier run knew more."""
+    from broker.jobs.usage_report import tables
+
+    directory = job.out / "tables"
+    for left in directory.glob("*/.spark-staging-*"):  # of a run that was killed
+        shutil.rmtree(left)
+    days = tables.days_of(from_ms, to_ms)
+    kind = "spool" if job.source.spool is not None else "prometheus"
+    now: dict[str, int] = {}
+    for row in covered:
+        name = tables.day_name(row["hour_ms"])
+        now[name] = now.get(name, 0) + row["covered_ms"]
+    kept = []
+    for day, (source, covered_ms) in tables.written_coverage(directory, days).items():
+        if now.get(day, 0) < covered_ms and (source == kind or day not in now):
+            kept.append(day)
+            have = f"{now.get(day, 0) / HOUR_MS:.1f} of {covered_ms / HOUR_MS:.1f} hours that were there when they were written"
+            say(f"warning: the tables of {day} are kept as they are: now there are {have}")
+    found_tables = dict(found_tables)
+    found_tables["gaps"] = tables.gaps_frame(spark, found_gaps)
+    found_tables["coverage_hourly"] = tables.coverage_frame(spark, covered, kind)
+    tables.write(directory, found_tables, [day for day in days if day not in kept])
+    if found_gaps:
+        say(f"{len(found_gaps)} gaps, in the table and in the report")
+
+
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    descriptor = os.open(out / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ReportError(f"--out {out}: another run is writing there; wait for its end") from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _scratch(out: Path) -> Iterator[Path]:
+    for left in out.glob(".scratch-*"):
+        shutil.rmtree(left, ignore_errors=True)
+    path = Path(tempfile.mkdtemp(prefix=".scratch-", dir=out))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _translated(error: BaseException, log: Path) -> ReportError:
+    """The line of an error that Spark wrapped, ours if it is one of ours."""
+    for line in str(error).splitlines():
+        _, mark, said = line.partition(f"{ReportError.__module__}.{ReportError.__qualname__}: ")
+        if mark:
+            return ReportError(said)
+        _, mark, said = line.partition(f"{ReportError.__qualname__}: ")
+        if mark:
+            return ReportError(said)
+    print(error, file=sys.stderr)
+    return ReportError(f"Spark failed: {first_line(error)}; see {log}")
+
+
+def now() -> datetime:
+    """The clock of the command."""
+    return datetime.now(UTC)
