@@ -15,7 +15,7 @@ NATIVE := $(wildcard _ext/*.pyx _ext/*.pxd _ext/*.h)
 DEBUG_BUILD := $(CURDIR)/.build/debug
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help build build-debug demo run test test-faults bench lint clean distclean
+.PHONY: help build build-debug demo run test test-faults bench lint install-systemd clean distclean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -70,6 +70,9 @@ lint: build ## ruff, mypy, cython-lint, and the direction of imports
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/cython-lint _ext
 	@$(BIN)/lint-imports --no-logo >.build/imports.log 2>&1 || { cat .build/imports.log >&2; exit 1; }
+
+install-systemd: ## the broker as a systemd service (as root; OPTIONS="--with-report --enable"; docs/systemd.md)
+	@deploy/systemd/install $(OPTIONS)
 
 clean: ## remove what was compiled, and the data of `make run`
 	@rm -rf .build build *.egg-info

@@ -1,0 +1,101 @@
+"""The units of deploy/systemd: systemd reads them without a complaint, they are shut in, the installer puts them where they belong."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.config import load
+from tests import toolchains
+
+UNITS = toolchains.REPOSITORY / "deploy" / "systemd"
+SERVICES = ("odradek.service", "odradek-report.service")
+MOST_EXPOSED = 20
+"""Tenths of systemd's exposure level: 2.0 of 10."""
+
+
+def analyze(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = toolchains.require_command("systemd-analyze", "systemd")
+    return subprocess.run([command, *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Everything installed but the virtual environment."""
+    directory = tmp_path_factory.mktemp("root")
+    yield install(directory, "--units-only", "--with-report")
+
+
+def install(root: Path, *options: str) -> Path:
+    subprocess.run([UNITS / "install", *options], env=os.environ | {"DESTDIR": str(root)}, check=True, timeout=60)
+    return root
+
+
+@pytest.mark.parametrize("unit", [*SERVICES, "odradek-report.timer"])
+def test_systemd_has_nothing_to_say_against_a_unit(unit: str, tmp_path: Path) -> None:
+    """The command that a unit starts need not be installed here; everything else is as it is."""
+    for path in (*UNITS.glob("*.service"), *UNITS.glob("*.timer")):
+        text = path.read_text().replace("/opt/odradek/venv/bin/odradek", shutil.which("true") or "")
+        (tmp_path / path.name).write_text(re.sub("(?m)^Documentation=.*\n", "", text))
+    found = analyze("verify", "--man=no", "--recursive-errors=no", tmp_path / unit)
+    assert (found.stderr, found.returncode) == ("", 0)  # unknown keys are told there, and end with 0
+
+
+def test_a_unit_with_an_unknown_key_would_be_found(tmp_path: Path) -> None:
+    unit = tmp_path / "wrong.service"
+    unit.write_text("[Service]\nExecStart=/bin/true\nWatchDogSeconds=3\n")
+    assert "WatchDogSeconds" in analyze("verify", "--man=no", "--recursive-errors=no", unit).stderr
+
+
+@pytest.mark.parametrize("unit", SERVICES)
+def test_a_service_is_shut_in(unit: str) -> None:
+    found = analyze("security", "--offline=true", f"--threshold={MOST_EXPOSED}", UNITS / unit)
+    assert found.returncode == 0, found.stdout
+
+
+def test_the_installer_puts_everything_where_the_units_look_for_it(root: Path) -> None:
+    units = root / "usr/lib/systemd/system"
+    assert {path.name for path in units.iterdir()} == {*SERVICES, "odradek-report.timer"}
+    (start,) = re.findall("(?m)^ExecStart=(.*)", (units / "odradek.service").read_text())
+    executable, configuration = start.split()[0], start.split()[-1]
+    assert executable == "/opt/odradek/venv/bin/odradek"
+    assert (root / configuration.lstrip("/")).is_file()
+    for place in re.findall("(?m)^Documentation=file://(.*)", (units / "odradek.service").read_text()):
+        assert (root / place.lstrip("/")).is_file()
+    (report,) = re.findall("(?m)^EnvironmentFile=-(.*)", (units / "odradek-report.service").read_text())
+    assert (root / report.lstrip("/")).is_file()
+    assert (root / "usr/lib/sysusers.d/odradek.conf").is_file()
+
+
+def test_the_configuration_that_comes_with_it_is_valid_and_stays_in_the_service_s_directory(root: Path) -> None:
+    config = load(str(root / "etc/odradek/server.properties"), ())
+    assert config.warnings == []
+    assert [str(path) for path in config.log_dirs] == ["/var/lib/odradek/data"]
+
+
+def test_a_configuration_that_is_there_is_kept(tmp_path: Path) -> None:
+    mine = tmp_path / "etc/odradek/server.properties"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("log.dirs=/mine\n")
+    install(tmp_path, "--units-only")
+    assert mine.read_text() == "log.dirs=/mine\n"
+    assert not (tmp_path / "usr/lib/systemd/system/odradek-report.timer").exists()
+
+
+def test_what_it_cannot_do_is_said_in_one_line(tmp_path: Path) -> None:
+    for options, expected in ((["--what"], "unknown option --what"), (["--enable"], "--enable is for this machine")):
+        found = subprocess.run(
+            [UNITS / "install", *options],
+            env=os.environ | {"DESTDIR": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert found.returncode == 2
+        assert expected in found.stderr
+        assert len(found.stderr.splitlines()) == 1
