@@ -1,4 +1,4 @@
-"""The units of deploy/systemd: systemd reads them without a complaint, they are shut in, the installer puts them where they belong."""
+"""The units of deploy/systemd: systemd has nothing to say against them, they are shut in, the installer puts them in place."""
 
 import os
 import re
