@@ -1,10 +1,13 @@
-"""The one mapping that all processes of a broker share: header, process table, ready bitmaps, partition slots, producer arena.
+"""The one mapping that all processes of a broker share: header, process table, ready bitmaps, partition slots, producer
+arena, meter pages.
 
 Offsets only, no pointers: every process maps the memfd where it likes. The rules of who may write what, and under which
 lock, are numbered in ``broker/shm/README.md``; comments here name them as [R n].
 """
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+
+from broker._ext.metering cimport MeterPage
 
 
 cdef extern from "<pthread.h>" nogil:
@@ -24,7 +27,6 @@ cdef enum:
     BATCHES_KEPT = 5
     CHANGE_RING = 8192
     LANES = 8                     # threads of a process that take slots' mutexes: the loop, its append and its flush threads
-    COUNTERS = 1024               # words a process counts in
 
 cpdef enum ProcessKind:
     SUPERVISOR = 0
@@ -82,7 +84,6 @@ cdef struct Process:              # one a process of the broker; written by its 
     uint8_t request_client[64]
     uint8_t request_peer[64]
     uint64_t full_look            # set by the supervisor after a death: look at everything you wait for [R 6]
-    uint64_t[COUNTERS] counters
 
 
 cdef struct Commit:               # what one release-store of `Slot.sequence` publishes together [R 1]
@@ -276,6 +277,7 @@ cdef struct Header:
     uint64_t slots_at
     uint64_t arena_owners_at
     uint64_t arena_at
+    uint64_t meters_at            # a MeterPage for each place of the process table [R 9]
 
 
 cdef struct Region:               # this process's view; not shared
@@ -285,6 +287,7 @@ cdef struct Region:               # this process's view; not shared
     char* slots
     uint64_t* arena_owners
     char* arena
+    void* meter                   # own MeterPage; NULL before `enter`
     int self                      # own place in the process table
     int memfd
     bint self_wake                # a slot that this very process waits for has moved
@@ -304,6 +307,9 @@ cdef uint32_t state_now(Slot* slot) noexcept nogil
 
 # [R 1] a consistent copy of the current commit block
 cdef void read_commit(Slot* slot, Commit* out) noexcept nogil
+
+# Its meter page, and own_page of metering, are laid out in metering.pxd
+cdef MeterPage* meter_page(int process) noexcept nogil
 
 # Time
 cdef int64_t now_ms() noexcept nogil

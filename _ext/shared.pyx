@@ -29,6 +29,7 @@ from broker._ext.atomics cimport (
 )
 
 from broker._ext.faults cimport WAKE_PENDING_SET
+from broker._ext.metering cimport METER_GAUGES, METER_LISTENERS, METER_SOFTWARE, MeterPage
 
 import secrets
 
@@ -182,6 +183,21 @@ cdef void read_commit(Slot* slot, Commit* out) noexcept nogil:
         cpu_pause()
 
 
+cdef MeterPage* meter_page(int process) noexcept nogil:
+    return <MeterPage*>(the_region.base + the_region.header.meters_at + process * align(sizeof(MeterPage), 4096))
+
+
+cdef void clear_gauges(int process) noexcept nogil:
+    """What a dead process had open or parked, it has no more; what it counted stays [R 9]."""
+    cdef MeterPage* page = meter_page(process)
+    cdef int i
+    memset(page.words, 0, METER_GAUGES * 8)
+    for i in range(METER_LISTENERS):
+        page.listeners[i].open = 0
+    for i in range(METER_SOFTWARE):
+        page.software[i].open = 0
+
+
 cdef uint64_t align(uint64_t n, uint64_t to) noexcept nogil:
     return (n + to - 1) // to * to
 
@@ -207,7 +223,7 @@ cdef class SharedMemory:
     """
 
     def __cinit__(self, uint64_t max_slots=65536, uint64_t arena_bytes=DEFAULT_ARENA_BYTES):
-        cdef uint64_t at, groups, words, units, processes_at, bitmaps_at, bitmap_bytes, slots_at, owners_at, arena_at
+        cdef uint64_t at, groups, words, units, processes_at, bitmaps_at, bitmap_bytes, slots_at, owners_at, arena_at, meters_at
         cdef void* mapped
         cdef int fd, i
         cdef Header* header
@@ -228,7 +244,9 @@ cdef class SharedMemory:
         owners_at = at
         at = align(at + units * 8, 4096)
         arena_at = at
-        at += units * UNIT_BYTES
+        at = align(at + units * UNIT_BYTES, 4096)
+        meters_at = at
+        at += align(sizeof(MeterPage), 4096) * MAX_PROCESSES
         fd = memfd_create(b"odradek", MFD_CLOEXEC)
         if fd < 0:
             raise OSError(errno, "memfd_create failed")
@@ -252,6 +270,7 @@ cdef class SharedMemory:
         header.arena_owners_at = owners_at
         header.arena_at = arena_at
         header.arena_units = units
+        header.meters_at = meters_at
         header.broker_id = -1
         for i in range(MAX_LOG_DIRS):
             header.log_dir_fds[i] = header.disk_free_bytes[i] = header.disk_total_bytes[i] = -1
@@ -317,6 +336,7 @@ cdef class SharedMemory:
         p.confirmed_version = 0
         memset(p.locked_slot, 0, sizeof(p.locked_slot))
         p.request_sequence = 0
+        clear_gauges(index)
         for i in range(the_region.header.slots_used):
             slot = slot_at(<uint32_t>i)
             if load_relaxed_64(&slot.waiters_log_end) | load_relaxed_64(&slot.waiters_committed) \
@@ -339,6 +359,7 @@ cdef class SharedMemory:
         """This process is the one at place `index` from now on."""
         global loop_thread
         the_region.self = index
+        the_region.meter = meter_page(index)
         loop_thread = pthread_self()
         the_region.processes[index].pid = getpid()
 
@@ -419,11 +440,6 @@ cdef class SharedMemory:
 
     def processes(self):
         return [self.process(i) for i in range(the_region.header.process_count)]
-
-    def counters(self, int index):
-        """The words that process `index` counts in, as a list of ints."""
-        cdef Process* p = &the_region.processes[index]
-        return [p.counters[i] for i in range(COUNTERS)]
 
     # -- header ---------------------------------------------------------------------------------------------------
 

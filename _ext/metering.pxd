@@ -1,0 +1,194 @@
+"""A process's meter page in the shared mapping: who sent and read how much, how long requests took, what moved.
+
+Only the page's process writes it, in one thread (a worker's loop), without locks: every word is stored whole [R 9]. Any process
+reads (`meter_reading.pyx`). An entry of a table is published by storing its `since` last and is taken back by clearing that
+first. Tables are filled from their beginning; which entry has which key is found through an index that the owner keeps for itself.
+"""
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+
+
+cdef enum:
+    METER_WORDS = 256
+    METER_KEYS = 96               # API keys 0 to 93, then these two
+    METER_KEY_EXPLAIN_GROUP = 94  # 20101, the one key outside of that range
+    METER_KEY_UNKNOWN = 95
+    METER_KEY_NONE = 96           # in usage only: of no request
+    METER_VERSIONS = 32           # the last stands for every version from there on
+    METER_ERRORS = 160            # error code + 1; the last stands for every code from there on
+    METER_BUCKETS = 32            # bucket i: shorter than 2 ** i microseconds; the last one: the rest
+    METER_LISTENERS = 16
+    METER_SOFTWARE = 256
+    METER_CLIENTS = 4096
+    METER_TOPICS = 8192
+    METER_USAGE = 16384
+    METER_USAGE_OF_OTHER = 256    # entries kept free for those of client `other`, so that folding always finds one
+    METER_POSITIONS = 16384
+    METER_GAUGES = 16             # words before this one hold what is now, and are cleared when their process dies
+    CLIENT_OTHER = 0
+    TOPIC_NONE = 0
+    TOPIC_OTHER = 1
+    PRINCIPAL_BYTES = 128
+    CLIENT_ID_BYTES = 240
+    TOPIC_BYTES = 256
+    SOFTWARE_BYTES = 56
+
+cdef enum:                        # index of a word; PROBE_NAMES in metering.pyx has their names, in this order
+    PARKED_OTHER = 0
+    PARKED_FETCHES = 1
+    PARKED_PRODUCES = 2
+    PARKED_FORWARDS = 3
+    QUEUED_BYTES = 4
+    SOCKET_BYTES_IN = 16          # from here on they only grow
+    SOCKET_BYTES_OUT = 17
+    SENDFILE_BYTES = 18
+    UNSENT_BYTES = 19             # of responses, dropped because their connection closed
+    UNUSED_BYTES_IN = 20          # read, and no frame that was executed: garbage, parts, what waited when the connection closed
+    FRAMES = 21
+    BAD_FRAMES = 22
+    CONNECTIONS_ACCEPTED = 23
+    CLOSED = 24                   # 9 words, by CloseReason
+    TURNS = 33
+    TURN_US = 34
+    CPU_US = 35
+    BUSY_US = 36
+    BYTES_REJECTED = 37           # of records that a produce brought and that were refused
+    PRODUCE_FAILED = 38           # partitions of produce requests answered with an error
+    FETCH_FAILED = 39
+    FOLDED = 40                   # how often something had to be counted under `other`
+    RETIRED_ENTRIES = 41
+    FORWARDED_REQUESTS = 42       # the coordinator's, of the workers' requests that it executed
+    FORWARDED_BYTES_IN = 43
+    FORWARDED_BYTES_OUT = 44
+    CLEANER_PASSES = 45
+    SEGMENTS_REMOVED = 46
+    BYTES_REMOVED = 47
+    COMPACTIONS = 48
+    PROBES = 49
+
+cdef enum:                        # of a request's time
+    PHASE_QUEUE = 0
+    PHASE_LOCAL = 1
+    PHASE_REMOTE = 2
+    PHASE_SEND = 3
+    PHASE_TOTAL = 4
+    METER_PHASES = 5
+
+cdef enum:                        # what an entry of usage counts
+    USAGE_REQUESTS = 0
+    USAGE_ERRORS = 1
+    USAGE_BYTES_IN = 2
+    USAGE_BYTES_OUT = 3
+    USAGE_RECORDS_IN = 4
+    USAGE_RECORDS_OUT = 5
+    USAGE_THROTTLE_MS = 6
+    USAGE_CONNECTION_MS = 7
+    USAGE_VALUES = 8
+
+
+cdef struct MeterTimes:
+    uint64_t[32] buckets
+    uint64_t sum_us
+
+
+cdef struct MeterListener:
+    uint64_t open
+    uint64_t accepted
+
+
+cdef struct MeterSoftware:
+    uint64_t since                # wall ms, never twice the same in a page; 0: free. Stored last, as in all tables
+    uint64_t open
+    uint32_t listener
+    uint8_t[2] lengths            # of name and version
+    uint8_t[2] spare
+    uint8_t[56] name
+    uint8_t[56] version
+
+
+cdef struct MeterClient:
+    uint64_t since
+    uint64_t last_ms
+    uint16_t principal_bytes
+    uint16_t client_bytes
+    uint32_t spare
+    uint8_t[128] principal
+    uint8_t[240] client_id        # its beginning, if it is longer
+
+
+cdef struct MeterTopic:
+    uint64_t since
+    uint64_t last_ms
+    uint16_t name_bytes
+    uint8_t[6] spare
+    uint8_t[256] name
+
+
+cdef struct MeterUsage:
+    uint64_t since
+    uint64_t key                  # client << 32 | topic << 8 | API
+    uint64_t last_ms
+    uint64_t retired_by           # `retired_sequence` of the retirement that took its values over; 0: it is alive
+    uint64_t[8] values
+
+
+cdef struct MeterPosition:
+    uint64_t since
+    uint64_t key                  # client << 32 | slot
+    int64_t offset
+    uint64_t at_ms
+    uint32_t incarnation
+    uint32_t spare
+
+
+cdef struct MeterPage:
+    uint64_t[256] words
+    uint64_t began_ms             # 0: nobody has counted here yet
+    uint64_t last_since
+    uint64_t changes              # moves before entries are taken back and after; a reader that saw it move reads again
+    uint64_t retired_sequence     # its low bit says which of the two holds; one store takes over what a retirement added up
+    uint64_t[8] retired_even
+    uint64_t[8] retired_odd
+    uint64_t clients_used         # high-water marks of the tables
+    uint64_t topics_used
+    uint64_t usage_used
+    uint64_t positions_used
+    uint64_t software_used
+    MeterListener[16] listeners
+    MeterTimes loop_delay
+    MeterTimes[480] times         # API * METER_PHASES + phase
+    uint64_t[3072] requests       # API * METER_VERSIONS + version
+    uint64_t[15360] errors        # API * METER_ERRORS + code + 1
+    MeterSoftware[256] software
+    MeterUsage[16384] usage
+    MeterPosition[16384] positions
+    MeterClient[4096] clients
+    MeterTopic[8192] topics
+
+
+cdef struct Client:               # a client's number as somebody remembers it
+    uint32_t number
+    uint64_t since                # of its entry then: if that is another, the number is another's
+
+
+# All of these: by the page's own thread only. Without a shared mapping they count in memory of the process's own.
+cdef MeterPage* own_page() noexcept nogil
+cdef void add(int probe, int64_t n) noexcept nogil
+cdef int api_index(int key) noexcept nogil
+cdef int64_t clock_us() noexcept nogil
+cdef void turn_clock() noexcept nogil      # take the wall clock that entries are dated by; once a turn
+cdef void find_client(const char* principal, int64_t principal_bytes, const uint8_t* client_id, int64_t client_bytes,
+                      Client* out) noexcept nogil
+# Whether `client` is still that client; if so it counts as seen now. Else it is `other` from now on.
+cdef bint still_client(Client* client) noexcept nogil
+cdef bint is_client(Client* client, const uint8_t* client_id, int64_t client_bytes) noexcept nogil
+# The topic's number; `number` and `since` are what the caller remembers of it, or 0.
+cdef uint32_t find_topic(const char* name, int64_t name_bytes, uint32_t* number, uint64_t* since) noexcept nogil
+# The entry to count in. Never NULL: what does not fit goes to (client, other), then to (other, other).
+cdef MeterUsage* usage_of(uint32_t client, uint32_t topic, int api) noexcept nogil
+cdef void count_request(int api, int version) noexcept nogil
+cdef void count_error(int api, int code) noexcept nogil
+cdef void count_times(int api, uint64_t n, int64_t queue_us, int64_t local_us, int64_t remote_us, int64_t send_us) noexcept nogil
+cdef void put_position(uint32_t client, uint32_t slot, uint32_t incarnation, int64_t offset) noexcept nogil
+cdef int software_opened(int listener, bytes name, bytes version) except -2     # its place, -1: none
+cdef void software_closed(int place) noexcept nogil

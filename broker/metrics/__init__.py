@@ -1,0 +1,1 @@
+"""What the broker counts: read from the meter pages, named, published, spooled."""

@@ -1,0 +1,211 @@
+"""The tables of a meter page: sums are kept whatever does not fit, is retired, or dies amid it."""
+
+import os
+import random
+import signal
+from collections.abc import Iterator
+
+import pytest
+from broker._ext.shared import ProcessKind, SharedMemory
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from broker._ext import metering
+from broker.metrics import pages
+
+HOUR_MS = 3_600_000
+PRINCIPAL = b"User:ANONYMOUS"
+PRODUCE, FETCH = 0, 1
+
+
+@pytest.fixture
+def shm() -> Iterator[SharedMemory]:
+    yield from mapping()
+
+
+def mapping() -> Iterator[SharedMemory]:
+    made = SharedMemory(64, 1 << 20)
+    made.add_process(ProcessKind.WORKER)
+    made.add_process(ProcessKind.WORKER)
+    made.enter(0)
+    metering.set_idle_ms(HOUR_MS)
+    metering.use_clock(10 * HOUR_MS)
+    yield made
+    metering.use_clock(0)
+
+
+def totals(rows: list[pages.UsageRow]) -> tuple[int, ...]:
+    return tuple(sum(row[i] for row in rows) for i in range(7, 15))
+
+
+def usage(client: int, topic: int | None, api: int, n: int = 1) -> None:
+    name = None if topic is None else b"topic-%d" % topic
+    metering.count_usage(PRINCIPAL, b"client-%d" % client, name, api, (1, 0, 10 * n, 20 * n, n, 0, 0, 0))
+
+
+def test_what_is_counted_is_read_by_client_topic_and_api(shm: SharedMemory) -> None:
+    metering.count_usage(PRINCIPAL, b"one", b"orders", PRODUCE, (1, 2, 3, 4, 5, 6, 7, 8))
+    metering.count_usage(PRINCIPAL, b"one", b"orders", PRODUCE, (1, 0, 10, 0, 1, 0, 0, 0))
+    metering.count_usage(b"User:x", b"one", None, FETCH, (1, 0, 30, 0, 0, 0, 0, 0))
+    metering.count_usage(b"User:x", b"", None, -1, (0, 0, 0, 0, 0, 0, 0, 50))
+    metering.count_usage(b"User:x", "naïve".encode() * 100, None, 20101, (0, 0, 0, 0, 0, 0, 0, 1))
+    metering.count_usage(b"User:x", b"a", b"t", 12345, (0, 0, 0, 0, 0, 0, 0, 1))
+    rows = {row[1:5]: row for row in pages.usage_rows(shm, 0)}
+    assert rows["User:ANONYMOUS", "one", "orders", PRODUCE][7:] == (2, 2, 13, 4, 6, 6, 7, 8)
+    assert rows["User:x", "one", None, FETCH].bytes_in == 30
+    assert rows["User:x", "", None, pages.NO_API].connection_ms == 50
+    assert rows["User:x", "a", "t", pages.UNKNOWN_API].connection_ms == 1
+    (long,) = [key for key in rows if key[3] == 20101]
+    assert "naïve" * 34 in long[1]
+    assert len(rows) == 5
+    assert len({row.since_ms for row in rows.values()}) == 5
+    assert list(pages.usage_rows(shm, 1)) == []
+    with pytest.raises(ValueError, match="process 2 of 2"):
+        list(pages.usage_rows(shm, 2))
+
+
+def test_a_hundred_thousand_client_ids_take_bounded_memory_and_lose_nothing(shm: SharedMemory) -> None:
+    for i in range(100_000):
+        usage(i, i % 7, PRODUCE)
+        metering.put_reader_position(PRINCIPAL, b"client-%d" % i, i % 64, 1, i)
+    rows = list(pages.usage_rows(shm, 0))
+    used = metering.tables()
+    assert all(count <= room for count, room in used.values())
+    assert len(rows) == used["usage"][0] <= used["usage"][1]
+    assert totals(rows)[:5] == (100_000, 0, 1_000_000, 2_000_000, 100_000)
+    folded = [row for row in rows if row.client_id == pages.OTHER]
+    assert {row.topic for row in folded} == {f"topic-{i}" for i in range(7)}
+    assert sum(row.requests for row in folded) == 100_000 - used["clients"][0]
+    assert pages.counters(shm, 0)["folded"] >= sum(row.requests for row in folded)
+    assert len(list(pages.positions(shm, 0))) == used["positions"][0] == used["clients"][0]
+
+
+def test_more_topics_than_fit_are_one_topic_of_their_client(shm: SharedMemory) -> None:
+    for i in range(20_000):
+        usage(0, i, PRODUCE)
+    rows = list(pages.usage_rows(shm, 0))
+    (other,) = [row for row in rows if row.topic == pages.OTHER]
+    assert other.client_id == "client-0"
+    assert other.requests == 20_000 - (len(rows) - 1)
+    assert totals(rows)[2] == 200_000
+
+
+def test_what_was_not_used_for_long_makes_room_and_stays_in_the_sum(shm: SharedMemory) -> None:
+    for i in range(12_500):
+        usage(i % 3000, i % 5000, PRODUCE)
+        metering.put_reader_position(PRINCIPAL, b"client-%d" % (i % 3000), i % 64, 1, i)
+    before = list(pages.usage_rows(shm, 0))
+    metering.use_clock(12 * HOUR_MS)
+    for i in range(5000, 5010):
+        usage(i, i, FETCH)
+    after = list(pages.usage_rows(shm, 0))
+    (retired,) = [row for row in after if row.client_id == pages.RETIRED]
+    assert totals([retired]) == totals(before)
+    assert len(after) == 11
+    assert totals(after)[0] == 12_510
+    assert pages.counters(shm, 0)["retired_entries"] == len(before)
+    assert metering.tables()["clients"][0] == metering.tables()["topics"][0] == 10
+    assert list(pages.positions(shm, 0)) == []
+    usage(0, 0, PRODUCE)  # as one of the retired: another entry, from 0
+    (again,) = [row for row in pages.usage_rows(shm, 0) if row.client_id == "client-0"]
+    assert again.requests == 1
+    assert again.since_ms > max(row.since_ms for row in before)
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("burst"), st.integers(0, 9000), st.integers(1, 9000), st.integers(1, 3)),
+        st.tuples(st.just("again"), st.integers(0, 50), st.integers(1, 50), st.integers(1, 3)),
+        st.tuples(st.just("hours"), st.integers(0, 3), st.just(0), st.just(0)),
+        st.tuples(st.just("successor"), st.just(0), st.just(0), st.just(0)),
+    ),
+    min_size=2,
+    max_size=12,
+)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(STEPS)
+def test_sums_are_kept_and_no_entry_goes_back(steps: list[tuple[str, int, int, int]]) -> None:
+    for shm in mapping():
+        expected = [0, 0, 0, 0, 0]
+        now = 10 * HOUR_MS
+        seen: dict[tuple[object, ...], tuple[int, ...]] = {}
+        for step, start, count, topics in steps:
+            if step == "hours":
+                now += start * HOUR_MS
+                metering.use_clock(now)
+            elif step == "successor":
+                metering.forget_indexes()
+            else:
+                for i in range(start, start + count):
+                    usage(i, None if i % (topics + 1) == 0 else i % topics, PRODUCE, topics)
+                for i, n in enumerate((1, 0, 10 * topics, 20 * topics, topics)):
+                    expected[i] += n * count
+            rows = list(pages.usage_rows(shm, 0))
+            assert list(totals(rows)[:5]) == expected
+            assert len({row[1:6] for row in rows}) == len(rows)
+            named = [row for row in rows if row.client_id != pages.RETIRED]
+            assert len({row.since_ms for row in named}) == len(named)
+            for row in named:
+                assert all(new >= old for new, old in zip(row[7:], seen.get(row[1:6], (0,) * 8), strict=True))
+                seen[row[1:6]] = row[7:]
+            assert metering.tables()["usage"][0] <= metering.tables()["usage"][1]
+
+
+def churn(turns: int) -> None:
+    """Count without end, always other clients, an hour a burst: entries are retired all the time."""
+    for turn in range(turns):
+        metering.use_clock((20 + 2 * turn) * HOUR_MS)
+        for i in range(2500):
+            usage(turn * 1000 + i, i % 9, i % 3)
+
+
+def test_a_reader_never_sees_a_sum_go_back_nor_half_an_entry(shm: SharedMemory) -> None:
+    pid = os.fork()
+    if pid == 0:
+        shm.enter(0)
+        churn(40)
+        os._exit(0)
+    last, ended, looks = (0,) * 8, 0, 0
+    while not ended:
+        ended = os.waitpid(pid, os.WNOHANG)[0]
+        rows = list(pages.usage_rows(shm, 0))
+        now = totals(rows)
+        assert all(new >= old for new, old in zip(now, last, strict=True))
+        for row in rows:
+            assert row.client_id == pages.RETIRED or row.client_id.startswith("client-")
+            assert row.client_id == pages.RETIRED or row.topic in {f"topic-{i}" for i in range(9)}
+        last, looks = now, looks + 1
+    assert last[0] == 100_000
+    assert looks > 1
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_killed_process_takes_no_total_with_it_and_its_successor_goes_on(shm: SharedMemory, seed: int) -> None:
+    chance = random.Random(seed)
+    last = (0,) * 8
+    for _ in range(6):
+        pid = os.fork()
+        if pid == 0:
+            shm.enter(0)
+            metering.forget_indexes()
+            churn(1000)
+            os._exit(0)
+        seen = totals(list(pages.usage_rows(shm, 0)))[0]
+        for _ in range(chance.randrange(1, 40)):  # looks: the time that they take is as good as any other
+            now = totals(list(pages.usage_rows(shm, 0)))
+            assert all(new >= old for new, old in zip(now, last, strict=True))
+            last = now
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        now = totals(list(pages.usage_rows(shm, 0)))
+        assert all(new >= old for new, old in zip(now, last, strict=True))
+        shm.process_died(0)
+        metering.forget_indexes()
+        metering.tables()  # taken over
+        assert totals(list(pages.usage_rows(shm, 0))) == now
+        last = now
+        assert now[0] >= seen
+    usage(1, 1, PRODUCE)
+    assert totals(list(pages.usage_rows(shm, 0)))[0] == last[0] + 1
