@@ -9,7 +9,7 @@ Every function raises ValueError for a page that is no place of the table; those
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from broker._ext import meter_reading
+import broker._ext.meter_reading as meter_reading
 from broker._ext.shared import SharedMemory
 
 OTHER = "other"  # principal and client id, or topic, of what was folded because it did not fit
