@@ -1,0 +1,313 @@
+"""Clients: who uses how much of what, with which software, and who is held back."""
+
+from grafana.board import BROKER, CLIENT, RATE, TOPIC, Board, Row
+from grafana.panels import ORANGE, RED, YELLOW, Link, Query, bars, number, rows, time_series
+
+UID = "odradek-clients"
+
+CHOSEN = f'{BROKER},client_id=~"$client"'
+CHOSEN_TOPIC = f'{CHOSEN},topic=~"$topic"'
+TO_TOPIC = Link("Topic ${__field.labels.topic}", "odradek-topics", {"topic": "topic"})
+SELF = Link("Only this client", UID, {"client": "Client"})
+ONLY = Link("Only ${__field.labels.client_id}", UID, {"client": "client_id"})
+
+
+def _used(name: str, chosen: str = CHOSEN, by: str = "client_id", window: str = RATE) -> str:
+    return f"sum by ({by}) (rate(odradek_usage_{name}_total{{{chosen}}}[{window}]))"
+
+
+def _in_range(name: str, chosen: str = CHOSEN) -> str:
+    return f"sum by (client_id, principal) (increase(odradek_usage_{name}_total{{{chosen}}}[$__range]))"
+
+
+COUNTS = Row(
+    "The chosen clients",
+    4,
+    [
+        (
+            4,
+            number(
+                "Clients",
+                "Client ids that used the broker. Beyond metrics.max.clients they are counted as one, other.",
+                "none",
+                Query(f"count(count by (client_id) (odradek_usage_connection_seconds_total{{{CHOSEN}}}))", "clients"),
+            ),
+        ),
+        (
+            4,
+            number(
+                "Received",
+                "Bytes received from them in the shown time, to the byte of every request.",
+                "bytes",
+                Query(f"sum(increase(odradek_usage_bytes_in_total{{{CHOSEN}}}[$__range]))", "in"),
+            ),
+        ),
+        (
+            4,
+            number(
+                "Sent",
+                "Bytes sent to them in the shown time.",
+                "bytes",
+                Query(f"sum(increase(odradek_usage_bytes_out_total{{{CHOSEN}}}[$__range]))", "out"),
+            ),
+        ),
+        (
+            4,
+            number(
+                "Requests",
+                "Their requests in the shown time.",
+                "short",
+                Query(f'sum(increase(odradek_usage_requests_total{{{CHOSEN},topic=""}}[$__range]))', "requests"),
+            ),
+        ),
+        (
+            4,
+            number(
+                "Errors",
+                "Share of their requests that got an error, in the shown time.",
+                "percentunit",
+                Query(
+                    f'sum(increase(odradek_usage_errors_total{{{CHOSEN},topic=""}}[$__range])) '
+                    f'/ sum(increase(odradek_usage_requests_total{{{CHOSEN},topic=""}}[$__range]))',
+                    "errors",
+                ),
+                steps=[(0.01, YELLOW), (0.05, RED)],
+            ),
+        ),
+        (
+            4,
+            number(
+                "Throttled",
+                "Time for which they were told to wait, in the shown time.",
+                "s",
+                Query(f"sum(increase(odradek_usage_throttle_seconds_total{{{CHOSEN}}}[$__range]))", "throttled"),
+                steps=[(1, ORANGE)],
+            ),
+        ),
+    ],
+)
+
+TRAFFIC = Row(
+    "Traffic by client",
+    9,
+    [
+        (
+            12,
+            time_series(
+                "Bytes in",
+                "All bytes received from a client: records, requests, headers.",
+                "Bps",
+                Query(f"topk(15, {_used('bytes_in')})", "{{client_id}}"),
+                stacked=True,
+                link=ONLY,
+            ),
+        ),
+        (
+            12,
+            time_series(
+                "Bytes out",
+                "All bytes sent to a client.",
+                "Bps",
+                Query(f"topk(15, {_used('bytes_out')})", "{{client_id}}"),
+                stacked=True,
+                link=ONLY,
+            ),
+        ),
+        (
+            12,
+            time_series(
+                "Records written",
+                "Records of a client that were appended.",
+                "recps",
+                Query(f"topk(15, {_used('records_in')})", "{{client_id}}"),
+                stacked=True,
+                link=ONLY,
+            ),
+        ),
+        (
+            12,
+            time_series(
+                "Records read",
+                "Records by which a client went forward.",
+                "recps",
+                Query(f"topk(15, {_used('records_out')})", "{{client_id}}"),
+                stacked=True,
+                link=ONLY,
+            ),
+        ),
+        (
+            8,
+            time_series(
+                "Requests",
+                "Requests of a client.",
+                "reqps",
+                Query("topk(15, " + _used("requests", CHOSEN + ',topic=""') + ")", "{{client_id}}"),
+                link=ONLY,
+            ),
+        ),
+        (
+            8,
+            time_series(
+                "Errors",
+                "Requests of a client that got an error.",
+                "reqps",
+                Query("topk(15, " + _used("errors", CHOSEN + ',topic=""') + ")", "{{client_id}}"),
+                link=ONLY,
+            ),
+        ),
+        (
+            8,
+            time_series(
+                "Connections",
+                "Connections that a client had open, on average: connection seconds in a second.",
+                "none",
+                Query(f"topk(15, {_used('connection_seconds')})", "{{client_id}}"),
+                stacked=True,
+                link=ONLY,
+            ),
+        ),
+    ],
+)
+
+SPLIT = Row(
+    "What they do",
+    9,
+    [
+        (
+            8,
+            time_series(
+                "Bytes by API",
+                "Bytes in and out of the chosen clients by what they called.",
+                "Bps",
+                Query(
+                    "topk(10, sum by (api) "
+                    f"(rate(odradek_usage_bytes_in_total{{{CHOSEN}}}[{RATE}]) "
+                    f"+ rate(odradek_usage_bytes_out_total{{{CHOSEN}}}[{RATE}])))",
+                    "{{api}}",
+                ),
+                stacked=True,
+            ),
+        ),
+        (
+            8,
+            time_series(
+                "Requests by API",
+                "Requests of the chosen clients by what they called.",
+                "reqps",
+                Query("topk(10, " + _used("requests", CHOSEN + ',topic=""', "api") + ")", "{{api}}"),
+                stacked=True,
+            ),
+        ),
+        (
+            8,
+            bars(
+                "Topics",
+                "The ten topics with the most bytes of records of the chosen clients, in and out.",
+                "Bps",
+                Query(
+                    "topk(10, sum by (topic) "
+                    f'(rate(odradek_usage_bytes_in_total{{{CHOSEN_TOPIC},topic!=""}}[{RATE}]) '
+                    f'+ rate(odradek_usage_bytes_out_total{{{CHOSEN_TOPIC},topic!=""}}[{RATE}])))',
+                    "{{topic}}",
+                ),
+                link=TO_TOPIC,
+            ),
+        ),
+        (
+            24,
+            rows(
+                "Usage",
+                "What each client used in the shown time.",
+                "short",
+                {"client_id": "Client", "principal": "Principal"},
+                Query(_in_range("bytes_in"), "In", unit="bytes"),
+                Query(_in_range("bytes_out"), "Out", unit="bytes"),
+                Query(_in_range("records_in"), "Records written"),
+                Query(_in_range("records_out"), "Records read"),
+                Query(_in_range("requests", CHOSEN + ',topic=""'), "Requests"),
+                Query(_in_range("errors", CHOSEN + ',topic=""'), "Errors"),
+                Query(_in_range("throttle_seconds"), "Throttled", unit="s"),
+                Query(_in_range("connection_seconds"), "Connected", unit="s"),
+                links={"Client": SELF},
+                steps={"Errors": [(1, ORANGE)], "Throttled": [(1, ORANGE)]},
+            ),
+        ),
+    ],
+)
+
+CONNECTIONS = Row(
+    "Connections",
+    8,
+    [
+        (
+            8,
+            time_series(
+                "By software",
+                "Open connections by the name and version that clients tell (KIP-511).",
+                "none",
+                Query(
+                    "topk(15, sum by (clientsoftwarename, clientsoftwareversion) "
+                    f"(kafka_server_socket_server_metrics_connections{{{BROKER}}}))",
+                    "{{clientsoftwarename}} {{clientsoftwareversion}}",
+                ),
+                stacked=True,
+            ),
+        ),
+        (
+            8,
+            time_series(
+                "By listener",
+                "Open connections by listener.",
+                "none",
+                Query(
+                    f"sum by (listener) (kafka_server_socket_server_metrics_connection_count{{{BROKER}}})",
+                    "{{listener}}",
+                ),
+                stacked=True,
+            ),
+        ),
+        (
+            8,
+            time_series(
+                "Closed",
+                "Connections closed, by reason.",
+                "cps",
+                Query(f"sum by (reason) (rate(odradek_connections_closed_total{{{BROKER}}}[{RATE}]))", "{{reason}}"),
+                stacked=True,
+            ),
+        ),
+        (
+            12,
+            time_series(
+                "Versions of Produce and Fetch",
+                "Requests by version: clients below version 3 of Produce and 4 of Fetch "
+                "cost a conversion of every record.",
+                "reqps",
+                Query(
+                    "sum by (request, version) (rate(kafka_network_requestmetrics_requests_total"
+                    f'{{{BROKER},request=~"Produce|Fetch"}}[{RATE}]))',
+                    "{{request}} v{{version}}",
+                ),
+                stacked=True,
+            ),
+        ),
+        (
+            12,
+            time_series(
+                "Bad frames",
+                "Connections that sent what no client of Kafka sends, and were closed for it.",
+                "cps",
+                Query(f"sum by (instance) (rate(odradek_bad_frames_total{{{BROKER}}}[{RATE}]))", "{{instance}}"),
+                steps=[(1, ORANGE)],
+            ),
+        ),
+    ],
+)
+
+BOARD = Board(
+    UID,
+    "Odradek / Clients and usage",
+    "Who uses how much of the broker: bytes, records, requests, errors and connections by client, topic and API.",
+    [COUNTS, TRAFFIC, SPLIT, CONNECTIONS],
+    variables=[CLIENT, TOPIC],
+)

@@ -1,0 +1,275 @@
+"""Consumer groups and their lag in records and seconds, and readers that never commit."""
+
+from grafana.board import BROKER, CLIENT, CLUSTER, GROUP, RATE, TOPIC, Board, Row
+from grafana.panels import ORANGE, RED, YELLOW, Link, Query, number, rows, time_series
+
+UID = "odradek-groups"
+
+CHOSEN = f'{CLUSTER},consumergroup=~"$consumergroup",topic=~"$topic"'
+READERS = f'{CLUSTER},client_id=~"$client",topic=~"$topic"'
+SECONDS_STEPS = [(60, YELLOW), (300, RED)]
+SELF = Link("Only this group", UID, {"consumergroup": "Group"})
+TO_TOPIC = Link("The topic", "odradek-topics", {"topic": "Topic"})
+
+COUNTS = Row(
+    "The chosen groups",
+    4,
+    [
+        (
+            5,
+            number(
+                "Groups",
+                "How many groups are chosen.",
+                "none",
+                Query(f'count(kafka_consumergroup_members{{{CLUSTER},consumergroup=~"$consumergroup"}})', "groups"),
+            ),
+        ),
+        (
+            5,
+            number(
+                "Members",
+                "Their members.",
+                "none",
+                Query(f'sum(kafka_consumergroup_members{{{CLUSTER},consumergroup=~"$consumergroup"}})', "members"),
+            ),
+        ),
+        (
+            5,
+            number(
+                "Lag",
+                "Records that they have not committed yet.",
+                "short",
+                Query(f"sum(kafka_consumergroup_lag_sum{{{CHOSEN}}})", "lag"),
+            ),
+        ),
+        (
+            5,
+            number(
+                "Largest lag",
+                "The age of the oldest record that one of them has not committed yet.",
+                "s",
+                Query(f"max(odradek_consumergroup_lag_seconds{{{CHOSEN}}})", "lag"),
+                steps=SECONDS_STEPS,
+            ),
+        ),
+        (
+            4,
+            number(
+                "Without members",
+                "Groups that have offsets, and nobody who goes on.",
+                "none",
+                Query(
+                    f'count(kafka_consumergroup_members{{{CLUSTER},consumergroup=~"$consumergroup"}} == 0) or vector(0)',
+                    "groups",
+                ),
+                steps=[(1, ORANGE)],
+            ),
+        ),
+    ],
+)
+
+LAG = Row(
+    "Lag",
+    10,
+    [
+        (
+            12,
+            time_series(
+                "Lag in records",
+                "Records between a group's committed offsets and the ends of the logs.",
+                "short",
+                Query(
+                    f"topk(15, sum by (consumergroup, topic) (kafka_consumergroup_lag_sum{{{CHOSEN}}}))",
+                    "{{consumergroup}} {{topic}}",
+                ),
+            ),
+        ),
+        (
+            12,
+            time_series(
+                "Lag in seconds",
+                "How long ago the log went past the committed offset, of the partition that is "
+                "furthest behind. This, not the number of records, is what users feel.",
+                "s",
+                Query(
+                    f"topk(15, max by (consumergroup, topic) (odradek_consumergroup_lag_seconds{{{CHOSEN}}}))",
+                    "{{consumergroup}} {{topic}}",
+                ),
+                steps=SECONDS_STEPS,
+            ),
+        ),
+        (
+            12,
+            time_series(
+                "Consumed",
+                "How fast committed offsets move.",
+                "recps",
+                Query(
+                    "topk(15, sum by (consumergroup, topic) "
+                    f"(rate(kafka_consumergroup_current_offset{{{CHOSEN}}}[{RATE}])))",
+                    "{{consumergroup}} {{topic}}",
+                ),
+            ),
+        ),
+        (
+            12,
+            time_series(
+                "Lag at this pace",
+                "The lag divided by how fast the group consumes: how long it would take to read "
+                "what it lacks now. Groups that stand still are not shown.",
+                "s",
+                Query(
+                    f"sum by (consumergroup, topic) (kafka_consumergroup_lag_sum{{{CHOSEN}}}) / (sum by (consumergroup, "
+                    f"topic) (rate(kafka_consumergroup_current_offset{{{CHOSEN}}}[{RATE}])) > 0)",
+                    "{{consumergroup}} {{topic}}",
+                ),
+            ),
+        ),
+        (
+            24,
+            rows(
+                "Partitions",
+                "Each group's place in each partition.",
+                "none",
+                {"consumergroup": "Group", "topic": "Topic", "partition": "Partition"},
+                Query(
+                    f"sum by (consumergroup, topic, partition) (kafka_consumergroup_lag{{{CHOSEN}}})",
+                    "Lag",
+                    unit="short",
+                ),
+                Query(
+                    f"max by (consumergroup, topic, partition) (odradek_consumergroup_lag_seconds{{{CHOSEN}}})",
+                    "Lag in seconds",
+                    unit="s",
+                ),
+                Query(
+                    f"max by (consumergroup, topic, partition) (kafka_consumergroup_current_offset{{{CHOSEN}}})",
+                    "Committed offset",
+                ),
+                links={"Group": SELF, "Topic": TO_TOPIC},
+                steps={"Lag in seconds": SECONDS_STEPS},
+            ),
+        ),
+    ],
+)
+
+MEMBERS = Row(
+    "Groups",
+    8,
+    [
+        (
+            8,
+            time_series(
+                "Members",
+                "Members of each group. A step shows a deployment, a saw a consumer that is thrown out.",
+                "none",
+                Query(
+                    f'topk(15, kafka_consumergroup_members{{{CLUSTER},consumergroup=~"$consumergroup"}})',
+                    "{{consumergroup}}",
+                ),
+            ),
+        ),
+        (
+            8,
+            time_series(
+                "States",
+                "Groups in each state. Much time in PreparingRebalance is time without consumption.",
+                "none",
+                Query(
+                    f"sum by (state) (kafka_coordinator_group_groupmetadatamanager_numgroups{{{CLUSTER}}})", "{{state}}"
+                ),
+                stacked=True,
+            ),
+        ),
+        (
+            8,
+            time_series(
+                "Requests of groups",
+                "Requests by which groups live, by API.",
+                "reqps",
+                Query(
+                    "sum by (request) (rate(kafka_network_requestmetrics_requests_total"
+                    f'{{{BROKER},request=~".*Group.*|Heartbeat|Offset(Commit|Fetch)|FindCoordinator"}}[{RATE}]))',
+                    "{{request}}",
+                ),
+                stacked=True,
+            ),
+        ),
+    ],
+)
+
+READING = Row(
+    "Readers, whether they commit or not (Spark, Flink, assigned consumers)",
+    10,
+    [
+        (
+            8,
+            time_series(
+                "Lag in records",
+                "Records between what a client asked for last and the end of the log.",
+                "short",
+                Query(
+                    f"topk(15, sum by (client_id, topic) (odradek_reader_lag{{{READERS}}}))", "{{client_id}} {{topic}}"
+                ),
+            ),
+        ),
+        (
+            8,
+            time_series(
+                "Lag in seconds",
+                "How long ago the log went past what a client asked for last.",
+                "s",
+                Query(
+                    f"topk(15, max by (client_id, topic) (odradek_reader_lag_seconds{{{READERS}}}))",
+                    "{{client_id}} {{topic}}",
+                ),
+                steps=SECONDS_STEPS,
+            ),
+        ),
+        (
+            8,
+            time_series(
+                "Read",
+                "How fast the positions of clients move.",
+                "recps",
+                Query(
+                    f"topk(15, sum by (client_id, topic) (rate(odradek_reader_position{{{READERS}}}[{RATE}])))",
+                    "{{client_id}} {{topic}}",
+                ),
+            ),
+        ),
+        (
+            24,
+            rows(
+                "Positions",
+                "Each reader's place in each partition.",
+                "none",
+                {"client_id": "Client", "principal": "Principal", "topic": "Topic", "partition": "Partition"},
+                Query(
+                    f"sum by (client_id, principal, topic, partition) (odradek_reader_lag{{{READERS}}})",
+                    "Lag",
+                    unit="short",
+                ),
+                Query(
+                    f"max by (client_id, principal, topic, partition) (odradek_reader_lag_seconds{{{READERS}}})",
+                    "Lag in seconds",
+                    unit="s",
+                ),
+                Query(
+                    f"max by (client_id, principal, topic, partition) (odradek_reader_position{{{READERS}}})",
+                    "Position",
+                ),
+                links={"Client": Link("The client", "odradek-clients", {"client": "Client"}), "Topic": TO_TOPIC},
+                steps={"Lag in seconds": SECONDS_STEPS},
+            ),
+        ),
+    ],
+)
+
+BOARD = Board(
+    UID,
+    "Odradek / Consumer groups and lag",
+    "How far groups and readers are behind, in records and in seconds, and whether they catch up.",
+    [COUNTS, LAG, MEMBERS, READING],
+    variables=[GROUP, TOPIC, CLIENT],
+)

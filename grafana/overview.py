@@ -1,0 +1,374 @@
+"""The dashboard to open first: is it well, how much goes through, how fast, who, until when."""
+
+from grafana.board import BROKER, CLUSTER, RATE, Board, Row
+from grafana.panels import BLUE, GRAY, GREEN, ORANGE, RED, YELLOW, Link, Query, bars, number, rows, states, time_series
+
+UID = "odradek-overview"
+
+BROKER_STATES = {
+    0: ("not running", RED),
+    1: ("starting", BLUE),
+    2: ("recovering", ORANGE),
+    3: ("running", GREEN),
+    6: ("about to stop", ORANGE),
+    7: ("stopping", ORANGE),
+}
+"""Kafka's numbers (org.apache.kafka.metadata.BrokerState)."""
+
+TO_TOPIC = Link("Topic ${__field.labels.topic}", "odradek-topics", {"topic": "topic"})
+TO_GROUP = Link("Group ${__field.labels.consumergroup}", "odradek-groups", {"consumergroup": "consumergroup"})
+TO_CLIENT = Link("Client ${__field.labels.client_id}", "odradek-clients", {"client": "client_id"})
+
+HEALTH = Row(
+    "Health",
+    4,
+    [
+        (
+            4,
+            number(
+                "Broker",
+                "The state that the broker tells of itself.",
+                "none",
+                Query(f"kafka_server_kafkaserver_brokerstate{{{BROKER}}}", "{{instance}}"),
+                names=BROKER_STATES,
+            ),
+        ),
+        (
+            4,
+            number(
+                "Up for",
+                "Since the shared memory was made. A restart of a child process does not end it.",
+                "s",
+                Query(f"time() - odradek_boot_time_seconds{{{BROKER}}}", "{{instance}}"),
+                steps=[(0, ORANGE), (600, GREEN)],
+            ),
+        ),
+        (
+            4,
+            number(
+                "Version",
+                "The version that runs.",
+                "none",
+                Query(f"odradek_build_info{{{BROKER}}}", "{{version}}"),
+                steps=[(0, GRAY)],
+                text=True,
+            ),
+        ),
+        (
+            4,
+            number(
+                "Processes down",
+                "Processes of the broker that do not serve just now.",
+                "none",
+                Query(f"count(odradek_process_up{{{BROKER}}} == 0) or vector(0)", "down"),
+                steps=[(1, RED)],
+            ),
+        ),
+        (
+            4,
+            number(
+                "Restarts",
+                "Child processes that died and were started again in the shown time.",
+                "none",
+                Query(f"sum(increase(odradek_process_restarts_total{{{BROKER}}}[$__range]))", "restarts"),
+                steps=[(0.5, ORANGE), (3, RED)],
+                decimals=0,
+            ),
+        ),
+        (
+            4,
+            number(
+                "Alerts",
+                "Alerts of Odradek's rules that fire just now (deploy/prometheus/rules).",
+                "none",
+                Query(f'count(ALERTS{{alertname=~"Odradek.+",alertstate="firing",{CLUSTER}}}) or vector(0)', "alerts"),
+                steps=[(1, RED)],
+            ),
+        ),
+        (
+            4,
+            number(
+                "Brokers",
+                "Brokers in the cluster.",
+                "none",
+                Query(f"max(kafka_brokers{{{CLUSTER}}})", "brokers"),
+                steps=[(0, RED), (1, GREEN)],
+            ),
+        ),
+        (
+            4,
+            number(
+                "Active controllers",
+                "One in each cluster, never more and never none.",
+                "none",
+                Query(f"sum(kafka_controller_kafkacontroller_activecontrollercount{{{CLUSTER}}})", "controllers"),
+                steps=[(0, RED), (1, GREEN), (2, RED)],
+            ),
+        ),
+        (
+            4,
+            number(
+                "Offline partitions",
+                "Partitions that nobody serves.",
+                "none",
+                Query(f"max(kafka_controller_kafkacontroller_offlinepartitionscount{{{CLUSTER}}})", "partitions"),
+                steps=[(1, RED)],
+            ),
+        ),
+        (
+            4,
+            number(
+                "Under-replicated",
+                "Partitions with fewer in-sync replicas than replicas.",
+                "none",
+                Query(f"sum(kafka_server_replicamanager_underreplicatedpartitions{{{CLUSTER}}})", "partitions"),
+                steps=[(1, ORANGE)],
+            ),
+        ),
+        (
+            4,
+            number(
+                "Failed log directories",
+                "Log directories that went offline. They come back by a restart only.",
+                "none",
+                Query(f"sum(kafka_log_logmanager_offlinelogdirectorycount{{{BROKER}}})", "directories"),
+                steps=[(1, RED)],
+            ),
+        ),
+        (
+            4,
+            number(
+                "Largest lag",
+                "The longest time that a record waits for a consumer group, over all groups.",
+                "s",
+                Query(f"max(odradek_consumergroup_lag_seconds{{{CLUSTER}}})", "lag"),
+                steps=[(60, YELLOW), (300, RED)],
+            ),
+        ),
+    ],
+)
+
+TRAFFIC = Row(
+    "Traffic",
+    8,
+    [
+        (
+            8,
+            time_series(
+                "Records' bytes",
+                "Bytes of record batches written by producers and sent to consumers.",
+                "Bps",
+                Query(f'sum(rate(kafka_server_brokertopicmetrics_bytesin_total{{{BROKER},topic=""}}[{RATE}]))', "in"),
+                Query(f'sum(rate(kafka_server_brokertopicmetrics_bytesout_total{{{BROKER},topic=""}}[{RATE}]))', "out"),
+            ),
+        ),
+        (
+            8,
+            time_series(
+                "Records",
+                "Records appended.",
+                "recps",
+                Query(
+                    f'sum by (instance) (rate(kafka_server_brokertopicmetrics_messagesin_total{{{BROKER},topic=""}}[{RATE}]))',
+                    "{{instance}}",
+                ),
+            ),
+        ),
+        (
+            8,
+            time_series(
+                "Connections",
+                "Open connections by listener.",
+                "none",
+                Query(
+                    f"sum by (listener) (kafka_server_socket_server_metrics_connection_count{{{BROKER}}})",
+                    "{{listener}}",
+                ),
+                stacked=True,
+            ),
+        ),
+        (
+            12,
+            time_series(
+                "Requests",
+                "Requests answered, the ten most frequent APIs.",
+                "reqps",
+                Query(
+                    f"topk(10, sum by (request) (rate(kafka_network_requestmetrics_requests_total{{{BROKER}}}[{RATE}])))",
+                    "{{request}}",
+                ),
+            ),
+        ),
+        (
+            12,
+            time_series(
+                "Errors",
+                "Error codes in answers, without NONE. Clients retry many of them by themselves.",
+                "cps",
+                Query(
+                    "topk(10, sum by (request, error) "
+                    f'(rate(kafka_network_requestmetrics_errors_total{{{BROKER},error!="NONE"}}[{RATE}])))',
+                    "{{request}} {{error}}",
+                ),
+            ),
+        ),
+    ],
+)
+
+
+def _split(request: str) -> list[Query]:
+    phases = {"requestqueue": "queue", "local": "local", "remote": "remote", "responsesend": "send"}
+    return [
+        Query(
+            f'max(kafka_network_requestmetrics_{phase}timems{{{BROKER},request="{request}",quantile="0.99"}})', legend
+        )
+        for phase, legend in phases.items()
+    ]
+
+
+LATENCY = Row(
+    "Latency",
+    8,
+    [
+        (
+            8,
+            time_series(
+                "Time to answer",
+                "99 of 100 requests are answered within this, over the last five minutes. A Fetch waits for "
+                "data as long as its client wants.",
+                "ms",
+                Query(
+                    f'topk(8, max by (request) (kafka_network_requestmetrics_totaltimems{{{BROKER},quantile="0.99"}}))',
+                    "{{request}}",
+                ),
+            ),
+        ),
+        (
+            8,
+            time_series(
+                "Produce, by phase",
+                "The 99th percentile of each phase of Produce: from arrival to execution, "
+                "execution, waiting for others (flush, replicas), sending.",
+                "ms",
+                *_split("Produce"),
+            ),
+        ),
+        (
+            8,
+            time_series(
+                "Fetch, by phase",
+                "The 99th percentile of each phase of Fetch; remote is the wait for data.",
+                "ms",
+                *_split("Fetch"),
+            ),
+        ),
+    ],
+)
+
+WHO = Row(
+    "Who",
+    9,
+    [
+        (
+            8,
+            bars(
+                "Clients by bytes",
+                "The ten clients with the most bytes, in and out.",
+                "Bps",
+                Query(
+                    "topk(10, sum by (client_id) "
+                    f"(rate(odradek_usage_bytes_in_total{{{BROKER}}}[{RATE}]) "
+                    f"+ rate(odradek_usage_bytes_out_total{{{BROKER}}}[{RATE}])))",
+                    "{{client_id}}",
+                ),
+                link=TO_CLIENT,
+            ),
+        ),
+        (
+            8,
+            bars(
+                "Topics by bytes in",
+                "The ten topics that are written most.",
+                "Bps",
+                Query(
+                    "topk(10, sum by (topic) "
+                    f'(rate(kafka_server_brokertopicmetrics_bytesin_total{{{BROKER},topic!=""}}[{RATE}])))',
+                    "{{topic}}",
+                ),
+                link=TO_TOPIC,
+            ),
+        ),
+        (
+            8,
+            bars(
+                "Groups by lag",
+                "The ten consumer groups that are furthest behind, in seconds.",
+                "s",
+                Query(
+                    f"topk(10, max by (consumergroup) (odradek_consumergroup_lag_seconds{{{CLUSTER}}}))",
+                    "{{consumergroup}}",
+                ),
+                steps=[(60, YELLOW), (300, RED)],
+                link=TO_GROUP,
+            ),
+        ),
+    ],
+)
+
+CAPACITY = Row(
+    "Capacity",
+    8,
+    [
+        (
+            8,
+            time_series(
+                "Free space",
+                "Free share of the file system below each log directory.",
+                "percentunit",
+                Query(
+                    f"odradek_log_dir_free_bytes{{{BROKER}}} / odradek_log_dir_total_bytes{{{BROKER}}}",
+                    "{{instance}} {{log_dir}}",
+                ),
+                high=1,
+            ),
+        ),
+        (
+            8,
+            time_series(
+                "Workers busy",
+                "Share of its time in which each worker's loop does something. Near 1 clients wait.",
+                "percentunit",
+                Query(f"rate(odradek_worker_busy_seconds_total{{{BROKER}}}[{RATE}])", "{{instance}} worker {{worker}}"),
+                steps=[(0.7, YELLOW), (0.9, RED)],
+                high=1,
+            ),
+        ),
+        (
+            8,
+            states(
+                "Processes",
+                "Whether each process serves.",
+                Query(f"odradek_process_up{{{BROKER}}}", "{{process}} {{ordinal}}"),
+                {1: ("up", GREEN), 0: ("down", RED)},
+            ),
+        ),
+        (
+            24,
+            rows(
+                "Topics",
+                "The ten largest topics.",
+                "bytes",
+                {"topic": "Topic"},
+                Query(f"topk(10, sum by (topic) (odradek_topic_stored_bytes{{{BROKER}}}))", "Stored"),
+                links={"Topic": Link("Open the topic", "odradek-topics", {"topic": "Topic"})},
+            ),
+        ),
+    ],
+)
+
+BOARD = Board(
+    UID,
+    "Odradek / Overview",
+    "Is the broker well, how much goes through it, how fast, for whom, and how long the disk lasts.",
+    [HEALTH, TRAFFIC, LATENCY, WHO, CAPACITY],
+)

@@ -1,0 +1,288 @@
+"""Panels: one function a kind, so that all of a kind look alike. Pure; each returns a builder that `board` places.
+
+What every panel has is an argument without default: a title, a sentence for whoever wonders what it shows, a unit of
+Grafana's (https://grafana.com/docs/grafana/latest/panels-visualizations/configure-standard-options/), queries.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from grafana_foundation_sdk.builders import (
+    bargauge,
+    common,
+    heatmap,
+    prometheus,
+    stat,
+    statetimeline,
+    table,
+    timeseries,
+)
+from grafana_foundation_sdk.builders import dashboard as build
+from grafana_foundation_sdk.models import common as options
+from grafana_foundation_sdk.models import dashboard as model
+from grafana_foundation_sdk.models import heatmap as heatmap_options
+from grafana_foundation_sdk.models.prometheus import PromQueryFormat
+
+GREEN, YELLOW, ORANGE, RED, BLUE, GRAY = "green", "yellow", "orange", "red", "blue", "text"
+DATASOURCE = model.DataSourceRef(type_val="prometheus", uid="${datasource}")
+
+Panel = timeseries.Panel | stat.Panel | table.Panel | bargauge.Panel | heatmap.Panel | statetimeline.Panel
+Steps = Sequence[tuple[float, str]]
+"""From which value on which colour; below the first it is green."""
+
+
+@dataclass(frozen=True)
+class Query:
+    """:param legend: Grafana's template of a series' name, such as ``{{topic}}``; in tables the name of the value's column.
+
+    :param unit: of this column in a table, if it is another than the panel's.
+    """
+
+    expr: str
+    legend: str
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class Link:
+    """A link of each series to another dashboard; ``variables`` are taken from the labels of the same series."""
+
+    title: str
+    uid: str
+    variables: Mapping[str, str]
+
+    def build(self, in_table: bool) -> build.DashboardLink:
+        source = "__data.fields" if in_table else "__field.labels"
+        chosen = "".join(f"&var-{name}=${{{source}.{label}}}" for name, label in self.variables.items())
+        url = f"/d/{self.uid}?${{datasource:queryparam}}&${{job:queryparam}}{chosen}&${{__url_time_range}}"
+        return build.DashboardLink(self.title).url(url).type(model.DashboardLinkType.LINK)
+
+
+def time_series(
+    title: str,
+    description: str,
+    unit: str,
+    *queries: Query,
+    steps: Steps = (),
+    stacked: bool = False,
+    low: float | None = 0,
+    high: float | None = None,
+    link: Link | None = None,
+) -> timeseries.Panel:
+    """Lines over time, the legend a table of last, mean and largest value. ``steps`` are drawn as dashed lines.
+
+    :param low, high: ends of the axis in the panel's unit; None lets Grafana choose.
+    """
+    panel = (
+        timeseries.Panel()
+        .draw_style(options.GraphDrawStyle.LINE)
+        .line_width(1)
+        .fill_opacity(25 if stacked else 8)
+        .show_points(options.VisibilityMode.NEVER)
+        .legend(
+            common.VizLegendOptions()
+            .display_mode(options.LegendDisplayMode.TABLE)
+            .placement(options.LegendPlacement.BOTTOM)
+            .show_legend(True)
+            .calcs(["lastNotNull", "mean", "max"])
+            .sort_by("Last *")
+            .sort_desc(True)
+        )
+        .tooltip(common.VizTooltipOptions().mode(options.TooltipDisplayMode.MULTI).sort(options.SortOrder.DESCENDING))
+    )
+    if stacked:
+        panel.stacking(common.StackingConfig().mode(options.StackingMode.NORMAL))
+    if steps:
+        panel.thresholds_style(common.GraphThresholdsStyleConfig().mode(options.GraphTresholdsStyleMode.DASHED))
+    if low is not None:
+        panel.min(low)
+    if high is not None:
+        panel.max(high)
+    if link:
+        panel.data_links([link.build(in_table=False)])
+    return _finish(panel, title, description, unit, queries, steps)
+
+
+def number(
+    title: str,
+    description: str,
+    unit: str,
+    query: Query,
+    *,
+    steps: Steps = (),
+    names: Mapping[int, tuple[str, str]] | None = None,
+    text: bool = False,
+    decimals: int | None = None,
+) -> stat.Panel:
+    """One large value of now.
+
+    :param names: text and colour for a value, for states.
+    :param text: show the series' name instead of its value.
+    """
+    panel = (
+        stat.Panel()
+        .graph_mode(options.BigValueGraphMode.NONE if names or text else options.BigValueGraphMode.AREA)
+        .color_mode(options.BigValueColorMode.VALUE)
+        .text_mode(options.BigValueTextMode.NAME if text else options.BigValueTextMode.AUTO)
+        .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
+        .no_value("no data")
+    )
+    if names:
+        panel.mappings([_mapping(names)])
+    if decimals is not None:
+        panel.decimals(decimals)
+    return _finish(panel, title, description, unit, [query], steps)
+
+
+def bars(
+    title: str,
+    description: str,
+    unit: str,
+    query: Query,
+    *,
+    steps: Steps = (),
+    low: float = 0,
+    high: float | None = None,
+    link: Link | None = None,
+) -> bargauge.Panel:
+    """Values of now beside each other."""
+    panel = (
+        bargauge.Panel()
+        .display_mode(options.BarGaugeDisplayMode.BASIC)
+        .orientation(options.VizOrientation.HORIZONTAL)
+        .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
+        .min(low)
+        .no_value("none")
+    )
+    if high is not None:
+        panel.max(high)
+    if link:
+        panel.data_links([link.build(in_table=False)])
+    return _finish(panel, title, description, unit, [query], steps, instant=True)
+
+
+def states(title: str, description: str, query: Query, names: Mapping[int, tuple[str, str]]) -> statetimeline.Panel:
+    """A band a series, coloured by what its value means."""
+    panel = (
+        statetimeline.Panel()
+        .mappings([_mapping(names)])
+        .merge_values(True)
+        .show_value(options.VisibilityMode.AUTO)
+        .legend(
+            common.VizLegendOptions()
+            .display_mode(options.LegendDisplayMode.LIST)
+            .placement(options.LegendPlacement.BOTTOM)
+            .show_legend(True)
+        )
+    )
+    return _finish(panel, title, description, "none", [query], ())
+
+
+def histogram(title: str, description: str, unit: str, query: Query) -> heatmap.Panel:
+    """Prometheus' buckets over time; the query keeps the label ``le``."""
+    panel = (
+        heatmap.Panel()
+        .calculate(False)
+        .color(
+            heatmap.HeatmapColorOptions()
+            .mode(heatmap_options.HeatmapColorMode.SCHEME)
+            .scheme("Oranges")
+            .steps(64)
+            .reverse(False)
+        )
+        .y_axis(heatmap.YAxisConfig().unit(unit))
+        .show_legend()
+    )
+    panel.unit(unit)
+    return _finish(panel, title, description, unit, [query], (), query_format=PromQueryFormat.HEATMAP)
+
+
+def rows(
+    title: str,
+    description: str,
+    unit: str,
+    labels: Mapping[str, str],
+    *queries: Query,
+    links: Mapping[str, Link] | None = None,
+    steps: Mapping[str, Steps] | None = None,
+) -> table.Panel:
+    """A table of now: a row for each combination of ``labels``, a column for each query, the largest of the first on top.
+
+    :param labels: label to the heading of its column; all queries are grouped by just these.
+    :param links, steps: by the heading of a column.
+    """
+    letters = [chr(ord("A") + index) for index in range(len(queries))]
+    values = [f"Value #{letter}" for letter in letters] if len(queries) > 1 else ["Value"]
+    order = [*labels, *values]
+    panel = table.Panel().sort_by([_sort_by(queries[0].legend)])
+    if len(queries) > 1:
+        panel.with_transformation(model.DataTransformerConfig(id_val="merge", options={}))
+    panel.with_transformation(
+        model.DataTransformerConfig(
+            id_val="organize",
+            options={
+                "excludeByName": {"Time": True},
+                "indexByName": {name: index for index, name in enumerate(order)},
+                "renameByName": dict(labels) | {v: q.legend for v, q in zip(values, queries, strict=True)},
+            },
+        )
+    )
+    for query in queries:
+        properties = [model.DynamicConfigValue(id_val="unit", value=query.unit or unit)]
+        if steps and query.legend in steps:
+            properties += [
+                model.DynamicConfigValue(id_val="thresholds", value=_thresholds(steps[query.legend]).build()),
+                model.DynamicConfigValue(id_val="custom.cellOptions", value={"type": "color-text"}),
+            ]
+        panel.override_by_name(query.legend, properties)
+    for heading, link in (links or {}).items():
+        built = [link.build(in_table=True).build()]
+        panel.override_by_name(heading, [model.DynamicConfigValue(id_val="links", value=built)])
+    return _finish(panel, title, description, unit, queries, (), instant=True, query_format=PromQueryFormat.TABLE)
+
+
+def _finish(
+    panel: Panel,
+    title: str,
+    description: str,
+    unit: str,
+    queries: Sequence[Query],
+    steps: Steps,
+    *,
+    instant: bool = False,
+    query_format: PromQueryFormat = PromQueryFormat.TIME_SERIES,
+) -> Panel:
+    """What all kinds have."""
+    panel.title(title).description(description).datasource(DATASOURCE).unit(unit).thresholds(_thresholds(steps))
+    for index, query in enumerate(queries):
+        target = (
+            prometheus.Dataquery()
+            .expr(query.expr)
+            .legend_format(query.legend)
+            .ref_id(chr(ord("A") + index))
+            .format(query_format)
+            .datasource(DATASOURCE)
+        )
+        panel.with_target(target.instant() if instant else target.range())
+    return panel
+
+
+def _thresholds(steps: Steps) -> build.ThresholdsConfig:
+    return (
+        build.ThresholdsConfig()
+        .mode(model.ThresholdsMode.ABSOLUTE)
+        .steps([model.Threshold(value=None, color=GREEN)] + [model.Threshold(value=v, color=c) for v, c in steps])
+    )
+
+
+def _mapping(names: Mapping[int, tuple[str, str]]) -> model.ValueMap:
+    return model.ValueMap(
+        options={
+            str(value): model.ValueMappingResult(text=text, color=color, index=index)
+            for index, (value, (text, color)) in enumerate(names.items())
+        }
+    )
+
+
+def _sort_by(heading: str) -> common.TableSortByFieldState:
+    return common.TableSortByFieldState().display_name(heading).desc(True)

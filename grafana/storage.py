@@ -1,0 +1,282 @@
+"""Storage: what is free, how fast it goes, when it will be gone, and what takes it."""
+
+from grafana.board import BROKER, RATE, TOPIC, Board, Row
+from grafana.panels import GREEN, ORANGE, RED, YELLOW, Link, Query, bars, number, rows, states, time_series
+
+UID = "odradek-storage"
+
+DAY = 86_400
+FAR = 3650 * DAY
+"""What stands for never: dashboards show nothing beyond ten years."""
+BROKER_TOPIC = f'{BROKER},topic=~"$topic"'
+DIRECTORY = "{{instance}} {{log_dir}}"
+FREE = f"odradek_log_dir_free_bytes{{{BROKER}}}"
+TOTAL = f"odradek_log_dir_total_bytes{{{BROKER}}}"
+UNTIL_FULL = f"clamp_max({FREE} / clamp_min(-deriv({FREE}[$history]), 1e-9), {FAR})"
+"""Seconds; the slope is that of the line through the samples of ``$history``."""
+FULL_STEPS = [(0, RED), (2 * DAY, ORANGE), (7 * DAY, YELLOW), (30 * DAY, GREEN)]
+TO_TOPIC = Link("Topic ${__field.labels.topic}", "odradek-topics", {"topic": "topic"})
+
+STATE = Row(
+    "State",
+    5,
+    [
+        (
+            6,
+            number(
+                "Until the disk is full",
+                "The log directory that is full first, if things go on as in the time chosen above. "
+                "3650 days stand for never.",
+                "s",
+                Query(f"min({UNTIL_FULL})", "until full"),
+                steps=FULL_STEPS,
+            ),
+        ),
+        (
+            6,
+            number(
+                "Least free",
+                "The free share of the fullest file system.",
+                "percentunit",
+                Query(f"min({FREE} / {TOTAL})", "free"),
+                steps=[(0, RED), (0.1, ORANGE), (0.2, YELLOW), (0.3, GREEN)],
+            ),
+        ),
+        (
+            4,
+            number(
+                "Stored", "Bytes of all logs.", "bytes", Query(f"sum(odradek_topic_stored_bytes{{{BROKER}}})", "stored")
+            ),
+        ),
+        (
+            4,
+            number(
+                "Failed directories",
+                "Log directories that are offline until the next restart.",
+                "none",
+                Query(f"count(odradek_log_dir_online{{{BROKER}}} == 0) or vector(0)", "offline"),
+                steps=[(1, RED)],
+            ),
+        ),
+        (
+            4,
+            number(
+                "Times full",
+                "How often a log directory was full and refused producers, in the shown time.",
+                "none",
+                Query(f"sum(increase(odradek_log_dir_full_total{{{BROKER}}}[$__range]))", "times"),
+                steps=[(0.5, RED)],
+                decimals=0,
+            ),
+        ),
+    ],
+)
+
+CAPACITY = Row(
+    "Log directories",
+    9,
+    [
+        (
+            12,
+            time_series(
+                "Free space",
+                "Free bytes of the file system below each log directory, and where the trend of the time "
+                "chosen above leads within a week. Below zero is full.",
+                "bytes",
+                Query(FREE, f"{DIRECTORY} free"),
+                Query(f"predict_linear({FREE}[$history], {DAY})", f"{DIRECTORY} in a day"),
+                Query(f"predict_linear({FREE}[$history], {7 * DAY})", f"{DIRECTORY} in a week"),
+                low=None,
+                steps=[(0, GREEN)],
+            ),
+        ),
+        (
+            12,
+            time_series(
+                "Until full",
+                "How long until each log directory is full if things go on as in the time chosen above. "
+                "3650 days stand for never.",
+                "s",
+                Query(UNTIL_FULL, DIRECTORY),
+            ),
+        ),
+        (
+            8,
+            bars(
+                "Used",
+                "Used share of each file system, whoever uses it.",
+                "percentunit",
+                Query(f"1 - {FREE} / {TOTAL}", DIRECTORY),
+                steps=[(0.7, YELLOW), (0.85, ORANGE), (0.95, RED)],
+                high=1,
+            ),
+        ),
+        (
+            8,
+            states(
+                "State of the disks",
+                "Low hastens retention; full refuses producers until there is room.",
+                Query(f"odradek_log_dir_full_state{{{BROKER}}}", DIRECTORY),
+                {0: ("roomy", GREEN), 1: ("low", ORANGE), 2: ("full", RED)},
+            ),
+        ),
+        (
+            8,
+            states(
+                "Online",
+                "A directory whose device failed is offline until the next restart.",
+                Query(f"odradek_log_dir_online{{{BROKER}}}", DIRECTORY),
+                {1: ("online", GREEN), 0: ("offline", RED)},
+            ),
+        ),
+    ],
+)
+
+GROWTH = Row(
+    "What takes it",
+    9,
+    [
+        (
+            12,
+            time_series(
+                "Stored by topic",
+                "Bytes of the logs, the fifteen largest topics.",
+                "bytes",
+                Query(f"topk(15, sum by (topic) (odradek_topic_stored_bytes{{{BROKER_TOPIC}}}))", "{{topic}}"),
+                stacked=True,
+                link=TO_TOPIC,
+            ),
+        ),
+        (
+            12,
+            time_series(
+                "Growth by topic",
+                "How fast logs grow over the time chosen above, what retention removes taken off. "
+                "The fifteen that grow most.",
+                "Bps",
+                Query(
+                    f"topk(15, sum by (topic) (deriv(odradek_topic_stored_bytes{{{BROKER_TOPIC}}}[$history])))",
+                    "{{topic}}",
+                ),
+                low=None,
+                link=TO_TOPIC,
+            ),
+        ),
+        (
+            12,
+            time_series(
+                "Written",
+                "Bytes of records written, all topics: what growth would be without retention.",
+                "Bps",
+                Query(
+                    f'sum(rate(kafka_server_brokertopicmetrics_bytesin_total{{{BROKER},topic=""}}[{RATE}]))', "written"
+                ),
+            ),
+        ),
+        (
+            12,
+            time_series(
+                "Segments",
+                "Segments of all logs.",
+                "none",
+                Query(f"sum by (instance) (kafka_log_log_numlogsegments{{{BROKER}}})", "{{instance}}"),
+            ),
+        ),
+        (
+            24,
+            rows(
+                "Topics",
+                "The fifty largest topics, and what they will be in a week at the growth of the time chosen above.",
+                "bytes",
+                {"topic": "Topic"},
+                Query(f"topk(50, sum by (topic) (odradek_topic_stored_bytes{{{BROKER_TOPIC}}}))", "Stored"),
+                Query(
+                    "topk(50, sum by (topic) "
+                    f"(predict_linear(odradek_topic_stored_bytes{{{BROKER_TOPIC}}}[$history], {7 * DAY})))",
+                    "In a week",
+                ),
+                Query(f"topk(50, max by (topic) (kafka_log_log_size{{{BROKER_TOPIC}}}))", "Largest partition"),
+                links={"Topic": Link("Open the topic", "odradek-topics", {"topic": "Topic"})},
+            ),
+        ),
+    ],
+)
+
+RECOVERY = Row(
+    "Recovery and the spool of usage",
+    8,
+    [
+        (
+            6,
+            bars(
+                "Recovered bytes",
+                "How much of what the last start had to look at is done.",
+                "percentunit",
+                Query(
+                    f"odradek_recovered_bytes{{{BROKER}}} / (odradek_recovery_bytes{{{BROKER}}} > 0) "
+                    f"or odradek_recovery_bytes{{{BROKER}}} * 0 + 1",
+                    DIRECTORY,
+                ),
+                high=1,
+            ),
+        ),
+        (
+            6,
+            bars(
+                "Opened logs",
+                "How many of the logs of each directory are open.",
+                "percentunit",
+                Query(
+                    f"odradek_recovered_logs{{{BROKER}}} / (odradek_recovery_logs{{{BROKER}}} > 0) "
+                    f"or odradek_recovery_logs{{{BROKER}}} * 0 + 1",
+                    DIRECTORY,
+                ),
+                high=1,
+            ),
+        ),
+        (
+            6,
+            bars(
+                "Cut off at the start",
+                "Bytes at the ends of logs that were no whole batch: what had not been acknowledged when the "
+                "broker or the machine fell.",
+                "bytes",
+                Query(f"odradek_recovery_truncated_bytes{{{BROKER}}}", DIRECTORY),
+                steps=[(1, ORANGE)],
+            ),
+        ),
+        (
+            6,
+            number(
+                "Spool",
+                "Bytes of the spool of usage; it is bounded by usage.spool.max.bytes.",
+                "bytes",
+                Query(f"sum(odradek_spool_bytes{{{BROKER}}})", "spool"),
+            ),
+        ),
+        (
+            24,
+            time_series(
+                "Intervals of the spool",
+                "Intervals of usage written, one in each usage.spool.interval.ms, and those that could not be written.",
+                "cps",
+                Query(
+                    f"sum by (instance) (rate(odradek_spool_intervals_total{{{BROKER}}}[{RATE}]))",
+                    "{{instance}} written",
+                ),
+                Query(
+                    f"sum by (instance) (rate(odradek_spool_failures_total{{{BROKER}}}[{RATE}]))", "{{instance}} failed"
+                ),
+            ),
+        ),
+    ],
+)
+
+BOARD = Board(
+    UID,
+    "Odradek / Storage and capacity",
+    "What is free, how fast it goes, when it will be gone, and which topics take it.",
+    [STATE, CAPACITY, GROWTH, RECOVERY],
+    variables=[TOPIC],
+    history=True,
+)

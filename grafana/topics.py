@@ -1,0 +1,306 @@
+"""Topics: what is written and read, how it lies in partitions, and whether all replicas are there."""
+
+from grafana.board import BROKER, CLIENT, CLUSTER, RATE, TOPIC, Board, Row
+from grafana.panels import ORANGE, RED, YELLOW, Link, Query, bars, number, rows, time_series
+
+UID = "odradek-topics"
+
+CLUSTER_TOPIC = f'{CLUSTER},topic=~"$topic"'
+BROKER_TOPIC = f'{BROKER},topic=~"$topic"'
+TO_CLIENTS = Link("Clients of ${__field.labels.topic}", "odradek-clients", {"topic": "topic"})
+SELF = Link("Only this topic", UID, {"topic": "Topic"})
+
+
+def _traffic(name: str) -> str:
+    return f"topk(15, sum by (topic) (rate(kafka_server_brokertopicmetrics_{name}_total{{{BROKER_TOPIC}}}[{RATE}])))"
+
+
+COUNTS = Row(
+    "The chosen topics",
+    4,
+    [
+        (
+            4,
+            number(
+                "Topics",
+                "How many topics are chosen.",
+                "none",
+                Query(f"count(kafka_topic_partitions{{{CLUSTER_TOPIC}}})", "topics"),
+            ),
+        ),
+        (
+            4,
+            number(
+                "Partitions",
+                "Their partitions.",
+                "none",
+                Query(f"sum(kafka_topic_partitions{{{CLUSTER_TOPIC}}})", "partitions"),
+            ),
+        ),
+        (
+            4,
+            number(
+                "Records kept",
+                "Offsets between the beginning and the end of their logs. Compaction and control records "
+                "leave fewer records than that.",
+                "short",
+                Query(
+                    f"sum(kafka_topic_partition_current_offset{{{CLUSTER_TOPIC}}}) "
+                    f"- sum(kafka_topic_partition_oldest_offset{{{CLUSTER_TOPIC}}})",
+                    "records",
+                ),
+            ),
+        ),
+        (
+            4,
+            number(
+                "Stored",
+                "Bytes of their logs.",
+                "bytes",
+                Query(f"sum(odradek_topic_stored_bytes{{{BROKER_TOPIC}}})", "stored"),
+            ),
+        ),
+        (
+            4,
+            number(
+                "Under-replicated",
+                "Partitions with fewer in-sync replicas than replicas.",
+                "none",
+                Query(f"sum(kafka_topic_partition_under_replicated_partition{{{CLUSTER_TOPIC}}})", "partitions"),
+                steps=[(1, ORANGE)],
+            ),
+        ),
+        (
+            4,
+            number(
+                "Not on the preferred leader",
+                "Partitions led by another than their first replica.",
+                "none",
+                Query(
+                    f"count(kafka_topic_partition_leader_is_preferred{{{CLUSTER_TOPIC}}} == 0) or vector(0)",
+                    "partitions",
+                ),
+                steps=[(1, YELLOW)],
+            ),
+        ),
+    ],
+)
+
+TRAFFIC = Row(
+    "Traffic",
+    9,
+    [
+        (
+            8,
+            time_series(
+                "Bytes in",
+                "Bytes of record batches from producers, the fifteen topics with the most.",
+                "Bps",
+                Query(_traffic("bytesin"), "{{topic}}"),
+                stacked=True,
+                link=TO_CLIENTS,
+            ),
+        ),
+        (
+            8,
+            time_series(
+                "Bytes out",
+                "Bytes of record batches to consumers, the fifteen topics with the most.",
+                "Bps",
+                Query(_traffic("bytesout"), "{{topic}}"),
+                stacked=True,
+                link=TO_CLIENTS,
+            ),
+        ),
+        (
+            8,
+            time_series(
+                "Records in",
+                "Records appended, the fifteen topics with the most.",
+                "recps",
+                Query(_traffic("messagesin"), "{{topic}}"),
+                stacked=True,
+                link=TO_CLIENTS,
+            ),
+        ),
+        (
+            8,
+            time_series(
+                "Produce requests",
+                "Produce requests that named the topic.",
+                "reqps",
+                Query(_traffic("totalproducerequests"), "{{topic}}"),
+            ),
+        ),
+        (
+            8,
+            time_series(
+                "Fetch requests",
+                "Fetch requests that named the topic.",
+                "reqps",
+                Query(_traffic("totalfetchrequests"), "{{topic}}"),
+            ),
+        ),
+        (
+            8,
+            time_series(
+                "Failed requests",
+                "Produce and Fetch requests that got an error for the topic.",
+                "reqps",
+                Query(
+                    "sum by (topic) "
+                    f"(rate(kafka_server_brokertopicmetrics_failedproducerequests_total{{{BROKER_TOPIC}}}[{RATE}]))",
+                    "produce {{topic}}",
+                ),
+                Query(
+                    "sum by (topic) "
+                    f"(rate(kafka_server_brokertopicmetrics_failedfetchrequests_total{{{BROKER_TOPIC}}}[{RATE}]))",
+                    "fetch {{topic}}",
+                ),
+            ),
+        ),
+        (
+            12,
+            time_series(
+                "Refused bytes",
+                "Bytes of batches that were refused as too large, in all topics.",
+                "Bps",
+                Query(
+                    f'sum(rate(kafka_server_brokertopicmetrics_bytesrejected_total{{{BROKER},topic=""}}[{RATE}]))',
+                    "refused",
+                ),
+            ),
+        ),
+        (
+            12,
+            time_series(
+                "Offsets",
+                "How fast the ends of the logs move, as the cluster tells it.",
+                "recps",
+                Query(
+                    f"topk(15, sum by (topic) (rate(kafka_topic_partition_current_offset{{{CLUSTER_TOPIC}}}[{RATE}])))",
+                    "{{topic}}",
+                ),
+            ),
+        ),
+    ],
+)
+
+WHO = Row(
+    "Who writes and reads",
+    9,
+    [
+        (
+            12,
+            rows(
+                "Writers",
+                "Clients that wrote to the chosen topics in the shown time.",
+                "bytes",
+                {"topic": "Topic", "client_id": "Client", "principal": "Principal"},
+                Query(
+                    "sum by (topic, client_id, principal) (increase(odradek_usage_bytes_in_total"
+                    f'{{{BROKER_TOPIC},client_id=~"$client",api="Produce"}}[$__range])) > 0',
+                    "Bytes",
+                ),
+                Query(
+                    "sum by (topic, client_id, principal) (increase(odradek_usage_records_in_total"
+                    f'{{{BROKER_TOPIC},client_id=~"$client",api="Produce"}}[$__range])) > 0',
+                    "Records",
+                    unit="short",
+                ),
+                links={"Topic": SELF, "Client": Link("The client", "odradek-clients", {"client": "Client"})},
+            ),
+        ),
+        (
+            12,
+            rows(
+                "Readers",
+                "Clients that read the chosen topics in the shown time, whether they commit or not.",
+                "bytes",
+                {"topic": "Topic", "client_id": "Client", "principal": "Principal"},
+                Query(
+                    "sum by (topic, client_id, principal) (increase(odradek_usage_bytes_out_total"
+                    f'{{{BROKER_TOPIC},client_id=~"$client",api="Fetch"}}[$__range])) > 0',
+                    "Bytes",
+                ),
+                Query(
+                    "sum by (topic, client_id, principal) (increase(odradek_usage_records_out_total"
+                    f'{{{BROKER_TOPIC},client_id=~"$client",api="Fetch"}}[$__range])) > 0',
+                    "Records",
+                    unit="short",
+                ),
+                links={"Topic": SELF, "Client": Link("The client", "odradek-clients", {"client": "Client"})},
+            ),
+        ),
+    ],
+)
+
+PARTITIONS = Row(
+    "Partitions",
+    9,
+    [
+        (
+            8,
+            bars(
+                "Skew",
+                "The largest partition of a topic as a multiple of their mean. 1 is even; beyond 2 the keys are "
+                "worth a look. The ten most uneven.",
+                "none",
+                Query(
+                    f"topk(10, max by (topic) (kafka_log_log_size{{{BROKER_TOPIC}}}) "
+                    f"/ (avg by (topic) (kafka_log_log_size{{{BROKER_TOPIC}}}) > 0))",
+                    "{{topic}}",
+                ),
+                steps=[(2, YELLOW), (5, RED)],
+            ),
+        ),
+        (
+            8,
+            time_series(
+                "Size",
+                "Bytes of the logs, the fifteen largest topics.",
+                "bytes",
+                Query(f"topk(15, sum by (topic) (kafka_log_log_size{{{BROKER_TOPIC}}}))", "{{topic}}"),
+                stacked=True,
+            ),
+        ),
+        (
+            8,
+            time_series(
+                "Segments",
+                "Segments of the logs: each costs open files and memory maps.",
+                "none",
+                Query(f"topk(15, sum by (topic) (kafka_log_log_numlogsegments{{{BROKER_TOPIC}}}))", "{{topic}}"),
+                stacked=True,
+            ),
+        ),
+        (
+            24,
+            rows(
+                "Partitions",
+                "Each partition with its log and replicas.",
+                "none",
+                {"topic": "Topic", "partition": "Partition"},
+                Query(f"sum by (topic, partition) (kafka_log_log_size{{{BROKER_TOPIC}}})", "Size", unit="bytes"),
+                Query(
+                    f"max by (topic, partition) (kafka_log_log_logstartoffset{{{BROKER_TOPIC}}})", "Log start offset"
+                ),
+                Query(f"max by (topic, partition) (kafka_log_log_logendoffset{{{BROKER_TOPIC}}})", "Log end offset"),
+                Query(f"max by (topic, partition) (kafka_topic_partition_leader{{{CLUSTER_TOPIC}}})", "Leader"),
+                Query(f"max by (topic, partition) (kafka_topic_partition_replicas{{{CLUSTER_TOPIC}}})", "Replicas"),
+                Query(
+                    f"max by (topic, partition) (kafka_topic_partition_in_sync_replica{{{CLUSTER_TOPIC}}})", "In sync"
+                ),
+                links={"Topic": SELF},
+            ),
+        ),
+    ],
+)
+
+BOARD = Board(
+    UID,
+    "Odradek / Topics",
+    "What is written to and read from topics, by whom, how it lies in partitions, and whether all replicas are there.",
+    [COUNTS, TRAFFIC, WHO, PARTITIONS],
+    variables=[TOPIC, CLIENT],
+)

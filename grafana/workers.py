@@ -1,0 +1,302 @@
+"""Workers and the other processes: load, delay, waiting requests, memory, restarts."""
+
+from grafana.board import BROKER, RATE, Board, Row
+from grafana.panels import GREEN, ORANGE, RED, YELLOW, Query, bars, histogram, number, rows, states, time_series
+
+UID = "odradek-workers"
+
+WORKER = "{{instance}} worker {{worker}}"
+PROCESS = "{{instance}} {{process}} {{ordinal}}"
+PROCESSES = f'{BROKER},process!=""'
+
+
+def _by_worker(name: str) -> str:
+    return f"sum by (instance, worker) (rate({name}{{{BROKER}}}[{RATE}]))"
+
+
+STATE = Row(
+    "State",
+    5,
+    [
+        (
+            4,
+            number(
+                "Workers",
+                "Worker processes; their number is num.network.threads.",
+                "none",
+                Query(f"count(odradek_worker_connections{{{BROKER}}})", "workers"),
+            ),
+        ),
+        (
+            4,
+            number(
+                "Connections",
+                "Open connections of all workers.",
+                "none",
+                Query(f"sum(odradek_worker_connections{{{BROKER}}})", "connections"),
+            ),
+        ),
+        (
+            4,
+            number(
+                "Idle",
+                "Share of the last minute in which workers had nothing to do.",
+                "percentunit",
+                Query(f"avg(kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent{{{BROKER}}})", "idle"),
+                steps=[(0, RED), (0.1, YELLOW), (0.3, GREEN)],
+            ),
+        ),
+        (
+            4,
+            number(
+                "Memory",
+                "Resident memory of all processes together. What they share is counted in each.",
+                "bytes",
+                Query(f"sum(process_resident_memory_bytes{{{PROCESSES}}})", "memory"),
+            ),
+        ),
+        (
+            8,
+            states(
+                "Processes",
+                "Whether each process serves.",
+                Query(f"odradek_process_up{{{BROKER}}}", PROCESS),
+                {1: ("up", GREEN), 0: ("down", RED)},
+            ),
+        ),
+    ],
+)
+
+LOAD = Row(
+    "Workers",
+    9,
+    [
+        (
+            8,
+            time_series(
+                "Busy",
+                "Share of its time in which a worker's loop does something. Near 1 its clients wait.",
+                "percentunit",
+                Query(_by_worker("odradek_worker_busy_seconds_total"), WORKER),
+                high=1,
+                steps=[(0.7, YELLOW), (0.9, RED)],
+            ),
+        ),
+        (
+            8,
+            time_series(
+                "Delay of the loop",
+                "How long one turn kept the others waiting: the largest of 100, and of 2.",
+                "s",
+                Query(
+                    "histogram_quantile(0.99, sum by (instance, worker, le) "
+                    f"(rate(odradek_worker_loop_delay_seconds_bucket{{{BROKER}}}[{RATE}])))",
+                    f"{WORKER} p99",
+                ),
+                Query(
+                    "histogram_quantile(0.5, sum by (instance, worker, le) "
+                    f"(rate(odradek_worker_loop_delay_seconds_bucket{{{BROKER}}}[{RATE}])))",
+                    f"{WORKER} p50",
+                ),
+                steps=[(0.1, ORANGE)],
+            ),
+        ),
+        (
+            8,
+            histogram(
+                "Turns of the loop",
+                "How many turns took how long, all workers together.",
+                "s",
+                Query(
+                    f"sum by (le) (increase(odradek_worker_loop_delay_seconds_bucket{{{BROKER}}}[{RATE}]))", "{{le}}"
+                ),
+            ),
+        ),
+        (
+            8,
+            time_series(
+                "Connections",
+                "Open connections of each worker. The acceptor gives a new one to who has fewest.",
+                "none",
+                Query(f"odradek_worker_connections{{{BROKER}}}", WORKER),
+                stacked=True,
+            ),
+        ),
+        (
+            8,
+            time_series(
+                "Bytes in",
+                "Bytes read from sockets.",
+                "Bps",
+                Query(_by_worker("odradek_socket_bytes_in_total"), WORKER),
+                stacked=True,
+            ),
+        ),
+        (
+            8,
+            time_series(
+                "Bytes out",
+                "Bytes written to sockets, those by sendfile included.",
+                "Bps",
+                Query(_by_worker("odradek_socket_bytes_out_total"), WORKER),
+                stacked=True,
+            ),
+        ),
+        (
+            8,
+            time_series(
+                "By sendfile",
+                "Bytes that went from the page cache to sockets without a copy.",
+                "Bps",
+                Query(_by_worker("odradek_sendfile_bytes_total"), WORKER),
+                stacked=True,
+            ),
+        ),
+        (
+            8,
+            time_series(
+                "Never sent",
+                "Bytes of answers whose connection was closed before they left.",
+                "Bps",
+                Query(_by_worker("odradek_unsent_bytes_total"), WORKER),
+            ),
+        ),
+        (
+            8,
+            time_series(
+                "Idle, as Kafka tells it",
+                "Shares of the last minute in which network threads and request handlers of Kafka "
+                "would be idle; a worker is both.",
+                "percentunit",
+                Query(
+                    f"kafka_network_socketserver_networkprocessoravgidle_percent{{{BROKER}}}", "{{instance}} network"
+                ),
+                Query(
+                    f"kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent{{{BROKER}}}",
+                    "{{instance}} handlers",
+                ),
+                high=1,
+            ),
+        ),
+    ],
+)
+
+WAITING = Row(
+    "Waiting requests and locks",
+    8,
+    [
+        (
+            8,
+            time_series(
+                "Purgatory",
+                "Requests that wait, by kind: fetches for data, produces for replicas or a flush.",
+                "none",
+                Query(f"sum by (kind) (odradek_purgatory_size{{{BROKER}}})", "{{kind}}"),
+                stacked=True,
+            ),
+        ),
+        (
+            8,
+            time_series(
+                "Purgatory, as Kafka tells it",
+                "The same by Kafka's names of delayed operations.",
+                "none",
+                Query(
+                    f"sum by (delayedoperation) (kafka_server_delayedoperationpurgatory_purgatorysize{{{BROKER}}})",
+                    "{{delayedoperation}}",
+                ),
+                stacked=True,
+            ),
+        ),
+        (
+            8,
+            time_series(
+                "Locks of partitions",
+                "How often a lock was found taken, and was taken over from a process that had died with it.",
+                "cps",
+                Query(f"sum(rate(odradek_lock_busy_total{{{BROKER}}}[{RATE}]))", "found taken"),
+                Query(f"sum(rate(odradek_lock_recoveries_total{{{BROKER}}}[{RATE}]))", "taken over"),
+            ),
+        ),
+    ],
+)
+
+PROCESS_ROW = Row(
+    "Processes",
+    9,
+    [
+        (
+            8,
+            time_series(
+                "CPU",
+                "Cores that each process uses.",
+                "none",
+                Query(
+                    f"sum by (instance, process, ordinal) (rate(process_cpu_seconds_total{{{PROCESSES}}}[{RATE}]))",
+                    PROCESS,
+                ),
+                stacked=True,
+            ),
+        ),
+        (
+            8,
+            time_series(
+                "Resident memory",
+                "Resident memory of each process, shared pages included.",
+                "bytes",
+                Query(f"process_resident_memory_bytes{{{PROCESSES}}}", PROCESS),
+            ),
+        ),
+        (
+            8,
+            time_series(
+                "Virtual memory",
+                "Address space of each process. Most of it is the sparse shared mapping.",
+                "bytes",
+                Query(f"process_virtual_memory_bytes{{{PROCESSES}}}", PROCESS),
+            ),
+        ),
+        (
+            8,
+            bars(
+                "Open descriptors",
+                "Share of the descriptors that a process may open. At 1 connections and segments fail.",
+                "percentunit",
+                Query(f"process_open_fds{{{PROCESSES}}} / process_max_fds{{{PROCESSES}}}", PROCESS),
+                steps=[(0.7, YELLOW), (0.9, RED)],
+                high=1,
+            ),
+        ),
+        (
+            16,
+            rows(
+                "Processes",
+                "Each process: since when it runs, how often it was started again, what it uses.",
+                "none",
+                {"instance": "Broker", "process": "Process", "ordinal": "Number"},
+                Query(
+                    f"sum by (instance, process, ordinal) (odradek_process_restarts_total{{{PROCESSES}}})", "Restarts"
+                ),
+                Query(
+                    f"sum by (instance, process, ordinal) (process_start_time_seconds{{{PROCESSES}}}) * 1000",
+                    "Started",
+                    unit="dateTimeAsIso",
+                ),
+                Query(f"sum by (instance, process, ordinal) (process_open_fds{{{PROCESSES}}})", "Descriptors"),
+                Query(
+                    f"sum by (instance, process, ordinal) (process_resident_memory_bytes{{{PROCESSES}}})",
+                    "Memory",
+                    unit="bytes",
+                ),
+                steps={"Restarts": [(1, ORANGE), (3, RED)]},
+            ),
+        ),
+    ],
+)
+
+BOARD = Board(
+    UID,
+    "Odradek / Workers and processes",
+    "How busy the processes are, how long turns of their loops take, what waits, what they use, what died.",
+    [STATE, LOAD, WAITING, PROCESS_ROW],
+)

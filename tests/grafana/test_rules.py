@@ -1,0 +1,115 @@
+"""Rules, scrape configuration, Alertmanager's example: Debian's checkers accept them, unit tests pass, alerts have chapters."""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+import yaml
+
+from tests.grafana.boards import ROOT
+
+PROMETHEUS = ROOT / "deploy/prometheus"
+NEEDS_PROMTOOL = pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool (Debian: prometheus)")
+NEEDS_AMTOOL = pytest.mark.skipif(
+    shutil.which("amtool") is None, reason="needs amtool (Debian: prometheus-alertmanager)"
+)
+
+
+def _rules(name):
+    groups = yaml.safe_load((PROMETHEUS / "rules" / f"{name}.yml").read_text())["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+ALERTS = {rule["alert"]: rule for rule in _rules("alerts")}
+CASES = yaml.safe_load((PROMETHEUS / "tests/alerts.yml").read_text())["tests"]
+
+
+def _run(*command):
+    done = subprocess.run(command, cwd=PROMETHEUS, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@NEEDS_PROMTOOL
+def test_promtool_accepts_configuration_and_rules():
+    said = _run("promtool", "check", "config", "prometheus.yml")
+    assert "2 rule files found" in said
+    assert f"{len(ALERTS)} rules found" in said
+    assert f"{len(_rules('recording'))} rules found" in said
+
+
+@NEEDS_PROMTOOL
+@pytest.mark.parametrize("name", ["alerts", "recording"])
+def test_the_rules_pass_their_unit_tests(name):
+    _run("promtool", "test", "rules", f"tests/{name}.yml")
+
+
+@NEEDS_PROMTOOL
+def test_the_unit_tests_notice_a_rule_that_never_fires(tmp_path):
+    """The unit tests themselves: with each comparison turned into its opposite not one of them may pass."""
+    shutil.copytree(PROMETHEUS, tmp_path / "prometheus")
+    rules = tmp_path / "prometheus/rules/alerts.yml"
+    silent = yaml.safe_load(rules.read_text())
+    for group in silent["groups"]:
+        for rule in group["rules"]:
+            rule["expr"] = f"({rule['expr']}) and on () (vector(1) == 2)"
+    rules.write_text(yaml.safe_dump(silent))
+    done = subprocess.run(
+        ["promtool", "test", "rules", "tests/alerts.yml"], cwd=rules.parents[1], capture_output=True, text=True
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode != 0
+    assert {name for name in ALERTS if f"alertname: {name}, " in said} == set(ALERTS)
+
+
+@NEEDS_AMTOOL
+def test_amtool_accepts_the_example():
+    assert "SUCCESS" in _run("amtool", "check-config", "alertmanager.yml")
+
+
+@NEEDS_AMTOOL
+@pytest.mark.parametrize(("severity", "receiver"), [("critical", "on-call"), ("warning", "team"), ("info", "team")])
+def test_severities_go_to_their_receivers(severity, receiver):
+    routed = _run("amtool", "config", "routes", "test", "--config.file=alertmanager.yml", f"severity={severity}")
+    assert routed.strip() == receiver
+
+
+def test_what_inhibits_and_what_is_inhibited_are_alerts():
+    rules = yaml.safe_load((PROMETHEUS / "alertmanager.yml").read_text())["inhibit_rules"]
+    for rule in rules:
+        for matcher in rule["source_matchers"] + rule["target_matchers"]:
+            pattern = re.fullmatch(r'alertname!?=~?"(.+)"', matcher)[1]
+            assert any(re.fullmatch(pattern, name) for name in ALERTS), matcher
+
+
+@pytest.mark.parametrize("name", ALERTS)
+def test_an_alert_is_told_completely(name):
+    rule = ALERTS[name]
+    assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}
+    assert all(rule["annotations"].values())
+    assert rule["labels"]["severity"] in ("critical", "warning", "info")
+    page, _, anchor = rule["annotations"]["runbook_url"].partition("#")
+    chapters = re.split(r"^### ", (ROOT / page).read_text(), flags=re.M)[1:]
+    (chapter,) = [text for text in chapters if text.splitlines()[0].lower() == anchor]
+    assert chapter.splitlines()[0] == name
+    assert chapter.splitlines()[1].startswith(f"*{rule['labels']['severity']}.*")
+    assert re.search(r"\*\*(What to do|Why, what to do):\*\*", chapter)
+
+
+def test_there_is_no_chapter_without_an_alert():
+    assert set(re.findall(r"^### (\w+)$", (ROOT / "docs/alerts.md").read_text(), re.M)) == set(ALERTS)
+
+
+@pytest.mark.parametrize("name", ALERTS)
+def test_the_unit_tests_see_an_alert_fire_and_not_fire(name):
+    checks = [check for case in CASES for check in case["alert_rule_test"] if check["alertname"] == name]
+    assert any(check["exp_alerts"] for check in checks)
+    assert any(not check["exp_alerts"] for check in checks)
+
+
+@pytest.mark.parametrize("name", [rule["record"] for rule in _rules("recording")])
+def test_the_unit_tests_reckon_a_recording_rule(name):
+    cases = yaml.safe_load((PROMETHEUS / "tests/recording.yml").read_text())["tests"]
+    checks = [check for case in cases for check in case["promql_expr_test"]]
+    assert any(name in check["expr"] and check["exp_samples"] for check in checks)
