@@ -35,6 +35,7 @@ cpdef enum ProcessKind:
     CLEANER = 3
     REPLICATOR = 4
     LOADER = 5
+    METRICS = 6                   # the reporter
 
 cpdef enum ProcessState:
     ABSENT = 0

@@ -164,6 +164,7 @@ class Ours(Server):
     def start(self) -> None:
         settings = {
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "metrics.listener": "127.0.0.1:0",
             "log.dirs": str(self.directory / "data"),
             "num.network.threads": str(NETWORK_THREADS),
             "log.segment.delete.delay.ms": "1000",

@@ -58,6 +58,9 @@ def _summary(report: Mapping[str, Any]) -> list[str]:
     for listener in report["listeners"]:
         host = f"[{listener['host']}]" if ":" in listener["host"] else listener["host"]
         lines.append(f"  listener     {listener['name']}://{host}:{listener['port']}")
+    if report.get("metrics"):
+        host, port = report["metrics"]["host"], report["metrics"]["port"]
+        lines.append(f"  metrics      http://{f'[{host}]' if ':' in host else host}:{port}/metrics")
     lines += [f"  logs         {directory['path']}{_condition(directory)}" for directory in report["log_dirs"]]
     lines.append(f"  partitions   {report['partitions']}")
     loading = report["loading"]

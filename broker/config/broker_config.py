@@ -13,9 +13,11 @@ from broker.config import properties
 from broker.config.errors import ConfigError
 from broker.config.key import NONE, NONE_YET, ConfigKey, Value, show
 from broker.config.listeners import (
+    Listener,
     advertise,
     check_advertised,
     check_ports,
+    parse_address,
     parse_listeners,
     parse_protocol_map,
 )
@@ -128,6 +130,14 @@ class BrokerConfig:
                 found = [layer for layer in layers if error.name in layer]
                 for layer in found or layers:  # two keys may contradict each other, and only the other one be set here
                     layer.pop(error.name, None) if found else layer.clear()
+
+    @property
+    def metrics_listener(self) -> Listener | None:
+        """Where HTTP is served, under the name METRICS; None if nowhere."""
+        address = self.text("metrics.listener")
+        if not address:
+            return None
+        return Listener(*parse_address("metrics.listener", f"METRICS://{address}"), "HTTP")
 
     def where(self, name: str) -> str:
         """Where a key was set: ``file:line``, ``--set``, or ``default``."""

@@ -12,7 +12,7 @@ from broker.config.key import (
     LOW,
     MEDIUM,
     NONE,
-    NONE_YET,
+    NOW,
     READ_ONLY,
     STRING,
     ConfigKey,
@@ -21,7 +21,8 @@ from broker.config.key import (
     Range,
 )
 
-ADDRESS = Pattern(r"|(\[[0-9a-fA-F:.]+\]|[^\[\]:/\s]*):[0-9]{1,5}", "host:port, or empty")
+_PORT = r"(6553[0-5]|655[0-2]\d|65[0-4]\d\d|6[0-4]\d{3}|[1-5]\d{4}|\d{1,4})"
+ADDRESS = Pattern(r"|(\[[0-9a-fA-F:.]+\]|[^\[\]:/\s]*):" + _PORT, "host:port with a port from 0 to 65535, or empty")
 
 TITLE = "Metrics, health and usage."
 
@@ -42,6 +43,19 @@ KEYS = (
     ConfigKey("metrics.recording.level", STRING, "INFO",
         OneOf(("INFO", "DEBUG", "TRACE"), any_case=True), LOW, READ_ONLY, NONE,
         "How detailed Kafka's metrics are."),
-    ConfigKey("metrics.listener", STRING, "", ADDRESS, MEDIUM, READ_ONLY, NONE_YET,
-        "Our own. Where /metrics and the health checks are served over HTTP, host:port; empty turns them off."),
+    ConfigKey("metrics.listener", STRING, "127.0.0.1:9404", ADDRESS, MEDIUM, READ_ONLY, NOW,
+        "Our own. Where /metrics, /healthz, /readyz and /usage are served over HTTP, host:port; port 0 is a free one, an "
+        "empty host all interfaces, and all empty turns them off."),
+    ConfigKey("metrics.max.topics", INT, 10_000, Range(0), LOW, READ_ONLY, NOW,
+        "Our own. How many topics have series by name in /metrics; the others' counts are shown as topic=\"other\"."),
+    ConfigKey("metrics.max.clients", INT, 1000, Range(0), LOW, READ_ONLY, NOW,
+        "Our own. How many clients (principal and client id) have series by name in /metrics; the rest is \"other\"."),
+    ConfigKey("metrics.usage.idle.ms", LONG, 3_600_000, Range(1000), LOW, READ_ONLY, NOW,
+        "Our own. A client or topic not used for this long may lose its place in the tables of usage to another."),
+    ConfigKey("usage.spool.dir", STRING, "", None, LOW, READ_ONLY, NOW,
+        "Our own. Where usage is written minute by minute; empty: usage in the first log directory."),
+    ConfigKey("usage.spool.interval.ms", LONG, 60_000, Range(1000, 3_600_000), LOW, READ_ONLY, NOW,
+        "Our own. How often usage is written there."),
+    ConfigKey("usage.spool.max.bytes", LONG, 1 << 30, Range(0), LOW, READ_ONLY, NOW,
+        "Our own. How large that directory's files may become together, the oldest go first; 0 turns the spool off."),
 )

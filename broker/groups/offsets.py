@@ -64,6 +64,10 @@ class Offsets:
             if not partitions:
                 del self._of_topic[topic]
 
+    def topics(self) -> list[tuple[str, dict[int, Committed]]]:
+        """Each topic with what is committed in it by partition: live, but for the list."""
+        return list(self._of_topic.items())
+
     def of_topics(self, topics: Iterable[str]) -> list[Place]:
         """All places in these topics."""
         return [(topic, partition) for topic in topics for partition in self._of_topic.get(topic, {})]

@@ -23,6 +23,7 @@ class Kind(IntEnum):
 
     KAFKA = 0  # payload: a Kafka request with its header, without its length
     AUTO_CREATE = 1  # payload: topic names, see `encode_names`; answered by `encode_auto_created`
+    METRICS = 3  # no payload: all groups, for the reporter; answered as `broker.metrics.group_rows` writes them
     CANCEL = 2  # the connection is gone: drop what it asked for; never answered
 
 

@@ -22,6 +22,8 @@ class ProcessContext:
     :param clean: for each log directory, whether it was closed in order before this start.
     :param running: the settings that change while the broker runs; `config` is the process's own copy of all.
     :param handover_fd: a worker's end of its channel with the acceptor; -1 for others.
+    :param metrics_socket: the reporter's listening socket; None for others, and where `metrics.listener` is empty.
+    :param reporter_memory: a descriptor of what a reporter leaves to its successor; -1 for others.
     :param forward_path: the Unix socket on which the coordinator takes forwarded requests; `forward_listener` is that
         socket, listening, and outlives every coordinator, so that workers' connections wait while it restarts.
     """
@@ -38,5 +40,7 @@ class ProcessContext:
     forward_path: str
     forward_listener: socket.socket | None = None
     handover_fd: int = -1
+    metrics_socket: socket.socket | None = None
+    reporter_memory: int = -1
     running: RunningConfig = field(default_factory=RunningConfig)
     notes: dict[str, object] = field(default_factory=dict)

@@ -229,6 +229,8 @@ class Coordinator:
         return OffsetTree(read, write)
 
     async def _serve(self, request: ForwardRequest) -> ForwardReply:
+        if request.kind == Kind.METRICS:
+            return await self._groups.tell()
         if request.kind == Kind.KAFKA and self._groups.serves(request):
             return await self._groups.execute(request)
         reply: ForwardReply = await self._loop.run_in_executor(self._thread, self._office.execute, request)

@@ -26,6 +26,7 @@ from broker.groups.consumer_group import ConsumerSettings
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.environment import GroupSettings, Timer
 from broker.net.forward_frames import ForwardReply, ForwardRequest, Status
+from broker.processes.group_report import report
 from broker.processes.offsets_log import LogMoved, OffsetsLog, read_records
 from broker.protocol import ProtocolError, decode
 from broker.protocol.header import decode_request_header
@@ -249,6 +250,14 @@ class GroupOffice:
         self._refresh()
         response = await self._answer(row, version, message, request)
         return ForwardReply(Status.OK, 0, frame_response(row, version, header.correlation_id, response))
+
+    async def tell(self) -> ForwardReply:
+        """All groups, for the reporter; FAILED while some are still being read, for a part of them would be taken for all."""
+        if self.groups is None:
+            return ForwardReply(Status.OK, 0)
+        if self.groups.loading:
+            return ForwardReply(Status.FAILED, 0)
+        return ForwardReply(Status.OK, 0, await report(self.groups))
 
     async def _answer(self, row: ApiRow, version: int, message: object, request: ForwardRequest) -> object:
         context = request.context

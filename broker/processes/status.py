@@ -103,6 +103,7 @@ def report(supervisor: "Supervisor") -> dict[str, Any]:
         "node_id": supervisor.config.node_id,
         "cluster_id": directories.cluster_id,
         "listeners": [listener._asdict() for listener in supervisor.bound],
+        "metrics": _address(supervisor.metrics_socket),
         "partitions": shm.slots_used,
         "loading": loading_report(shm.loading_dirs, directories.paths),
         "memory_faults": supervisor.memory_faults,
@@ -159,6 +160,14 @@ def remaining_s(one: Mapping[str, int]) -> float | None:
     if not whole:
         whole, part = one["logs"], one["logs_done"]
     return round(one["elapsed_ms"] / 1000 * max(0, whole - part) / part, 1) if part else None
+
+
+def _address(listening: socket.socket | None) -> dict[str, Any] | None:
+    """Where HTTP is served, with the port that was chosen; None if nowhere."""
+    if listening is None:
+        return None
+    host, port = listening.getsockname()[:2]
+    return {"host": host, "port": port}
 
 
 def _log_dir(path: str, online: bool, disk: tuple[DiskState, int, int, int]) -> dict[str, Any]:

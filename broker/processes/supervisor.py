@@ -63,6 +63,7 @@ class Supervisor:
 
     :param sockets: listening; `bound` says what of, in the same order.
     :param rows: the process table; tests put their own in.
+    :param metrics_socket: listening, for the reporter; None if `metrics.listener` is empty.
     """
 
     def __init__(
@@ -73,11 +74,13 @@ class Supervisor:
         bound: Sequence[Listener],
         rows: Sequence[ProcessRow] = PROCESSES,
         clock: Callable[[], float] = time.monotonic,
+        metrics_socket: socket.socket | None = None,
     ) -> None:
         self.config = config
         self.directories = directories
         self.sockets = list(sockets)
         self.bound = list(bound)
+        self.metrics_socket = metrics_socket
         self.rows = rows
         self.clock = clock
         self.state = "starting"
@@ -172,6 +175,7 @@ class Supervisor:
             self._channels = [handover.make_channel() for _ in self._workers]
             self.acceptor = Acceptor(self._channels, ConnectionLimits(*self._limits()), self._is_serving)
             self._forward_listener = listeners.listen_unix(self._home, COORDINATOR_SOCKET)
+            self._reporter_memory = os.fdopen(os.memfd_create("odradek-reporter", os.MFD_CLOEXEC), "rb+")
         except OSError as error:
             raise StartError(f"the processes' shared memory and sockets: {error}") from error
         except ValueError as error:
@@ -203,6 +207,7 @@ class Supervisor:
             ours.close()
             theirs.close()
         self._forward_listener.close()
+        self._reporter_memory.close()
 
     def _after_fault(self, fault: MemoryFault) -> None:
         self.memory_faults += 1
@@ -228,6 +233,12 @@ class Supervisor:
         keep |= {self.shm.event_fd(info.index) for info in self.shm.processes()}
         if forward_listener is not None:
             keep.add(forward_listener.fileno())
+        reports = row.kind == ProcessKind.METRICS
+        metrics_socket = self.metrics_socket if reports else None
+        if metrics_socket is not None:
+            keep.add(metrics_socket.fileno())
+        if reports:
+            keep.add(self._reporter_memory.fileno())
         close_all_but(keep)
         self.running.enter(child.index)
         self.running.take_over(self.config)
@@ -245,6 +256,8 @@ class Supervisor:
             forward_path=f"/proc/self/fd/{self.directories.fds[0]}/{COORDINATOR_SOCKET}",
             forward_listener=forward_listener,
             handover_fd=handover_fd,
+            metrics_socket=metrics_socket,
+            reporter_memory=self._reporter_memory.fileno() if reports else -1,
             running=self.running,
             notes={"count": row.count(self.config)},
         )
@@ -462,10 +475,28 @@ def run(config: BrokerConfig, rows: Sequence[ProcessRow] = PROCESSES) -> int:
         try:
             sockets.extend(_bind(config, listener) for listener in config.listeners)
             bound = [listeners.as_bound(one, sock) for one, sock in zip(config.listeners, sockets, strict=True)]
-            return Supervisor(config, directories, sockets, bound, rows).run()
+            metrics_socket = None
+            if config.metrics_listener is not None:
+                # Outlives every reporter, so that a scrape waits while one restarts.
+                metrics_socket = _bind_metrics(config.metrics_listener)
+                sockets.append(metrics_socket)
+            return Supervisor(
+                config, directories, sockets[: len(bound)], bound, rows, metrics_socket=metrics_socket
+            ).run()
         finally:
             for sock in sockets:
                 sock.close()
+
+
+def _bind_metrics(listener: Listener) -> socket.socket:
+    try:
+        return listeners.bind(listener)
+    except listeners.BindError as error:
+        address = str(listener).partition("://")[2]
+        reason = str(error).removeprefix(f"listener {listener}").lstrip(": ")
+        raise StartError(
+            f"metrics.listener={address} {reason}; give it another address, or none to turn it off"
+        ) from error
 
 
 def _bind(config: BrokerConfig, listener: Listener) -> socket.socket:

@@ -40,9 +40,15 @@ def _one(_: BrokerConfig) -> int:
     return 1
 
 
+def _reporters(config: BrokerConfig) -> int:
+    """None when nobody is to be told anything: neither over HTTP nor by the spool."""
+    return int(bool(config["metrics.listener"]) or config.integer("usage.spool.max.bytes") > 0)
+
+
 PROCESSES = (
     ProcessRow(ProcessKind.LOADER, "loader", "broker.processes.loader:main", 0, _loaders, 0),
     ProcessRow(ProcessKind.COORDINATOR, "coordinator", "broker.processes.coordinator:main", 1, _one, 1),
-    ProcessRow(ProcessKind.CLEANER, "cleaner", "broker.processes.cleaner:main", 1, _one, 2),
+    ProcessRow(ProcessKind.CLEANER, "cleaner", "broker.processes.cleaner:main", 1, _one, 3),
     ProcessRow(ProcessKind.WORKER, "worker", "broker.processes.worker:main", 1, _workers, 0),
+    ProcessRow(ProcessKind.METRICS, "reporter", "broker.processes.reporter:main", 1, _reporters, 2),
 )

@@ -31,6 +31,10 @@ _LOG_TAIL_BYTES = 4000
 _CREDENTIALS = struct.Struct("iII")
 
 
+WITHOUT_REPORTER = {"metrics.listener": "", "usage.spool.max.bytes": "0"}
+"""Nothing that tests do not ask for: no fixed port, no process for it."""
+
+
 class BrokerError(RuntimeError):
     """The broker did not start, stop or answer as it should; carries the end of its log."""
 
@@ -56,6 +60,7 @@ class Broker:
         self._owns_directory = directory is None
         self.directory = Path(directory if directory is not None else tempfile.mkdtemp(prefix="odradek-"))
         self.config = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(self.directory / "data")}
+        self.config |= WITHOUT_REPORTER
         self.config |= {name: str(value) for name, value in (config or {}).items()}
         self.data_dir = Path(self.config["log.dirs"].split(",")[0])
         self.log_file = self.directory / "broker.log"
@@ -109,6 +114,15 @@ class Broker:
     def host(self) -> str:
         """Where clients reach the first listener."""
         return self._host
+
+    @property
+    def metrics_url(self) -> str:
+        """Where it serves HTTP, without a slash at the end; for a broker with `metrics.listener`. Raises BrokerError."""
+        address = self.status()["metrics"]
+        if address is None:
+            raise BrokerError("the broker has no metrics.listener")
+        host = f"[{address['host']}]" if ":" in address["host"] else address["host"]
+        return f"http://{host}:{address['port']}"
 
     @property
     def bootstrap_servers(self) -> str:

@@ -25,6 +25,8 @@ OWN_DEFAULTS = {
 OWN_KEYS = {"metadata.store", "metrics.listener", "odradek.max.partitions", "odradek.stop.timeout.ms"}
 OWN_KEYS |= {"odradek.stuck.lock.ms", "odradek.stuck.process.ms", "odradek.log.dir.reserve.bytes"}
 OWN_KEYS |= {f"odradek.log.dir.{mark}.free.{unit}" for mark in ("soft", "hard") for unit in ("bytes", "percent")}
+OWN_KEYS |= {"metrics.max.topics", "metrics.max.clients", "metrics.usage.idle.ms"}
+OWN_KEYS |= {"usage.spool.dir", "usage.spool.interval.ms", "usage.spool.max.bytes"}
 DYNAMIC_ONLY = {
     "leader.replication.throttled.rate",
     "follower.replication.throttled.rate",

@@ -12,7 +12,7 @@ from broker.testing import Broker
 
 def start(*settings):
     """A start that must fail: the line for the operator, and the log lines before it."""
-    options = [part for setting in settings for part in ("--set", setting)]
+    options = [part for setting in ("metrics.listener=", *settings) for part in ("--set", setting)]
     result = subprocess.run(
         [sys.executable, "-m", "broker.cli.main", "start", *options],
         capture_output=True,

@@ -75,6 +75,8 @@ class FakeBroker:
             "listeners=PLAINTEXT://127.0.0.1:0",
             f"log.dirs={self.data_dir}",
             "num.network.threads=2",
+            "metrics.listener=",
+            "usage.spool.max.bytes=0",
             *settings,
         ]
         variables = os.environ | {"NOTIFY_SOCKET": f"{self._place.name}/events", "PYTHONPATH": str(ROOT)}

@@ -127,7 +127,7 @@ def test_nobody_is_blamed_for_the_time_in_which_the_supervisor_stood_still(child
     found.look_anew()
     assert found.stuck(10, 30) == []
     clock.now += 31
-    assert set(names(found.stuck(10, 30))) == {"coordinator-0", "cleaner-0", "worker-0"}
+    assert set(names(found.stuck(10, 30))) == {"coordinator-0", "cleaner-0", "worker-0", "reporter-0"}
 
 
 def test_a_process_that_cannot_be_forked_is_reported_and_its_place_is_free(monkeypatch):

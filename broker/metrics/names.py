@@ -1,0 +1,308 @@
+"""The one table of metrics: name, type, labels and meaning. `/metrics`, docs/metrics.md and their tests derive from it.
+
+Constants, the same in every process. Names are kafka_exporter's, those of Kafka's own metrics as Strimzi's rules for the JMX
+exporter spell them, the standard ones of a process, and our own under `odradek_`. Names whose ending means something else in
+Prometheus (a gauge that ends in _count or _sum) have no type, so that checkers do not take them for parts of a summary.
+"""
+
+from typing import NamedTuple
+
+COUNTER, GAUGE, SUMMARY, HISTOGRAM, UNTYPED = "counter", "gauge", "summary", "histogram", "untyped"
+
+
+class Metric(NamedTuple):
+    """:param name: as in the text format, a counter's with its `_total`.
+    :param labels: those that samples may have; a sample of the whole broker leaves out what does not apply to it.
+    """
+
+    name: str
+    type: str
+    labels: tuple[str, ...]
+    help: str
+
+
+def _rows(type_: str, labels: str, rows: dict[str, str], prefix: str = "") -> tuple[Metric, ...]:
+    return tuple(Metric(prefix + name, type_, tuple(labels.split()), text) for name, text in rows.items())
+
+
+PLACE = "topic partition"
+GROUP_PLACE = "consumergroup topic partition"
+READER = "principal client_id topic partition"
+
+QUANTILES = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
+LOOP_DELAYS_US = tuple(1 << power for power in range(6, 26, 2))
+"""Upper bounds of the buckets of `odradek_worker_loop_delay_seconds`."""
+
+CLUSTER = (
+    *_rows(GAUGE, "", {"kafka_brokers": "Brokers in the cluster."}),
+    *_rows(GAUGE, "id address", {"kafka_broker_info": "A broker and where it is reached; always 1."}),
+    *_rows(GAUGE, "topic", {"kafka_topic_partitions": "Partitions of a topic."}),
+    *_rows(
+        GAUGE,
+        PLACE,
+        {
+            "kafka_topic_partition_current_offset": "Where the next committed record of a partition will be.",
+            "kafka_topic_partition_oldest_offset": "Where a partition's log begins.",
+            "kafka_topic_partition_in_sync_replica": "In-sync replicas of a partition.",
+            "kafka_topic_partition_leader": "Id of the broker that leads a partition.",
+            "kafka_topic_partition_leader_is_preferred": "1 if the leader is the partition's first replica.",
+            "kafka_topic_partition_replicas": "Replicas of a partition.",
+            "kafka_topic_partition_under_replicated_partition": "1 if not all replicas of a partition are in sync.",
+        },
+    ),
+)
+
+GROUPS = (
+    *_rows(
+        GAUGE,
+        GROUP_PLACE,
+        {
+            "current_offset": "The offset that a group has committed.",
+            "lag": "Records that a group has not committed yet.",
+        },
+        "kafka_consumergroup_",
+    ),
+    *_rows(
+        UNTYPED,
+        "consumergroup topic",
+        {
+            "current_offset_sum": "Committed offsets of a group, summed over a topic's partitions.",
+            "lag_sum": "Records that a group has not committed yet, over a topic's partitions.",
+        },
+        "kafka_consumergroup_",
+    ),
+    *_rows(GAUGE, "consumergroup", {"kafka_consumergroup_members": "Members of a group."}),
+    *_rows(
+        GAUGE,
+        GROUP_PLACE,
+        {
+            "odradek_consumergroup_lag_seconds": "How long ago the log went past the offset that a group has committed; 0 "
+            "without lag. At least that, if it was before the reporter began to look."
+        },
+    ),
+    *_rows(
+        GAUGE,
+        "state",
+        {"kafka_coordinator_group_groupmetadatamanager_numgroups": "Groups in each state."},
+    ),
+    *_rows(
+        GAUGE,
+        READER,
+        {
+            "position": "The offset that a client has asked for last, whether it commits or not.",
+            "lag": "Records between that offset and the end of the log.",
+            "lag_seconds": "How long ago the log went past that offset; 0 without lag.",
+        },
+        "odradek_reader_",
+    ),
+)
+
+TRAFFIC = (
+    *_rows(
+        COUNTER,
+        "topic",
+        {
+            "bytesin_total": "Bytes of records received from producers; without a topic, of all.",
+            "bytesout_total": "Bytes of records sent to consumers.",
+            "messagesin_total": "Records appended.",
+            "totalproducerequests_total": "Produce requests that named the topic.",
+            "totalfetchrequests_total": "Fetch requests that named the topic.",
+            "failedproducerequests_total": "Of these Produce requests, those with an error.",
+            "failedfetchrequests_total": "Of these Fetch requests, those with an error.",
+            "bytesrejected_total": "Bytes of records that were refused as too large.",
+        },
+        "kafka_server_brokertopicmetrics_",
+    ),
+    *_rows(
+        COUNTER,
+        "request version",
+        {"kafka_network_requestmetrics_requests_total": "Requests answered, by API and version."},
+    ),
+    *_rows(
+        COUNTER,
+        "request error",
+        {
+            "kafka_network_requestmetrics_errors_total": "Error codes in answers, by API; of Produce and Fetch one a partition."
+        },
+    ),
+    *_rows(
+        SUMMARY,
+        "request quantile",
+        {
+            "requestqueuetimems": "Milliseconds from a request's arrival to its execution; the "
+            "quantiles are those of the last five minutes.",
+            "localtimems": "Milliseconds of execution in the process that has the connection.",
+            "remotetimems": "Milliseconds of waiting for others: data, flush, or the coordinator.",
+            "responsesendtimems": "Milliseconds from the answer's making to its last byte's sending.",
+            "totaltimems": "Milliseconds from a request's arrival to its answer's last byte.",
+        },
+        "kafka_network_requestmetrics_",
+    ),
+    *_rows(
+        GAUGE,
+        "",
+        {
+            "kafka_network_socketserver_networkprocessoravgidle_percent": "Share of the last minute in which workers had "
+            "nothing to do, 0 to 1.",
+            "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent": "The same: workers execute requests.",
+        },
+    ),
+    *_rows(
+        UNTYPED,
+        "listener networkprocessor",
+        {"kafka_server_socket_server_metrics_connection_count": "Open connections by listener and worker."},
+    ),
+    *_rows(
+        GAUGE,
+        "clientsoftwarename clientsoftwareversion listener networkprocessor",
+        {"kafka_server_socket_server_metrics_connections": "Open connections by client software, listener and worker."},
+    ),
+    *_rows(
+        GAUGE,
+        "delayedoperation",
+        {"kafka_server_delayedoperationpurgatory_purgatorysize": "Requests that wait, by kind."},
+    ),
+)
+
+BROKER = (
+    *_rows(
+        GAUGE,
+        "",
+        {
+            "kafka_server_replicamanager_leadercount": "Partitions that this broker leads.",
+            "kafka_server_replicamanager_partitioncount": "Partitions on this broker.",
+            "kafka_server_replicamanager_underreplicatedpartitions": "Led partitions with replicas not in sync.",
+            "kafka_server_replicamanager_underminisrpartitioncount": "Led partitions below min.insync.replicas.",
+            "kafka_server_replicamanager_atminisrpartitioncount": "Led partitions at min.insync.replicas.",
+            "kafka_server_replicamanager_offlinereplicacount": "Partitions whose log or log directory has failed.",
+            "kafka_controller_kafkacontroller_activecontrollercount": "1 if this broker is the controller.",
+            "kafka_controller_kafkacontroller_offlinepartitionscount": "Partitions without a leader that serves.",
+            "kafka_controller_kafkacontroller_globaltopiccount": "Topics in the cluster.",
+            "kafka_controller_kafkacontroller_globalpartitioncount": "Partitions in the cluster.",
+            "kafka_log_logmanager_offlinelogdirectorycount": "Log directories that have failed.",
+            "kafka_server_kafkaserver_brokerstate": "3 running, 7 shutting down, as in Kafka.",
+        },
+    ),
+    *_rows(
+        GAUGE,
+        PLACE,
+        {
+            "size": "Bytes of a partition's log.",
+            "logstartoffset": "Where a partition's log begins.",
+            "logendoffset": "Where a partition's log ends.",
+            "numlogsegments": "Segments of a partition's log.",
+        },
+        "kafka_log_log_",
+    ),
+)
+
+PROCESSES = (
+    *_rows(COUNTER, "process ordinal", {"process_cpu_seconds_total": "User and system time of a process."}),
+    *_rows(
+        GAUGE,
+        "process ordinal",
+        {
+            "process_resident_memory_bytes": "Resident memory of a process, pages that it shares with others included.",
+            "process_virtual_memory_bytes": "Virtual memory of a process; most of it is the sparse shared mapping.",
+            "process_open_fds": "Open descriptors of a process.",
+            "process_max_fds": "Most descriptors that a process may open.",
+            "process_start_time_seconds": "When a process was started, in seconds since 1970.",
+            "odradek_process_up": "1 while a process serves.",
+        },
+    ),
+    *_rows(COUNTER, "process ordinal", {"odradek_process_restarts_total": "How often a process was started again."}),
+    *_rows(GAUGE, "version", {"odradek_build_info": "The broker's version; always 1."}),
+    *_rows(
+        GAUGE,
+        "",
+        {"odradek_boot_time_seconds": "When the shared memory was made, since 1970: all counters began at 0 then."},
+    ),
+    *_rows(GAUGE, "worker", {"odradek_worker_connections": "Open connections of a worker."}),
+    *_rows(
+        COUNTER,
+        "worker",
+        {
+            "odradek_worker_busy_seconds_total": "Time in which a worker's loop did something.",
+            "odradek_sendfile_bytes_total": "Bytes sent from the page cache by sendfile.",
+            "odradek_socket_bytes_in_total": "Bytes read from clients' sockets.",
+            "odradek_socket_bytes_out_total": "Bytes written to clients' sockets, those by sendfile included.",
+            "odradek_unsent_bytes_total": "Bytes of answers that were made and not sent, because the connection was closed.",
+            "odradek_bad_frames_total": "Frames that closed their connection, because they cannot be what a client means.",
+        },
+    ),
+    *_rows(COUNTER, "worker reason", {"odradek_connections_closed_total": "Connections closed, by reason."}),
+    *_rows(
+        HISTOGRAM,
+        "worker le",
+        {"odradek_worker_loop_delay_seconds": "How long a turn of a worker's loop kept others waiting."},
+    ),
+    *_rows(GAUGE, "worker kind", {"odradek_purgatory_size": "Requests that wait in a worker, by kind."}),
+    *_rows(
+        COUNTER,
+        "",
+        {
+            "odradek_lock_busy_total": "Times a partition's lock was found taken.",
+            "odradek_lock_recoveries_total": "Locks taken over from a process that died with them.",
+        },
+    ),
+)
+
+STORAGE = (
+    *_rows(
+        GAUGE,
+        "log_dir",
+        {
+            "odradek_recovery_bytes": "Bytes behind the recovery points that the last start found.",
+            "odradek_recovered_bytes": "Bytes of these that were read, or cut off.",
+            "odradek_recovery_logs": "Logs that the last start opens.",
+            "odradek_recovered_logs": "Logs of these that are open.",
+            "odradek_recovery_truncated_bytes": "Bytes that the last start cut off, because they were no whole batch.",
+            "odradek_log_dir_online": "1 while a log directory is in use, 0 once it has failed.",
+            "odradek_log_dir_full_state": "0 roomy, 1 low, 2 full: producers are refused.",
+            "odradek_log_dir_free_bytes": "Free bytes of the file system below a log directory.",
+            "odradek_log_dir_total_bytes": "All bytes of the file system below a log directory.",
+        },
+    ),
+    *_rows(COUNTER, "log_dir", {"odradek_log_dir_full_total": "How often a log directory became full."}),
+    *_rows(GAUGE, "topic", {"odradek_topic_stored_bytes": "Bytes of the logs of a topic's partitions."}),
+)
+
+USAGE = (
+    *_rows(
+        COUNTER,
+        "principal client_id topic api",
+        {
+            "odradek_usage_bytes_in_total": "Bytes received: with a topic those of records, without one all others.",
+            "odradek_usage_bytes_out_total": "Bytes sent: with a topic those of records, without one all others.",
+            "odradek_usage_records_in_total": "Records appended.",
+            "odradek_usage_records_out_total": "Records that a reader went forward.",
+            "odradek_usage_requests_total": "Requests: without a topic all, with one those that named it.",
+            "odradek_usage_errors_total": "Of these requests, those with an error.",
+            "odradek_usage_throttle_seconds_total": "Time for which clients were told to wait.",
+        },
+    ),
+    *_rows(
+        COUNTER,
+        "principal client_id",
+        {"odradek_usage_connection_seconds_total": "Time for which connections were open."},
+    ),
+)
+
+SPOOL = (
+    *_rows(COUNTER, "", {"odradek_spool_intervals_total": "Intervals written to the spool since the reporter began."}),
+    *_rows(GAUGE, "", {"odradek_spool_bytes": "Bytes of the spool's files."}),
+    *_rows(COUNTER, "", {"odradek_spool_failures_total": "Intervals that could not be written at first."}),
+)
+
+SECTIONS = (
+    ("The cluster, as kafka_exporter tells it", CLUSTER),
+    ("Groups and readers", GROUPS),
+    ("Traffic and requests", TRAFFIC),
+    ("The broker", BROKER),
+    ("Processes", PROCESSES),
+    ("Storage", STORAGE),
+    ("Usage", USAGE),
+    ("The spool of usage", SPOOL),
+)
+
+METRICS = {metric.name: metric for _, section in SECTIONS for metric in section}
