@@ -34,6 +34,12 @@ class OffsetManager:
             self._done.discard(first)
             self._position = first + 1
 
+    def is_rewind(self, offset: int) -> bool:
+        """True for an offset that does not lie beyond all that came before: reading went back, as after a reset of offsets."""
+        if self._taken:
+            return offset <= self._taken[-1]
+        return self._position is not None and offset < self._position
+
     def _is_taken(self, offset: int) -> bool:
         return bool(self._taken) and self._taken[0] <= offset <= self._taken[-1]
 
@@ -43,9 +49,19 @@ class OffsetManager:
         return len(self._taken)
 
     @property
-    def committable(self) -> int | None:
-        """The offset to commit (of the next record to be read), None if there is nothing new."""
-        return self._position if self._position != self._committed else None
+    def to_commit(self) -> int | None:
+        """The offset to commit (of the next record to be read), None if there is nothing new.
+
+        Before anything was processed it is the offset of the first record taken: once that is committed a crash cannot let
+        `auto.offset.reset` choose another beginning.
+        """
+        safe = self._position if self._position is not None else self._taken[0] if self._taken else None
+        return safe if safe != self._committed else None
+
+    @property
+    def begun_uncommitted(self) -> bool:
+        """True while records were taken and no offset at all was committed."""
+        return self._committed is None and self.to_commit is not None
 
     def committed(self, offset: int) -> None:
         """A commit of this offset was acknowledged."""

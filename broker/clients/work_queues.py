@@ -1,12 +1,17 @@
 """Records between the poll thread and the workers: who may be processed now, in which order, and how many wait.
 
 A buffer a partition; partitions take turns, so that a hot one does not starve the others. A lane is what must stay in order: a
-partition, a key within a partition, or each record alone. One lock protects all; workers wait on its condition.
+partition, a key within a partition, or each record alone. A lane stays closed while its record is processed or waits to be
+tried again, also when the partition is given away and comes back meanwhile. One lock protects all; workers wait on its
+condition.
 """
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import threading
+import time
 from collections import deque
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
@@ -35,6 +40,8 @@ class Work:
     message: Any
     generation: int = 0
     lane: Hashable = None
+    size_bytes: int = 0  # what it counts for in `buffer_bytes`
+    failures: int = 0
 
 
 @dataclass
@@ -44,6 +51,8 @@ class _Buffer:
     ready: deque[Hashable] = field(default_factory=deque)
     in_flight: int = 0
     size: int = 0  # records that wait or are under way
+    size_bytes: int = 0
+    held: bool = False  # nothing more is started
 
 
 class WorkQueues:
@@ -54,6 +63,9 @@ class WorkQueues:
         self._changed = threading.Condition()
         self._buffers: dict[Place, _Buffer] = {}
         self._turns: deque[Place] = deque()
+        self._busy: set[tuple[Place, Hashable]] = set()  # lanes whose record a worker has, of whatever generation
+        self._delayed: list[tuple[float, int, Work]] = []
+        self._numbers = itertools.count()
         self._generation = 0
         self._closed = False
 
@@ -75,16 +87,22 @@ class WorkQueues:
                     self._turns.remove(place)
             self._changed.notify_all()
 
-    def hold(self, places: Iterable[Place]) -> None:
-        """Start no more records of these partitions: those under way are to finish, see `wait_until_idle`."""
+    def hold(self, places: Iterable[Place]) -> int:
+        """Start no more records of these partitions, and forget them; returns how many that were.
+
+        Those under way are to finish, see `wait_until_idle`. What waits to be tried again is forgotten too.
+        """
+        dropped = 0
         with self._changed:
             for place in places:
                 buffer = self._buffers.get(place)
                 if buffer is not None:
-                    waiting = sum(len(lane) for lane in buffer.lanes.values())
-                    buffer.size -= waiting
+                    buffer.held = True
+                    dropped += buffer.size - buffer.in_flight
+                    buffer.size = buffer.in_flight
                     buffer.lanes.clear()
                     buffer.ready.clear()
+        return dropped
 
     def wait_until_idle(self, places: Iterable[Place], timeout_s: float) -> bool:
         """Wait until no record of these partitions is with a worker; False if it takes longer."""
@@ -98,18 +116,20 @@ class WorkQueues:
         """Buffer a record; of a partition that is not assigned (any more), nothing."""
         with self._changed:
             buffer = self._buffers.get(work.place)
-            if buffer is None:
+            if buffer is None or buffer.held:
                 return
             work.generation = buffer.generation
             work.lane = self._lane_of(work)
             lane = buffer.lanes.get(work.lane)
             buffer.size += 1
-            if lane is None:
-                buffer.lanes[work.lane] = deque([work])
+            buffer.size_bytes += work.size_bytes
+            if lane is not None:
+                lane.append(work)
+                return
+            buffer.lanes[work.lane] = deque([work])
+            if (work.place, work.lane) not in self._busy:
                 buffer.ready.append(work.lane)
                 self._changed.notify()
-            else:
-                lane.append(work)
 
     def _lane_of(self, work: Work) -> Hashable:
         if self._order is Order.PARTITION:
@@ -124,6 +144,12 @@ class WorkQueues:
             buffer = self._buffers.get(place)
             return buffer.size if buffer is not None else 0
 
+    def size_bytes(self, place: Place) -> int:
+        """How many bytes these are."""
+        with self._changed:
+            buffer = self._buffers.get(place)
+            return buffer.size_bytes if buffer is not None else 0
+
     def close(self) -> None:
         """Workers get nothing more."""
         with self._changed:
@@ -136,28 +162,73 @@ class WorkQueues:
         """The next record to process; waits for one. None when closed."""
         with self._changed:
             while not self._closed:
+                self._release(time.monotonic())
                 for _ in range(len(self._turns)):
                     place = self._turns[0]
                     self._turns.rotate(-1)
                     buffer = self._buffers[place]
                     if buffer.ready:
                         buffer.in_flight += 1
-                        return buffer.lanes[buffer.ready.popleft()].popleft()
-                self._changed.wait()
+                        work = buffer.lanes[buffer.ready.popleft()].popleft()
+                        self._busy.add((place, work.lane))
+                        return work
+                due = self._delayed[0][0] if self._delayed else None
+                self._changed.wait(None if due is None else max(0.0, due - time.monotonic()))
             return None
 
-    def finished(self, work: Work) -> bool:
-        """A worker is through with a record; False if its partition was given away meanwhile: then it counts for nobody."""
+    def finished(self, work: Work, *, open_lane: bool = True) -> bool:
+        """A worker is through with a record; False if its partition was given away meanwhile: then it counts for nobody.
+
+        With `open_lane` false nothing that must come after it is started any more.
+        """
         with self._changed:
             buffer = self._buffers.get(work.place)
-            if buffer is None or buffer.generation != work.generation:
+            current = buffer is not None and buffer.generation == work.generation
+            if buffer is not None and current:
+                buffer.in_flight -= 1
+                buffer.size -= 1
+                buffer.size_bytes -= work.size_bytes
+            if open_lane:
+                self._open(work.place, work.lane)
+            self._changed.notify_all()
+            return current
+
+    def try_again(self, work: Work, delay_s: float) -> bool:
+        """A worker failed: the record comes again after `delay_s`, before all others of its lane, and no worker waits for it.
+
+        False if its partition was given away or is about to be: who has it next tries again, and `finished` is to be called.
+        """
+        with self._changed:
+            buffer = self._buffers.get(work.place)
+            if buffer is None or buffer.generation != work.generation or buffer.held:
                 return False
             buffer.in_flight -= 1
-            buffer.size -= 1
-            lane = buffer.lanes.get(work.lane)
-            if lane:
-                buffer.ready.append(work.lane)
-            elif lane is not None:
-                del buffer.lanes[work.lane]
+            self._busy.discard((work.place, work.lane))
+            buffer.lanes.setdefault(work.lane, deque())  # not among the ready: closed
+            heapq.heappush(self._delayed, (time.monotonic() + delay_s, next(self._numbers), work))
             self._changed.notify_all()
             return True
+
+    # -- with the lock --------------------------------------------------------------------------------------------
+
+    def _release(self, now: float) -> None:
+        while self._delayed and self._delayed[0][0] <= now:
+            work = heapq.heappop(self._delayed)[2]
+            buffer = self._buffers.get(work.place)
+            if buffer is not None and buffer.generation == work.generation and not buffer.held:
+                buffer.lanes[work.lane].appendleft(work)
+                buffer.ready.append(work.lane)
+                self._changed.notify()
+
+    def _open(self, place: Place, lane: Hashable) -> None:
+        if (place, lane) not in self._busy:
+            return
+        self._busy.remove((place, lane))
+        buffer = self._buffers.get(place)
+        waiting = buffer.lanes.get(lane) if buffer is not None else None
+        if buffer is None or waiting is None:
+            return
+        if waiting:
+            buffer.ready.append(lane)
+        else:
+            del buffer.lanes[lane]

@@ -158,26 +158,32 @@ def read_records(slot: int, log_dirs: Sequence[Path]) -> Iterator[list[Pair]]:
     Not the high watermark: a new leader learns it late, and what lies above it may have been acknowledged by the old one.
 
     :raises LogMoved: a file vanished, or the log's files changed, while it was read: what was read may have gaps.
-    :raises OSError: the log cannot be read, or holds what is no batch.
+    :raises OSError: the log cannot be read, holds what is no batch, or ends before the log end: groups taken from it would
+        have lost what they committed.
     """
     state = slots.describe(slot)
     end = state["log_end_offset"]
     directory = log_dirs[state["log_dir"]] / f"{state['topic']}-{state['partition']}"
     generation = state["generation"]
+    reached = state["log_start_offset"]
     try:
         for path in sorted(directory.glob("*.log")):
             if int(path.stem) >= end:
                 break
-            yield from _read_file(path, state["log_start_offset"], end)
+            for reached, piece in _read_file(path, state["log_start_offset"], end):  # noqa: B007 -- the last one counts
+                yield piece
     except FileNotFoundError as error:
         raise LogMoved(f"{error.filename} is gone") from error
     if slots.describe(slot)["generation"] != generation:
         raise LogMoved("its segments changed")
+    if reached < end:
+        raise OSError(errno.EIO, f"the log reaches to offset {reached} and should to {end}", str(directory))
 
 
-def _read_file(path: Path, start: int, end: int) -> Iterator[list[Pair]]:
+def _read_file(path: Path, start: int, end: int) -> Iterator[tuple[int, list[Pair]]]:
+    """Pieces, each with the offset up to which it reaches."""
     piece: list[Pair] = []
-    size = 0
+    reached = size = 0
     with path.open("rb") as file:
         while len(head := file.read(LENGTH_BYTES)) == LENGTH_BYTES:
             if int.from_bytes(head[:8], "big") >= end:
@@ -188,10 +194,11 @@ def _read_file(path: Path, start: int, end: int) -> Iterator[list[Pair]]:
                 content = [] if batch.is_control else batch.records()  # a transaction's end says nothing of groups
             except ValueError as error:  # of a batch that is not sound, or does not decompress
                 raise OSError(errno.EIO, f"no sound batch ({error})", str(path)) from error
+            reached = batch.last_offset + 1
             size += len(head) + len(body)
             piece += [(one.key or b"", one.value) for one in content if start <= one.offset < end]
             if size >= PIECE_BYTES:
-                yield piece
+                yield reached, piece
                 piece, size = [], 0
-    if piece:
-        yield piece
+    if reached:
+        yield reached, piece

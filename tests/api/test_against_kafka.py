@@ -102,7 +102,7 @@ def comparable(value: Any, names: dict[bytes, str], field: str = "") -> Any:
         if field == "records":
             return [(r.offset, r.timestamp, r.value) for one in read_batches(bytes(value)) for r in one.records()]
         return names.get(bytes(value), bytes(value))
-    if value is None or isinstance(value, int | str):
+    if value is None or isinstance(value, int | float | str):
         return value
     told = {one: comparable(getattr(value, one), names, one) for one in fields_of(value) if one not in UNCOMPARED}
     if "base_offset" in told and told["error_code"]:

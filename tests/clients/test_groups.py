@@ -55,9 +55,14 @@ class Member:
                 *(() if protocol else ("--session-timeout", "6000", "--assignment-strategy", RANGE)),
             )  # fmt: skip
         else:
-            given = {"bootstrap_servers": bootstrap_servers, "group": group, "topic": topic, "protocol": protocol}
-            program = "tests.clients.programs.group_member"
-            command = [sys.executable, "-m", program, library, json.dumps(given)]
+            given = json.dumps(
+                {"bootstrap_servers": bootstrap_servers, "group": group, "topic": topic, "protocol": protocol}
+            )
+            command = (
+                [str(toolchains.go_program()), "member", given]
+                if library == "franz-go"
+                else [sys.executable, "-m", "tests.clients.programs.group_member", library, given]
+            )
         with self.output.open("wb") as output, self.output.with_suffix(".err").open("wb") as errors:
             self.process = subprocess.Popen(command, stdout=output, stderr=errors, cwd=toolchains.REPOSITORY)
 
@@ -210,6 +215,17 @@ def test_python_libraries_share_a_group_by_the_range_assignor(room: Room) -> Non
 @pytest.mark.java
 def test_java_and_python_share_a_classic_group(room: Room) -> None:
     _life(room, ["java", "kafka-python"], ["confluent-kafka", "aiokafka"])
+
+
+@pytest.mark.golang
+def test_go_and_python_share_a_classic_group(room: Room) -> None:
+    _life(room, ["franz-go", "kafka-python"], ["confluent-kafka", "franz-go"])
+
+
+@pytest.mark.java
+@pytest.mark.golang
+def test_members_of_all_libraries_share_a_classic_group(room: Room) -> None:
+    _life(room, ["java", "franz-go", "kafka-python"], ["aiokafka", "confluent-kafka", "franz-go"])
 
 
 @pytest.mark.java

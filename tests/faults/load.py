@@ -110,7 +110,7 @@ class Load:
         """How many records, of all producers."""
         return sum(len(producer.acknowledged) for producer in self.producers)
 
-    def progress(self, records: int, timeout_s: float = 30.0) -> float:
+    def progress(self, records: int, timeout_s: float = 90.0) -> float:
         """Wait until every producer got `records` more acknowledgements; the seconds it took. Raises TimeoutError."""
         began = time.monotonic()
         wanted = {producer: len(producer.acknowledged) + records for producer in self.producers}

@@ -1,4 +1,5 @@
-// Command records is franz-go under the tests' contract (tests/clients/contract.py): `records write|read`.
+// Command records is franz-go under the tests' contract (tests/clients/contract.py): `records write|read`; and
+// `records member SETTINGS`, see member.go.
 package main
 
 import (
@@ -63,6 +64,13 @@ var codecs = map[string]kgo.CompressionCodec{
 }
 
 func main() {
+	if os.Args[1] == "member" {
+		if err := member(os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	modes := map[string]func(context.Context, settings, *json.Decoder, *json.Encoder) error{"write": write, "read": read}
 	input := json.NewDecoder(bufio.NewReaderSize(os.Stdin, 1<<20))
 	buffer := bufio.NewWriterSize(os.Stdout, 1<<20)

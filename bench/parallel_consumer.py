@@ -1,0 +1,106 @@
+"""``python -m bench.parallel_consumer``: records a second of slow work, a plain poll loop against ParallelConsumer.
+
+Each record costs its handler a wait (``--work-ms``), as a call to a database does. Measured from the first record handled to
+the last, with records over all partitions and with all of them in one, in order by key. Prints a table; needs no Java.
+"""
+
+import argparse
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka import Consumer, Message, Producer
+
+from broker.clients.parallel_consumer import ParallelConsumer
+from broker.testing import Broker
+
+PARTITIONS, KEYS = 6, 1000
+
+
+class Work:
+    """The slow handler, which notes when the first record began and when the last of `count` was done."""
+
+    def __init__(self, work_s: float, count: int) -> None:
+        self._work_s, self._count = work_s, count
+        self._lock = threading.Lock()
+        self._done = 0
+        self.began = self.ended = 0.0
+        self.finished = threading.Event()
+
+    def __call__(self, message: Message) -> None:
+        with self._lock:
+            self.began = self.began or time.monotonic()
+        time.sleep(self._work_s)
+        with self._lock:
+            self._done += 1
+            if self._done == self._count:
+                self.ended = time.monotonic()
+                self.finished.set()
+
+    @property
+    def per_second(self) -> float:
+        return self._count / (self.ended - self.began)
+
+
+def fill(servers: str, topic: str, count: int, partitions: int) -> None:
+    producer = Producer({"bootstrap.servers": servers})
+    for number in range(count):
+        producer.produce(topic, b"x" * 200, str(number % KEYS).encode(), partition=number % partitions)
+        producer.poll(0)
+    if producer.flush(60):
+        raise RuntimeError(f"not all of {count} records could be produced to {topic}")
+
+
+def plain(config: dict[str, Any], topic: str, work: Work) -> None:
+    consumer = Consumer({**config, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    while not work.finished.is_set():
+        message = consumer.poll(1.0)
+        if message is not None and message.error() is None:
+            work(message)
+    consumer.close()
+
+
+def parallel(workers: int) -> Callable[[dict[str, Any], str, Work], None]:
+    def run(config: dict[str, Any], topic: str, work: Work) -> None:
+        consumer = ParallelConsumer(config, [topic], work, workers=workers, order="key")
+        thread = threading.Thread(target=consumer.run)
+        thread.start()
+        while not work.finished.wait(1.0):
+            if not thread.is_alive():
+                raise RuntimeError("the consumer ended before its work was done")
+        consumer.stop()
+        thread.join()
+
+    return run
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--work-ms", type=float, default=5.0)
+    parser.add_argument(
+        "--records", type=int, default=500, help="for the plain loop; as many for each worker, up to 10 times"
+    )
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 4, 16, 64])
+    arguments = parser.parse_args()
+    print(f"work of {arguments.work_ms:g} ms a record, {KEYS} keys, order by key\n")
+    print(f"{'':24}{f'{PARTITIONS} partitions':>20}{'one hot partition':>20}   records a second (times the plain loop)")
+    ways = [("plain poll loop", 1, plain), *((f"{one} workers", one, parallel(one)) for one in arguments.workers)]
+    base: dict[int, float] = {}
+    with Broker({"group.initial.rebalance.delay.ms": 0}, {"all": PARTITIONS, "hot": PARTITIONS}) as broker:
+        written = arguments.records * 10
+        fill(broker.bootstrap_servers, "all", written, PARTITIONS)
+        fill(broker.bootstrap_servers, "hot", written, 1)
+        for name, workers, run in ways:
+            cells = ""
+            for column, topic in enumerate(("all", "hot")):
+                work = Work(arguments.work_ms / 1000, arguments.records * min(workers, 10))
+                run({"bootstrap.servers": broker.bootstrap_servers, "group.id": f"{name} {topic}"}, topic, work)
+                times = work.per_second / base.setdefault(column, work.per_second)
+                cells += f"{f'{work.per_second:,.0f} ({times:.1f})':>20}"
+            print(f"{name:24}{cells}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""Settings that were changed while the broker ran: they outlive coordinator and broker; the cleaner goes by them."""
+
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from broker.protocol import describe_configs, incremental_alter_configs
+from broker.storage.batch import Record, build_batch
+from broker.testing import Broker
+from tests.api.wire import Wire
+
+pytestmark = [pytest.mark.xdist_group("running-settings"), pytest.mark.timeout(180)]
+
+TOPIC, BROKER, GROUP, SET = 2, 4, 32, 0
+PATIENCE_S, PAUSE_S = 90.0, 0.1
+NEVER_MS = 3_600_000
+SETTINGS = (
+    (TOPIC, "settings", "retention.ms", "86400001"),
+    (BROKER, "", "log.retention.ms", "86400002"),
+    (BROKER, "1", "log.cleaner.delete.retention.ms", "86400003"),
+    (GROUP, "group", "consumer.session.timeout.ms", "50000"),
+)
+
+
+@pytest.fixture
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """Its cleaner looks for work once an hour."""
+    config = {"log.cleaner.backoff.ms": NEVER_MS, "num.network.threads": 1}
+    with Broker(config, directory=tmp_path_factory.mktemp("settings")) as one:
+        yield one
+
+
+def alter(wire: Wire, kind: int, name: str, key: str, value: str) -> None:
+    make = incremental_alter_configs.Request
+    config = make.AlterableConfig(name=key, config_operation=SET, value=value)
+    resource = make.AlterConfigsResource(resource_type=kind, resource_name=name, configs=[config])
+    (told,) = wire.ask(make(resources=[resource]), incremental_alter_configs.API_KEY, 1).responses
+    assert told.error_code == 0, told
+
+
+def told(wire: Wire, kind: int, name: str, key: str) -> str | None:
+    make = describe_configs.Request
+    asked = make.DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=[key])
+    (result,) = wire.ask(make(resources=[asked]), describe_configs.API_KEY, 4).results
+    assert result.error_code == 0, result
+    return next((one.value for one in result.configs), None)
+
+
+def until(met: Callable[[], bool], broker: Broker) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not met():
+        assert time.monotonic() < end, broker.log_tail()
+        time.sleep(PAUSE_S)
+
+
+def all_there(broker: Broker) -> bool:
+    """Whether every setting is told; False while there is no coordinator to ask."""
+    try:
+        with Wire(broker.host, broker.port) as wire:
+            return all(told(wire, kind, name, key) == value for kind, name, key, value in SETTINGS)
+    except (OSError, EOFError):
+        return False
+
+
+def limit_holds(broker: Broker) -> bool:
+    """Whether a record of 500 bytes is refused: what a worker does, not what is told."""
+    with Wire(broker.host, broker.port) as wire:
+        return wire.produce("settings", build_batch([Record(None, bytes(500), 0)])).error_code == 10
+
+
+def test_settings_outlive_the_coordinator_and_the_broker(broker: Broker) -> None:
+    with Wire(broker.host, broker.port) as wire:
+        wire.create("settings")
+        for setting in SETTINGS:
+            alter(wire, *setting)
+        alter(wire, BROKER, "", "message.max.bytes", "200")
+    assert all_there(broker) and limit_holds(broker)
+
+    (pid,) = [one["pid"] for one in broker.processes() if one["kind"] == "coordinator"]
+    descriptor = os.pidfd_open(pid)
+    signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+    select.select([descriptor], [], [], PATIENCE_S)
+    os.close(descriptor)
+    assert limit_holds(broker)
+    until(lambda: all_there(broker), broker)
+
+    broker.restart()
+    until(lambda: all_there(broker), broker)
+    until(lambda: limit_holds(broker), broker)
+    broker.kill_group()
+    broker.start()
+    until(lambda: all_there(broker), broker)
+    until(lambda: limit_holds(broker), broker)
+
+
+def test_a_cleaner_setting_takes_effect_while_the_broker_runs(broker: Broker) -> None:
+    """It would look at the log in an hour; told to look at once, it compacts."""
+    first = broker.data_dir / "compacted-0" / f"{0:020}.log"
+    with Wire(broker.host, broker.port) as wire:
+        wire.create("compacted", cleanup_policy="compact", segment_bytes=1 << 20, min_cleanable_dirty_ratio=0.01)
+        wire.until_led("compacted")
+        for number in range(60):
+            records = [Record(b"key", bytes(50_000), 1_700_000_000_000 + number)]
+            assert wire.produce("compacted", build_batch(records)).error_code == 0
+        size = first.stat().st_size
+        assert size > 500_000 and len(list(first.parent.glob("*.log"))) > 1
+        alter(wire, BROKER, "1", "log.cleaner.backoff.ms", "50")
+    until(lambda: not first.exists() or first.stat().st_size < size // 2, broker)

@@ -1,0 +1,30 @@
+"""A member of a group in a process of its own, to be killed: ``python -m tests.parallel.member``, settings as JSON in argv.
+
+Each processed record becomes one line of a file, written with one system call before the record counts as processed.
+Ends in good order on SIGTERM.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+
+from broker.clients import ParallelConsumer
+
+
+def main() -> None:
+    settings = json.loads(sys.argv[1])
+    out = os.open(settings["file"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    def work(message):
+        time.sleep(settings["work_s"])  # the slow work
+        os.write(out, f"{os.getpid()} {message.partition()} {message.offset()}\n".encode())
+
+    consumer = ParallelConsumer(settings["config"], [settings["topic"]], work, **settings["options"])
+    signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
+    consumer.run()
+
+
+if __name__ == "__main__":
+    main()

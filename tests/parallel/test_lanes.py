@@ -1,0 +1,178 @@
+"""Turns of partitions, lanes that stay closed, what is forgotten and what is held: WorkQueues without a broker."""
+
+from collections import defaultdict
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.clients.work_queues import Order, Work, WorkQueues
+
+A, B = ("t", 0), ("t", 1)
+LONG_S = 3600.0
+
+
+class Room:
+    """Queues of two partitions, and a worker that takes only when it would not wait."""
+
+    def __init__(self, order):
+        self.queues = WorkQueues(order)
+        self.queues.assign([A, B])
+
+    def put(self, place, offset, key=None, size_bytes=10):
+        work = Work(place, offset, key, None, size_bytes=size_bytes)
+        self.queues.put(work)
+        return work
+
+    def release(self):
+        """The time of all that is to be tried again has come."""
+        with self.queues._changed:
+            self.queues._release(float("inf"))
+
+    def take_all(self):
+        """Everything that may be begun now."""
+        taken = []
+        while any(buffer.ready for buffer in self.queues._buffers.values()):
+            taken.append(self.queues.take())
+        return taken
+
+
+def offsets(works):
+    return [work.offset for work in works]
+
+
+def test_partitions_take_turns_however_many_records_one_of_them_has():
+    room = Room(Order.NONE)
+    for offset in range(4):
+        room.put(A, offset)
+    room.put(B, 100)
+    assert offsets(room.take_all()) == [0, 100, 1, 2, 3]
+
+
+def test_order_by_key_lets_other_keys_of_a_hot_partition_pass():
+    room = Room(Order.KEY)
+    for offset, key in enumerate((b"a", b"a", b"b", None, None)):
+        room.put(A, offset, key)
+    taken = room.take_all()
+    assert offsets(taken) == [0, 2, 3, 4]
+    assert room.queues.finished(taken[0])
+    assert offsets(room.take_all()) == [1]
+
+
+def test_a_record_to_be_tried_again_goes_before_its_lane_and_holds_no_worker():
+    room = Room(Order.KEY)
+    room.put(A, 0, b"a")
+    room.put(A, 1, b"a")
+    room.put(A, 2, b"b")
+    first, other = room.take_all()
+    assert room.queues.try_again(first, LONG_S)
+    room.put(A, 3, b"a")
+    assert room.take_all() == []
+    assert room.queues.finished(other)
+    room.release()
+    assert offsets(room.take_all()) == [0]
+    assert room.queues.finished(first)
+    assert offsets(room.take_all()) == [1]
+
+
+def test_a_lane_stays_closed_while_its_record_is_at_hand_though_the_partition_went_and_came_back():
+    room = Room(Order.KEY)
+    room.put(A, 0, b"a")
+    (old,) = room.take_all()
+    room.queues.hold([A])
+    room.queues.revoke([A])
+    room.queues.assign([A])
+    room.put(A, 0, b"a")
+    room.put(A, 1, b"b")
+    assert offsets(room.take_all()) == [1]
+    assert not room.queues.finished(old)
+    assert offsets(room.take_all()) == [0]
+
+
+def test_a_failed_record_of_a_partition_that_goes_is_left_to_its_next_owner():
+    room = Room(Order.KEY)
+    room.put(A, 0, b"a")
+    (work,) = room.take_all()
+    assert room.queues.hold([A]) == 0
+    assert not room.queues.try_again(work, 0.0)
+    assert room.queues.finished(work)
+    room.queues.revoke([A])
+    room.queues.assign([A])
+    room.put(A, 0, b"a")
+    assert offsets(room.take_all()) == [0]
+
+
+def test_holding_forgets_what_waits_and_what_is_to_be_tried_again():
+    room = Room(Order.PARTITION)
+    for offset in range(3):
+        room.put(A, offset)
+    (work,) = room.take_all()
+    assert room.queues.try_again(work, LONG_S)
+    assert room.queues.hold([A]) == 3
+    room.release()
+    room.put(A, 3)
+    assert room.take_all() == []
+    assert room.queues.size(A) == 0
+
+
+def test_after_a_record_that_stops_the_consumer_nothing_of_its_lane_is_begun():
+    room = Room(Order.KEY)
+    room.put(A, 0, b"a")
+    room.put(A, 1, b"a")
+    (work,) = room.take_all()
+    room.queues.finished(work, open_lane=False)
+    assert room.take_all() == []
+
+
+@pytest.mark.parametrize("order", Order)
+@settings(deadline=None)
+@given(data=st.data())
+def test_any_schedule_keeps_lanes_in_order_and_loses_nothing(order, data):
+    room = Room(order)
+    queues = room.queues
+    put, done, running, later = defaultdict(int), defaultdict(list), {}, set()
+
+    def finish(work):
+        lane = running.pop(work)
+        assert queues.finished(work)
+        done[lane].append(work.offset)
+
+    def take():
+        for work in room.take_all():
+            lane = (work.place, work.lane)
+            assert lane not in running.values()
+            assert all((one.place, one.lane) != lane for one in later)
+            running[work] = lane
+
+    for _ in range(data.draw(st.integers(0, 50))):
+        verb = data.draw(st.sampled_from(("put", "put", "take", "done", "again", "release")))
+        if verb == "put":
+            place = data.draw(st.sampled_from((A, B)))
+            room.put(place, put[place], data.draw(st.sampled_from((None, b"a", b"b"))), 7)
+            put[place] += 1
+        elif verb == "take":
+            take()
+        elif verb == "release":
+            room.release()
+            later.clear()
+        elif running:
+            work = data.draw(st.sampled_from(sorted(running, key=lambda one: (one.place, one.offset))))
+            if verb == "done":
+                finish(work)
+            else:
+                del running[work]
+                assert queues.try_again(work, LONG_S)
+                later.add(work)
+        for place in (A, B):
+            finished = sum(len(some) for (where, _), some in done.items() if where == place)
+            assert queues.size(place) == put[place] - finished
+            assert queues.size_bytes(place) == 7 * queues.size(place)
+    room.release()
+    later.clear()
+    take()
+    while running:
+        for work in list(running):
+            finish(work)
+        take()
+    assert sum(map(len, done.values())) == sum(put.values())
+    assert all(some == sorted(some) for some in done.values())
