@@ -49,6 +49,7 @@ LAZY = {
     "consume": ("broker.cli.consume:consume", "Read topics, from anywhere to anywhere."),
     "config": ("broker.cli.config:config", "Get, set and explain the configuration of topics, brokers and groups."),
     "offsets": ("broker.cli.offsets:offsets", "Move committed offsets between where old and new consumers keep them."),
+    "report": ("broker.cli.report:report", "Reports over days: usage, costs, and when disks will be full."),
     "doctor": ("broker.cli.doctor:doctor", "Look for what is wrong with a broker or cluster, and say what to do."),
 }
 

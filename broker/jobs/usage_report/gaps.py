@@ -4,6 +4,7 @@ Pure functions on the driver, over a few rows an hour. A gap of no length is a f
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from statistics import median_low
 from typing import Any, NamedTuple
 
@@ -137,3 +138,57 @@ def coverage(spans: Iterable[Span]) -> list[Mapping[str, Any]]:
             hour[0] += span.intervals
             hour[1] += span.elapsed_ms
     return [{"hour_ms": at, "intervals": count, "covered_ms": length} for at, (count, length) in sorted(hours.items())]
+
+
+class Scraped(NamedTuple):
+    """When one instance was scraped without a break, as `prometheus` found it."""
+
+    instance: str
+    hour: int
+    from_ms: int
+    end_ms: int
+    samples: int
+    boot: float
+
+
+def find_scrape_gaps(spans: Iterable[Scraped], from_ms: int, to_ms: int, now_ms: int, step_ms: int) -> list[Gap]:
+    """When an instance was not scraped, or was started anew.
+
+    :param step_ms: between samples; what is shorter than two at the ends of the period is no gap
+    """
+    found: list[Gap] = []
+    to_ms = min(to_ms, now_ms)
+    by_instance: dict[str, list[Scraped]] = {}
+    for span in spans:
+        by_instance.setdefault(span.instance, []).append(span)
+    not_scraped = "the broker was not scraped"
+    for instance, some in by_instance.items():
+        some.sort(key=lambda span: span.from_ms)
+        if some[0].from_ms > from_ms + 2 * step_ms:
+            found.append(Gap(from_ms, some[0].from_ms, not_scraped, instance))
+        for before, span in pairwise(some):
+            if span.from_ms > before.end_ms:
+                found.append(Gap(before.end_ms, span.from_ms, not_scraped, instance))
+            if span.boot != before.boot:
+                reason = "the broker was started anew: what it counted between the last scrape and its end is not known"
+                found.append(Gap(span.from_ms, span.from_ms, reason, instance))
+        if some[-1].end_ms + 2 * step_ms < to_ms:
+            found.append(Gap(some[-1].end_ms, to_ms, not_scraped, instance))
+    return clip(found, from_ms, to_ms)
+
+
+def scrape_coverage(spans: Iterable[Scraped]) -> list[Mapping[str, Any]]:
+    """By hour: samples of all instances, and how long the one that was there longest was."""
+    hours: dict[int, dict[str, list[int]]] = {}
+    for span in spans:
+        one = hours.setdefault(span.hour, {}).setdefault(span.instance, [0, 0])
+        one[0] += span.samples
+        one[1] += span.end_ms - span.from_ms
+    return [
+        {
+            "hour_ms": at,
+            "intervals": sum(count for count, _ in some.values()),
+            "covered_ms": max(length for _, length in some.values()),
+        }
+        for at, some in sorted(hours.items())
+    ]

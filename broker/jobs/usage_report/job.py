@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker.jobs.usage_report.errors import ReportError
+from broker.jobs.usage_report.gaps import Span
 from broker.jobs.usage_report.options import Job
 from broker.jobs.usage_report.session import first_line, spark_session, stderr_in
 from broker.jobs.usage_report.times import DAY_MS, HOUR_MS, iso, moment
@@ -26,6 +27,8 @@ from broker.jobs.usage_report.times import DAY_MS, HOUR_MS, iso, moment
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_DAMAGE = ("boot", "seq", "end_ms", "reason", "source")
+_SMALL = (*Span._fields, "reason")
 Say = Callable[[str], None]
 LOG = "spark.log"
 _REPORT = "broker.jobs.usage_report.report"
@@ -41,17 +44,28 @@ def run(job: Job, say: Say) -> None:
     report = import_module(_REPORT) if find_spec(_REPORT) is not None else None
     if report is not None:
         report.check(job.options)
-    log = job.out / LOG
-    with _alone(job.out), _scratch(job.out) as scratch, spark_session(job.master, log, scratch, job.memory) as spark:
-        begun = time.monotonic()
+    with _opened(job) as (spark, log):
         _write_tables(spark, job, log, say)
-        say(f"tables: {job.out / 'tables'} ({time.monotonic() - begun:.0f} s)")
         if report is None:
             return
         with stderr_in(log):
             made = report.build(job.out / "tables", job.out, moment(job.from_ms), moment(job.to_ms), job.options)
         for path in made:
             say(f"report: {path}")
+
+
+def make_tables(job: Job, say: Say) -> None:
+    """Only the tables, as `run` makes them."""
+    with _opened(job) as (spark, log):
+        _write_tables(spark, job, log, say)
+
+
+@contextmanager
+def _opened(job: Job) -> Iterator[tuple["SparkSession", Path]]:
+    """A session that has the output directory for itself, and where its messages go."""
+    log = job.out / LOG
+    with _alone(job.out), _scratch(job.out) as scratch, spark_session(job.master, log, scratch, job.memory) as spark:
+        yield spark, log
 
 
 def _write_tables(spark: "SparkSession", job: Job, log: Path, say: Say) -> None:
@@ -63,6 +77,7 @@ def _write_tables(spark: "SparkSession", job: Job, log: Path, say: Say) -> None:
     from_ms = job.from_ms // DAY_MS * DAY_MS
     to_ms = min(-(-job.to_ms // DAY_MS) * DAY_MS, -(-int(time.time() * 1000) // HOUR_MS) * HOUR_MS)
     tables.prepare(spark)
+    begun = time.monotonic()
     try:
         with stderr_in(log):
             if job.source.spool is not None:
@@ -77,6 +92,7 @@ def _write_tables(spark: "SparkSession", job: Job, log: Path, say: Say) -> None:
         if type(error).__module__.startswith("py4j"):
             raise _translated(error, log) from None
         raise
+    say(f"tables: {job.out / 'tables'} ({time.monotonic() - begun:.0f} s)")
 
 
 def _from_spool(spark: "SparkSession", job: Job, from_ms: int, to_ms: int, say: Say) -> None:
@@ -87,25 +103,15 @@ def _from_spool(spark: "SparkSession", job: Job, from_ms: int, to_ms: int, say: 
 
     assert job.source.spool is not None
     files = spool.needed(spool.find(job.source.spool), from_ms, to_ms)
-    spark.dataSource.register(spool.SpoolSource)
+    shuffles = min(64, max(2, sum(file.size for file in files) >> 22))
+    spark.conf.set("spark.sql.shuffle.partitions", str(shuffles))
     tasks = 4 * spark.sparkContext.defaultParallelism
-    facts = (
-        spark.read.format(spool.NAME)
-        .options(path=str(job.source.spool), from_ms=str(from_ms), to_ms=str(to_ms), tasks=str(tasks))
-        .load()
-        .persist(StorageLevel.DISK_ONLY)
-    )
+    facts = spool.facts(spark, files, from_ms, to_ms, tasks).persist(StorageLevel.DISK_ONLY)
     try:
-        spans = [
-            gaps.Span(**row.asDict())
-            for row in facts.where(F.col("kind") == "span").select(*gaps.Span._fields).toLocalIterator()
-        ]
-        damages = [
-            tuple(row)
-            for row in facts.where(F.col("kind") == "damage")
-            .select("boot", "seq", "end_ms", "reason", "source")
-            .toLocalIterator()
-        ]
+        # a few rows an hour
+        small = facts.where(F.col("kind").isin("span", "damage")).select("kind", *_SMALL).collect()
+        spans = [gaps.Span(*(row[name] for name in gaps.Span._fields)) for row in small if row["kind"] == "span"]
+        damages = [tuple(row[name] for name in _DAMAGE) for row in small if row["kind"] == "damage"]
         for _, _, _, reason, source in sorted(damages, key=lambda damage: damage[4]):
             say(f"warning: skipped: {source}: {reason}")
         known_from = gaps.known_from(spans)
@@ -131,7 +137,45 @@ def _what_is_there(files: list) -> str:
 
 
 def _from_prometheus(spark: "SparkSession", job: Job, from_ms: int, to_ms: int, say: Say) -> None:
-    raise ReportError("--prometheus: not made yet")
+    from pyspark import StorageLevel
+    from pyspark.sql import functions as F
+
+    from broker.jobs.usage_report import gaps, prometheus, tables
+    from broker.jobs.usage_report.prometheus_http import Prometheus
+
+    source = job.source
+    assert source.prometheus is not None
+    asked = Prometheus(source.prometheus, source.match, source.step_s)
+    if not asked.label_values("instance", prometheus.BOOT, from_ms, to_ms):
+        matched = f" with {{{source.match}}}" if source.match else ""
+        raise ReportError(
+            f"{asked.about} knows no {prometheus.BOOT.metric}{matched} from {iso(from_ms)} to {iso(to_ms)}: "
+            "expected one that scraped the broker's metrics.listener then"
+        )
+    ids = asked.label_values("id", prometheus.BROKERS, from_ms, to_ms)
+    spark.dataSource.register(prometheus.PrometheusSource)
+    spark.conf.set("spark.sql.shuffle.partitions", str(2 * spark.sparkContext.defaultParallelism))
+    facts = (
+        spark.read.format(prometheus.NAME)
+        .options(url=source.prometheus, match=source.match, step_s=str(source.step_s))
+        .options(from_ms=str(from_ms), to_ms=str(to_ms))
+        .load()
+        .persist(StorageLevel.DISK_ONLY)
+    )
+    try:
+        small = facts.where(F.col("kind") == "span").withColumnRenamed("count", "samples")
+        spans = [gaps.Scraped(*row) for row in small.select(*gaps.Scraped._fields).collect()]
+        found = gaps.find_scrape_gaps(spans, from_ms, to_ms, int(time.time() * 1000), source.step_s * 1000)
+        unknown = facts.where(F.col("unknown") > 0).groupBy("hour").agg(F.sum("unknown").alias("count"))
+        for row in unknown.orderBy("hour").collect():
+            reason = f"{row['count']} samples of counters with nothing known before them: what they gained is not known"
+            found.append(gaps.Gap(row["hour"], row["hour"], reason, asked.url))
+        say(f"{len({span.instance for span in spans})} brokers, {sum(span.samples for span in spans)} samples")
+        broker = int(ids[0]) if len(ids) == 1 and ids[0].isdigit() else None
+        made = tables.from_prometheus(facts, broker)
+        _write(spark, job, from_ms, to_ms, made, found, gaps.scrape_coverage(spans), say)
+    finally:
+        facts.unpersist()
 
 
 def _write(

@@ -86,6 +86,7 @@ def spark_session(master: str | None, log: Path, scratch: Path, memory: str) -> 
     builder = SparkSession.builder.appName("odradek usage report").master(chosen)
     for key, value in {
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": memory,
         "spark.local.dir": str(scratch),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),

@@ -1,9 +1,9 @@
-"""The broker's spool as a PySpark data source: what a series stood at by the end of each hour, and what was not readable.
+"""The broker's spool as a Spark frame: what a series stood at by the end of each hour, and what was not readable.
 
-The driver lists the files (`find`), each Spark task reads some of one boot, in their order. Values in the spool are
-cumulative within (boot, page, principal, client, topic, api, since), so of an hour only the last row of a series is
-needed: a task keeps one line for a series, by the bytes of its key, and parses only what is left at the hour's end. So
-a task's memory is bounded by the number of series, not by the length of the period. `tables` makes differences of it.
+The driver lists the files (`find`) and shares them out, each Spark task reads some of one boot, in their order. Values in
+the spool are cumulative within (boot, page, principal, client, topic, api, since), so of an hour only the last row of a
+series is needed: a task keeps one line for a series, by the bytes of its key, and parses only what is left at the hour's
+end. So a task's memory is bounded by the number of series, not by the length of the period. `tables` makes differences of it.
 
 An interval belongs to the hour in which it ends, but not to one before its file's (a clock that was set back: the file goes
 on). The last file before the period is read for what the series stood at when it began; it gives rows with `hour` null.
@@ -12,22 +12,21 @@ on). The last file before the period is read for what the series stood at when i
 import io
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.json as pa_json
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
 
 from broker.jobs.usage_report.errors import ReportError
 from broker.jobs.usage_report.intervals import Damage, Interval, read_intervals
 from broker.jobs.usage_report.times import HOUR_MS, milliseconds
 
-NAME = "odradek_spool"
 _FILE = re.compile(r"usage-(\d{8})T(\d{2})-([0-9A-Za-z_]+)\.jsonl(\.gz)?")
 
 _INT, _TEXT = pa.int64(), pa.string()
@@ -86,13 +85,6 @@ class SpoolFile(NamedTuple):
     size: int
 
 
-class Share(InputPartition):
-    """What one task reads: files of one boot, in their order."""
-
-    def __init__(self, files: list[SpoolFile]) -> None:
-        self.files = files
-
-
 def find(directory: Path) -> list[SpoolFile]:
     """The files of the spool by boot and hour; of a file that is there plain and compressed only the plain one.
 
@@ -146,40 +138,23 @@ def shares(files: list[SpoolFile], tasks: int, at_least: int = 4 << 20) -> list[
     return result
 
 
-class SpoolSource(DataSource):
-    """``spark.read.format("odradek_spool")``; options ``path``, ``from_ms`` and ``to_ms`` (whole hours), ``tasks``."""
-
-    @classmethod
-    def name(cls) -> str:
-        """As in `format`."""
-        return NAME
-
-    def schema(self) -> StructType:
-        """`FACTS`, explicit."""
-        return from_arrow_schema(FACTS)
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        """Called by Spark."""
-        return SpoolReader(dict(self.options))
+def facts(spark: SparkSession, files: list[SpoolFile], from_ms: int, to_ms: int, tasks: int) -> DataFrame:
+    """`FACTS` of these files, for a period of whole hours; of what a table needs a pass reads all of it: to be persisted."""
+    shared = shares(files, tasks)
+    schema = from_arrow_schema(FACTS)
+    if not shared:
+        return spark.createDataFrame([], schema)
+    numbers = spark.range(0, len(shared), 1, len(shared))
+    return numbers.mapInArrow(partial(_read_shares, shared, from_ms, to_ms), schema)
 
 
-class SpoolReader(DataSourceReader):
-    """Plans and reads `Share`s."""
-
-    def __init__(self, options: dict[str, str]) -> None:
-        self._directory = Path(options["path"])
-        self._from_ms, self._to_ms = int(options["from_ms"]), int(options["to_ms"])
-        self._tasks = int(options.get("tasks", "8"))
-
-    def partitions(self) -> list[InputPartition]:
-        """At least one, as Spark wants it."""
-        found = needed(find(self._directory), self._from_ms, self._to_ms)
-        return [Share(files) for files in shares(found, self._tasks)] or [Share([])]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """`FACTS` of the share."""
-        assert isinstance(partition, Share)
-        yield from read_share(partition.files, self._from_ms, self._to_ms)
+def _read_shares(
+    shared: list[list[SpoolFile]], from_ms: int, to_ms: int, numbers: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """In a Python worker: the shares with these numbers."""
+    for batch in numbers:
+        for number in batch.column(0).to_pylist():
+            yield from read_share(shared[number], from_ms, to_ms)
 
 
 def read_share(files: list[SpoolFile], from_ms: int, to_ms: int) -> Iterator[pa.RecordBatch]:

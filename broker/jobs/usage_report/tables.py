@@ -19,7 +19,7 @@ Rows are in the order of their keys. Counts are 64-bit integers, times are times
 """
 
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,8 @@ KEYS: dict[str, tuple[str, ...]] = {
     "coverage_hourly": ("hour", "source"),
     "gaps": ("from", "to", "reason", "source"),
 }
+#: Tables of a few rows an hour, written by one task.
+_SMALL = ("log_dirs_hourly", "workers_hourly", "coverage_hourly", "gaps")
 
 
 def prepare(spark: SparkSession) -> None:
@@ -192,6 +194,62 @@ def _workers(facts: DataFrame, known_from: Mapping[str, int | None]) -> DataFram
     )
 
 
+def from_prometheus(facts: DataFrame, broker: int | None) -> dict[str, DataFrame]:
+    """The tables but those of gaps and coverage.
+
+    :param facts: `prometheus.FACTS`, kept by the caller
+    :param broker: the id of the only broker, or None
+    """
+
+    def of(kind: str) -> DataFrame:
+        return facts.where(F.col("kind") == kind)
+
+    def pick(column: str, value: str) -> Column:
+        return F.when(F.col("column") == column, F.col(value))
+
+    def level(column: str, value: str, how: Callable[[Column], Column] = F.max) -> Column:
+        return F.round(how(pick(column, value))).cast("bigint")
+
+    lag_name = F.coalesce("name", F.concat_ws("/", F.coalesce("principal", F.lit("")), F.coalesce("client", F.lit(""))))
+    labels = [F.coalesce(name, F.lit("")).alias(name) for name in ("principal", "client")]
+    return {
+        "traffic_hourly": of("traffic")
+        .groupBy("hour", *labels, "topic", F.coalesce("api", F.lit("")).alias("api"))
+        .agg(*(F.coalesce(F.sum(pick(name, "gained")), F.lit(0)).alias(name) for name in COUNTS))
+        .where(F.greatest(*COUNTS) > 0),
+        "topics_hourly": of("topic")
+        .groupBy("hour", "topic")
+        .agg(
+            *(level(name, "last").alias(name) for name in _TOPIC_STATE[:5]),
+            *(F.lit(None).cast("bigint").alias(name) for name in _TOPIC_STATE[5:]),
+        ),
+        "log_dirs_hourly": of("log_dir")
+        .groupBy("hour", F.lit(broker).cast("bigint").alias("broker"), "path")
+        .agg(
+            level("free_bytes", "min", F.min).alias("free_bytes_min"),
+            level("total_bytes", "last").alias("total_bytes"),
+        ),
+        "lag_hourly": facts.where(F.col("kind").isin("group", "reader"))
+        .groupBy("hour", "kind", lag_name.alias("name"), "topic")
+        .agg(
+            level("lag", "max").alias("lag_max"),
+            (F.sum(pick("lag", "sum")) / F.sum(pick("lag", "count"))).alias("lag_avg"),
+            F.max(pick("lag_seconds", "max")).alias("lag_seconds_max"),
+        ),
+        "workers_hourly": of("worker")
+        .groupBy("hour", F.col("worker").cast("bigint").alias("worker"))
+        .agg(
+            level("connections", "max").alias("connections_max"),
+            F.least(
+                F.lit(1.0),
+                F.sum(pick("busy_us", "gained")) / F.nullif(F.sum(pick("busy_us", "elapsed_ms")) * 1000, F.lit(0)),
+            ).alias("busy_share"),
+            F.coalesce(F.sum(pick("bytes_in", "gained")), F.lit(0)).alias("bytes_in"),
+            F.coalesce(F.sum(pick("bytes_out", "gained")), F.lit(0)).alias("bytes_out"),
+        ),
+    }
+
+
 def gaps_frame(spark: SparkSession, gaps: Iterable[Gap]) -> DataFrame:
     """The table of gaps."""
     schema = StructType([
@@ -223,11 +281,11 @@ def write(directory: Path, tables: Mapping[str, DataFrame], days: Sequence[str])
             frame = frame.withColumn("hour", F.timestamp_millis("hour"))
         time, *_ = KEYS[name]
         others = [column for column in frame.columns if column not in KEYS[name]]
-        rows = (
-            frame.select(*KEYS[name], *others, F.date_format(time, "yyyy-MM-dd").alias("day"))
-            .where(F.col("day").isin(*days))
-            .repartition("day")
-            .sortWithinPartitions("day", *KEYS[name])
+        rows = frame.select(*KEYS[name], *others, F.date_format(time, "yyyy-MM-dd").alias("day")).where(
+            F.col("day").isin(*days)
+        )
+        rows = (rows.coalesce(1) if name in _SMALL else rows.repartition("day")).sortWithinPartitions(
+            "day", *KEYS[name]
         )
         target = directory / name
         before = {day: _files(target, day) for day in days}

@@ -1,0 +1,64 @@
+"""One Spark session a module, and the job run in it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset
+import pytest
+from pyspark.sql import SparkSession
+
+from broker.jobs.usage_report import job
+from broker.jobs.usage_report.options import Job, Source, check_out
+from tests import toolchains
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Any]:
+    """A session of one JVM, which the job finds and uses."""
+    toolchains.require_command("java", "default-jdk-headless")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    session = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.memory", "512m")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")  # runs are short
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .getOrCreate()
+    )
+    yield session
+    session.stop()
+
+
+class Report:
+    """An output directory, and runs of the job into it."""
+
+    def __init__(self, out: Path) -> None:
+        self.out = check_out(str(out))
+        self.said: list[str] = []
+
+    def run(self, source: Source, from_ms: int, to_ms: int) -> list[str]:
+        """What the job says."""
+        self.said = []
+        job.make_tables(Job(source, from_ms, to_ms, self.out), self.said.append)
+        return self.said
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """All rows of a table in the order in which they are stored, times as milliseconds."""
+        found = pyarrow.dataset.dataset(self.out / "tables" / table, format="parquet", partitioning="hive").to_table()
+        rows = found.to_pylist()
+        for row in rows:
+            for name in ("hour", "from", "to"):
+                if name in row:
+                    row[name] = round(row[name].timestamp() * 1000)
+        return rows
+
+
+@pytest.fixture
+def report(tmp_path: Path, spark: Any) -> Report:
+    return Report(tmp_path / "report")
