@@ -49,9 +49,9 @@ def run(job: Job, say: Say) -> None:
         if report is None:
             return
         with stderr_in(log):
-            made = report.build(job.out / "tables", job.out, moment(job.from_ms), moment(job.to_ms), job.options)
-        for path in made:
-            say(f"report: {path}")
+            made = report.build(spark, job.out / "tables", job.out, moment(job.from_ms), moment(job.to_ms), job.options)
+        for line in made.lines():
+            say(line)
 
 
 def make_tables(job: Job, say: Say) -> None:

@@ -3,7 +3,7 @@
 Pure but for the requests; used on the driver and in Spark's Python workers, one object a task. What may pass by itself (no
 connection, a timeout, 429, 5xx) is tried again with growing pauses. An answer that is too large, for Prometheus (11,000
 points a series, its limit of samples) or for us, is asked for in pieces: by time, down to an hour, then by the values of a
-label. An answer with warnings is a partial one, and fails.
+label, then by time again. An answer with warnings is a partial one, and fails.
 """
 
 import base64
@@ -103,13 +103,23 @@ class Prometheus:
             found = self._range(query, start_ms, end_ms, values)
         except _TooLarge as error:
             points = (end_ms - start_ms) // self.step_ms + 1
-            wanted = self._count(query, end_ms, values) * points * _POINT_BYTES // self._most_bytes + 2
-            shortest_ms = max(HOUR_MS, 2 * self.step_ms)
-            if end_ms - start_ms > shortest_ms:
-                parts = min(wanted, -(-(end_ms - start_ms) // shortest_ms))
-                yield from self._in_time(query, start_ms, end_ms, parts, values)
+            parts = self._count(query, end_ms, values) * points * _POINT_BYTES // self._most_bytes + 2
+            hours = -(-(end_ms - start_ms) // HOUR_MS)
+            if hours > 1 and points > 2:
+                yield from self._in_time(query, start_ms, end_ms, min(parts, hours), values)
+                return
+            if values is None and query.shard:
+                values = ["", *self.label_values(query.shard, query, start_ms - _STALE_MS, end_ms)]
+            if values is not None and len(values) > 1:
+                yield from self._in_values(query, start_ms, end_ms, parts, values)
+            elif points > 1:
+                yield from self._in_time(query, start_ms, end_ms, 2, values)
             else:
-                yield from self._in_values(query, start_ms, end_ms, wanted, values, str(error))
+                least = f"{query.shard}={values[0]!r}" if values else "all series"
+                at = iso(start_ms)
+                raise ReportError(
+                    f"{self.about}: {query.metric} at {at}: {error}, even for one time of {least}"
+                ) from None
             return
         yield from found
 
@@ -123,14 +133,9 @@ class Prometheus:
             yield from self._pieces(query, start_ms + first * self.step_ms, start_ms + last * self.step_ms, values)
 
     def _in_values(
-        self, query: Query, start_ms: int, end_ms: int, parts: int, values: Values, why: str
+        self, query: Query, start_ms: int, end_ms: int, parts: int, values: list[str]
     ) -> Iterator[tuple[Labels, Samples]]:
         """By the values of the label; "" stands for series without it."""
-        if values is None:
-            values = ["", *self.label_values(query.shard, query, start_ms - _STALE_MS, end_ms)] if query.shard else []
-        if len(values) < 2:
-            least = f"{query.shard}={values[0]!r}" if values else "all series"
-            raise ReportError(f"{self.about}: {query.metric} at {iso(start_ms)}: {why}, even for an hour of {least}")
         each = -(-len(values) // min(parts, len(values)))
         for first in range(0, len(values), each):
             yield from self._pieces(query, start_ms, end_ms, values[first : first + each])
@@ -208,15 +213,17 @@ class Prometheus:
         """
         packed = answer.headers.get("Content-Encoding", "").lower() == "gzip"
         opened = zlib.decompressobj(wbits=31) if packed else None
-        parts, size = [], 0
+        parts, size, received = [], 0, 0
         while block := answer.read(1 << 18):
+            received += len(block)
             if opened is not None:
                 block = opened.decompress(block)
             parts.append(block)
             size += len(block)
             if size > self._most_bytes:
-                raise _TooLarge(f"the answer has more than {self._most_bytes >> 20} MiB")
-        if opened is not None and not opened.eof:
+                raise _TooLarge(f"the answer has more than {self._most_bytes} bytes")
+        promised = answer.headers.get("Content-Length")
+        if (opened is not None and not opened.eof) or (promised is not None and received < int(promised)):
             raise HTTPException("it is cut off")
         return b"".join(parts)
 

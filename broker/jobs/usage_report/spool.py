@@ -160,6 +160,7 @@ def _read_shares(
 def read_share(files: list[SpoolFile], from_ms: int, to_ms: int) -> Iterator[pa.RecordBatch]:
     """`FACTS` of these files of one boot."""
     hour: _Hour | None = None
+    begun = False
     for file in files:
         last_seq, last_end_ms = -1, file.hour_ms
         for part in read_intervals(file.path):
@@ -179,6 +180,10 @@ def read_share(files: list[SpoolFile], from_ms: int, to_ms: int) -> Iterator[pa.
                     yield from hour.batches()
                 hour = _Hour(at_ms, file)
             hour.add(part, file)
+            if not begun and part.seq > 1:
+                # if nothing before it is there, this is what the series stood at, and differences begin with it
+                yield from hour.usage_so_far()
+            begun = True
     if hour is not None:
         yield from hour.batches()
 
@@ -254,6 +259,11 @@ class _Hour:
             if lag is None:
                 lag = self._lags[(kind, *key)] = _Lag(self._count)
             lag.becomes(self._count, row["lag"], row["lag_s"])
+
+    def usage_so_far(self) -> Iterator[pa.RecordBatch]:
+        """What series stand at by now."""
+        if self._last["usage"]:
+            yield self._batch("usage", _parse("usage", [*self._last["usage"].values()])[0])
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """What the hour comes to."""

@@ -1,0 +1,135 @@
+"""A real Prometheus over backfilled samples, and a proxy before it that fails as one may fail."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from tests import toolchains
+
+Sample = tuple[str, dict[str, str], int, float]  # metric, labels, milliseconds, value
+
+
+def open_metrics(samples: list[Sample]) -> str:
+    """The text that promtool makes blocks of."""
+
+    def quoted(value: str) -> str:
+        return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+    lines = []
+    for metric, labels, at_ms, value in sorted(samples, key=lambda one: (one[0], sorted(one[1].items()), one[2])):
+        named = ",".join(f'{name}="{quoted(text)}"' for name, text in labels.items())
+        lines.append(f"{metric}{{{named}}} {value!r} {at_ms / 1000:.3f}\n")
+    return "".join(lines) + "# EOF\n"
+
+
+class PrometheusServer:
+    """Serves what it is given, and scrapes nothing.
+
+    :param arguments: further ones of the command, such as limits
+    """
+
+    def __init__(self, directory: Path, samples: list[Sample], *arguments: str) -> None:
+        prometheus = toolchains.require_command("prometheus", "prometheus")
+        promtool = toolchains.require_command("promtool", "prometheus")
+        directory.mkdir(parents=True)
+        text, blocks, config = directory / "samples.om", directory / "blocks", directory / "prometheus.yml"
+        text.write_text(open_metrics(samples))
+        config.write_text("scrape_configs: []\n")
+        made = [promtool, "tsdb", "create-blocks-from", "openmetrics", str(text), str(blocks)]
+        subprocess.run(made, check=True, stdout=subprocess.DEVNULL, timeout=120)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._log = (directory / "log").open("wb")
+        self._process = subprocess.Popen(
+            [prometheus, f"--config.file={config}", f"--storage.tsdb.path={blocks}", "--storage.tsdb.retention.time=50y",
+             f"--web.listen-address=127.0.0.1:{self.port}", *arguments],
+            stdout=self._log, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        deadline = time.monotonic() + 120
+        while True:
+            try:
+                with urllib.request.urlopen(self.url + "/-/ready", timeout=5):
+                    return
+            except OSError as error:
+                if self._process.poll() is not None or time.monotonic() > deadline:
+                    self.stop()
+                    raise AssertionError((directory / "log").read_text()) from error
+                time.sleep(0.05)
+
+    def stop(self) -> None:
+        """And wait."""
+        self._process.kill()
+        self._process.wait(60)
+        self._log.close()
+
+
+class Proxy:
+    """Before a Prometheus. `faults` are used up one a request; each may answer (then it returns True) or let it pass."""
+
+    def __init__(self, url: str) -> None:
+        self.faults: list[Callable[[BaseHTTPRequestHandler], bool]] = []
+        self.requests: list[str] = []
+        self.change: Callable[[dict[str, Any]], None] | None = None
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+            def do_GET(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                outer.requests.append(self.path + " " + body.decode())
+                if outer.faults and outer.faults.pop(0)(self):
+                    return
+                request = urllib.request.Request(
+                    url + self.path, body or None, {"Content-Type": self.headers["Content-Type"] or ""}
+                )
+                try:
+                    with urllib.request.urlopen(request, timeout=60) as answer:
+                        status, content = answer.status, answer.read()
+                except urllib.error.HTTPError as error:
+                    status, content = error.code, error.read()
+                if outer.change is not None:
+                    document = json.loads(content)
+                    outer.change(document)
+                    content = json.dumps(document).encode()
+                answer_with(self, status, content)
+
+            do_POST = do_GET
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})
+        self._thread.start()
+
+    def stop(self) -> None:
+        """And wait."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(60)
+
+
+def answer_with(handler: BaseHTTPRequestHandler, status: int, content: bytes, length: int | None = None) -> bool:
+    """:param length: what the header says; None: the truth"""
+    handler.send_response(status)
+    handler.send_header("Content-Length", str(len(content) if length is None else length))
+    handler.send_header("Connection", "close")
+    handler.end_headers()
+    handler.wfile.write(content)
+    handler.close_connection = True
+    return True
