@@ -1,0 +1,188 @@
+"""Quantities as people read them, and tables as HTML and for the terminal. Pure functions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from html import escape
+
+MISSING = "\N{EN DASH}"
+_THIN = "\N{NARROW NO-BREAK SPACE}"
+_MINUS = "\N{MINUS SIGN}"
+
+
+def quantity(value: float | None, unit: str = "") -> str:
+    """Return `value` with three digits and k, M, G, T, P (powers of 1000); an en dash if there is none."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    size, prefix = abs(float(value)), ""
+    for prefix in ("", "k", "M", "G", "T", "P", "E"):
+        if size < 999.5 or prefix == "E":
+            break
+        size /= 1000
+    if size >= 99.95 or (prefix == "" and float(value).is_integer()):
+        digits = f"{size:.0f}"
+    elif size >= 9.995:
+        digits = f"{size:.1f}"
+    else:
+        digits = f"{size:.2f}"
+    sign = _MINUS if value < 0 and float(digits) else ""
+    tail = prefix + unit
+    return f"{sign}{digits}{_THIN if tail else ''}{tail}"
+
+
+def bytes_(value: float | None) -> str:
+    return quantity(value, "B")
+
+
+def rate(value: float | None) -> str:
+    """Bytes a second."""
+    return quantity(value, "B/s")
+
+
+def count(value: float | None) -> str:
+    """Return a whole number with its thousands apart, or a quantity from a million on."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    if abs(value) >= 1_000_000:
+        return quantity(value)
+    return f"{round(value):,}".replace(",", _THIN).replace("-", _MINUS)
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    if share is None or not math.isfinite(share):
+        return MISSING
+    text = f"{share * 100:.{digits}f}"
+    return f"{text}{_THIN}%".replace("-", _MINUS)
+
+
+def change(now: float, before: float, known: bool = True) -> str:
+    """Return the change from `before` to `now` as +12 %; words where there is nothing to divide by."""
+    if not known:
+        return MISSING
+    if not before:
+        return "new" if now else MISSING
+    share = now / before - 1
+    if share >= 9.995:
+        return f"\N{MULTIPLICATION SIGN}{_THIN}{now / before:.0f}"
+    return ("+" if share > 0 else "") + percent(share, 0)
+
+
+def duration(seconds: float | None) -> str:
+    if seconds is None or not math.isfinite(seconds):
+        return MISSING
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
+        if abs(seconds) >= size * (2 if unit == "d" else 1):
+            value = seconds / size
+            return f"{value:.0f}{_THIN}{unit}" if value >= 9.95 or value == int(value) else f"{value:.1f}{_THIN}{unit}"
+    return f"{seconds * 1000:.0f}{_THIN}ms" if seconds else f"0{_THIN}s"
+
+
+def days(value: float | None, horizon: int) -> str:
+    """Days until something; None is beyond the horizon."""
+    if value is None:
+        return f">{_THIN}{horizon}"
+    return f"{value:.1f}" if 0 < value < 3 else f"{value:.0f}"
+
+
+def moment(seconds: float, form: str = "%a %d %b %H:%M") -> str:
+    """Return a time in UTC; without the locale, so that every machine writes the same."""
+    at = datetime.fromtimestamp(seconds, UTC)
+    names = "Mon Tue Wed Thu Fri Sat Sun".split()
+    months = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
+    text = form.replace("%a", names[at.weekday()]).replace("%b", months[at.month - 1])
+    return at.strftime(text.replace("%d", str(at.day)))
+
+
+def date(day: float) -> str:
+    """The date of a number of days since 1970."""
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=math.floor(day))).strftime("%Y-%m-%d")
+
+
+def attribute(value: float | int | None) -> str:
+    """A number as it stands in a data attribute: exact."""
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return ""
+    return str(int(value)) if float(value).is_integer() else repr(float(value))
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a table shows: the text, and the exact value if it is a number; `bar` (0 to 1) draws a bar behind it."""
+
+    text: str
+    value: float | None = None
+    number: bool = True
+    bar: float | None = None
+    tone: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table by name (the `data-table` attribute): columns as (key, title), rows of cells; the first heads its row."""
+
+    name: str
+    title: str
+    columns: tuple[tuple[str, str], ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    note: str = ""
+
+
+def name_cell(text: str) -> Cell:
+    return Cell(text, number=False)
+
+
+def table_html(table: Table) -> str:
+    """Return the table as HTML that scrolls by itself, reachable by keyboard."""
+    head = "".join(
+        f'<th scope="col"{_number_class(table, index)}>{escape(title)}</th>'
+        for index, (_, title) in enumerate(table.columns)
+    )
+    body = []
+    for row in table.rows:
+        cells = []
+        for (key, _), cell, first in zip(table.columns, row, [True] + [False] * len(row), strict=False):
+            kinds = " ".join(kind for kind in ("number" if cell.number else "", cell.tone) if kind)
+            attributes = f' class="{kinds}"' if kinds else ""
+            if cell.number and cell.value is not None:
+                attributes += f' data-key="{escape(key)}" data-value="{attribute(cell.value)}"'
+            bar = ""
+            if cell.bar is not None and math.isfinite(cell.bar):
+                bar = f'<span class="bar" style="--part:{max(0.0, min(1.0, cell.bar)):.4f}"></span>'
+            tag, scope = ("th", ' scope="row"') if first else ("td", "")
+            cells.append(f"<{tag}{scope}{attributes}>{bar}{escape(cell.text)}</{tag}>")
+        heading = escape(row[0].text, quote=True)
+        body.append(f'<tr data-row="{heading}">{"".join(cells)}</tr>')
+    note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(table.title)}">'
+        f'<table data-table="{escape(table.name)}"><caption>{escape(table.title)}</caption>'
+        f"<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div>{note}"
+    )
+
+
+def _number_class(table: Table, index: int) -> str:
+    return ' class="number"' if table.rows and table.rows[0][index].number else ""
+
+
+def table_lines(table: Table, most: int = 5, width: int = 100) -> list[str]:
+    """Return the table's first rows as lines of text for a terminal."""
+    titles = [title for _, title in table.columns]
+    rows = [[cell.text for cell in row] for row in table.rows[:most]]
+    longest = max(16, width - 12 * (len(titles) - 1))
+    for row in rows:
+        if len(row[0]) > longest:
+            row[0] = row[0][: longest - 1] + "\N{HORIZONTAL ELLIPSIS}"
+    widths = [max(len(line[i]) for line in [titles, *rows]) for i in range(len(titles))]
+    right = [bool(table.rows) and table.rows[0][i].number for i in range(len(titles))]
+    return [_line(line, widths, right) for line in [titles, *rows]]
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    parts = [
+        cell.rjust(width) if to_right else cell.ljust(width)
+        for cell, width, to_right in zip(cells, widths, right, strict=True)
+    ]
+    return "  ".join(parts).rstrip()
