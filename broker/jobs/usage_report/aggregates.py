@@ -24,6 +24,8 @@ WEEK = 7 * DAY
 #: How far back the page looks for trends, in days.
 HISTORY_DAYS = 120
 TOP = 10
+#: Topics that the chart of storage shows by name; the rest is one area.
+NAMED_TOPICS = 7
 #: Parts of an hour that must be covered for it to be compared with the same hour a week before.
 _COMPARABLE_MS = 3_240_000
 
@@ -237,9 +239,7 @@ def _topics(traffic: DataFrame, period: Column, compared: Sequence[int]) -> tupl
 def _clients(traffic: DataFrame, period: Column, compared: Sequence[int]) -> tuple[pd.DataFrame, int]:
     """The clients with most traffic, errors or throttling in the period, with all counts, week and week_before."""
     own = F.when(F.col("topic").isNull() & period, F.col("requests")).otherwise(0)
-    sums = [
-        F.sum(F.when(period, F.col(name)).otherwise(0)).alias(name) for name in COUNTS if name != "requests"
-    ]
+    sums = [F.sum(F.when(period, F.col(name)).otherwise(0)).alias(name) for name in COUNTS if name != "requests"]
     rows = traffic.groupBy("principal", "client").agg(*sums, F.sum(own).alias("requests"), *_changes(compared))
     rows = rows.persist()
     try:
@@ -302,8 +302,8 @@ def _states(tables: Tables, last: int) -> pd.DataFrame:
 
 
 def _stored_daily(tables: Tables, states: pd.DataFrame, first: int, last: int) -> pd.DataFrame:
-    """By day and topic, of the TOP largest topics and `None` for the rest: bytes stored at the day's end."""
-    largest = [str(name) for name in states["topic"].head(TOP - 2)]
+    """By day and topic, of the NAMED_TOPICS largest topics and `None` for the rest: bytes stored at the day's end."""
+    largest = [str(name) for name in states["topic"].head(NAMED_TOPICS)]
     rows = tables.read("topics_hourly", first, last).withColumn("date", F.floor(F.col("hour") / DAY).cast("bigint"))
     ends = rows.groupBy("date").agg(F.max("hour").alias("hour"))
     kept = F.when(F.col("topic").isin(*largest), F.col("topic")) if largest else F.lit(None).cast("string")

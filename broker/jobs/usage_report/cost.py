@@ -196,4 +196,6 @@ def costs(
         )
         for name, amounts in used.items()
     ]
-    return sorted(rows, key=lambda row: (-row.total, -(row.bytes_in + row.bytes_out + row.stored_byte_hours), row.owner))
+    return sorted(
+        rows, key=lambda row: (-row.total, -(row.bytes_in + row.bytes_out + row.stored_byte_hours), row.owner)
+    )

@@ -134,6 +134,11 @@ def name_cell(text: str) -> Cell:
     return Cell(text, number=False)
 
 
+def time_cell(text: str) -> Cell:
+    """A moment: never broken over lines."""
+    return Cell(text, number=False, tone="whole")
+
+
 def table_html(table: Table) -> str:
     """Return the table as HTML that scrolls by itself, reachable by keyboard."""
     head = "".join(
@@ -155,7 +160,7 @@ def table_html(table: Table) -> str:
             cells.append(f"<{tag}{scope}{attributes}>{bar}{escape(cell.text)}</{tag}>")
         heading = escape(row[0].text, quote=True)
         body.append(f'<tr data-row="{heading}">{"".join(cells)}</tr>')
-    note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
+    note = f'<p class="remark">{escape(table.note)}</p>' if table.note else ""
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(table.title)}">'
         f'<table data-table="{escape(table.name)}"><caption>{escape(table.title)}</caption>'

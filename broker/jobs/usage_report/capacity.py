@@ -1,0 +1,149 @@
+"""The disks: how full they are, when they will be full, and what that would be under each `--what-if`.
+
+Runs in the driver of the report's job, on the small frames of `aggregates`; `forecast` and `whatif` do the reckoning.
+
+A disk is full when the broker refuses producers: at its hard mark, 256 MiB free or one percent if that is less
+(`odradek.log.dir.hard.free.*` by default). Log directories of one broker that show the same numbers lie on one file system and are
+one disk. A day counts if half of its hours are known, with the highest use of the day. Topics are not known by log directory:
+what changes with them is shared out among several disks by how much they hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from broker.jobs.usage_report import forecast, whatif
+from broker.jobs.usage_report.aggregates import DAY
+
+HORIZON_DAYS = 365
+HARD_MARK_BYTES = 268_435_456
+HARD_MARK_SHARE = 0.01
+_LEAST_HOURS = 12
+#: A jump of less than this part of a disk is no step.
+_STEP_SHARE = 0.005
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A `--what-if` on one disk."""
+
+    what_if: whatif.WhatIf
+    forecast: forecast.Forecast
+    full: forecast.Fullness
+
+
+@dataclass(frozen=True)
+class Disk:
+    """A disk; `days` and `used` are its daily series (days since 1970, bytes). Without a forecast `refusal` says why.
+
+    `limit` is the use at which the broker refuses producers.
+    """
+
+    name: str
+    broker: str
+    total: int
+    free: int
+    limit: float
+    days: tuple[int, ...]
+    used: tuple[float, ...]
+    forecast: forecast.Forecast | None
+    full: forecast.Fullness | None
+    refusal: str
+    scenarios: tuple[Scenario, ...]
+
+    @property
+    def used_share(self) -> float:
+        return 1 - self.free / self.total if self.total else 0.0
+
+
+def topics_of(states: pd.DataFrame) -> tuple[list[whatif.Topic], dict[str, int]]:
+    """Return the topics for `whatif`, and their numbers of partitions, from `aggregates.Figures.states`."""
+    topics, partitions = [], {}
+    for row in states.itertuples(index=False):
+        held = max(0, int(row.end_offsets) - int(row.start_offsets))
+        size = row.stored_bytes / held if held else 0.0
+        count = max(1, int(row.partitions))
+        partitions[str(row.topic)] = count
+        topics.append(
+            whatif.Topic(
+                str(row.topic),
+                float(row.stored_bytes),
+                max(0.0, float(row.records_a_day) * size),
+                row.retention_ms / whatif.DAY_MS if row.retention_ms >= 0 else np.inf,
+                float(row.retention_bytes) * count if row.retention_bytes >= 0 else np.inf,
+            )
+        )
+    return topics, partitions
+
+
+def disks(log_dirs: pd.DataFrame, states: pd.DataFrame, what_ifs: Sequence[whatif.WhatIf]) -> list[Disk]:
+    """Return the disks, the one that is full first at the head."""
+    series = _file_systems(log_dirs)
+    topics, partitions = topics_of(states)
+    in_use = {key: float(rows["total"].iloc[-1] - rows["free"].iloc[-1]) for key, rows in series.items()}
+    all_used = sum(in_use.values()) or 1.0
+    slowing = whatif.filling(topics, HORIZON_DAYS)
+    changes = [whatif.change(topics, partitions, one, HORIZON_DAYS) for one in what_ifs]
+    result = [
+        _disk(broker, name, rows, in_use[broker, name] / all_used, slowing, list(zip(what_ifs, changes, strict=True)))
+        for (broker, name), rows in series.items()
+    ]
+    return sorted(result, key=_urgency)
+
+
+def _urgency(disk: Disk) -> tuple[float, float, str, str]:
+    median = np.inf if disk.full is None or disk.full.median is None else disk.full.median
+    return float(median), -disk.used_share, disk.broker, disk.name
+
+
+def _file_systems(log_dirs: pd.DataFrame) -> dict[tuple[str, str], pd.DataFrame]:
+    """By broker and name the hourly rows of each disk; directories that show the same numbers are joined."""
+    found: dict[tuple[str, str], pd.DataFrame] = {}
+    for (broker, path), rows in log_dirs.groupby(["broker", "path"], sort=True):
+        rows = rows.sort_values("hour", ignore_index=True)
+        twin = next((key for key, other in found.items() if key[0] == broker and _same(rows, other)), None)
+        if twin is None:
+            found[str(broker), str(path)] = rows
+        else:
+            found[twin[0], f"{twin[1]}, {path}"] = found.pop(twin)
+    return found
+
+
+def _same(one: pd.DataFrame, other: pd.DataFrame) -> bool:
+    both = one.merge(other, on="hour")
+    if both.empty or not (both["total_x"] == both["total_y"]).all():
+        return False
+    apart = (both["free_x"] - both["free_y"]).abs().mean()
+    return bool(apart <= 0.001 * both["total_x"].iloc[-1])
+
+
+def daily(rows: pd.DataFrame) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """Return days since 1970 and the highest use of each, of the days that are known by half at least."""
+    used = (rows["total"] - rows["free"]).astype(float)
+    grouped = used.groupby(rows["hour"] // DAY).agg(["max", "count"])
+    grouped = grouped[grouped["count"] >= _LEAST_HOURS]
+    return tuple(int(day) for day in grouped.index), tuple(float(value) for value in grouped["max"])
+
+
+def _disk(
+    broker: str, name: str, rows: pd.DataFrame, share: float, slowing: np.ndarray,
+    changes: list[tuple[whatif.WhatIf, np.ndarray]],
+) -> Disk:  # fmt: skip
+    total, free = int(rows["total"].iloc[-1]), int(rows["free"].iloc[-1])
+    limit = total - min(HARD_MARK_BYTES, HARD_MARK_SHARE * total)
+    days, used = daily(rows)
+    made, full, refusal, scenarios = None, None, "", []
+    try:
+        made = forecast.fit(days, used, HORIZON_DAYS, resolution=_STEP_SHARE * total).shifted(slowing * share)
+    except forecast.TooShort as error:
+        refusal = f"a forecast {error}"
+    if made is not None:
+        full = made.until(limit)
+        for what_if, change in changes:
+            other = made.shifted(change * share)
+            scenarios.append(Scenario(what_if, other, other.until(limit)))
+    return Disk(name, broker, total, free, limit, days, used, made, full, refusal, tuple(scenarios))
