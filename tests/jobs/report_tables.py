@@ -112,7 +112,16 @@ def make_tables(
         at = gap[1] + HOUR
         gaps.append((at, at + 60, "1 interval missing; the file ends in the middle of an interval",
                      "usage-20261117T08-0badcafe.jsonl.gz, byte 4711"))  # fmt: skip
-    counts = "bytes_in bytes_out records_in records_out requests errors throttle_ms connection_ms".split()
+    counts = [
+        "bytes_in",
+        "bytes_out",
+        "records_in",
+        "records_out",
+        "requests",
+        "errors",
+        "throttle_ms",
+        "connection_ms",
+    ]
     integer, text, real = pa.int64(), pa.string(), pa.float64()
     _write(directory, "traffic_hourly", traffic, [("hour", TIME), *((n, text) for n in ("principal", "client", "topic", "api")),
                                                   *((n, integer) for n in counts)])  # fmt: skip
@@ -124,7 +133,7 @@ def make_tables(
     _write(directory, "lag_hourly", lag, [("hour", TIME), ("kind", text), ("name", text), ("topic", text),
                                           ("lag_max", integer), ("lag_avg", real), ("lag_seconds_max", real)])  # fmt: skip
     _write(directory, "workers_hourly", workers, [("hour", TIME), ("worker", integer), ("connections_max", integer),
-                                                  ("busy_share", real), ("bytes_in", integer), ("bytes_out", integer)])  # fmt: skip
+        ("busy_share", real), ("bytes_in", integer), ("bytes_out", integer)])  # fmt: skip
     _write(directory, "coverage_hourly", coverage, [("hour", TIME), ("source", text), ("intervals", integer),
                                                     ("covered_ms", integer)])  # fmt: skip
     _write(directory, "gaps", gaps, [("from", TIME), ("to", TIME), ("reason", text), ("source", text)])

@@ -30,6 +30,7 @@ NAMED_TOPICS = 7
 _COMPARABLE_MS = 3_240_000
 
 COUNTS = ("bytes_in", "bytes_out", "records_in", "records_out", "requests", "errors", "throttle_ms", "connection_ms")
+GAP_COLUMNS = ("from", "to", "reason", "source")
 SCHEMAS = {
     "traffic_hourly": "hour timestamp, principal string, client string, topic string, api string, "
     + ", ".join(f"{name} bigint" for name in COUNTS)
@@ -119,13 +120,19 @@ def _day(seconds: int) -> str:
     return pd.Timestamp(seconds, unit="s").strftime("%Y-%m-%d")
 
 
+def _collected(frame: DataFrame) -> pd.DataFrame:
+    rows = frame.toPandas()
+    assert isinstance(rows, pd.DataFrame)
+    return rows
+
+
 def _pandas(frame: DataFrame, order: Sequence[str]) -> pd.DataFrame:
     """Collect in a fixed order, so that the same tables always make the same page."""
-    return frame.toPandas().sort_values(list(order), kind="stable", ignore_index=True)
+    return _collected(frame).sort_values(list(order), kind="stable", ignore_index=True)
 
 
 def _largest(frame: DataFrame, by: Column, keys: Sequence[str], count: int = TOP) -> pd.DataFrame:
-    return frame.orderBy(by.desc_nulls_last(), *keys).limit(count).toPandas()
+    return _collected(frame.orderBy(by.desc_nulls_last(), *keys).limit(count))
 
 
 def aggregate(spark: SparkSession, directory: Path, first: int, last: int) -> Figures:
@@ -170,7 +177,7 @@ def aggregate(spark: SparkSession, directory: Path, first: int, last: int) -> Fi
             ),
             ("worker", "hour"),
         ),
-        gaps=_pandas(tables.read("gaps", first, last).select("from", "to", "reason", "source"), ("from", "to", "reason", "source")),
+        gaps=_pandas(tables.read("gaps", first, last).select(*GAP_COLUMNS), GAP_COLUMNS),
         counts={
             "topics_with_traffic": topic_count,
             "clients": client_count,
@@ -225,7 +232,7 @@ def _changes(compared: Sequence[int]) -> list[Column]:
 
 
 def _topics(traffic: DataFrame, period: Column, compared: Sequence[int]) -> tuple[pd.DataFrame, int]:
-    """The topics with most traffic in the period: topic, bytes_in, bytes_out, records_in, records_out, errors, week, week_before."""
+    """The topics with most traffic in the period: topic, bytes and records in and out, errors, week, week_before."""
     sums = [
         F.sum(F.when(period, F.col(name)).otherwise(0)).alias(name)
         for name in ("bytes_in", "bytes_out", "records_in", "records_out", "errors")
@@ -272,7 +279,7 @@ def _states(tables: Tables, last: int) -> pd.DataFrame:
                      "retention_ms", "retention_bytes")  # fmt: skip
     recent = F.col("hour") >= last - WEEK
     begin = F.when(recent, F.struct("hour", "end_offsets"))
-    found = (
+    found = _collected(
         rows.groupBy("topic")
         .agg(
             F.max(state).alias("now"),
@@ -287,7 +294,6 @@ def _states(tables: Tables, last: int) -> pd.DataFrame:
             F.col("begin.hour").alias("begin_hour"),
             F.col("begin.end_offsets").alias("begin_end"),
         )
-        .toPandas()
     )
     if len(found):
         # those of the last hour that has any: a topic that is missing there was deleted
@@ -324,12 +330,11 @@ def _unread(
     number of all of them. Names that begin with `__` are the broker's own.
     """
     since = min(first, last - WEEK)
-    reads = (
+    reads = _collected(
         tables.read("traffic_hourly", history_first, last)
         .where(F.col("topic").isNotNull() & (F.col("api") == "Fetch") & (F.col("records_out") > 0))
         .groupBy("topic")
         .agg(F.max("hour").alias("last_read"))
-        .toPandas()
     )
     held = states[(states["stored_bytes"] > 0) & ~states["topic"].astype(str).str.startswith("__")]
     joined = held[["topic", "stored_bytes", "records_a_day"]].merge(reads, on="topic", how="left")

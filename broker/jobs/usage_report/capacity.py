@@ -3,9 +3,9 @@
 Runs in the driver of the report's job, on the small frames of `aggregates`; `forecast` and `whatif` do the reckoning.
 
 A disk is full when the broker refuses producers: at its hard mark, 256 MiB free or one percent if that is less
-(`odradek.log.dir.hard.free.*` by default). Log directories of one broker that show the same numbers lie on one file system and are
-one disk. A day counts if half of its hours are known, with the highest use of the day. Topics are not known by log directory:
-what changes with them is shared out among several disks by how much they hold.
+(`odradek.log.dir.hard.free.*` by default). Log directories of one broker that show the same numbers lie on one file
+system and are one disk. A day counts if half of its hours are known, with the highest use of the day. Topics are not known by
+log directory: what changes with them is shared out among several disks by how much they hold.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from broker.jobs.usage_report import forecast, whatif
+from broker.jobs.usage_report import whatif
 from broker.jobs.usage_report.aggregates import DAY
+from broker.jobs.usage_report.forecast import Forecast, Fullness, TooShort, fit
 
 HORIZON_DAYS = 365
 HARD_MARK_BYTES = 268_435_456
@@ -32,8 +33,8 @@ class Scenario:
     """A `--what-if` on one disk."""
 
     what_if: whatif.WhatIf
-    forecast: forecast.Forecast
-    full: forecast.Fullness
+    forecast: Forecast
+    full: Fullness
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,8 @@ class Disk:
     limit: float
     days: tuple[int, ...]
     used: tuple[float, ...]
-    forecast: forecast.Forecast | None
-    full: forecast.Fullness | None
+    forecast: Forecast | None
+    full: Fullness | None
     refusal: str
     scenarios: tuple[Scenario, ...]
 
@@ -138,8 +139,8 @@ def _disk(
     days, used = daily(rows)
     made, full, refusal, scenarios = None, None, "", []
     try:
-        made = forecast.fit(days, used, HORIZON_DAYS, resolution=_STEP_SHARE * total).shifted(slowing * share)
-    except forecast.TooShort as error:
+        made = fit(days, used, HORIZON_DAYS, resolution=_STEP_SHARE * total).shifted(slowing * share)
+    except TooShort as error:
         refusal = f"a forecast {error}"
     if made is not None:
         full = made.until(limit)

@@ -189,7 +189,9 @@ def costs(
     rows = [
         Cost(
             name,
-            *amounts,
+            amounts[0],
+            amounts[1],
+            amounts[2],
             amounts[0] / GB * price.in_,
             amounts[1] / GB * price.out,
             amounts[2] / GB / HOURS_A_MONTH * price.stored_month,

@@ -1,7 +1,7 @@
 """What an operator must know first: one sentence each, with how bad it is and the section that shows it.
 
-Runs in the driver of the report's job; pure functions of the figures. The same findings head the page, stand in the JSON summary
-for alerts, and are printed for who started the job.
+Runs in the driver of the report's job; pure functions of the figures. The same findings head the page, stand in the JSON
+summary for alerts, and are printed for who started the job.
 """
 
 from __future__ import annotations

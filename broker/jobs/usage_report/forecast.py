@@ -8,8 +8,8 @@ good (a topic reached its retention, a producer came). `u` is the sum of a rando
 and stays), an integrated one (the slope itself drifts) and noise that does not stay (segments deleted a little earlier or
 later). How much there is of each is not known: `_SHARES` lists the possibilities, each is fitted exactly (generalised least
 squares), and the predictions are mixed by how well each explains the history, its restricted likelihood. So the interval
-holds the uncertainty of the slope, of the season, of the noise and of the kind of noise. Future paths are drawn from that mixture; the
-day of filling is the first at which a path reaches the capacity. Interventions that are still to come are not foreseen.
+holds the uncertainty of the slope, of the season, of the noise and of the kind of noise. Future paths are drawn from that
+mixture; the day of filling is the first at which a path reaches the capacity. Interventions to come are not foreseen.
 
 Days without measurements are left out of the equations; nothing is interpolated.
 """
@@ -212,7 +212,7 @@ def _steps(day: NDArray[np.int64], z: Floats, resolution: float) -> list[int]:
 
 
 def _fit_one(k: Floats, x: Floats, z: Floats) -> tuple[float, Floats, float, Floats, Floats]:
-    """Generalised least squares under covariance `k`: restricted log-likelihood, coefficients, sum of squares, whitened x, z."""
+    """Generalised least squares under covariance `k`: log-likelihood, coefficients, sum of squares, whitened x, z."""
     lower = np.linalg.cholesky(k)
     white = np.linalg.solve(lower, np.column_stack([x, z]))
     wx, wz = white[:, :-1], white[:, -1]

@@ -1,7 +1,7 @@
 """From the tables to the page: aggregate, forecast, find, draw, write.
 
-Runs in the driver of the report's job, after `tables` has written and under the lock that `job` holds on the directory. Each file appears
-whole, by a rename. `report.html` and `report.json` are of the last run; the same under the name of the period stay.
+Runs in the driver of the report's job, after `tables` has written and under the lock that `job` holds on the directory. Each
+file appears whole, by a rename. `report.html` and `report.json` are of the last run; those named by period stay.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def build(
 ) -> Summary:
     """Make page, summary and what else is asked for of the tables in `tables_dir`, and return what was made.
 
-    The period is that from `from_` to before `to` (with time zones); trends and comparisons look at all that the tables hold before.
+    The period is that from `from_` to before `to` (with time zones); trends and comparisons look at what was before.
     Raises ReportError if a file of `options` is wrong or `out_dir` cannot be written.
     """
     asked = check(options)
@@ -172,7 +172,7 @@ def write(page: Page, made: Summary, out_dir: Path, name: str, options: Options)
                 written.append(_replace(out_dir / f"report-{name}.pdf", plots.pdf(page)))
     except OSError as error:
         raise ReportError(f"--out {out_dir}: cannot be written: {error.strerror}") from None
-    return Summary(made.document, made.lines, tuple(written))
+    return Summary(made.document, made.said, tuple(written))
 
 
 def _replace(path: Path, content: bytes) -> Path:

@@ -25,11 +25,15 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Summary:
-    """What `report.build` made: `document` as it stands in the JSON file, `lines` for a terminal, `files` in order."""
+    """What `report.build` made: `document` as it stands in the JSON file, `said` for a terminal, `files` in order."""
 
     document: dict[str, Any]
-    lines: tuple[str, ...]
+    said: tuple[str, ...]
     files: tuple[Path, ...]
+
+    def lines(self) -> tuple[str, ...]:
+        """What the person who waits is told: the report in short, and where its files are."""
+        return (*self.said, "", *(f"report: {path}" for path in self.files))
 
     def json(self) -> str:
         return json.dumps(self.document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"

@@ -83,18 +83,23 @@ def parse(text: str) -> WhatIf:
         raise ReportError(f"--what-if {text}: changes nothing: give retention.ms, retention.bytes or growth")
     days = size = None
     growth = 1.0
-    if (value := given.get("retention.ms")) is not None:
-        days = _duration_days(text, value)
-    if (value := given.get("retention.bytes")) is not None:
-        size = _size_bytes(text, value)
-    if (value := given.get("growth")) is not None:
-        try:
-            growth = float(value)
-        except ValueError:
-            growth = -1.0
-        if not 0 <= growth <= 1000:
-            raise ReportError(f"--what-if {text}: growth={value}: expected a factor from 0 to 1000, such as 1.3")
+    if "retention.ms" in given:
+        days = _duration_days(text, given["retention.ms"])
+    if "retention.bytes" in given:
+        size = _size_bytes(text, given["retention.bytes"])
+    if "growth" in given:
+        growth = _factor(text, given["growth"])
     return WhatIf(text, given.get("topic", "*"), days, size, growth)
+
+
+def _factor(text: str, value: str) -> float:
+    try:
+        growth = float(value)
+    except ValueError:
+        growth = -1.0
+    if not 0 <= growth <= 1000:
+        raise ReportError(f"--what-if {text}: growth={value}: expected a factor from 0 to 1000, such as 1.3")
+    return growth
 
 
 def _duration_days(text: str, value: str) -> float:

@@ -27,12 +27,13 @@ def capacity(disks: Sequence[Disk]) -> Section:
     rows = [row for disk in disks for row in _disk_rows(disk)]
     columns = (
         ("disk", "Log directory"), ("size", "Size"), ("used", "Used"), ("growth", "Growth a day, next 4 weeks"),
-        ("median", "Days until full"), ("interval_80", "80 % interval"), ("interval_95", "95 % interval"), ("date", "Full about"),
+        ("median", "Days until full"), ("interval_80", "80 % interval"), ("interval_95", "95 % interval"),
+        ("date", "Full about"),
     )  # fmt: skip
     refusals = sorted({disk.refusal for disk in disks if disk.refusal})
     note = (
-        "Full is where the broker refuses producers: 256 MiB free, or 1 % if that is less. The intervals hold the day of filling "
-        "with the stated probability if the future behaves as the history did."
+        "Full is where the broker refuses producers: 256 MiB free, or 1 % if that is less. The intervals hold the day "
+        "of filling with the stated probability if the future behaves as the history did."
     )
     if refusals:
         note += f" No forecast: {'; '.join(refusals)}."
@@ -85,15 +86,9 @@ def _disk_rows(disk: Disk) -> list[tuple[Cell, ...]]:
         )
     ]
     for one in disk.scenarios:
-        rows.append(
-            (
-                name_cell(f"what if {one.what_if.text}"),
-                Cell(""),
-                Cell(""),
-                Cell(text.bytes_(growth_ahead(one.forecast)), growth_ahead(one.forecast)),
-                *_full_cells(one.full, one.forecast),
-            )
-        )
+        growth = growth_ahead(one.forecast)
+        cells = (Cell(""), Cell(""), Cell(text.bytes_(growth), growth), *_full_cells(one.full, one.forecast))
+        rows += [(name_cell(f"what if {one.what_if.text}"), *cells)]
     return rows
 
 
@@ -175,10 +170,9 @@ def _daily_table(disk: Disk, number: int) -> Table:
         quantiles = disk.forecast.quantiles()
         for week in range(6, min(HORIZON_DAYS, 91), 7):
             values = quantiles[:, week]
-            rows.append(
-                (name_cell(f"{text.date(disk.forecast.last_day + week + 1)} (forecast)"),
-                 Cell(f"{text.bytes_(values[2])} ({text.bytes_(values[1])} {text.MISSING} {text.bytes_(values[3])})", float(values[2])))
-            )  # fmt: skip
+            interval = f"{text.bytes_(values[1])} {text.MISSING} {text.bytes_(values[3])}"
+            day = name_cell(f"{text.date(disk.forecast.last_day + week + 1)} (forecast)")
+            rows.append((day, Cell(f"{text.bytes_(values[2])} ({interval})", float(values[2]))))
     title = f"The days of {disk.name} of broker {disk.broker}"
     return Table(
         f"disk-days-{number}",
@@ -231,8 +225,8 @@ def storage(figures: Figures) -> Section:
                 Cell(text.count(row.partitions), row.partitions),
             )
         )
-    columns = (("topic", "Topic"), ("stored", "Stored"), ("grown", "Change in a week"), ("share", ""), ("retention", "Retention"),
-               ("partitions", "Partitions"))  # fmt: skip
+    columns = (("topic", "Topic"), ("stored", "Stored"), ("grown", "Change in a week"), ("share", ""),
+               ("retention", "Retention"), ("partitions", "Partitions"))  # fmt: skip
     table = Table("storage", "Topics that changed most", columns, tuple(rows))
     total = text.bytes_(states["stored_bytes"].sum())
     return Section(
@@ -243,7 +237,7 @@ def storage(figures: Figures) -> Section:
 
 def unread(figures: Figures) -> Section:
     """Topics that nobody reads."""
-    lead = "Topics that hold records and from which no client fetched any, in the period or the last seven days if that is longer."
+    lead = "Topics that hold records and from which no client fetched any, in the period or in seven days."
     if figures.unread.empty:
         return Section("unread", "Topics nobody reads", lead, empty="Every topic that holds records was read.")
     since = text.moment(figures.history_first, "%Y-%m-%d")
@@ -271,7 +265,7 @@ def unread(figures: Figures) -> Section:
 
 def cost(costs: Sequence[Cost], prices: Prices | None, figures: Figures) -> Section:
     """What each owner used, and what that costs if there are prices."""
-    lead = "Traffic belongs to the first line of the file of owners that matches client, principal or topic; what is stored, to the topic's."
+    lead = "Traffic belongs to the first line of the owners' file that matches; what is stored, to its topic's."
     if not costs:
         return Section(
             "costs", "Costs by owner", lead, empty="Give --owners FILE (and --prices FILE) to see who used what."
@@ -306,7 +300,8 @@ def cost(costs: Sequence[Cost], prices: Prices | None, figures: Figures) -> Sect
         ]
         note = (
             (
-                f"Prices a GB: in {prices.in_:g}, out {prices.out:g}, stored {prices.stored_month:g} a month of 730 hours {money}. {note}"
+                f"Prices a GB {money}: in {prices.in_:g}, out {prices.out:g}, stored {prices.stored_month:g} in 730 hours. "
+                f"{note}"
             )
             .replace("  ", " ")
             .strip()
@@ -332,7 +327,8 @@ def gaps(figures: Figures, seconds: int, damaged: Sequence[str]) -> Section:
     )
     wanted = len(figures.hours)
     lead = (
-        f"{text.count(wanted - figures.missing_hours)} of {text.count(wanted)} hours have data; {text.duration(seconds)} lie within gaps; "
+        f"{text.count(wanted - figures.missing_hours)} of {text.count(wanted)} hours have data; "
+        f"{text.duration(seconds)} lie within gaps; "
         f"{text.count(len(damaged))} file{'' if len(damaged) == 1 else 's'} of the spool damaged."
     )
     if not rows:

@@ -112,8 +112,7 @@ def _section(section: Section) -> str:
         out.append(drawn if len(row) == 1 else f'<div class="pair">{drawn}</div>')
     if section.empty:
         out.append(f'<p class="empty">{escape(section.empty)}</p>')
-    for table in section.more:
-        out.append(f"<details><summary>{escape(table.title)}</summary>{_part(table)}</details>")
+    out += [f"<details><summary>{escape(table.title)}</summary>{_part(table)}</details>" for table in section.more]
     return "".join(out) + "</section>"
 
 

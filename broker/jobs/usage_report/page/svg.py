@@ -7,6 +7,7 @@ script (the reading under the pointer), and has a table beside it in `document`.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from html import escape
 
 from broker.jobs.usage_report.page import text
@@ -30,7 +31,7 @@ FULL_WIDTH, HALF_WIDTH = 1100, 540
 HEIGHT = 260
 LEFT, RIGHT, TOP, BOTTOM = 66, 14, 14, 28
 COLORS = 8
-FORMATS = {
+FORMATS: dict[str, Callable[[float | None], str]] = {
     BYTES: text.bytes_,
     RATE: text.rate,
     COUNT: text.count,
@@ -143,16 +144,16 @@ def _time(chart: TimeChart, width: int) -> tuple[str, str, dict]:
         if band.name
     ]
     for level in chart.levels:
-        at_y = _n(y(level.value))
-        out.append(f'<line class="level" x1="{LEFT}" x2="{width - RIGHT}" y1="{at_y}" y2="{at_y}"/>')
+        high = _n(y(level.value))
+        out.append(f'<line class="level" x1="{LEFT}" x2="{width - RIGHT}" y1="{high}" y2="{high}"/>')
         out.append(f'<text class="mark" x="{LEFT + 6}" y="{_n(y(level.value) - 5)}">{escape(level.name)}</text>')
     for at, label in chart.marks:
         if not first <= at <= last:
             continue
-        end = " end" if x(at) > width - 150 else ""
-        shift = -5 if end else 5
+        side = " end" if x(at) > width - 150 else ""
+        shift = -5 if side else 5
         out.append(f'<line class="moment" x1="{_n(x(at))}" x2="{_n(x(at))}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>')
-        out.append(f'<text class="mark{end}" x="{_n(x(at) + shift)}" y="{HEIGHT - BOTTOM - 8}">{escape(label)}</text>')
+        out.append(f'<text class="mark{side}" x="{_n(x(at) + shift)}" y="{HEIGHT - BOTTOM - 8}">{escape(label)}</text>')
     if chart.gaps:
         legend.append(("no data", "gap"))
     out.append(f'<line class="cursor" x1="0" x2="0" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>')

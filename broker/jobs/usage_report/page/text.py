@@ -90,8 +90,8 @@ def days(value: float | None, horizon: int) -> str:
 def moment(seconds: float, form: str = "%a %d %b %H:%M") -> str:
     """Return a time in UTC; without the locale, so that every machine writes the same."""
     at = datetime.fromtimestamp(seconds, UTC)
-    names = "Mon Tue Wed Thu Fri Sat Sun".split()
-    months = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
+    names = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]
+    months = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
     text = form.replace("%a", names[at.weekday()]).replace("%b", months[at.month - 1])
     return at.strftime(text.replace("%d", str(at.day)))
 

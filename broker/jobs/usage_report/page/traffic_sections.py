@@ -9,8 +9,17 @@ import pandas as pd
 from broker.jobs.usage_report.aggregates import HOUR, TOP, WEEK, Figures
 from broker.jobs.usage_report.findings import inside_period, partition_skew, worker_shares
 from broker.jobs.usage_report.page import text
-from broker.jobs.usage_report.page.charts import COUNT, RATE, SHARE, BarChart, HeatChart, Line, TimeChart
-from broker.jobs.usage_report.page.charts import BYTES as SIZE
+from broker.jobs.usage_report.page.charts import (
+    BYTES,
+    COUNT,
+    RATE,
+    SECONDS,
+    SHARE,
+    BarChart,
+    HeatChart,
+    Line,
+    TimeChart,
+)
 from broker.jobs.usage_report.page.document import Section
 from broker.jobs.usage_report.page.text import Cell, Table, name_cell, time_cell
 
@@ -48,7 +57,7 @@ class Hours:
     ) -> tuple[float | None, ...]:
         """Return a value a step: the mean of its covered hours (or their greatest), None if there are none.
 
-        With `zero` a covered hour without a row counts as zero. `shift` seconds are added to the hours, to lay one week on another.
+        With `zero` a covered hour without a row counts as zero. `shift` seconds are added to the hours.
         """
         by_hour = {int(hour): float(value) for hour, value in zip(hours, values, strict=True) if not pd.isna(value)}
         result: list[float | None] = []
@@ -170,8 +179,8 @@ def comparison_note(figures: Figures) -> str:
     if not figures.compared:
         return "No hour of the period is known both now and a week before, so there is nothing to compare."
     return (
-        f"Change: {text.count(len(figures.compared))} of {text.count(figures.compared_wanted)} hours that are known both now and a "
-        "week before, against the same hours of that week."
+        f"Change: {text.count(len(figures.compared))} of {text.count(figures.compared_wanted)} hours that are known now "
+        "and a week before, against the same hours of that week."
     )
 
 
@@ -187,7 +196,9 @@ def _ranking(
     moved = (rows["bytes_in"] + rows["bytes_out"]).astype(float)
     order = moved.sort_values(ascending=False, kind="stable").index
     total = float(inside_period(figures)[["bytes_in", "bytes_out"]].sum().sum()) or 1.0
-    bars, second, cells = [], [], []
+    bars: list[tuple[str, float]] = []
+    second: list[float | None] = []
+    cells: list[tuple[Cell, ...]] = []
     for index in order[: 2 * TOP]:
         row, label = rows.loc[index], names[list(rows.index).index(index)]
         if len(bars) < TOP and row["week"] + row["week_before"] > 0:
@@ -212,14 +223,14 @@ def _ranking(
         chart = BarChart(
             f"{name}s",
             "Bytes in and out of the compared hours",
-            SIZE,
+            BYTES,
             tuple(bars),
             tuple(second),
             ("now", "a week before"),
         )
         return ((chart,), (table,))
     plain = tuple((cell[0].text, (cell[1].value or 0.0) + (cell[2].value or 0.0)) for cell in cells[:TOP])
-    return ((BarChart(f"{name}s", "Bytes in and out", SIZE, plain),), (table,))
+    return ((BarChart(f"{name}s", "Bytes in and out", BYTES, plain),), (table,))
 
 
 def topics(figures: Figures) -> Section:
@@ -269,7 +280,7 @@ def clients(figures: Figures) -> Section:
 
 def lag(figures: Figures) -> Section:
     """How far groups and observed readers were behind."""
-    lead = "Records between a reader and the end of the log, the highest of each hour. Readers that never commit are seen by what they fetch."
+    lead = "Records up to the end of the log, the most of each hour. Readers that never commit are seen by what they fetch."
     if figures.lag.empty:
         return Section("lag", "Consumer lag", lead, empty="No group and no observed reader was behind in this period.")
     axis = Hours(figures)
@@ -331,12 +342,12 @@ def skew(figures: Figures) -> Section:
             )
             for row in shares.itertuples(index=False)
         )
-        columns = (("worker", "Worker"), ("bytes", "Bytes"), ("share", "Share"), ("busy", "Busy, mean"), ("busy_max", "Busiest hour"),
-                   ("connections", "Connections at most"))  # fmt: skip
+        columns = (("worker", "Worker"), ("bytes", "Bytes"), ("share", "Share"), ("busy", "Busy, mean"),
+                   ("busy_max", "Busiest hour"),                    ("connections", "Connections at most"))  # fmt: skip
         parts += [(chart,), (Table("workers", "Workers", columns, rows),)]
     skewed = partition_skew(figures.states).head(TOP)
     if len(skewed):
-        rows = tuple(
+        large = tuple(
             (
                 name_cell(str(row.topic)),
                 Cell(text.count(row.partitions), int(row.partitions)),
@@ -345,13 +356,13 @@ def skew(figures: Figures) -> Section:
             )
             for row in skewed.itertuples(index=False)
         )
-        columns = (
+        titles = (
             ("topic", "Topic"),
             ("partitions", "Partitions"),
             ("largest", "Largest partition"),
             ("skew", "Times the mean"),
         )
-        parts.append((Table("partitions", "Partitions that are larger than their topic's others", columns, rows),))
+        parts.append((Table("partitions", "Partitions that are larger than their topic's others", titles, large),))
     return Section(
         "skew",
         "Skew over workers and partitions",
@@ -400,14 +411,14 @@ def errors(figures: Figures) -> Section:
         return Section("errors", "Errors and throttling", lead, empty="No request was counted in this period.")
     axis, hourly = Hours(figures), figures.hourly
     requests, wrong = int(inside["requests"].sum()), int(inside["errors"].sum())
-    lead += f" {text.count(wrong)} errors, {text.count(requests)} requests, {text.duration(inside['throttle_ms'].sum() / 1000)} throttled."
+    waited = text.duration(inside["throttle_ms"].sum() / 1000)
+    lead += f" {text.count(wrong)} errors, {text.count(requests)} requests, {waited} throttled."
+    wrong_line = Line("errors", axis.line(hourly["hour"], hourly["errors"], zero=True), fill=True, color=6)
+    waiting = Line("throttled", axis.line(hourly["hour"], hourly["throttle_ms"] / 1000, zero=True), fill=True, color=4)
     charts = (
-        TimeChart("errors", "Errors in an hour", COUNT, axis.times,
-                  (Line("errors", axis.line(hourly["hour"], hourly["errors"], zero=True), fill=True, color=6),), axis.step, gaps=axis.gaps),
-        TimeChart("throttle", "Throttle time in an hour", "seconds", axis.times,
-                  (Line("throttled", axis.line(hourly["hour"], hourly["throttle_ms"] / 1000, zero=True), fill=True, color=4),),
-                  axis.step, gaps=axis.gaps),
-    )  # fmt: skip
+        TimeChart("errors", "Errors in an hour", COUNT, axis.times, (wrong_line,), axis.step, gaps=axis.gaps),
+        TimeChart("throttle", "Throttle time in an hour", SECONDS, axis.times, (waiting,), axis.step, gaps=axis.gaps),
+    )
     apis = figures.apis.sort_values(["errors", "requests", "api"], ascending=[False, False, True]).head(TOP)
     rows = tuple(
         (
