@@ -22,6 +22,13 @@ def _rules(name):
 
 
 ALERTS = {rule["alert"]: rule for rule in _rules("alerts")}
+
+
+def recorded_names():
+    """Of all recording rules."""
+    return [rule["record"] for rule in _rules("recording")]
+
+
 CASES = yaml.safe_load((PROMETHEUS / "tests/alerts.yml").read_text())["tests"]
 
 
@@ -108,7 +115,7 @@ def test_the_unit_tests_see_an_alert_fire_and_not_fire(name):
     assert any(not check["exp_alerts"] for check in checks)
 
 
-@pytest.mark.parametrize("name", [rule["record"] for rule in _rules("recording")])
+@pytest.mark.parametrize("name", recorded_names())
 def test_the_unit_tests_reckon_a_recording_rule(name):
     cases = yaml.safe_load((PROMETHEUS / "tests/recording.yml").read_text())["tests"]
     checks = [check for case in cases for check in case["promql_expr_test"]]
