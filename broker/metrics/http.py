@@ -43,7 +43,10 @@ class Pages:
     """
 
     def __init__(
-        self, render: Render, not_ready: Callable[[], str | None], usage: Callable[[dict[str, str]], dict[str, Any]]
+        self,
+        render: Render,
+        not_ready: Callable[[], str | None],
+        usage: Callable[[dict[str, list[str]]], dict[str, Any]],
     ) -> None:
         self.metrics = Shared(render)
         self.not_ready = not_ready
@@ -152,7 +155,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _usage(self, query: str) -> "Answer":
         try:
-            document = self.server.pages.usage({name: values[-1] for name, values in parse_qs(query).items()})
+            document = self.server.pages.usage(parse_qs(query))
         except ValueError as error:
             return Answer(HTTPStatus.BAD_REQUEST, _JSON, json.dumps({"error": str(error)}).encode() + b"\n")
         return Answer(HTTPStatus.OK, _JSON, json.dumps(document).encode() + b"\n")

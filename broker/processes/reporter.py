@@ -145,7 +145,7 @@ class Reporter:
             self._has_been_ready = True
         return reason
 
-    def _usage(self, query: dict[str, str]) -> dict[str, Any]:
+    def _usage(self, query: dict[str, list[str]]) -> dict[str, Any]:
         raise ValueError(f"usage is not served yet: {query}")
 
 

@@ -1,0 +1,53 @@
+"""Scrapes of a real broker, as tests want them: samples by name and labels."""
+
+import time
+import urllib.request
+
+from prometheus_client.parser import text_string_to_metric_families as parse
+
+PATIENCE_S = 60.0
+
+
+def get(broker, path, **headers):
+    """(headers, body). Raises urllib.error.HTTPError."""
+    request = urllib.request.Request(f"{broker.metrics_url}{path}", headers=headers)
+    with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+        return answer.headers, answer.read()
+
+
+class Scrape:
+    """One scrape."""
+
+    def __init__(self, text):
+        self.text = text
+        self.families = list(parse(text))
+        self.samples = {
+            (one.name, frozenset(one.labels.items())): one.value for family in self.families for one in family.samples
+        }
+
+    def value(self, name, **labels):
+        """None without such a sample."""
+        return self.samples.get((name, frozenset(labels.items())))
+
+    def sum(self, name, **labels):
+        """Over all samples that have these labels, and perhaps others."""
+        wanted = frozenset(labels.items())
+        return sum(value for (one, has), value in self.samples.items() if one == name and has >= wanted)
+
+    def counters(self):
+        """All samples of counters."""
+        names = {one.name for family in self.families if family.type == "counter" for one in family.samples}
+        return {key: value for key, value in self.samples.items() if key[0] in names}
+
+
+def scrape(broker):
+    return Scrape(get(broker, "/metrics")[1].decode())
+
+
+def until(condition, what):
+    """What `condition` returns once it is true; AssertionError if it is not within a minute."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"{what} did not come"
+        time.sleep(0.05)
+    return found

@@ -1,0 +1,266 @@
+"""All of /metrics from a mapping that the test fills: complete, bounded, and exact over a reporter's death."""
+
+import os
+
+import pytest
+from broker._ext.metering import count, count_loop_delay, count_usage, gauge, put_reader_position, use_clock
+from prometheus_client.parser import text_string_to_metric_families as parse
+
+from broker._ext import slots
+from broker.metrics.collector import Collector, Settings
+from broker.metrics.exposition import pieces
+from broker.metrics.group_rows import GroupRow
+from broker.metrics.memory import Memory
+from broker.metrics.names import METRICS
+from broker.metrics.partitions import Address
+from tests.shm.one_broker import OneBroker, batch
+
+PRODUCE, FETCH = 0, 1
+NOW_MS = 1_700_000_000_000
+ANYBODY = b"User:ANONYMOUS"
+SETTINGS = Settings(100, 100, 3_600_000, ["PLAINTEXT"], Address(1, "host:9092"))
+
+
+@pytest.fixture
+def broker(tmp_path):
+    with OneBroker(tmp_path, max_slots=256) as one:
+        use_clock(NOW_MS)
+        yield one
+    use_clock(0)
+
+
+@pytest.fixture
+def memory():
+    fd = os.memfd_create("test")
+    yield lambda: Memory(fd)
+    os.close(fd)
+
+
+class Clock:
+    ms = 1_000_000
+
+    def __call__(self):
+        return self.ms
+
+
+def collector(broker, memory=None, settings=SETTINGS, clock=None):
+    return Collector(broker.shm, [broker.path], settings, memory or Memory(-1), clock or Clock(), lambda: NOW_MS)
+
+
+def measured(made):
+    while made.tick():
+        pass
+    return made
+
+
+def text(made, groups=(), openmetrics=False):
+    with made.lock:
+        return b"".join(pieces(made.families(groups), openmetrics)).decode()
+
+
+def samples(made, groups=()):
+    """{(name, labels): value}."""
+    return {
+        (one.name, tuple(sorted(one.labels.items()))): one.value
+        for family in parse(text(made, groups))
+        for one in family.samples
+    }
+
+
+def value(found, name, **labels):
+    return found[name, tuple(sorted(labels.items()))]
+
+
+def use(
+    client, topic, api, *, requests=1, errors=0, bytes_in=0, bytes_out=0, records_in=0, records_out=0, connection=0
+):
+    values = (requests, errors, bytes_in, bytes_out, records_in, records_out, 0, connection)
+    count_usage(ANYBODY, client, topic, api, values)
+
+
+def test_partitions_are_told_as_their_slots_are(broker):
+    slot = broker.create("t", 3)
+    slots.append(slot, [batch(10), batch(5)])
+    found = samples(measured(collector(broker)))
+    place = {"topic": "t", "partition": "3"}
+    assert value(found, "kafka_topic_partition_current_offset", **place) == 15
+    assert value(found, "kafka_topic_partition_oldest_offset", **place) == 0
+    assert value(found, "kafka_topic_partition_leader", **place) == 1
+    assert value(found, "kafka_topic_partition_leader_is_preferred", **place) == 1
+    assert value(found, "kafka_topic_partition_replicas", **place) == 2
+    assert value(found, "kafka_topic_partition_in_sync_replica", **place) == 1
+    assert value(found, "kafka_topic_partition_under_replicated_partition", **place) == 1
+    assert value(found, "kafka_topic_partitions", topic="t") == 1
+    assert value(found, "kafka_server_replicamanager_underreplicatedpartitions") == 1
+    assert value(found, "kafka_server_replicamanager_atminisrpartitioncount") == 1
+    assert value(found, "kafka_server_replicamanager_leadercount") == 1
+    assert value(found, "kafka_broker_info", id="1", address="host:9092") == 1
+
+
+def test_a_logs_size_is_that_of_its_files_whatever_rolls(broker):
+    slot, made = broker.create("t", 0), collector(broker)
+    for segments in (1, 2, 3):
+        if segments > 1:
+            slots.roll(slot)
+        slots.append(slot, [batch(10)])
+        found = samples(measured(made))
+        size = sum(path.stat().st_size for path in (broker.path / "t-0").glob("*.log"))
+        assert value(found, "kafka_log_log_size", topic="t", partition="0") == size > 0
+        assert value(found, "kafka_log_log_numlogsegments", topic="t", partition="0") == segments
+        assert value(found, "odradek_topic_stored_bytes", topic="t") == size
+
+
+def test_a_deleted_topic_has_no_series(broker):
+    slot, made = broker.create("gone", 0), collector(broker)
+    assert 'topic="gone"' in text(measured(made))
+    broker.table.delete(slot)
+    broker.table.announce([slot])
+    assert 'topic="gone"' not in text(made)
+
+
+def test_sums_over_clients_are_the_brokers_and_the_topics_figures(broker):
+    broker.create("t", 0)
+    use(b"one", b"t", PRODUCE, requests=3, bytes_in=1000, records_in=30, errors=1)
+    use(b"two", b"t", PRODUCE, requests=2, bytes_in=70, records_in=7)
+    use(b"two", b"t", FETCH, requests=9, bytes_out=555, records_out=37)
+    use(b"two", None, FETCH, requests=8, bytes_in=80, bytes_out=90)
+    use(b"two", None, -1, requests=0, connection=2500)
+    count("bytes_rejected", 77)
+    found = samples(measured(collector(broker)))
+    for labels in ({}, {"topic": "t"}):
+        prefix = "kafka_server_brokertopicmetrics_"
+        assert value(found, prefix + "bytesin_total", **labels) == 1070
+        assert value(found, prefix + "bytesout_total", **labels) == 555
+        assert value(found, prefix + "messagesin_total", **labels) == 37
+        assert value(found, prefix + "totalproducerequests_total", **labels) == 5
+        assert value(found, prefix + "failedproducerequests_total", **labels) == 1
+        assert value(found, prefix + "totalfetchrequests_total", **labels) == 9
+    assert value(found, prefix + "bytesrejected_total") == 77
+    who = {"principal": "User:ANONYMOUS", "client_id": "two"}
+    assert value(found, "odradek_usage_bytes_out_total", topic="t", api="Fetch", **who) == 555
+    assert value(found, "odradek_usage_bytes_out_total", topic="", api="Fetch", **who) == 90
+    assert value(found, "odradek_usage_connection_seconds_total", **who) == 2.5
+
+
+def test_groups_lag_in_records_and_seconds(broker):
+    clock = Clock()
+    slot, made = broker.create("t", 0), collector(broker, clock=clock)
+    made.tick()
+    slots.append(slot, [batch(10)])
+    clock.ms += 10_000
+    groups = [GroupRow("g", "Stable", 2, {"t": {0: 4, 9: 1}, "gone": {0: 1}}), GroupRow("idle", "Empty", 0, {})]
+    found = samples(measured(made), groups)
+    place = {"consumergroup": "g", "topic": "t", "partition": "0"}
+    assert value(found, "kafka_consumergroup_current_offset", **place) == 4
+    assert value(found, "kafka_consumergroup_lag", **place) == 6
+    assert value(found, "odradek_consumergroup_lag_seconds", **place) == 5.0
+    assert value(found, "kafka_consumergroup_lag_sum", consumergroup="g", topic="t") == 6
+    assert value(found, "kafka_consumergroup_current_offset_sum", consumergroup="g", topic="t") == 4
+    assert value(found, "kafka_consumergroup_members", consumergroup="g") == 2
+    assert value(found, "kafka_consumergroup_members", consumergroup="idle") == 0
+    states = "kafka_coordinator_group_groupmetadatamanager_numgroups"
+    assert value(found, states, state="Stable") == 1 and value(found, states, state="Dead") == 0
+    assert not [key for key in found if ("topic", "gone") in key[1] or ("partition", "9") in key[1]]
+    nobody = samples(made, None)
+    assert not [key for key in nobody if "consumergroup" in key[0] or key[0] == states]
+
+
+def test_readers_that_never_commit_have_a_lag(broker):
+    clock = Clock()
+    slot, made = broker.create("t", 0), collector(broker, clock=clock)
+    made.tick()
+    slots.append(slot, [batch(10)])
+    clock.ms += 10_000
+    put_reader_position(ANYBODY, b"spark", slot, slots.incarnation_of(slot), 4)
+    use(b"spark", b"t", FETCH)
+    found = samples(made)
+    place = {"principal": "User:ANONYMOUS", "client_id": "spark", "topic": "t", "partition": "0"}
+    assert value(found, "odradek_reader_position", **place) == 4
+    assert value(found, "odradek_reader_lag", **place) == 6
+    assert value(found, "odradek_reader_lag_seconds", **place) == 5.0
+
+
+def test_counters_go_on_over_the_death_of_a_reporter(broker, memory):
+    settings = SETTINGS._replace(max_clients=2)
+    broker.create("t", 0)
+    for number in range(4):
+        use(b"client-%d" % number, b"t", PRODUCE, bytes_in=100 * (4 - number))
+    first = samples(measured(collector(broker, memory(), settings)))
+    use(b"client-0", b"t", PRODUCE, bytes_in=5)
+    use(b"client-3", b"t", PRODUCE, bytes_in=5000)
+    second = samples(measured(collector(broker, memory(), settings)))
+    assert {key for key in first if "usage" in key[0]} == {key for key in second if "usage" in key[0]}
+    for key, before in first.items():
+        if key[0].endswith("_total") and not key[0].startswith("process"):
+            assert second[key] >= before, key
+    labels = {"topic": "t", "api": "Produce"}
+    name = "odradek_usage_bytes_in_total"
+    assert value(second, name, principal="User:ANONYMOUS", client_id="client-0", **labels) == 405
+    assert value(second, name, principal="other", client_id="other", **labels) == 5300
+    # Without what the predecessor left it would name the largest, and "other" would jump.
+    alone = samples(measured(collector(broker, None, settings)))
+    assert value(alone, name, principal="other", client_id="other", **labels) == 500
+
+
+def test_what_another_mapping_left_is_ignored(broker, memory, tmp_path_factory):
+    broker.create("t", 0)
+    use(b"c", b"t", PRODUCE, bytes_in=7)
+    samples(measured(collector(broker, memory())))
+    with OneBroker(tmp_path_factory.mktemp("other")) as other:
+        found = samples(measured(collector(other, memory())))
+    assert value(found, "kafka_server_brokertopicmetrics_bytesin_total") == 0
+
+
+def test_topics_and_clients_beyond_the_bounds_are_others(broker):
+    settings = SETTINGS._replace(max_topics=2, max_clients=3)
+    for number in range(6):
+        slots.append(broker.create(f"t{number}", 0), [batch(number + 1)])
+        use(b"c%d" % number, b"t%d" % number, PRODUCE, bytes_in=10 + number)
+    found = samples(measured(collector(broker, settings=settings)))
+    for name in ("kafka_log_log_size", "kafka_topic_partition_leader"):
+        assert {dict(labels)["topic"] for key, labels in found if key == name} == {"t4", "t5"}
+    assert value(found, "kafka_topic_partitions", topic="other") == 4
+    used = [(dict(labels), n) for (name, labels), n in found.items() if name == "odradek_usage_bytes_in_total"]
+    assert sum(n for _, n in used) == sum(10 + number for number in range(6))
+    assert {labels["client_id"] for labels, _ in used} == {"c3", "c4", "c5", "other"}
+    assert {labels["topic"] for labels, _ in used} == {"t4", "t5", "other"}
+
+
+def test_a_hundred_thousand_client_ids_keep_the_page_and_the_memory_bounded(broker, memory):
+    broker.create("t", 0)
+    made = measured(collector(broker, memory()))
+    before = len(text(made))
+    for number in range(100_000):
+        use(b"random-%d" % number, b"t", PRODUCE, bytes_in=3)
+        if number % 20_000 == 0:
+            made.tick()
+    whole = text(made)
+    assert len(whole) < before + 100_000
+    used = sum(
+        one.value for family in parse(whole) for one in family.samples if one.name == "odradek_usage_bytes_in_total"
+    )
+    assert used == 300_000
+    assert len(memory().load()) < 4 << 20
+    assert len(made.ledger._last) < 20_000
+
+
+def test_every_name_of_the_table_is_told_but_the_spools(broker):
+    """Which families come needs no more than something of each kind; what is in them, others test."""
+    clock = Clock()
+    slot, made = broker.create("t", 0), collector(broker, clock=clock)
+    made.tick()
+    slots.append(slot, [batch(10)])
+    clock.ms += 60_000
+    put_reader_position(ANYBODY, b"c", slot, slots.incarnation_of(slot), 4)
+    count_usage(ANYBODY, b"c", b"t", PRODUCE, (1, 1, 1, 1, 1, 1, 1, 1))
+    gauge("parked_fetches", 2)
+    count("closed_eof")
+    count_loop_delay(70)
+    broker.shm.set_disk(0, 0, 10, 20)
+    groups = [GroupRow("g", "Stable", 1, {"t": {0: 4}})]
+    told = {line.split()[2] for line in text(measured(made), groups).splitlines() if line.startswith("# TYPE")}
+    by_workers_alone = {name for name in METRICS if "requestmetrics" in name or "socket_server_metrics" in name}
+    by_spool = {name for name in METRICS if name.startswith("odradek_spool")}
+    of_processes = {name for name in METRICS if name.startswith("process_")}  # the test is no child of a supervisor
+    assert set(METRICS) - told - of_processes == by_workers_alone | by_spool
+    assert told <= set(METRICS)

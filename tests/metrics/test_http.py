@@ -1,0 +1,177 @@
+"""HTTP of the reporter: formats, paths, and clients that are slow, hang, or are too many."""
+
+import contextlib
+import gzip
+import http.client
+import json
+import socket
+import threading
+
+import pytest
+
+from broker.metrics.http import HttpServer, Pages, Shared, accepts_gzip
+
+PATIENCE_S = 30.0
+HANGING = 4
+
+
+class Broker:
+    """What is served, as a test wants it."""
+
+    def __init__(self):
+        self.reason = None
+        self.renderings = 0
+        self.error = None
+
+    def render(self, openmetrics):
+        self.renderings += 1
+        if self.error is not None:
+            raise self.error
+        yield b"openmetrics" if openmetrics else b"text"
+        yield b" 1\n" * 1000
+
+    def usage(self, query):
+        if "wrong" in query:
+            raise ValueError("wrong is not known")
+        return {"query": query}
+
+
+@pytest.fixture
+def served():
+    broker = Broker()
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(64)
+        listening.setblocking(False)
+        server = HttpServer(listening, Pages(broker.render, lambda: broker.reason, broker.usage), HANGING)
+        server.start()
+        broker.address = listening.getsockname()
+        yield broker
+        server.shutdown()
+
+
+def get(broker, path, method="GET", **headers):
+    connection = http.client.HTTPConnection(*broker.address, timeout=PATIENCE_S)
+    with contextlib.closing(connection):
+        connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+        answer = connection.getresponse()
+        return answer.status, dict(answer.getheaders()), answer.read()
+
+
+def test_the_format_is_the_one_that_the_scraper_accepts(served):
+    status, headers, body = get(served, "/metrics")
+    assert (
+        status == 200 and body.startswith(b"text") and headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    )
+    accepts = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.1"
+    _, headers, body = get(served, "/metrics", Accept=accepts)
+    assert body.startswith(b"openmetrics")
+    assert headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0; charset=utf-8")
+
+
+def test_gzip_is_for_those_who_can_read_it(served):
+    _, headers, body = get(served, "/metrics", Accept_Encoding="deflate, gzip;q=0.8")
+    assert headers["Content-Encoding"] == "gzip" and gzip.decompress(body) == b"text" + b" 1\n" * 1000
+    assert len(body) < 200
+    _, headers, body = get(served, "/metrics", Accept_Encoding="identity")
+    assert "Content-Encoding" not in headers and body.startswith(b"text 1")
+
+
+@pytest.mark.parametrize(
+    ("header", "accepted"),
+    [
+        (None, False),
+        ("gzip", True),
+        ("*", True),
+        ("br, GZIP", True),
+        ("gzip;q=0", False),
+        ("gzip; q=0.0", False),
+        ("", False),
+    ],
+)
+def test_which_headers_allow_gzip(header, accepted):
+    assert accepts_gzip(header) is accepted
+
+
+def test_health_and_readiness(served):
+    assert get(served, "/healthz")[0::2] == (200, b"ok\n")
+    assert get(served, "/readyz")[0::2] == (200, b"ready\n")
+    served.reason = "no worker serves"
+    assert get(served, "/readyz")[0::2] == (503, b"not ready: no worker serves\n")
+    assert get(served, "/healthz")[0] == 200
+
+
+def test_usage_is_json_and_a_wrong_query_is_told(served):
+    status, headers, body = get(served, "/usage?top=3&client=a&client=b%20c")
+    assert status == 200 and headers["Content-Type"] == "application/json"
+    assert json.loads(body) == {"query": {"top": ["3"], "client": ["a", "b c"]}}
+    status, _, body = get(served, "/usage?wrong=1")
+    assert status == 400 and json.loads(body) == {"error": "wrong is not known"}
+
+
+def test_other_paths_and_methods(served):
+    assert get(served, "/nothing")[0] == 404
+    assert get(served, "/metrics", "POST")[0] == 501
+    status, headers, body = get(served, "/metrics", "HEAD")
+    assert status == 200 and int(headers["Content-Length"]) == 3004 and body == b""
+    assert b"/metrics" in get(served, "/")[2]
+
+
+def test_an_error_of_ours_is_told_and_the_next_request_is_served(served):
+    served.error = RuntimeError("as the test wished")
+    status, _, body = get(served, "/metrics")
+    assert status == 500 and b"Traceback" not in body
+    served.error = None
+    assert get(served, "/metrics")[0] == 200
+
+
+def test_who_sends_no_request_gives_its_place_to_who_does(served):
+    with contextlib.ExitStack() as stack:
+        hanging = [
+            stack.enter_context(socket.create_connection(served.address, PATIENCE_S)) for _ in range(3 * HANGING)
+        ]
+        for one in hanging[::2]:
+            one.sendall(b"GET /metr")
+        assert get(served, "/healthz")[0] == 200
+        assert hanging[0].recv(1) == b""  # it was cut off
+
+
+def test_garbage_is_answered_and_closes_its_connection_alone(served):
+    for garbage in (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 20, b"GET\r\n\r\n", b"\0" * 70_000, b"\r\n"):
+        with socket.create_connection(served.address, PATIENCE_S) as one:
+            one.sendall(garbage)
+            one.shutdown(socket.SHUT_WR)
+            with contextlib.suppress(ConnectionResetError):
+                while one.recv(65536):
+                    pass
+    assert get(served, "/healthz")[0] == 200
+
+
+def test_who_comes_while_one_is_made_shares_the_next():
+    going_on, began = threading.Semaphore(0), threading.Semaphore(0)
+    made = []
+
+    def render(_):
+        began.release()
+        assert going_on.acquire(timeout=PATIENCE_S)
+        made.append(len(made))
+        yield str(made[-1]).encode()
+
+    shared = Shared(render)
+    found = []
+
+    def scrape():
+        found.append(shared.get(False, False))
+
+    threads = [threading.Thread(target=scrape) for _ in range(4)]
+    threads[0].start()
+    assert began.acquire(timeout=PATIENCE_S)
+    for thread in threads[1:]:
+        thread.start()
+    while shared._waiting < 4:
+        threads[-1].join(0.01)
+    going_on.release(2)
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert sorted(found) == [b"0", b"1", b"1", b"1"]
+    assert not shared._made  # nothing is kept for nobody

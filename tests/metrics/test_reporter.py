@@ -1,0 +1,231 @@
+"""The reporter of a real broker under real clients: what it tells, and what deaths do to it."""
+
+import gzip
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+
+from broker.testing import Broker
+from tests.metrics.scraping import get, scrape, until
+
+pytestmark = [pytest.mark.xdist_group("metrics-reporter"), pytest.mark.timeout(300)]
+
+CONFIG = {
+    "metrics.listener": "127.0.0.1:0",
+    "num.network.threads": 2,
+    "offsets.topic.num.partitions": 2,
+    "group.initial.rebalance.delay.ms": 0,
+}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    with Broker(CONFIG, {"t": 3}, directory=tmp_path_factory.mktemp("metrics")) as one:
+        produce(one, "t", 0, 10)
+        commit(one, "g", "t", 0, 4)
+        yield one
+
+
+def produce(broker, topic, partition, count, size=100):
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "client.id": "writer"})
+    for _ in range(count):
+        producer.produce(topic, b"x" * size, partition=partition)
+    assert producer.flush(60) == 0
+
+
+def commit(broker, group, topic, partition, offset):
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": group, "client.id": group})
+    try:
+        consumer.commit(offsets=[TopicPartition(topic, partition, offset)], asynchronous=False)
+    finally:
+        consumer.close()
+
+
+def process(broker, kind, ordinal=0):
+    return next(one for one in broker.processes() if one["kind"] == kind and one["ordinal"] == ordinal)
+
+
+def kill(broker, kind):
+    """kill -9, and wait until a successor serves."""
+    before = process(broker, kind)
+    os.kill(before["pid"], signal.SIGKILL)
+
+    def restarted():
+        now = process(broker, kind)
+        return now["restarts"] > before["restarts"] and now["state"] == "serving"
+
+    until(restarted, f"a successor of the {kind}")
+
+
+def test_promtool_finds_nothing_to_say(broker):
+    result = subprocess.run(
+        ["promtool", "check", "metrics"], input=get(broker, "/metrics")[1], capture_output=True, timeout=60, check=False
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (0, b"", b"")
+
+
+def test_openmetrics_is_read_by_prometheus_clients_parser(broker):
+    headers, body = get(
+        broker, "/metrics", Accept="application/openmetrics-text; version=1.0.0", **{"Accept-Encoding": "gzip"}
+    )
+    assert headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
+    families = {family.name: family for family in parse_openmetrics(gzip.decompress(body).decode())}
+    assert families["kafka_server_brokertopicmetrics_bytesin"].type == "counter"
+    assert families["kafka_consumergroup_lag_sum"].type == "unknown"
+
+
+def test_health_readiness_and_the_status_name_the_address(broker):
+    assert get(broker, "/healthz")[1] == b"ok\n"
+    assert get(broker, "/readyz")[1] == b"ready\n"
+    told = subprocess.run(
+        [sys.executable, "-m", "broker.cli.main", "status", "--pid", str(broker.pid)],
+        capture_output=True, text=True, timeout=60, check=True,
+    ).stdout  # fmt: skip
+    assert f"{broker.metrics_url}/metrics" in told and "reporter" in told
+
+
+def test_the_lag_of_a_group_is_exact_and_ages(broker):
+    found = scrape(broker)
+    place = {"consumergroup": "g", "topic": "t", "partition": "0"}
+    assert found.value("kafka_consumergroup_current_offset", **place) == 4
+    assert found.value("kafka_topic_partition_current_offset", topic="t", partition="0") == 10
+    assert found.value("kafka_consumergroup_lag", **place) == 6
+    assert found.value("kafka_consumergroup_lag_sum", consumergroup="g", topic="t") == 6
+    assert found.value("kafka_consumergroup_members", consumergroup="g") == 0
+    young = found.value("odradek_consumergroup_lag_seconds", **place)
+    until(lambda: scrape(broker).value("odradek_consumergroup_lag_seconds", **place) > max(0.5, young), "a greater age")
+    commit(broker, "g", "t", 0, 10)
+    found = scrape(broker)
+    assert found.value("kafka_consumergroup_lag", **place) == 0
+    assert found.value("odradek_consumergroup_lag_seconds", **place) == 0
+    commit(broker, "g", "t", 0, 4)
+
+
+def test_members_of_a_group_are_counted(broker):
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "members"})
+    consumer.subscribe(["t"])
+    try:
+        until(lambda: consumer.poll(0.1) is not None or consumer.assignment(), "an assignment")
+        assert scrape(broker).value("kafka_consumergroup_members", consumergroup="members") == 1
+    finally:
+        consumer.close()
+
+
+def test_standard_metrics_of_every_process_are_those_of_the_kernel(broker):
+    found = scrape(broker)
+    for one in broker.processes():
+        labels = {"process": one["kind"], "ordinal": str(one["ordinal"])}
+        assert found.value("odradek_process_up", **labels) == 1
+        assert found.value("process_cpu_seconds_total", **labels) >= 0
+        assert found.value("process_resident_memory_bytes", **labels) > 1 << 20
+        descriptors = len(list(Path(f"/proc/{one['pid']}/fd").iterdir()))
+        assert abs(found.value("process_open_fds", **labels) - descriptors) < 20
+        with open(f"/proc/{one['pid']}/stat") as stat:
+            ticks = int(stat.read().rpartition(") ")[2].split()[19])
+        with open("/proc/stat") as stat:
+            boot = next(int(line.split()[1]) for line in stat if line.startswith("btime"))
+        started = found.value("process_start_time_seconds", **labels)
+        assert started == pytest.approx(boot + ticks / os.sysconf("SC_CLK_TCK"), abs=1.5)
+
+
+def test_a_coordinator_that_hangs_costs_the_groups_alone(broker):
+    pid = process(broker, "coordinator")["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        found = scrape(broker)
+        assert not [key for key in found.samples if "consumergroup" in key[0]]
+        assert found.value("kafka_topic_partition_current_offset", topic="t", partition="0") == 10
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    until(
+        lambda: scrape(broker).value("kafka_consumergroup_members", consumergroup="g") is not None, "the group's return"
+    )
+
+
+@pytest.mark.parametrize("kind", ["reporter", "coordinator", "worker", "cleaner"])
+def test_no_counter_goes_back_when_a_process_is_killed(broker, kind):
+    produce(broker, "t", 1, 20)
+    before = scrape(broker)
+    restarts = before.value("odradek_process_restarts_total", process=kind, ordinal="0")
+    kill(broker, kind)
+    after = scrape(broker)
+    for (name, labels), value in before.counters().items():
+        if name != "process_cpu_seconds_total":
+            assert after.samples.get((name, labels), -1) >= value, (name, labels)
+    assert after.value("odradek_process_restarts_total", process=kind, ordinal="0") == restarts + 1
+    assert after.value("odradek_boot_time_seconds") == before.value("odradek_boot_time_seconds")
+    assert get(broker, "/readyz")[1] == b"ready\n"
+
+
+def test_a_scrape_waits_for_the_reporters_successor(broker):
+    """The listening socket is the supervisor's: nobody is refused while there is no reporter."""
+    os.kill(process(broker, "reporter")["pid"], signal.SIGKILL)
+    assert get(broker, "/healthz")[1] == b"ok\n"
+    until(lambda: process(broker, "reporter")["state"] == "serving", "the successor")
+
+
+def test_a_port_in_use_stops_the_start_with_one_line(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        result = subprocess.run(
+            [
+                *(sys.executable, "-m", "broker.cli.main", "start"),
+                *("--set", f"metrics.listener=127.0.0.1:{port}"),
+                *("--set", "listeners=PLAINTEXT://127.0.0.1:0"),
+                *("--set", f"log.dirs={tmp_path}/data"),
+            ],
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    assert result.returncode == 1 and "Traceback" not in result.stderr
+    (line,) = [line for line in result.stderr.splitlines() if line.startswith("odradek: ")]
+    assert f"metrics.listener=127.0.0.1:{port}" in line and "in use" in line
+
+
+@pytest.mark.parametrize("address", ["9404", "127.0.0.1:99999", "[::1:9404", "host:port"])
+def test_an_address_that_is_none_is_told(tmp_path, address):
+    result = subprocess.run(
+        [sys.executable, "-m", "broker.cli.main", "start", "--set", f"metrics.listener={address}"],
+        capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert result.returncode == 1
+    (line,) = [line for line in result.stderr.splitlines() if line.startswith("odradek: ")]
+    assert f"metrics.listener={address}" in line and "host:port" in line
+
+
+def test_without_listener_and_spool_there_is_no_reporter(tmp_path):
+    with Broker(directory=tmp_path) as broker:
+        assert broker.status()["metrics"] is None
+        assert "reporter" not in {one["kind"] for one in broker.processes()}
+
+
+def test_readiness_ends_with_the_coordinator(tmp_path):
+    with Broker(CONFIG, directory=tmp_path) as broker:
+        url, pid = broker.metrics_url, process(broker, "coordinator")["pid"]
+
+        def reason():
+            try:
+                with urllib.request.urlopen(f"{url}/readyz", timeout=60) as answer:
+                    assert answer.read() == b"ready\n"
+            except urllib.error.HTTPError as error:
+                assert error.code == 503
+                return error.read().decode()
+            return None
+
+        os.kill(broker.pid, signal.SIGSTOP)  # nobody restarts the coordinator
+        try:
+            os.kill(pid, signal.SIGTERM)
+            assert "coordinator is stopping" in until(reason, "a reason")
+        finally:
+            os.kill(broker.pid, signal.SIGCONT)
+        until(lambda: reason() is None, "readiness")
