@@ -197,6 +197,7 @@ class Kafka(Server):
     """Apache Kafka, as its own start script runs it (1 GB heap, G1)."""
 
     name = "Kafka"
+    version = "4.3.0"
     _background: "subprocess.Popen[bytes] | None" = None  # when it is our own child, see start_in_background
 
     def start(self) -> None:
@@ -206,7 +207,7 @@ class Kafka(Server):
             "max.incremental.fetch.session.cache.slots": "2000",
         } | self.settings
         words = [f"{key}={value}" for key, value in settings.items()]
-        environment = os.environ | {"KAFKA_PEER_VERSION": "4.3.0"}
+        environment = os.environ | {"KAFKA_PEER_VERSION": self.version}
         done = subprocess.run(
             [str(KAFKA), "start", str(self.port), str(self.directory), *words],
             env=environment,
@@ -220,7 +221,7 @@ class Kafka(Server):
 
     def start_in_background(self) -> None:
         """Without the script's own waiting, for measurements of the start: its command line, once it was formatted."""
-        jars = Path(os.environ.get("KAFKA_PEER_HOME", Path.home() / ".cache" / "kafka-peer")) / "4.3.0"
+        jars = Path(os.environ.get("KAFKA_PEER_HOME", Path.home() / ".cache" / "kafka-peer")) / self.version
         command = ["java", "-Xms1G", "-Xmx1G", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
         command += ["-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"]
         command += [f"-Dlog4j2.configurationFile={KAFKA.parent / 'log4j2.properties'}", "-cp", f"{jars}/*"]
@@ -235,6 +236,12 @@ class Kafka(Server):
             self._background.wait(TIMEOUT_S)
             self._background = None
         super()._reap(fds)
+
+
+class Kafka39(Kafka):
+    """The last Kafka that serves the formats before record batches."""
+
+    version = "3.9.1"
 
 
 def generate(load: str, server: Server | None, *arguments: str) -> dict[str, Any]:

@@ -1,17 +1,24 @@
 """The rows about a broker's own life: memory at rest, start, recovery, verifying, 10,000 partitions through stops and kills."""
 
 import os
+import random
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from bench.brokers import KAFKA, ROOT, Kafka, Ours, Server, generate
+from bench import old_fetch
+from bench.brokers import KAFKA, ROOT, BenchError, Kafka, Kafka39, Ours, Server, generate
 from bench.rows import GB, MB, WORKED_BYTES, Figures, Row, Target, scratch
+from broker.storage.batch import Record, build_batch
+from broker.storage.checkpoints import read_offset_checkpoint
 
 TOPICS, PARTITIONS = 10, 1000
 RECOVERED_LOGS, RECOVERED_BYTES = 4, 2_000_000_000
+COMPACTED_BATCHES, KEYED_RECORDS = 512, 1000
+COMPACTED_WITHIN_S = 300
+DOWN_CONVERTED_BYTES = 200_000_000
 
 
 def _launch(server: Server, first: bool) -> float:
@@ -144,13 +151,136 @@ def verify(kind: type[Server]) -> Figures:
         server.end()
 
 
+def compaction(kind: type[Server]) -> Figures:
+    """Half a GB with every key eight times: how long the first pass over it takes, and what CPU.
+
+    The topic becomes a compacted one when all is written, so that the pass has it all before it. Another, smaller one goes
+    first and warms a JIT up.
+    """
+    server = _fresh(kind)
+    server.settings |= {"log.cleaner.backoff.ms": "100"}
+    try:
+        server.start()
+        server.wait()
+        _write_keyed(server, "warmed-up", COMPACTED_BATCHES // 4)
+        _compact(server, "warmed-up")
+        _write_keyed(server, "compacted", COMPACTED_BATCHES)
+        size = _log_bytes(server, "compacted")
+        before = server.cpu_ns()
+        seconds = _compact(server, "compacted")
+        cpu = server.cpu_ns_since(before)
+        left = _log_bytes(server, "compacted")
+        if left > size / 2:
+            raise BenchError(f"{server.name} left {left} of {size} bytes, where seven of eight records are superseded")
+        return {"rate": size / seconds / MB, "cpu_s": cpu / size, "left_mb": left / MB}
+    finally:
+        server.end()
+
+
+def beside_compaction(kind: type[Server]) -> Figures:
+    """p99 of a producer with one request in flight, alone and beside a compaction that takes longer than it is measured."""
+    server = _fresh(kind)
+    server.settings |= {"log.cleaner.backoff.ms": "100"}
+    try:
+        server.start()
+        server.wait()
+        server.create_topic("beside", 1)
+        server.wait("beside")
+        _write_keyed(server, "warmed-up", COMPACTED_BATCHES // 4)
+        _compact(server, "warmed-up")
+        _write_keyed(server, "compacted", COMPACTED_BATCHES * 3)
+        load = ("--topic", "beside", "--seconds", "1.2", "--warmup", "0.2")
+        alone = generate("produce", server, *load)
+        _make_compacted(server, "compacted")
+        beside = generate("produce", server, *load)
+        if _cleaned(server, "compacted"):
+            raise BenchError(f"{server.name} had compacted all before the producer was measured beside it")
+        return {"p99": beside["p99_us"], "slower": beside["p99_us"] / alone["p99_us"]}
+    finally:
+        server.end()
+
+
+def fetch_downconverted(kind: type[Server]) -> Figures:
+    """Record batches of 100 records of 1,000 B, read by Fetch version 2 (Kafka 4 refuses it, so Kafka is 3.9 here)."""
+    server = _fresh(Kafka39 if kind is Kafka else kind)
+    topic, count = "converted", DOWN_CONVERTED_BYTES // (100 * 1010)
+    try:
+        server.start()
+        server.wait()
+        server.create_topic(topic, 1)
+        server.wait(topic)
+        generate("produce", server, "--topic", topic, "--records", "100", "--size", "1000", "--requests", str(count))
+        old_fetch.read_all(server.port, topic, count * 100, 1 << 20)
+        before = server.cpu_ns()
+        read = old_fetch.read_all(server.port, topic, count * 100, 1 << 20)
+        cpu = server.cpu_ns_since(before)
+        server.check()
+        return {"rate": read["bytes"] / read["seconds"] / MB, "cpu_s": cpu / read["bytes"]}
+    finally:
+        server.end()
+
+
+def _write_keyed(server: Server, topic: str, batches: int) -> None:
+    """Batches of 1 MiB: as many as there are in eight rounds over the same keys, in segments of 64 MiB."""
+    random_bytes = random.Random(5)
+    server.create_topic(topic, 1, **{"segment.bytes": str(64 << 20), "min.cleanable.dirty.ratio": "0.01"})
+    server.wait(topic)
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "batch"
+        for number in range(batches // 8):
+            value = random_bytes.randbytes(1000)
+            records = [
+                Record(f"key-{number}-{place:06d}".encode(), value, 1_700_000_000_000) for place in range(KEYED_RECORDS)
+            ]
+            path.write_bytes(build_batch(records))
+            generate("produce", server, "--topic", topic, "--requests", "8", "--batch-file", str(path))
+
+
+def _make_compacted(server: Server, topic: str) -> None:
+    from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+    admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{server.port}", "log_level": 0})
+    change = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[change])
+    admin.incremental_alter_configs([resource])[resource].result(60)
+
+
+def _compact(server: Server, topic: str) -> float:
+    """Seconds from the change of its policy until a first pass over all but its active segment is noted down."""
+    began = time.monotonic()
+    _make_compacted(server, topic)
+    while not _cleaned(server, topic):
+        if time.monotonic() - began > COMPACTED_WITHIN_S:
+            raise BenchError(f"{server.name} did not compact {topic} within {COMPACTED_WITHIN_S} s")
+        time.sleep(0.01)
+    return time.monotonic() - began
+
+
+def _cleaned(server: Server, topic: str) -> bool:
+    checkpoint = read_offset_checkpoint(server.directory / "data" / "cleaner-offset-checkpoint")
+    active = max(int(path.stem) for path in (server.directory / "data" / f"{topic}-0").glob("*.log"))
+    return checkpoint.get((topic, 0), 0) >= active
+
+
+def _log_bytes(server: Server, topic: str) -> int:
+    return sum(path.stat().st_size for path in (server.directory / "data" / f"{topic}-0").glob("*.log"))
+
+
 def _fill(server: Server, topics: list[str]) -> None:
     """One record into each partition: logs that hold nothing need no recovery."""
     for topic in topics:
         generate("fill", server, "--topic", topic, "--partitions", str(PARTITIONS))
 
 
-LIFE = {"rest-and-start": rest_and_start, "many-partitions": many_partitions, "recovery": recovery, "verify": verify}
+LIFE = {
+    "rest-and-start": rest_and_start,
+    "many-partitions": many_partitions,
+    "recovery": recovery,
+    "verify": verify,
+    "compaction": compaction,
+    "beside-compaction": beside_compaction,
+    "fetch-downconverted": fetch_downconverted,
+}
 
 
 def _unused(server: Server, topic: str) -> Figures:
@@ -176,6 +306,17 @@ LIFE_ROWS = (
     Row("verify", "log verify of 1 GB in 4 logs, against DumpLogSegments", _unused, (
         Target("rate", "GB/s verified, start of the command included", 1.0, more_is_better=True, middle=True),
         Target("cpu_s", "s CPU a GB verified", 0.33),
+    )),
+    Row("compaction", "compaction of 0.5 GB, seven of eight records superseded", _unused, (
+        Target("rate", "MB/s compacted", 1.0, more_is_better=True, middle=True),
+        Target("cpu_s", "s CPU a GB compacted", 1.0),
+    )),
+    Row("beside-compaction", "produce acks=1, one in flight, beside a compaction", _unused, (
+        Target("p99", "us p99", 1.0, middle=True), Target("slower", "x its p99 alone", 2.0, middle=True, absolute=2.0),
+    )),
+    Row("fetch-downconverted", "fetch by version 2 of record batches, against Kafka 3.9", _unused, (
+        Target("cpu_s", "s CPU a GB of messages", 1.0),
+        Target("rate", "MB/s", 1.0, more_is_better=True, middle=True),
     )),
 )  # fmt: skip
 KINDS: dict[str, type[Server]] = {"ours": Ours, "Kafka": Kafka}
