@@ -89,8 +89,6 @@ def describe_topic(
             continue
         synonyms = [SynonymEntry(name, show(values[name]), DYNAMIC_TOPIC_CONFIG)] if name in values else []
         synonyms += _counting(config, [synonym.name for synonym in key.synonyms])
-        if not key.synonyms:
-            synonyms += _default(key)
         value = values[name] if name in values else config.topic_defaults[name]
         entries.append(_entry(key, show(value), False, synonyms))
     return entries

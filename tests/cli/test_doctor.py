@@ -7,6 +7,7 @@ import resource
 import select
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -96,7 +97,7 @@ def test_a_process_that_was_restarted_twice_is_no_finding(report):
 def test_a_process_with_hardly_any_files_left_is_named(patient):
     (worker,) = [one["pid"] for one in patient.processes() if one["kind"] == "worker"]
     before = resource.prlimit(worker, resource.RLIMIT_NOFILE)
-    used = len(os.listdir(f"/proc/{worker}/fd"))
+    used = sum(1 for _ in Path(f"/proc/{worker}/fd").iterdir())
     try:
         resource.prlimit(worker, resource.RLIMIT_NOFILE, (used + 2, before[1]))
         (found,) = examine_broker(str(patient.data_dir))

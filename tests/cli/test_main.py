@@ -44,6 +44,33 @@ def test_help_and_errors_import_nothing_heavy():
     assert not [name for name in loaded if name.startswith(heavy)]
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["topic", "list"],
+        ["topic", "describe", "t"],
+        ["group", "list"],
+        ["config", "get", "-t", "t"],
+        ["config", "explain", "retention.ms"],
+        ["offsets", "migrate", "g"],
+        ["doctor", "--data-dir", "/"],
+        ["status", "--data-dir", "/"],
+    ],
+)
+def test_commands_import_nothing_that_makes_them_slow(arguments):
+    """All of them answer within 0.3 s (docs/decisions/0014-explain.md): what would take that away is named here."""
+    code = (
+        "import atexit, sys; atexit.register(lambda: print(*sys.modules, file=sys.stderr));"
+        "sys.argv[0] = 'odradek'; from broker.cli.main import main; main()"
+    )
+    environment = os.environ | {"ODRADEK_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, env=environment)
+    loaded = done.stderr.splitlines()[-1].split()
+    assert "broker.cli.lazy" in loaded
+    heavy = ("confluent_kafka", "kafka", "asyncio", "uvloop", "kazoo", "numpy", "rich", "sqlite3", "broker.processes")
+    assert not [name for name in loaded if name.startswith(heavy)]
+
+
 def test_the_version_is_told():
     result = odradek("--version")
     assert result.returncode == 0 and result.stdout.startswith("odradek ")

@@ -1,5 +1,6 @@
-"""Kafka's own tools for groups, unchanged, against this broker: ConsumerGroupCommand, VerifiableProducer, VerifiableConsumer,
-ConsoleConsumer with a group and with the formatters of `__consumer_offsets`, DumpLogSegments over our `__consumer_offsets`."""
+"""Kafka's own tools for groups, unchanged, against this broker, and what they leave in it: ConsumerGroupCommand, VerifiableProducer,
+VerifiableConsumer, ConsoleConsumer with a group; DumpLogSegments over our `__consumer_offsets`. What the tools print is compared with
+what they print against Kafka in test_tools_against_kafka."""
 
 from __future__ import annotations
 
@@ -7,13 +8,12 @@ import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from broker.testing import Broker
 from tests import toolchains
-from tests.api.group_talk import GroupTalk, assignment, subscription
+from tests.api.group_talk import GroupTalk
 from tests.api.wire import batch
 from tests.clients.dump_log_segments import dump, files_of
 
@@ -60,32 +60,6 @@ def rows(output: str) -> list[list[str]]:
     return lines[head + 1 :]
 
 
-def test_the_group_command_lists_and_describes(broker: Broker, wire: GroupTalk) -> None:
-    wire.commit("described", {("topic", 0): 15, ("topic", 1): 40})
-    at = ("--bootstrap-server", broker.bootstrap_servers)
-    assert "described" in run(GROUP_COMMAND, *at, "--list").split()
-    found = sorted(rows(run(GROUP_COMMAND, *at, "--describe", "--group", "described")))
-    assert [words[:6] for words in found] == [
-        ["described", "topic", "0", "15", "40", "25"],
-        ["described", "topic", "1", "40", "40", "0"],
-    ]
-    (state,) = rows(run(GROUP_COMMAND, *at, "--describe", "--group", "described", "--state"))
-    assert state[0] == "described" and state[-2:] == ["Empty", "0"]
-
-
-def test_the_group_command_shows_members_and_their_assignment(broker: Broker, wire: GroupTalk) -> None:
-    answer = wire.join("watched", protocols=(("range", subscription("topic")),), session_timeout_ms=60_000)
-    wire.sync(
-        "watched", answer.member_id, answer.generation_id, assignments={answer.member_id: assignment("topic", 0, 1)}
-    )
-    at = ("--bootstrap-server", broker.bootstrap_servers, "--describe", "--group", "watched")
-    (member,) = rows(run(GROUP_COMMAND, *at, "--members", "--verbose"))
-    assert member[:5] == ["watched", answer.member_id, "/127.0.0.1", "wire", "2"]
-    assert "topic:0,1" in "".join(member) or "topic(0,1)" in "".join(member), member
-    (state,) = rows(run(GROUP_COMMAND, *at, "--state"))
-    assert state[-3:] == ["range", "Stable", "1"]
-
-
 def test_the_group_command_resets_deletes_offsets_and_groups(broker: Broker, wire: GroupTalk) -> None:
     wire.commit("reset", {("topic", 0): 15, ("topic", 1): 40})
     at = ("--bootstrap-server", broker.bootstrap_servers, "--group", "reset")
@@ -127,38 +101,6 @@ def test_the_console_consumer_reads_with_a_group_and_goes_on_where_it_was(broker
     second = run(CONSOLE_CONSUMER, *at, "--max-messages", "50", "--timeout-ms", "30000")
     read = sorted(map(int, (first + second).split()))
     assert read == sorted([*range(RECORDS)] * 2)
-
-
-def objects(text: str) -> Iterator[dict[str, Any]]:
-    """The formatters put one object behind the other, without a separator."""
-    decoder, at = json.JSONDecoder(), text.find("{")
-    while at >= 0:
-        found, end = decoder.raw_decode(text, at)
-        yield found
-        at = text.find("{", end)
-
-
-def test_the_formatters_read_our_offsets_topic(broker: Broker, wire: GroupTalk) -> None:
-    wire.commit("formatted", {("topic", 1): (17, "a note")})
-    wire.joined("formatted-classic", session_timeout_ms=120_000)
-    for formatter, group in (
-        ("OffsetsMessageFormatter", "formatted"),
-        ("GroupMetadataMessageFormatter", "formatted-classic"),
-    ):
-        command = toolchains.java_command(
-            CONSOLE_CONSUMER,
-            "--bootstrap-server", broker.bootstrap_servers, "--topic", "__consumer_offsets", "--from-beginning",
-            "--formatter", f"org.apache.kafka.tools.consumer.{formatter}", "--timeout-ms", "6000",
-        )  # fmt: skip
-        done = subprocess.run(command, capture_output=True, text=True, timeout=100)
-        told = list(objects(done.stdout))
-        (found,) = [one["value"]["data"] for one in told if group in one["key"]["data"].values() and one.get("value")][
-            -1:
-        ]
-        if group == "formatted":
-            assert (found["offset"], found["metadata"]) == (17, "a note")
-        else:
-            assert (found["protocolType"], found["protocol"], len(found["members"])) == ("consumer", "range", 1)
 
 
 def test_kafkas_dump_reads_our_offsets_topic(tmp_path: Path) -> None:

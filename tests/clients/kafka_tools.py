@@ -1,0 +1,86 @@
+"""Kafka's command-line tools in one JVM (java/Tools.java), so that a test may run many of them; one JVM a broker.
+
+The JVM is a child of the test process and ends when its input does.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+from tests import toolchains
+
+CLASSES = {
+    "topics": "org.apache.kafka.tools.TopicCommand",
+    "configs": "kafka.admin.ConfigCommand",
+    "groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+    "all-groups": "org.apache.kafka.tools.GroupsCommand",
+    "get-offsets": "org.apache.kafka.tools.GetOffsetShell",
+    "delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
+    "log-dirs": "org.apache.kafka.tools.LogDirsCommand",
+    "leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
+    "reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
+    "transactions": "org.apache.kafka.tools.TransactionsCommand",
+    "verifiable-producer": "org.apache.kafka.tools.VerifiableProducer",
+    "verifiable-consumer": "org.apache.kafka.tools.VerifiableConsumer",
+    "console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
+}
+"""The scripts of Kafka's distribution without `kafka-` and `.sh`, and what they run."""
+
+
+class Told(NamedTuple):
+    """What a tool ended with and printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+class KafkaTools:
+    """A JVM that runs tools against one broker. :param errors: the file of what the JVM itself complains of."""
+
+    def __init__(self, bootstrap_servers: str, errors: Path) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self._errors = errors
+        with errors.open("wb") as output:
+            self._jvm = subprocess.Popen(
+                toolchains.java_command("Tools", classes=True),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                text=True,
+            )
+
+    def __enter__(self) -> KafkaTools:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._jvm.stdin is not None
+        self._jvm.stdin.close()
+        try:
+            self._jvm.wait(30)
+        finally:
+            self._jvm.kill()
+            self._jvm.wait()
+
+    def run(self, tool: str, *arguments: str) -> Told:
+        """Run one of `CLASSES`; `--bootstrap-server` is added."""
+        assert self._jvm.stdin is not None and self._jvm.stdout is not None
+        line = json.dumps([CLASSES[tool], "--bootstrap-server", self.bootstrap_servers, *arguments])
+        self._jvm.stdin.write(line + "\n")
+        self._jvm.stdin.flush()
+        answer = self._jvm.stdout.readline()
+        assert answer, f"the JVM of the tools ended at {line}: {self._errors.read_text()[-2000:]}"
+        told = json.loads(answer)
+        return Told(told["code"], told["out"], told["err"])
+
+    def run_alone(self, tool: str, *arguments: str) -> Told:
+        """Run it in a JVM of its own."""
+        command = toolchains.java_command(CLASSES[tool], "--bootstrap-server", self.bootstrap_servers, *arguments)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+        return Told(done.returncode, done.stdout, done.stderr)
