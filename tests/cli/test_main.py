@@ -68,6 +68,7 @@ def test_commands_import_nothing_that_makes_them_slow(arguments):
     loaded = done.stderr.splitlines()[-1].split()
     assert "broker.cli.lazy" in loaded
     heavy = ("confluent_kafka", "kafka", "asyncio", "uvloop", "kazoo", "numpy", "rich", "sqlite3", "broker.processes")
+    heavy += ("subprocess", "tempfile", "broker.testing.broker_process")
     assert not [name for name in loaded if name.startswith(heavy)]
 
 

@@ -1,6 +1,6 @@
-"""Kafka's own tools for groups, unchanged, against this broker, and what they leave in it: ConsumerGroupCommand, VerifiableProducer,
-VerifiableConsumer, ConsoleConsumer with a group; DumpLogSegments over our `__consumer_offsets`. What the tools print is compared with
-what they print against Kafka in test_tools_against_kafka."""
+"""Kafka's own tools for groups, unchanged, and what they leave in this broker: ConsumerGroupCommand, VerifiableProducer and
+VerifiableConsumer, ConsoleConsumer with a group; DumpLogSegments over our `__consumer_offsets`. What the tools print is
+compared with what they print against Kafka in test_tools_against_kafka."""
 
 from __future__ import annotations
 
