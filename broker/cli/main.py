@@ -50,6 +50,7 @@ LAZY = {
     "config": ("broker.cli.config:config", "Get, set and explain the configuration of topics, brokers and groups."),
     "offsets": ("broker.cli.offsets:offsets", "Move committed offsets between where old and new consumers keep them."),
     "report": ("broker.cli.report:report", "Reports over days: usage, costs, and when disks will be full."),
+    "usage": ("broker.cli.usage:usage", "Show who uses the broker how much: clients, principals, topics, APIs."),
     "doctor": ("broker.cli.doctor:doctor", "Look for what is wrong with a broker or cluster, and say what to do."),
 }
 

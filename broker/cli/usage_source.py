@@ -1,0 +1,162 @@
+"""Where `odradek usage` gets its figures: from a broker's /usage over HTTP, or from the files of its spool.
+
+In the process of the command.
+"""
+
+import http.client
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+
+from broker.metrics.usage import PATH
+
+METRICS = "ODRADEK_METRICS"
+DEFAULT_ADDRESS = "127.0.0.1:9404"
+_ANSWER_BYTES = 1 << 28
+_ANY_HOST = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
+_HOW_TO_NAME = "name it with --metrics HOST:PORT, or --data-dir DIR for one of this machine"
+
+
+class UsageError(Exception):
+    """No figures; one line that says what to do."""
+
+
+class Place(NamedTuple):
+    """What the options say about where the figures are.
+
+    :param metrics: HOST:PORT; None if it was not given.
+    :param config_file, overrides, data_dir, pid: of a broker of this machine, as for `odradek status`.
+    """
+
+    metrics: str | None
+    config_file: str | None
+    overrides: Sequence[str]
+    data_dir: str | None
+    pid: int | None
+
+    @property
+    def names_a_broker(self) -> bool:
+        """Whether a broker of this machine is meant."""
+        return bool(self.config_file or self.overrides or self.data_dir or self.pid)
+
+
+class Source:
+    """A broker's HTTP listener. Raises UsageError if the options do not say where it is, or it is not there.
+
+    :param timeout: in seconds, for an answer.
+    """
+
+    def __init__(self, place: Place, timeout: float) -> None:
+        if place.names_a_broker and place.metrics is None:
+            self.host, self.port = _of_broker(place)
+        else:
+            self.host, self.port = parse_address(place.metrics or DEFAULT_ADDRESS)
+        self._timeout = timeout
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def ask(self, query: Mapping[str, Sequence[str] | str | int]) -> dict[str, Any]:
+        """The document. Raises UsageError."""
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=self._timeout)
+        try:
+            connection.request("GET", f"{PATH}?{urlencode(query, doseq=True)}")
+            response = connection.getresponse()
+            body = response.read(_ANSWER_BYTES)
+        except TimeoutError:
+            raise UsageError(f"{self.address} does not answer within {self._timeout:g} s") from None
+        except ConnectionRefusedError:
+            raise UsageError(
+                f"nothing listens on {self.address}: start a broker with metrics.listener, or {_HOW_TO_NAME}"
+            ) from None
+        except OSError as error:
+            raise UsageError(f"{self.address} cannot be reached: {error.strerror or error}; {_HOW_TO_NAME}") from None
+        except http.client.HTTPException as error:
+            reason = f"it does not speak HTTP: {type(error).__name__}"
+            raise UsageError(
+                f"{self.address} is not the metrics.listener of an odradek ({reason}); {_HOW_TO_NAME}"
+            ) from None
+        finally:
+            connection.close()
+        return self._document(response.status, body)
+
+    def _document(self, status: int, body: bytes) -> dict[str, Any]:
+        try:
+            answer = json.loads(body)
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict) or not ({"odradek", "error"} & answer.keys()):
+            raise UsageError(
+                f"{self.address} is not the metrics.listener of an odradek (it answers {status} to {PATH}); {_HOW_TO_NAME}"
+            )
+        if status != 200:
+            raise UsageError(f"{self.address} answers {status}: {answer.get('error', 'no reason given')}")
+        return answer
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """HOST:PORT, [IPv6]:PORT or the http:// URL of it. Raises UsageError."""
+    word = text.removeprefix("http://").partition("/")[0]
+    host, colon, port = word.rpartition(":")
+    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 1 << 16:
+        raise UsageError(f"--metrics '{text}' is not HOST:PORT, e.g. {DEFAULT_ADDRESS}")
+    return host, int(port)
+
+
+def _of_broker(place: Place) -> tuple[str, int]:
+    """Where a broker of this machine listens, as its supervisor says."""
+    from broker.cli.running_broker import FindError, find, status_of
+    from broker.config import ConfigError
+
+    try:
+        directory, running = find(place.config_file, place.overrides, place.data_dir, place.pid)
+        metrics = status_of(directory, running).get("metrics")
+    except (ConfigError, FindError) as error:
+        raise UsageError(str(error)) from None
+    if metrics is None:
+        raise UsageError(
+            f"the broker of {directory} tells nobody: its metrics.listener is empty; give it one, e.g. {DEFAULT_ADDRESS}"
+        )
+    return _ANY_HOST.get(metrics["host"], metrics["host"]), int(metrics["port"])
+
+
+def spool_directory(given: str | None, place: Place, timeout: float) -> Path:
+    """Where the files of the spool are: as given, else as configured, else as the broker says. Raises UsageError."""
+    if given is not None:
+        directory = Path(given)
+    elif place.names_a_broker and place.metrics is None:
+        directory = _configured_directory(place)
+    else:
+        source = Source(place, timeout)
+        told = source.ask({"used": 1 << 62}).get("spool")
+        if not told:
+            raise UsageError(f"the broker of {source.address} keeps no history: its usage.spool.max.bytes is 0")
+        directory = Path(told["directory"])
+        if not directory.is_dir():
+            raise UsageError(
+                f"the spool {directory} is not on this machine; run this on the broker's, or name a copy with --spool DIR"
+            )
+    if not directory.is_dir():
+        raise UsageError(f"there is no spool in {directory}; name its directory with --spool DIR")
+    return directory
+
+
+def _configured_directory(place: Place) -> Path:
+    """Of a broker of this machine, whether it runs or not."""
+    from broker.cli.running_broker import FindError, find
+    from broker.config import ConfigError, load
+
+    try:
+        if place.config_file or place.overrides:
+            config = load(place.config_file, place.overrides)
+            configured = config.text("usage.spool.dir")
+            return Path(configured) if configured else Path(config.log_dirs[0], "usage")
+        directory = place.data_dir or find(None, (), None, place.pid)[0]
+    except (ConfigError, FindError) as error:
+        raise UsageError(str(error)) from None
+    return Path(directory, "usage")
