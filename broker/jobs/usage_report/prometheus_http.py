@@ -95,7 +95,10 @@ class Prometheus:
     def label_values(self, label: str, query: Query, start_ms: int, end_ms: int) -> list[str]:
         """The values of a label of these series."""
         asked = {"match[]": self._selector(query, None), "start": _seconds(start_ms), "end": _seconds(end_ms)}
-        values = self._ask(f"/api/v1/label/{quote(label)}/values?{urlencode(asked)}", None)
+        try:
+            values = self._ask(f"/api/v1/label/{quote(label)}/values?{urlencode(asked)}", None, MOST_BYTES)
+        except _TooLarge as error:
+            raise ReportError(f"{self.about}: the values of {label} of {query.metric}: {error}") from None
         return sorted(str(value) for value in values)
 
     def _pieces(self, query: Query, start_ms: int, end_ms: int, values: Values) -> Iterator[tuple[Labels, Samples]]:
@@ -142,12 +145,11 @@ class Prometheus:
 
     def _count(self, query: Query, at_ms: int, values: Values) -> int:
         """How many series there are, about."""
-        found = self._ask(
-            "/api/v1/query", {"query": f"count({self._selector(query, values)})", "time": _seconds(at_ms)}
-        )
+        asked = {"query": f"count({self._selector(query, values)})", "time": _seconds(at_ms)}
         try:
+            found = self._ask("/api/v1/query", asked, MOST_BYTES)
             return int(float(found["result"][0]["value"][1]))
-        except (LookupError, TypeError, ValueError):
+        except (LookupError, TypeError, ValueError, _TooLarge):
             return 1
 
     def _range(self, query: Query, start_ms: int, end_ms: int, values: Values) -> list[tuple[Labels, Samples]]:
@@ -158,7 +160,7 @@ class Prometheus:
             "end": _seconds(end_ms),
             "step": _seconds(self.step_ms),
         }
-        data = self._ask("/api/v1/query_range", asked)
+        data = self._ask("/api/v1/query_range", asked, self._most_bytes)
         try:
             if data["resultType"] != "matrix":
                 raise ValueError(data["resultType"])
@@ -175,7 +177,7 @@ class Prometheus:
             matchers.append(f'{query.shard}=~"{"|".join(_escaped(value) for value in values)}"')
         return f"{query.metric}{{{','.join(matchers)}}}"
 
-    def _ask(self, path: str, form: dict[str, str] | None) -> Any:
+    def _ask(self, path: str, form: dict[str, str] | None, most_bytes: int) -> Any:
         """The answer's data; a POST if there is a form.
 
         :raises _TooLarge: to be asked for in pieces
@@ -185,7 +187,7 @@ class Prometheus:
             request = urllib.request.Request(self.url + path, body, self._headers)
             try:
                 with urllib.request.urlopen(request, timeout=self._timeout_s) as answer:
-                    return self._data(self._content(answer))
+                    return self._data(self._content(answer, most_bytes))
             except urllib.error.HTTPError as error:
                 with error:
                     said = _said(self._head(error))
@@ -206,7 +208,7 @@ class Prometheus:
             self._sleep(pause)
         raise AssertionError("unreachable")
 
-    def _content(self, answer: Any) -> bytes:
+    def _content(self, answer: Any, most_bytes: int) -> bytes:
         """All of it, opened.
 
         :raises _TooLarge: it is longer than we want to hold
@@ -220,8 +222,8 @@ class Prometheus:
                 block = opened.decompress(block)
             parts.append(block)
             size += len(block)
-            if size > self._most_bytes:
-                raise _TooLarge(f"the answer has more than {self._most_bytes} bytes")
+            if size > most_bytes:
+                raise _TooLarge(f"the answer has more than {most_bytes} bytes")
         promised = answer.headers.get("Content-Length")
         if (opened is not None and not opened.eof) or (promised is not None and received < int(promised)):
             raise HTTPException("it is cut off")
