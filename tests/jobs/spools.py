@@ -42,6 +42,7 @@ class Boot:
         self.seq = 0
         self.truth: dict[tuple[int, str, str, str | None, str], list[int]] = defaultdict(lambda: [0] * len(VALUES))
         self.counters: dict[Series, tuple[int, list[int]]] = {}  # since, values
+        self.series: set[tuple[Any, ...]] = set()  # all there ever were, with their since
         self.state: dict[tuple[Any, ...], dict[str, Any]] = {}
         self._pending: list[tuple[Series, list[int]]] = []
         self._told: dict[Any, bytes] = {}
@@ -52,6 +53,7 @@ class Boot:
     def count(self, series: Series, values: list[int]) -> None:
         """A client did something in the running interval."""
         since, before = self.counters.setdefault(series, (self.wall_ms, [0] * len(VALUES)))
+        self.series.add((*series, since))
         self.counters[series] = since, [a + b for a, b in zip(before, values, strict=True)]
         self._pending.append((series, values))
 

@@ -1,0 +1,154 @@
+"""How long the usage report takes, and how much memory: ``python -m bench.usage_report --hours 24 --topics 10000``.
+
+Makes a spool as the broker writes it (`broker/metrics/spool.py`): each minute every topic is written and read, so that every
+interval has a row for each, which is the worst case; files of hours that are over are compressed. Then runs the job on it, in
+a process of its own, as ``odradek report usage`` does, and reads every 0.2 s how much memory it and its children have: the sum
+of their proportional set sizes (PSS), of which the greatest counts. What is made is removed afterwards.
+"""
+
+import argparse
+import gzip
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import zlib
+from concurrent.futures import ProcessPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+FIRST = datetime(2025, 11, 1, tzinfo=UTC)
+MINUTES = 60
+SINCE_MS = 1_700_000_000_000
+BOOT = "0123456789abcdef"
+
+
+def name_of(topic: int) -> bytes:
+    """Of a topic by number."""
+    return b"events.domain-%d.stream-%05d" % (topic % 60, topic)
+
+
+def make_hour(directory: Path, hour: int, topics: int) -> tuple[int, int]:
+    """The file of one hour; returns its bytes, and those before compression.
+
+    Counters go on from hour to hour: a topic's traffic a minute is a number of its own times a walk that all share.
+    """
+    begin_ms = int((FIRST + timedelta(hours=hour)).timestamp() * 1000)
+    chance = random.Random(hour)
+    paces = [1000 + number * 7919 % 90_000 for number in range(topics)]
+    heads = [
+        b'{"kind":"usage","page":%d,"principal":"User:team-%d","client":"service-%d","topic":"%s","api":"%s","since":%d,'
+        % (n % 2, n % 40, n % 300, name_of(n), b"Fetch" if n % 3 == 0 else b"Produce", SINCE_MS)
+        for n in range(topics)
+    ]
+    content = []
+    raw = 0
+    for minute in range(MINUTES):
+        end_ms = begin_ms + minute * 60_000 + 20_000
+        at = hour * MINUTES + minute
+        rows = []
+        for number, head in enumerate(heads):
+            bytes_in = paces[number] * at + chance.randrange(paces[number])
+            records = bytes_in // 200
+            rows.append(
+                b'%s"in":%d,"out":%d,"rin":%d,"rout":%d,"req":%d,"err":0,"thr":0,"conn":0}\n'
+                % (head, bytes_in, bytes_in // 3, records, records // 3, records // 10)
+            )
+        rows += [  # a tenth of the topics' sizes change each minute
+            b'{"kind":"topic","topic":"%s","id":"%032x","partitions":6,"bytes":%d,"largest":%d,"end":%d,"start":0,'
+            b'"retention_ms":604800000,"retention_bytes":-1}\n'
+            % (name_of(number), number, paces[number] * at, paces[number] * at // 4, paces[number] * at // 200)
+            for number in range(topics)
+            if minute == 0 or number % 10 == at % 10
+        ]
+        body = b"".join(rows)
+        line = {
+            "kind": "interval", "boot": BOOT, "broker": 1, "seq": at + 1, "from": end_ms - 60_000, "to": end_ms,
+            "rows": len(rows), "crc": zlib.crc32(body), "elapsed": 60_000, "clock": at * 60_000, "full": minute == 0,
+        }  # fmt: skip
+        content += [body, json.dumps(line, separators=(",", ":")).encode() + b"\n"]
+    whole = b"".join(content)
+    raw = len(whole)
+    name = f"usage-{FIRST + timedelta(hours=hour):%Y%m%dT%H}-{BOOT}.jsonl.gz"
+    packed = gzip.compress(whole, 6, mtime=0)
+    (directory / name).write_bytes(packed)
+    return len(packed), raw
+
+
+def memory_of(process: int) -> int:
+    """Bytes (PSS) of a process and all its descendants."""
+    parents: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            parents.setdefault(int(fields[1]), []).append(int(entry.name))
+    total, waiting = 0, [process]
+    while waiting:
+        one = waiting.pop()
+        waiting += parents.get(one, [])
+        try:
+            for line in Path(f"/proc/{one}/smaps_rollup").read_text().splitlines():
+                if line.startswith("Pss:"):
+                    total += int(line.split()[1]) * 1024
+        except OSError:
+            continue
+    return total
+
+
+def measure(spool: Path, out: Path, hours: int, memory: str) -> tuple[float, int]:
+    """Seconds, and the most bytes."""
+    command = [
+        sys.executable, "-m", "broker.jobs.usage_report", "--spool", str(spool), "--out", str(out), "--master", "local[2]",
+        "--from", FIRST.isoformat(), "--to", (FIRST + timedelta(hours=hours)).isoformat(), "--memory", memory,
+    ]  # fmt: skip
+    most = 0
+    begun = time.monotonic()
+    with subprocess.Popen(command) as job:
+        while job.poll() is None:
+            most = max(most, memory_of(job.pid))
+            time.sleep(0.2)
+    if job.returncode:
+        raise SystemExit(f"the job failed: exit code {job.returncode}")
+    return time.monotonic() - begun, most
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--hours", type=int, default=24)
+    parser.add_argument("--topics", type=int, default=10_000)
+    parser.add_argument("--directory", type=Path, default=None, help="where the spool and the report go meanwhile")
+    parser.add_argument("--memory", default="1g", help="heap of Spark's driver")
+    given = parser.parse_args()
+    directory = Path(tempfile.mkdtemp(prefix="usage-report-", dir=given.directory))
+    try:
+        spool = directory / "spool"
+        spool.mkdir()
+        begun = time.monotonic()
+        with ProcessPoolExecutor(os.cpu_count()) as pool:
+            hours = range(given.hours)
+            sizes = list(pool.map(make_hour, [spool] * given.hours, hours, [given.topics] * given.hours))
+        packed, raw = (sum(column) for column in zip(*sizes, strict=True))
+        print(
+            f"spool: {given.hours} hours of {given.topics} topics, {raw / 1e9:.2f} GB, {packed / 1e9:.2f} GB compressed, "
+            f"made in {time.monotonic() - begun:.0f} s", flush=True,
+        )  # fmt: skip
+        load = os.getloadavg()[0]
+        seconds, most = measure(spool, directory / "out", given.hours, given.memory)
+        tables = sum(path.stat().st_size for path in (directory / "out" / "tables").rglob("*.parquet"))
+        rate = f"{raw / 1e6 / seconds:.0f} MB/s"
+        print(
+            f"job: {seconds:.0f} s, {rate}, most memory {most / 1e6:.0f} MB, tables {tables / 1e6:.1f} MB; load {load:.1f}"
+        )
+    finally:
+        shutil.rmtree(directory)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,219 @@
+"""Reading the spool's files without Spark: damage is told with its byte, and never taken for an interval."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from broker.jobs.usage_report.gaps import Gap, Span, clip, find_gaps
+from broker.jobs.usage_report.intervals import Damage, Interval, read_intervals
+from broker.jobs.usage_report.spool import SpoolFile, find, needed, read_share, shares
+from tests.jobs import spools
+from tests.jobs.spools import HOUR_MS, MINUTE_MS, at
+
+DAY = at("2025-11-20")
+
+
+def life(directory: Path, minutes: int = 20, seed: int = 3) -> spools.Boot:
+    directory.mkdir(parents=True, exist_ok=True)
+    boot = spools.Boot(directory, "aa01", DAY + 30_000)
+    spools.live(boot, minutes, seed)
+    return boot
+
+
+def parts(path: Path) -> tuple[list[Interval], list[Damage]]:
+    found = list(read_intervals(path))
+    return [one for one in found if isinstance(one, Interval)], [one for one in found if isinstance(one, Damage)]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, list[tuple[int, int]], list[Interval]]:
+    """The content of a file, where its intervals lie, and what they are."""
+    boot = life(tmp_path_factory.mktemp("whole"))
+    [path] = boot.files
+    intervals, damages = parts(path)
+    assert len(intervals) == 20 and not damages
+    return path.read_bytes(), [(start, end) for _, start, end in boot.places], intervals
+
+
+quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@quick
+@given(st.data())
+def test_a_file_cut_anywhere_gives_what_was_whole_and_the_byte_behind(tmp_path: Path, whole: Any, data: Any) -> None:
+    content, places, intervals = whole
+    cut = data.draw(st.integers(0, len(content)))
+    path = tmp_path / "cut.jsonl"
+    path.write_bytes(content[:cut])
+    found, damages = parts(path)
+    kept = [interval for (_, end), interval in zip(places, intervals, strict=True) if end <= cut]
+    assert found == kept
+    last = max([0, *(end for _, end in places if end <= cut)])
+    assert damages == ([] if cut == last else [Damage("ends in the middle of an interval", last)])
+
+
+@quick
+@given(st.data())
+def test_a_changed_byte_costs_its_interval_or_two_and_no_other(tmp_path: Path, whole: Any, data: Any) -> None:
+    content, places, intervals = whole
+    byte = data.draw(st.integers(0, len(content) - 1))
+    changed = bytearray(content)
+    changed[byte] ^= data.draw(st.integers(1, 255))
+    path = tmp_path / "changed.jsonl"
+    path.write_bytes(changed)
+    found, damages = parts(path)
+    hurt = next(number for number, (start, end) in enumerate(places) if start <= byte < end)
+    # a change within an interval's own line may leave it readable; what is in its rows may never
+    in_line = byte >= places[hurt][0] + sum(len(row) + 1 for row in intervals[hurt].rows)
+    rows = [interval.rows for number, interval in enumerate(intervals) if number != hurt]
+    assert [one.rows for one in found if one.rows != intervals[hurt].rows] == [
+        some for some in rows if some != intervals[hurt].rows
+    ]
+    assert in_line or (len(found) == len(intervals) - 1 and len(damages) == 1 and damages[0].position <= byte)
+
+
+@quick
+@given(st.data())
+def test_a_successor_that_writes_behind_a_torn_interval_is_read(tmp_path: Path, whole: Any, data: Any) -> None:
+    content, places, intervals = whole
+    number = data.draw(st.integers(0, 18))
+    start, end = places[number]
+    cut = data.draw(st.integers(start + 1, end - 1))
+    path = tmp_path / "torn.jsonl"
+    path.write_bytes(content[:cut] + content[end:])
+    found, damages = parts(path)
+    assert found[:number] == intervals[:number]
+    assert number == 18 or found[-(18 - number) :] == intervals[number + 2 :]
+    assert damages and damages[0].position >= start and len(damages) <= 2
+    row_ends = start + sum(len(row) + 1 for row in intervals[number].rows)
+    if cut <= row_ends:  # within its rows: the next one's can be told from them
+        assert found[number:] == intervals[number + 1 :]
+
+
+def test_compressed_files_are_read_in_members_and_named_where_they_end(tmp_path: Path, whole: Any) -> None:
+    content, _, intervals = whole
+    path = tmp_path / "x.jsonl.gz"
+    path.write_bytes(gzip.compress(content[:1000]) + gzip.compress(content[1000:]))
+    assert parts(path) == (intervals, [])
+    packed = gzip.compress(content)
+    path.write_bytes(packed[:-10])
+    found, damages = parts(path)
+    assert 15 < len(found) < 20 and found == intervals[: len(found)]
+    assert damages == [Damage("is a half-written gzip that ends early", len(packed) - 10, "compressed byte")]
+    path.write_bytes(b"")
+    assert parts(path) == ([], [Damage("is a half-written gzip that ends early", 0, "compressed byte")])
+    path.write_bytes(b"plain text")
+    [damage] = parts(path)[1]
+    assert damage.reason == "is no valid gzip"
+    assert parts(tmp_path / "gone.jsonl")[1] == [Damage("cannot be read (No such file or directory)", 0)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seq": "7"}, {"boot": 5}, {"to": None}, {"rows": 1.0}, {"crc": True}, {"jump": "x"},
+    ],
+)  # fmt: skip
+def test_an_interval_whose_line_holds_something_else_is_a_damage(tmp_path: Path, change: dict[str, Any]) -> None:
+    rows = b'{"kind":"log_dir"}\n'
+    line = {"kind": "interval", "boot": "a", "broker": 1, "seq": 1, "from": 0, "to": 9, "rows": 1, "crc": zlib.crc32(rows),
+            "elapsed": 9}  # fmt: skip
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(rows + spools.line(line))
+    assert len(parts(path)[0]) == 1
+    path.write_bytes(rows + spools.line(line | change))
+    assert parts(path) == ([], [Damage("has an interval's line that cannot be read", len(rows))])
+
+
+def test_rows_that_cannot_be_read_are_told_in_spite_of_their_checksum(tmp_path: Path) -> None:
+    rows = b'{"kind":"usage","page":0,"in":1\n{"kind":"usage","page":"zero","in":1}\n{"kind":"group"}\nnothing\n'
+    line = {"kind": "interval", "boot": "aa01", "broker": 1, "seq": 1, "from": DAY, "to": DAY + MINUTE_MS, "rows": 4,
+            "crc": zlib.crc32(rows), "elapsed": MINUTE_MS}  # fmt: skip
+    path = tmp_path / "usage-20251120T00-aa01.jsonl"
+    path.write_bytes(rows + spools.line(line))
+    facts = [row for batch in read_share(find(tmp_path), DAY, DAY + HOUR_MS) for row in batch.to_pylist()]
+    assert [row["kind"] for row in facts] == ["span", "damage"]
+    assert facts[-1]["reason"] == "holds 4 rows that cannot be read, in spite of a right checksum"
+
+
+def test_files_are_found_by_name_and_time_and_boot(tmp_path: Path) -> None:
+    names = [
+        "usage-20251119T22-aa.jsonl.gz", "usage-20251119T23-aa.jsonl.gz", "usage-20251120T00-aa.jsonl",
+        "usage-20251120T00-aa.jsonl.gz", "usage-20251120T01-bb.jsonl", "usage-20251121T00-bb.jsonl",
+        "usage-20251119T01-cc.jsonl",        "usage-20251399T01-bb.jsonl", "usage-20251120T01-bb.jsonl.gz.tmp", "other",
+    ]  # fmt: skip
+    for name in names:
+        (tmp_path / name).write_bytes(b"")
+    found = find(tmp_path)
+    assert [file.path.name for file in found] == [names[0], names[1], names[2], names[6 - 2], names[5], names[6]]
+    # of boot aa also the last one before: it says what counters stood at; of cc nothing is of that day
+    chosen = [file.path.name for file in needed(found, DAY, DAY + 24 * HOUR_MS)]
+    assert chosen == [names[1], names[2], names[4]]
+
+
+def test_shares_are_of_one_boot_each_in_order_and_about_as_many_as_asked_for() -> None:
+    files = [SpoolFile(Path(f"{boot}{hour}"), hour, boot, 10) for boot in "ab" for hour in range(10)]
+    shared = shares(files, 5, at_least=1)
+    assert [file for share in shared for file in share] == files
+    assert all(len({file.boot for file in share}) == 1 for share in shared) and 4 <= len(shared) <= 6
+    assert len(shares(files, 5, at_least=1000)) == 2
+
+
+def test_a_task_keeps_one_row_of_a_series_and_hour(tmp_path: Path) -> None:
+    boot = life(tmp_path / "spool", minutes=150)
+    usage = 0
+    for batch in read_share(find(tmp_path / "spool"), DAY, DAY + 24 * HOUR_MS):
+        usage += sum(row["kind"] == "usage" for row in batch.to_pylist())
+    assert 0 < usage <= 3 * len({json.dumps(key) for key in boot.series})
+
+
+def span(boot: str, seqs: tuple[int, int], minutes: tuple[int, int], **changed: Any) -> Span:
+    """Intervals of a minute."""
+    count = seqs[1] - seqs[0] + 1
+    from_ms, end_ms = (DAY + minute * MINUTE_MS for minute in minutes)
+    hour = (end_ms - 1) // HOUR_MS * HOUR_MS
+    one = Span(boot, seqs[0], seqs[1], from_ms, end_ms, count, count * MINUTE_MS, MINUTE_MS, 0, hour, f"file-{boot}")
+    return one._replace(**changed)
+
+
+def gaps_of(*spans: Span, damages: Any = (), hours: int = 2) -> list[tuple[float, float, str]]:
+    found = find_gaps(spans, damages, DAY, DAY + hours * HOUR_MS, DAY + 99 * HOUR_MS)
+    return [((gap.from_ms - DAY) / MINUTE_MS, (gap.to_ms - DAY) / MINUTE_MS, gap.reason) for gap in found]
+
+
+def test_what_is_whole_has_no_gaps_and_what_is_not_has_them_where_they_are() -> None:
+    assert gaps_of(span("a", (1, 120), (0, 120))) == []
+    assert gaps_of(span("a", (1, 120), (-1, 119))) == [], "the next interval ends behind the period"
+    assert gaps_of() == [(0, 120, "no interval is there")]
+    assert gaps_of(span("a", (1, 50), (10, 60))) == [(0, 10, "no interval is there"), (60, 120, "no interval is there")]
+    [missing] = gaps_of(span("a", (1, 50), (0, 50)), span("a", (54, 123), (53, 120)))
+    assert missing == (50, 53, "3 intervals missing")
+    damage = ("a", 50, DAY + 50 * MINUTE_MS, "has an interval with rows of another checksum", "file, byte 7")
+    [missing] = gaps_of(span("a", (1, 50), (0, 50)), span("a", (52, 120), (51, 120)), damages=[damage])
+    assert missing == (50, 51, "1 interval missing; the file has an interval with rows of another checksum")
+    [down] = gaps_of(span("a", (1, 50), (0, 50)), span("b", (1, 60), (60, 120)))
+    assert down == (50, 60, "the broker did not run, or did not write what it counted")
+
+
+def test_a_clock_that_was_set_is_told() -> None:
+    forward = gaps_of(span("a", (1, 50), (0, 50)), span("a", (51, 80), (90, 120), jump_ms=40 * MINUTE_MS))
+    assert forward == [(50, 90, "the clock was set forward by 2400 s")]
+    back = gaps_of(span("a", (1, 50), (0, 50)), span("a", (51, 150), (20, 120), jump_ms=-30 * MINUTE_MS))
+    assert back == [(20, 20, "the clock was set back by 1800 s")]
+
+
+def test_gaps_are_cut_at_midnight_and_at_the_ends() -> None:
+    day = 24 * HOUR_MS
+    gap = Gap(DAY - HOUR_MS, DAY + day + HOUR_MS, "r", "s")
+    assert [(one.from_ms, one.to_ms) for one in clip([gap], DAY - day, DAY + 2 * day)] == [
+        (DAY - HOUR_MS, DAY), (DAY, DAY + day), (DAY + day, DAY + day + HOUR_MS),
+    ]  # fmt: skip
+    assert [(one.from_ms, one.to_ms) for one in clip([gap, gap], DAY, DAY + HOUR_MS)] == [(DAY, DAY + HOUR_MS)]
