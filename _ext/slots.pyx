@@ -592,6 +592,13 @@ def active_producers(uint32_t index):
     return found
 
 
+def high_watermark(uint32_t index):
+    """The first offset that not all in-sync replicas are known to have."""
+    cdef Commit commit
+    read_commit(slot_at(index), &commit)
+    return commit.high_watermark
+
+
 def state_of(uint32_t index):
     """The slot's SlotState; OFFLINE also where its log directory is."""
     return state_now(slot_at(index))

@@ -9,7 +9,7 @@ from typing import Any
 from broker.api import cluster_view
 from broker.api.call import Call
 from broker.controller.topic_names import CONSUMER_OFFSETS
-from broker.groups.coordinator import partition_for
+from broker._ext.offset_commits import partition_for
 from broker.protocol import find_coordinator
 from broker.protocol.errors import ErrorCode
 

@@ -3,9 +3,11 @@
 Version 0 writes to the metadata tree, without a coordinator's checks; 1 and later go into `__consumer_offsets`.
 """
 
+from collections.abc import Callable
 from typing import Any
 
-from broker.api.group_call import GroupCall, answered
+from broker._ext.offset_commits import read
+from broker.api.group_call import GroupCall, GroupView, answered
 from broker.groups.coordinator import Commit
 from broker.groups.offsets import NO_EXPIRY, Committed, Place
 from broker.metadata.group_offsets import may_be_in_tree
@@ -15,6 +17,29 @@ from broker.protocol.errors import ErrorCode
 FIRST_WITH_EPOCHS = 9
 FIRST_BY_ID = 10
 DEFAULT_TIME = -1
+
+
+def at_once(frame: bytes, view: GroupView, answer: Callable[[bytes], None]) -> bool:
+    """Serve a request without decoding it to objects; False if it is not plain, and `handle` is to serve it.
+
+    :param frame: with its header. :param answer: called once with the response and its header, perhaps within this call.
+    """
+    groups = view.groups
+    commit = read(frame, view.topics, groups.settings.offset_metadata_max_bytes, groups.wall_ms())
+    if commit is None:
+        return False
+    groups.commit(
+        Commit(
+            commit.group_id,
+            commit.member_id,
+            commit.generation_id,
+            commit.instance_id,
+            commit,
+            commit.knows_epochs,
+        ),
+        lambda outcome: answer(commit.response(outcome)),
+    )
+    return True
 
 
 async def handle(request: Any, call: GroupCall) -> Any:

@@ -23,6 +23,7 @@ class ApiRow(NamedTuple):
     """An API as it is served.
 
     :param handler: "module:function"; in a worker called with (request, call), in the coordinator with (request, context).
+    :param at_once: of GROUPS, "module:function" that serves a request's bytes without a task if it can: (frame, view, answer).
     :param off_loop: it may read from the disk for long: executed by a thread of the worker, its connection waits.
     :param patience_s: how long a worker waits for another process to answer; a JoinGroup waits for other members.
     :param operation: what a principal must be allowed to do, on what.
@@ -37,6 +38,7 @@ class ApiRow(NamedTuple):
     operation: str
     off_loop: bool = False
     patience_s: float = 30.0
+    at_once: str = ""
 
 
 NATIVE, WORKER, COORDINATOR, GROUPS = Where.NATIVE, Where.WORKER, Where.COORDINATOR, Where.GROUPS
@@ -49,7 +51,8 @@ APIS = (
     ApiRow(1, "Fetch", 0, 18, NATIVE, "broker._ext.fetch:Fetching", "READ on topic"),
     ApiRow(2, "ListOffsets", 0, 11, WORKER, "broker.api.list_offsets:handle", "DESCRIBE on topic", off_loop=True),
     ApiRow(3, "Metadata", 0, 13, WORKER, "broker.api.metadata:handle", "DESCRIBE on topic"),
-    ApiRow(8, "OffsetCommit", 0, 10, GROUPS, "broker.api.offset_commit:handle", "READ on group and topic"),
+    ApiRow(8, "OffsetCommit", 0, 10, GROUPS, "broker.api.offset_commit:handle", "READ on group and topic",
+        at_once="broker.api.offset_commit:at_once"),
     ApiRow(9, "OffsetFetch", 0, 10, GROUPS, "broker.api.offset_fetch:handle", "DESCRIBE on group and topic"),
     ApiRow(10, "FindCoordinator", 0, 6, WORKER, "broker.api.find_coordinator:handle", "DESCRIBE on group or transactional id"),
     ApiRow(11, "JoinGroup", 0, 9, GROUPS, "broker.api.join_group:handle", "READ on group", patience_s=REBALANCE_S),
@@ -106,6 +109,11 @@ API_VERSIONS = 18
 
 def handler_of(row: ApiRow) -> Callable[..., Any]:
     """The row's function; its module is imported."""
-    module, _, name = row.handler.partition(":")
+    return function_named(row.handler)
+
+
+def function_named(text: str) -> Callable[..., Any]:
+    """The function of "module:function"; its module is imported."""
+    module, _, name = text.partition(":")
     function: Callable[..., Any] = getattr(import_module(module), name)
     return function

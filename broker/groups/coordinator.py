@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from broker._ext.offset_commits import OffsetCommit, partition_for
 from broker.groups import consumer_records, migration
 from broker.groups.classic import ClassicGroup
 from broker.groups.classic_member import Join, Joined, Sync, Synced
@@ -38,6 +39,7 @@ MAX_RECORDS_AT_ONCE = 1000
 class Commit(NamedTuple):
     """An OffsetCommit: who commits what. `generation_id` is -1 for a client that assigns itself.
 
+    :param offsets: by place; or as a request that was read natively.
     :param knows_epochs: the client knows the errors of KIP-848 (from version 9 on).
     """
 
@@ -45,7 +47,7 @@ class Commit(NamedTuple):
     member_id: str
     generation_id: int
     instance_id: str | None
-    offsets: Mapping[Place, Committed]
+    offsets: Mapping[Place, Committed] | OffsetCommit
     knows_epochs: bool = True
 
 
@@ -57,22 +59,6 @@ class Shard:
         self.log = group_log
         self.loading = True
         self.groups: dict[str, Group] = {}
-
-
-def partition_for(group_id: str, partitions: int) -> int:
-    """The partition of `__consumer_offsets` that holds a group: Java's hash of the id, without its sign."""
-    number = 0
-    for unit in _units(group_id):
-        number = (31 * number + unit) & 0xFFFFFFFF
-    if number >= 1 << 31:
-        number = (1 << 32) - number
-    return 0 if number == 1 << 31 else number % partitions
-
-
-def _units(text: str) -> Iterator[int]:
-    """UTF-16 code units."""
-    data = text.encode("utf-16-be", "surrogatepass")
-    return (data[at] << 8 | data[at + 1] for at in range(0, len(data), 2))
 
 
 class GroupCoordinator:
@@ -424,12 +410,18 @@ class GroupCoordinator:
             then(error)
             return
         shard.groups[commit.group_id] = group
-        records = [offset_record(commit.group_id, *place, committed) for place, committed in commit.offsets.items()]
+        offsets = commit.offsets
+        native = isinstance(offsets, OffsetCommit)
+        records: Sequence[Record] = offsets  # as a sequence it is its records
+        if not native:
+            records = [offset_record(commit.group_id, *place, committed) for place, committed in offsets.items()]
 
         def appended(error: ErrorCode) -> None:
             group.commits_under_way -= 1
-            if error is ErrorCode.NONE:
-                for (topic, partition), committed in commit.offsets.items():
+            if error is ErrorCode.NONE and native:
+                group.offsets.put_all(offsets)
+            elif error is ErrorCode.NONE:
+                for (topic, partition), committed in offsets.items():
                     group.offsets.put(topic, partition, committed)
             then(error)
 

@@ -6,8 +6,9 @@ do not subscribe to its topic or there never were any, a retention after the com
 
 import struct
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
+from broker._ext.offset_commits import Committed, OffsetCommit
 from broker.groups.environment import Record
 from broker.protocol import group_records
 
@@ -15,16 +16,6 @@ NO_EXPIRY = -1
 LONGEST_STRING = 32767
 _KEY_HEAD, _LENGTH, _PARTITION = struct.Struct(">hh"), struct.Struct(">h"), struct.Struct(">i")
 _VALUE_HEAD, _TIME = struct.Struct(">hqih"), struct.Struct(">q")
-
-
-class Committed(NamedTuple):
-    """:param commit_timestamp_ms: wall clock. :param expire_timestamp_ms: asked for by an old client; -1 if none."""
-
-    offset: int
-    leader_epoch: int = -1
-    metadata: str = ""
-    commit_timestamp_ms: int = 0
-    expire_timestamp_ms: int = NO_EXPIRY
 
 
 Place = tuple[str, int]
@@ -55,6 +46,10 @@ class Offsets:
     def put(self, topic: str, partition: int, committed: Committed) -> None:
         """Replace what is committed there."""
         self._of_topic.setdefault(topic, {})[partition] = committed
+
+    def put_all(self, commit: OffsetCommit) -> None:
+        """Take over all that a commit stores."""
+        commit.put_into(self._of_topic)
 
     def remove(self, topic: str, partition: int) -> None:
         """Forget; nothing if there is none."""

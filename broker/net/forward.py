@@ -29,6 +29,8 @@ DEFAULT_TIMEOUT_S = 30.0
 MAX_QUEUED = 10_000
 MAX_QUEUED_BYTES = 64 << 20
 FIRST_RETRY_S, LONGEST_RETRY_S = 0.01, 1.0
+WRITE_BYTES = 64 << 10
+EXPIRY_STEP_S = 0.01
 
 
 class ForwardError(Exception):
@@ -62,7 +64,6 @@ class _Pending:
     deadline: float
     payload: bytes
     callback: Callback | None
-    timer: asyncio.TimerHandle | None = None
     sent: bool = False
     dropped: bool = False  # finished before it was sent
 
@@ -72,18 +73,21 @@ class ForwardClient(asyncio.Protocol):
 
     :param loop: the loop that calls back; all methods are called on it.
     :param path: of the coordinator's Unix socket (a text that begins with NUL for an abstract one).
+    :param settled: called after callbacks were called, once for all of one read, expiry or loss.
     """
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         path: str,
+        settled: Callable[[], None] = lambda: None,
         *,
         max_queued: int = MAX_QUEUED,
         max_queued_bytes: int = MAX_QUEUED_BYTES,
     ) -> None:
         self._loop = loop
         self._path = path
+        self._settled = settled
         self._max_queued = max_queued
         self._max_queued_bytes = max_queued_bytes
         self._queue: deque[_Pending] = deque()
@@ -98,6 +102,9 @@ class ForwardClient(asyncio.Protocol):
         self._retry: asyncio.TimerHandle | None = None
         self._connecting: asyncio.Task | None = None
         self._closed = False
+        self._expiry: asyncio.TimerHandle | None = None
+        self._expiry_at = 0.0
+        self._held = False
 
     @property
     def waiting(self) -> int:
@@ -124,11 +131,24 @@ class ForwardClient(asyncio.Protocol):
             raise QueueFull(f"{self._queued} requests of {self._queued_bytes} bytes wait for the coordinator")
         pending = _Pending(self._next_correlation, kind, context, deadline, payload, callback)
         self._next_correlation += 1
-        pending.timer = self._loop.call_at(deadline, self._expire, pending)
         self._pending[pending.correlation] = pending
+        if self._expiry is None or deadline < self._expiry_at:
+            self._expire_at(deadline)
         self._enqueue(pending)
-        self._flush()
-        self.connect()
+        if self._transport is None:
+            self.connect()
+        elif not self._held:
+            self._flush()
+
+    def hold(self) -> None:
+        """Until `release`, keep what is to be sent, so that it leaves together."""
+        self._held = True
+
+    def release(self) -> None:
+        """Send what was kept."""
+        self._held = False
+        if self._queue:
+            self._flush()
 
     def cancel(self, connection_id: int) -> None:
         """A client's connection is gone: forget its requests, and have the coordinator forget those already sent."""
@@ -150,6 +170,8 @@ class ForwardClient(asyncio.Protocol):
         for pending in list(self._pending.values()):
             self._forget(pending)
         self._queue.clear()
+        if self._expiry is not None:
+            self._expiry.cancel()
         if self._retry is not None:
             self._retry.cancel()
         if self._connecting is not None:
@@ -200,6 +222,7 @@ class ForwardClient(asyncio.Protocol):
             log.error("the coordinator sent what is no frame, the stream is dropped: %s", error)
             assert self._transport is not None
             self._transport.abort()
+        self._settled()
 
     def connection_lost(self, error: Exception | None) -> None:
         """What was sent is lost; what was not waits for the next connection."""
@@ -211,6 +234,7 @@ class ForwardClient(asyncio.Protocol):
         log.warning("the coordinator is gone with %d request(s) unanswered (%s)", len(sent), error or "closed")
         for pending in sent:
             self._finish(pending, ConnectionLost("the coordinator ended before it answered"))
+        self._settled()
         for pending in self._queue:
             if pending.kind == Kind.CANCEL:  # what it would cancel is gone with the stream
                 self._forget(pending)
@@ -227,20 +251,42 @@ class ForwardClient(asyncio.Protocol):
 
     def _flush(self) -> None:
         while self._writable and self._queue:
-            pending = self._queue.popleft()
-            if pending.dropped:
-                continue
-            self._queued -= 1
-            self._queued_bytes -= len(pending.payload)
-            pending.sent = True
+            frames: list[bytes] = []
+            size = 0
+            while self._queue and size < WRITE_BYTES:
+                pending = self._queue.popleft()
+                if pending.dropped:
+                    continue
+                self._queued -= 1
+                self._queued_bytes -= len(pending.payload)
+                pending.sent = True
+                frames.append(
+                    encode_request(
+                        pending.correlation, pending.kind, pending.context, pending.deadline, pending.payload
+                    )
+                )
+                size += len(frames[-1])
+                pending.payload = b""
             assert self._transport is not None
-            self._transport.write(
-                encode_request(pending.correlation, pending.kind, pending.context, pending.deadline, pending.payload)
-            )
-            pending.payload = b""
+            if frames:
+                self._transport.write(b"".join(frames))
 
-    def _expire(self, pending: _Pending) -> None:
-        self._finish(pending, DeadlinePassed(pending.sent))
+    def _expire_at(self, when: float) -> None:
+        """One timer for all: it is set to the first deadline there was, and looks around when it fires."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+        self._expiry_at = when
+        self._expiry = self._loop.call_at(when, self._expire)
+
+    def _expire(self) -> None:
+        self._expiry = None
+        now = self._loop.time()
+        for pending in [one for one in self._pending.values() if one.deadline <= now]:
+            self._finish(pending, DeadlinePassed(pending.sent))
+        if self._pending:
+            first = min(pending.deadline for pending in self._pending.values())
+            self._expire_at(max(first, now + EXPIRY_STEP_S))
+        self._settled()
 
     def _finish(self, pending: _Pending, result: ForwardReply | ForwardError) -> None:
         callback = pending.callback
@@ -251,9 +297,7 @@ class ForwardClient(asyncio.Protocol):
     def _forget(self, pending: _Pending) -> None:
         self._pending.pop(pending.correlation, None)
         pending.callback = None
-        if pending.timer is not None:
-            pending.timer.cancel()
-        if not pending.sent:  # its place in the queue goes when its turn comes
+        if not pending.sent and not pending.dropped:  # its place in the queue goes when its turn comes
             pending.dropped = True
             self._queued -= 1
             self._queued_bytes -= len(pending.payload)

@@ -1,19 +1,24 @@
 """The frames in which workers hand requests to the coordinator, and it the answers back.
 
 Pure functions, and a cutter of streams. Big-endian, length-prefixed (u32, not counting itself). Request: correlation
-u64, kind u8, connection u64, deadline f64, listener u16, five texts (u16 length; 65535 for none), then the payload.
-Response: correlation u64, status u8, metadata version u64, payload.
+u64, kind u8, deadline f64, size of the context u32, context, then the payload. Context: connection u64, listener u16,
+five texts (u16 length; 65535 for none). Response: correlation u64, status u8, metadata version u64, payload.
+
+A connection's context is the same with each of its requests, so both sides keep the ones seen last in the form they need.
 """
 
 import struct
 from enum import IntEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 MAX_FRAME_BYTES = 128 << 20
 
+CONTEXTS_KEPT = 4096
 _LENGTH = struct.Struct(">I")
-_REQUEST = struct.Struct(">QBQdH")
-_RESPONSE = struct.Struct(">QBQ")
+_REQUEST, _REQUEST_FRAME = struct.Struct(">QBdI"), struct.Struct(">IQBdI")
+_CONTEXT = struct.Struct(">QH")
+_RESPONSE, _RESPONSE_FRAME = struct.Struct(">QBQ"), struct.Struct(">IQBQ")
 _TEXT = struct.Struct(">H")
 _NO_TEXT = 0xFFFF
 
@@ -34,6 +39,10 @@ class Status(IntEnum):
     FAILED = 1  # the handler raised: answer UNKNOWN_SERVER_ERROR, or close
     MALFORMED = 2  # the request cannot be decoded: close the connection
     UNSUPPORTED = 3  # no handler for that API or version
+
+
+_KINDS = {int(kind): kind for kind in Kind}
+_STATUSES = {int(status): status for status in Status}
 
 
 class MalformedFrame(ValueError):
@@ -98,33 +107,49 @@ def _read_texts(frame: bytes, position: int, count: int) -> tuple[list[str | Non
     return found, position
 
 
+@lru_cache(CONTEXTS_KEPT)
+def _encode_context(context: ForwardContext) -> bytes:
+    texts = (context.peer, context.client_id, context.principal, context.software_name, context.software_version)
+    return _CONTEXT.pack(context.connection_id, context.listener) + _texts(texts)
+
+
+@lru_cache(CONTEXTS_KEPT)
+def _decode_context(data: bytes) -> ForwardContext:
+    if len(data) < _CONTEXT.size:
+        raise MalformedFrame(f"request context of {len(data)} bytes")
+    connection_id, listener = _CONTEXT.unpack_from(data)
+    (peer, client_id, principal, name, version), position = _read_texts(data, _CONTEXT.size, 5)
+    if position != len(data):
+        raise MalformedFrame(f"request context of {len(data)} bytes, {position} were expected")
+    return ForwardContext(connection_id, listener, peer or "", client_id, principal or "", name, version)
+
+
 def encode_request(correlation: int, kind: Kind, context: ForwardContext, deadline: float, payload: bytes) -> bytes:
     """A request's frame, length included."""
-    texts = _texts(
-        (context.peer, context.client_id, context.principal, context.software_name, context.software_version)
-    )
-    head = _REQUEST.pack(correlation, kind, context.connection_id, deadline, context.listener)
-    return b"".join((_LENGTH.pack(len(head) + len(texts) + len(payload)), head, texts, payload))
+    told = _encode_context(context)
+    size = _REQUEST.size + len(told) + len(payload)
+    return _REQUEST_FRAME.pack(size, correlation, kind, deadline, len(told)) + told + payload
 
 
 def decode_request(frame: bytes) -> tuple[int, ForwardRequest]:
     """Correlation and request of a frame without its length. Raises MalformedFrame."""
     if len(frame) < _REQUEST.size:
         raise MalformedFrame(f"request frame of {len(frame)} bytes")
-    correlation, kind, connection_id, deadline, listener = _REQUEST.unpack_from(frame)
-    (peer, client_id, principal, name, version), position = _read_texts(frame, _REQUEST.size, 5)
-    try:
-        known = Kind(kind)
-    except ValueError:
-        raise MalformedFrame(f"request frame of kind {kind}") from None
-    context = ForwardContext(connection_id, listener, peer or "", client_id, principal or "", name, version)
-    return correlation, ForwardRequest(known, context, deadline, frame[position:])
+    correlation, kind, deadline, context_bytes = _REQUEST.unpack_from(frame)
+    known = _KINDS.get(kind)
+    if known is None:
+        raise MalformedFrame(f"request frame of kind {kind}")
+    end = _REQUEST.size + context_bytes
+    if end > len(frame):
+        raise MalformedFrame("context beyond the frame's end")
+    context = _decode_context(frame[_REQUEST.size : end])
+    return correlation, ForwardRequest(known, context, deadline, frame[end:])
 
 
 def encode_reply(correlation: int, reply: ForwardReply) -> bytes:
     """A response's frame, length included."""
-    head = _RESPONSE.pack(correlation, reply.status, reply.metadata_version)
-    return b"".join((_LENGTH.pack(len(head) + len(reply.payload)), head, reply.payload))
+    status, version, payload = reply
+    return _RESPONSE_FRAME.pack(_RESPONSE.size + len(payload), correlation, status, version) + payload
 
 
 def decode_reply(frame: bytes) -> tuple[int, ForwardReply]:
@@ -132,10 +157,10 @@ def decode_reply(frame: bytes) -> tuple[int, ForwardReply]:
     if len(frame) < _RESPONSE.size:
         raise MalformedFrame(f"response frame of {len(frame)} bytes")
     correlation, status, version = _RESPONSE.unpack_from(frame)
-    try:
-        return correlation, ForwardReply(Status(status), version, frame[_RESPONSE.size :])
-    except ValueError:
-        raise MalformedFrame(f"response frame of status {status}") from None
+    known = _STATUSES.get(status)
+    if known is None:
+        raise MalformedFrame(f"response frame of status {status}")
+    return correlation, ForwardReply(known, version, frame[_RESPONSE.size :])
 
 
 def encode_names(names: list[str]) -> bytes:
@@ -178,16 +203,25 @@ class FrameCutter:
 
     def feed(self, data: bytes) -> list[bytes]:
         """The frames, without their lengths, that are complete with `data`."""
-        self._buffer += data
-        frames, position = [], 0
-        while len(self._buffer) - position >= 4:
-            (length,) = _LENGTH.unpack_from(self._buffer, position)
+        if self._buffer:
+            self._buffer += data
+            frames, position = self._cut(self._buffer)
+            del self._buffer[:position]
+        else:  # most often it is whole frames
+            frames, position = self._cut(data)
+            if position < len(data):
+                self._buffer += memoryview(data)[position:]
+        return frames
+
+    def _cut(self, data: bytes | bytearray) -> tuple[list[bytes], int]:
+        frames, position, available = [], 0, len(data)
+        while available - position >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(data, position)
             if length > self._max:
                 raise MalformedFrame(f"frame of {length} bytes, at most {self._max} are allowed")
-            end = position + 4 + length
-            if end > len(self._buffer):
+            start = position + _LENGTH.size
+            if start + length > available:
                 break
-            frames.append(bytes(memoryview(self._buffer)[position + 4 : end]))
-            position = end
-        del self._buffer[:position]
-        return frames
+            position = start + length
+            frames.append(bytes(memoryview(data)[start:position]))
+        return frames, position

@@ -29,17 +29,40 @@ MAX_BYTES_IN_FLIGHT = 256 << 20
 _PEER_CREDENTIALS = struct.Struct("3i")
 
 Handler = Callable[[ForwardRequest], Awaitable[ForwardReply]]
+Answer = Callable[[ForwardReply], None]
+AtOnce = Callable[[ForwardRequest, Answer], bool]
+
+
+def _not_at_once(request: ForwardRequest, answer: Answer) -> bool:
+    return False
+
+
+def _nothing() -> None:
+    return None
 
 
 class ForwardServer:
     """The coordinator's end: a task for each request, cancelled when its connection or its worker is gone.
 
     :param handler: answers a request; what it raises becomes Status.FAILED, with a line in the log.
+    :param at_once: asked first: serves a request without a task if it can, and says whether it did. Its answer may come
+        later; a client that goes away does not cancel it.
+    :param end_of_read: called when all requests of one read of a stream were handed over.
     :param max_bytes_in_flight: of all requests under way; beyond it no stream is read.
     """
 
-    def __init__(self, handler: Handler, *, max_bytes_in_flight: int = MAX_BYTES_IN_FLIGHT) -> None:
+    def __init__(
+        self,
+        handler: Handler,
+        at_once: AtOnce = _not_at_once,
+        end_of_read: Callable[[], None] = _nothing,
+        *,
+        max_bytes_in_flight: int = MAX_BYTES_IN_FLIGHT,
+    ) -> None:
         self._handler = handler
+        self._at_once = at_once
+        self._end_of_read = end_of_read
+        self._in_flight = 0
         self._max_bytes = max_bytes_in_flight
         self._bytes = 0
         self._streams: set[_Stream] = set()
@@ -62,8 +85,9 @@ class ForwardServer:
             if not self._idle.is_set():
                 await asyncio.wait_for(self._idle.wait(), timeout_s)
         except TimeoutError:
-            log.warning("%d request(s) unfinished at the stop", sum(len(stream.tasks) for stream in self._streams))
+            log.warning("%d request(s) unfinished at the stop", self._in_flight)
         for stream in list(self._streams):
+            stream.flush()
             stream.close()
 
     @property
@@ -73,16 +97,20 @@ class ForwardServer:
 
     def _took(self, size: int) -> None:
         self._bytes += size
-        self._idle.clear()
+        self._in_flight += 1
+        if self._in_flight == 1:
+            self._idle.clear()
         if self._bytes > self._max_bytes:
             for stream in self._streams:
                 stream.pause(True)
 
     def _gave_back(self, size: int) -> None:
+        over = self._bytes > self._max_bytes
         self._bytes -= size
-        if not any(stream.tasks for stream in self._streams):
+        self._in_flight -= 1
+        if self._in_flight == 0:
             self._idle.set()
-        if self._bytes <= self._max_bytes and self._server is not None and self._server.is_serving():
+        if over and self._bytes <= self._max_bytes and self._server is not None and self._server.is_serving():
             for stream in self._streams:
                 stream.pause(False)
 
@@ -95,6 +123,8 @@ class _Stream(asyncio.Protocol):
         self._cutter = FrameCutter()
         self._transport: asyncio.Transport | None = None
         self._paused = False
+        self._out: list[bytes] = []
+        self._reading = False
         self.tasks: dict[asyncio.Task, int] = {}  # to the connection id
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -109,16 +139,22 @@ class _Stream(asyncio.Protocol):
         self._server._streams.add(self)
 
     def data_received(self, data: bytes) -> None:
+        self._reading = True  # answers leave together
+        now = time.monotonic()
         try:
             for frame in self._cutter.feed(data):
                 correlation, request = decode_request(frame)
                 if request.kind == Kind.CANCEL:
                     self._cancel(request.context.connection_id)
-                else:
+                elif request.deadline > now:  # else it waited in the socket without a coordinator; its worker has given up
                     self._start(correlation, request, len(frame))
         except MalformedFrame as error:
             log.error("a worker sent what is no frame, its stream is dropped: %s", error)
             self.close()
+        finally:
+            self._server._end_of_read()
+            self._reading = False
+        self.flush()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
@@ -140,10 +176,33 @@ class _Stream(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def flush(self) -> None:
+        """Send the answers that were kept."""
+        if self._out:
+            out, self._out = self._out, []
+            if self._transport is not None:
+                self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+
     def _start(self, correlation: int, request: ForwardRequest, size: int) -> None:
+        self._server._took(size)
+        waits = True
+
+        def answer(reply: ForwardReply) -> None:
+            nonlocal waits
+            if waits:
+                waits = False
+                self._reply(correlation, reply)
+                self._server._gave_back(size)
+
+        try:
+            if self._server._at_once(request, answer):
+                return
+        except Exception:
+            log.exception("request of %s failed", request.context.peer)
+            answer(ForwardReply(Status.FAILED, 0))
+            return
         task = asyncio.get_running_loop().create_task(self._serve(correlation, request))
         self.tasks[task] = request.context.connection_id
-        self._server._took(size)
 
         def done(task: asyncio.Task) -> None:
             del self.tasks[task]
@@ -151,16 +210,18 @@ class _Stream(asyncio.Protocol):
 
         task.add_done_callback(done)
 
+    def _reply(self, correlation: int, reply: ForwardReply) -> None:
+        if not self._out and not self._reading:
+            asyncio.get_running_loop().call_soon(self.flush)
+        self._out.append(encode_reply(correlation, reply))
+
     async def _serve(self, correlation: int, request: ForwardRequest) -> None:
-        if request.deadline <= time.monotonic():
-            return  # it waited in the socket while there was no coordinator; its worker has given up
         try:
             reply = await self._server._handler(request)
         except Exception:
             log.exception("request of %s failed", request.context.peer)
             reply = ForwardReply(Status.FAILED, 0)
-        if self._transport is not None:
-            self._transport.write(encode_reply(correlation, reply))
+        self._reply(correlation, reply)
 
     def _cancel(self, connection_id: int) -> None:
         for task, owner in list(self.tasks.items()):

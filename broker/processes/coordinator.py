@@ -190,8 +190,8 @@ class Coordinator:
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "controller")
         self._office = Office(context)
-        self._server = ForwardServer(self._serve)
         self._groups = GroupOffice(context.config, context.shm, context.log_dirs, self._offset_tree())
+        self._server = ForwardServer(self._serve, self._groups.at_once, self._groups.end_of_read)
         self._stopped = asyncio.Event()
         self._ticker: asyncio.TimerHandle | None = None
         self._looking: asyncio.Future[None] | None = None

@@ -19,15 +19,15 @@ from broker._ext.shared import Role, SharedMemory, SlotState
 from broker._ext.topics import TopicDirectory
 from broker.api.dispatch import frame_response
 from broker.api.group_call import GroupCall, GroupView, OffsetTree
-from broker.api.table import BY_KEY, ApiRow, Where, handler_of
+from broker.api.table import BY_KEY, ApiRow, Where, function_named, handler_of
 from broker.config.broker_config import BrokerConfig
 from broker.controller.topic_names import CONSUMER_OFFSETS
 from broker.groups.consumer_group import ConsumerSettings
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.environment import GroupSettings, Timer
-from broker.net.forward_frames import ForwardReply, ForwardRequest, Status
+from broker.net.forward_frames import ForwardReply, ForwardRequest, Kind, Status
 from broker.processes.group_report import report
-from broker.processes.offsets_log import LogMoved, OffsetsLog, read_records
+from broker.processes.offsets_log import AppendTurn, LogMoved, OffsetsLog, read_records
 from broker.protocol import ProtocolError, decode
 from broker.protocol.header import decode_request_header
 from broker.protocol.registry import by_key
@@ -124,7 +124,9 @@ class GroupOffice:
         self.groups: GroupCoordinator | None = None
         self._view: GroupView | None = None
         self._tree = tree
+        self._turn = AppendTurn(self._loop)
         self._handlers = {row.key: handler_of(row) for row in BY_KEY.values() if row.where is Where.GROUPS}
+        self._at_once = {row.key: function_named(row.at_once) for row in BY_KEY.values() if row.at_once}
 
     def start(self) -> None:
         """Begin with the partitions that are led now."""
@@ -180,7 +182,7 @@ class GroupOffice:
     def _begin(self, partition: int, place: tuple[int, int, int]) -> None:
         assert self.groups is not None
         codec, most = (self._config.integer(key) for key in ("offsets.topic.compression.codec", "message.max.bytes"))
-        group_log = OffsetsLog(self._loop, place, codec, most)
+        group_log = OffsetsLog(self._loop, self._turn, place, codec, most)
         self.groups.begin(partition, group_log)
         task = self._loop.create_task(self._load(partition, group_log))
         task.add_done_callback(lambda task: self._load_ended(partition, task))
@@ -234,6 +236,21 @@ class GroupOffice:
     def serves(self, request: ForwardRequest) -> bool:
         """Whether a forwarded Kafka request is one of groups."""
         return int.from_bytes(request.payload[:KEY_BYTES], "big", signed=True) in self._handlers
+
+    def at_once(self, request: ForwardRequest, answer: Callable[[ForwardReply], None]) -> bool:
+        """Serve a request without a task, if its API can; whether that was done. What it appends waits for `end_of_read`."""
+        serve = self._at_once.get(int.from_bytes(request.payload[:KEY_BYTES], "big", signed=True))
+        if serve is None or self._view is None or request.kind is not Kind.KAFKA:
+            return False
+        self._refresh()
+        self._turn.held = True
+        done: bool = serve(request.payload, self._view, lambda payload: answer(ForwardReply(Status.OK, 0, payload)))
+        return done
+
+    def end_of_read(self) -> None:
+        """The requests that came together were handed over: append what they append."""
+        if self._turn.held:
+            self._turn.run()
 
     async def execute(self, request: ForwardRequest) -> ForwardReply:
         """One request, from its bytes to those of the answer. What handlers raise goes through."""

@@ -1,6 +1,6 @@
 """One partition of `__consumer_offsets` as the coordinator writes and reads it.
 
-Appends of one turn of the loop go out as one batch, in the leader epoch in which the partition was taken over: a deposed
+Appends of one turn of the loop, or of one read of requests, go out as one batch, in the leader epoch in which the partition was taken over: a deposed
 coordinator's append is refused. Used in the coordinator's loop; `read_records` in a thread.
 """
 
@@ -15,10 +15,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import broker._ext.slots as slots
+from broker._ext.batch_builder import BatchBuilder
+from broker._ext.offset_commits import OffsetCommit
 from broker.groups.environment import Appended
 from broker.groups.environment import Record as Pair
 from broker.protocol.errors import ErrorCode
-from broker.storage.batch import Record, build_batch, read_batch
+from broker.storage import compression
+from broker.storage.batch import read_batch
 
 log = logging.getLogger(__name__)
 
@@ -51,21 +54,53 @@ class LogMoved(Exception):
     """The log's files changed while they were read."""
 
 
+class AppendTurn:
+    """When the logs of a coordinator write what was appended to them: in the loop's next turn, or before, at `run`."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._logs: list[OffsetsLog] = []
+        self._handle: asyncio.Handle | None = None
+        self.held = False  # whoever sets it calls `run`
+
+    def add(self, log: OffsetsLog) -> None:
+        """A log has something to write."""
+        self._logs.append(log)
+        if self._handle is None and not self.held:
+            self._handle = self._loop.call_soon(self.run)
+
+    def run(self) -> None:
+        """Write."""
+        self.held = False
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+        logs, self._logs = self._logs, []
+        for one in logs:
+            one.write()
+
+
 class OffsetsLog:
     """:param place: slot, incarnation and leader epoch in which the partition is led.
     :param max_bytes: the largest batch that the partition takes.
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, place: tuple[int, int, int], codec: int, max_bytes: int
+        self,
+        loop: asyncio.AbstractEventLoop,
+        turn: AppendTurn,
+        place: tuple[int, int, int],
+        codec: int,
+        max_bytes: int,
     ) -> None:
         self.place = place
         self._loop = loop
+        self._turn = turn
         self._codec = codec
         self._max_bytes = max_bytes
         self._most_bytes = min(MOST_BYTES, max_bytes // 2)  # joined; with room for what a batch adds
         self._queue: deque[tuple[Sequence[Pair], Appended]] = deque()
-        self._flush: asyncio.Handle | None = None
+        self._due = False
         self._unacknowledged: deque[tuple[int, list[Appended]]] = deque()
         self._closed = False
 
@@ -75,14 +110,13 @@ class OffsetsLog:
             self._loop.call_soon(then, ErrorCode.NOT_COORDINATOR)
             return
         self._queue.append((records, then))
-        if self._flush is None:
-            self._flush = self._loop.call_soon(self._write)
+        if not self._due:
+            self._due = True
+            self._turn.add(self)
 
     def close(self) -> None:
         """Whoever waits is told that this is not the coordinator any more."""
         self._closed = True
-        if self._flush is not None:
-            self._flush.cancel()
         waiting = [then for _, then in self._queue]
         waiting += [then for _, callbacks in self._unacknowledged for then in callbacks]
         self._queue.clear()
@@ -94,17 +128,19 @@ class OffsetsLog:
         """The high watermark may have moved."""
         if not self._unacknowledged:
             return
-        high_watermark = slots.describe(self.place[0])["high_watermark"]
+        high_watermark = slots.high_watermark(self.place[0])
         while self._unacknowledged and self._unacknowledged[0][0] <= high_watermark:
             _, callbacks = self._unacknowledged.popleft()
             for then in callbacks:
                 then(ErrorCode.NONE)
 
-    def _write(self) -> None:
-        self._flush = None
+    def write(self) -> None:
+        """Append what is queued."""
+        self._due = False
         while self._queue:
-            records, callbacks, parts = self._joined()
-            batch = build_batch(records, codec=self._codec)
+            builder, parts = self._joined()
+            count, callbacks = builder.count, [then for _, then in parts]
+            batch = builder.finish(self._codec, compression.compress)
             if len(batch) > self._max_bytes:
                 self._tell(callbacks, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
                 continue
@@ -119,7 +155,8 @@ class OffsetsLog:
                 reason = str(refusal)
                 if reason == "busy":
                     self._queue.extendleft(reversed(parts))
-                    self._flush = self._loop.call_later(BUSY_S, self._write)
+                    self._due = True
+                    self._loop.call_later(BUSY_S, self.write)
                     return
                 log.warning("an append to __consumer_offsets was refused: %s", reason)
                 self._tell(callbacks, OF_REFUSAL.get(reason, ErrorCode.COORDINATOR_NOT_AVAILABLE))
@@ -128,23 +165,27 @@ class OffsetsLog:
                 code = BY_NUMBER[error]
                 self._tell(callbacks, OF_ERROR.get(code, ErrorCode.COORDINATOR_NOT_AVAILABLE))
                 continue
-            self._unacknowledged.append((base_offset + len(records), callbacks))
+            self._unacknowledged.append((base_offset + count, callbacks))
         self.look()
 
-    def _joined(self) -> tuple[list[Record], list[Appended], list[tuple[Sequence[Pair], Appended]]]:
+    def _joined(self) -> tuple[BatchBuilder, list[tuple[Sequence[Pair], Appended]]]:
         """As many appends as one batch holds."""
         now_ms = time.time_ns() // 1_000_000
-        records: list[Record] = []
+        builder = BatchBuilder()
         parts: list[tuple[Sequence[Pair], Appended]] = []
-        size = 0
         while self._queue:
-            pairs, _ = self._queue[0]
-            size += sum(len(key) + len(value or b"") for key, value in pairs)
-            if parts and (len(records) + len(pairs) > MOST_RECORDS or size > self._most_bytes):
+            records, _ = self._queue[0]
+            native = isinstance(records, OffsetCommit)
+            size = records.size if native else sum(len(key) + len(value or b"") for key, value in records)
+            if parts and (builder.count + len(records) > MOST_RECORDS or builder.size + size > self._most_bytes):
                 break
-            records += [Record(key, value, now_ms) for key, value in pairs]
+            if native:
+                records.add_to(builder, now_ms)
+            else:
+                for key, value in records:
+                    builder.add(key, value, now_ms)
             parts.append(self._queue.popleft())
-        return records, [then for _, then in parts], parts
+        return builder, parts
 
     @staticmethod
     def _tell(callbacks: list[Appended], code: ErrorCode) -> None:

@@ -114,7 +114,7 @@ class Worker:
         self.look_ups = JobThread(loop, "look-ups")
         self.conversions = JobThread(loop, "conversions")
         self.cold_reader = ColdReader(loop)
-        self.forward = ForwardClient(loop, context.forward_path)
+        self.forward = ForwardClient(loop, context.forward_path, self._settle)
         count = max(1, int(str(context.notes.get("count", 1))))
         self.view = WorkerView(
             config=config,
@@ -169,7 +169,11 @@ class Worker:
     # -- events -----------------------------------------------------------------------------------------------------
 
     def _on_data(self) -> None:
-        self.data_loop.on_events()
+        self.forward.hold()
+        try:
+            self.data_loop.on_events()
+        finally:
+            self.forward.release()
         self._report_closed()
 
     def _on_wake(self) -> None:
@@ -324,13 +328,13 @@ class Worker:
             else:
                 why = reply.status.name.lower() if isinstance(reply, ForwardReply) else str(reply)
                 self.data_loop.close(connection, f"a {row.name} request has no answer: {why}")
-            self._settle()
 
         try:
             deadline = self.loop.time() + row.patience_s
             self.forward.send(frame, self._context_of(connection, client_id), deadline, answered)
         except ForwardError as error:
             self.loop.call_soon(answered, error)
+            self.loop.call_soon(self._settle)
 
     def _auto_create(
         self,
