@@ -1,7 +1,7 @@
 """Builds record batches (message format v2) of which this broker itself is the producer; see `batch_builder.pxd`.
 
-Runs in the coordinator's loop, for `__consumer_offsets`. One owner, no lock. The bytes are those of `broker.storage.batch.build_batch`, which
-is the reference in the tests.
+Runs in the coordinator's loop, for `__consumer_offsets`. One owner, no lock. The bytes are those of
+`broker.storage.batch.build_batch`, which is the reference in the tests.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -13,10 +13,8 @@ from broker._ext.cursor cimport (
     buffer_free,
     buffer_init,
     buffer_reserve,
-    uvarint_put,
     write_bytes,
     write_int8,
-    write_uvarlong,
     write_varint,
     write_varlong,
 )

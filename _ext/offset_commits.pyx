@@ -136,10 +136,10 @@ def read(bytes frame not None, TopicDirectory topics, int64_t longest_note, int6
         return None
     compact = commit.version >= FLEXIBLE
     commit.correlation_id = read_int32(&c)
-    read_bytes(&c, max(read_string_length(&c, False), <int64_t>0))      # the client's id
-    if compact:
-        skip_tagged_fields(&c)
     try:
+        read_text(&c, False, &null)         # the client's id
+        if compact:
+            skip_tagged_fields(&c)
         commit.group_id = read_text(&c, compact, &null)
         if null:
             return None
@@ -174,8 +174,8 @@ cdef class OffsetCommit:
         free(self.sections)
 
     cdef int read_topics(self, Cursor* c, TopicDirectory topics, int64_t longest_note, int64_t now_ms) except -1:
-        cdef bint compact = self.version >= FLEXIBLE, null = False
-        cdef int64_t count = read_length(c, compact), length, i, k
+        cdef bint compact = self.version >= FLEXIBLE
+        cdef int64_t count = read_length(c, compact), length, i
         cdef Section* section
         cdef Entry* grown
         cdef Topic topic
@@ -219,7 +219,7 @@ cdef class OffsetCommit:
             if grown == NULL:
                 raise MemoryError(f"no memory for {length} partitions")
             self.entries = grown
-            for k in range(length):
+            for _ in range(length):
                 self.read_entry(c, &self.entries[self.entry_count], topic, longest_note, now_ms)
                 if c.error != CURSOR_OK:
                     return 0

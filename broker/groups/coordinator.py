@@ -410,11 +410,12 @@ class GroupCoordinator:
             then(error)
             return
         shard.groups[commit.group_id] = group
-        offsets = commit.offsets
+        offsets: Any = commit.offsets
         native = isinstance(offsets, OffsetCommit)
-        records: Sequence[Record] = offsets  # as a sequence it is its records
+        records: Sequence[Record] = offsets  # read natively, it is a sequence of its records
         if not native:
-            records = [offset_record(commit.group_id, *place, committed) for place, committed in offsets.items()]
+            group_id = commit.group_id
+            records = [offset_record(group_id, topic, number, one) for (topic, number), one in offsets.items()]
 
         def appended(error: ErrorCode) -> None:
             group.commits_under_way -= 1

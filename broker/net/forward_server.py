@@ -146,7 +146,7 @@ class _Stream(asyncio.Protocol):
                 correlation, request = decode_request(frame)
                 if request.kind == Kind.CANCEL:
                     self._cancel(request.context.connection_id)
-                elif request.deadline > now:  # else it waited in the socket without a coordinator; its worker has given up
+                elif request.deadline > now:  # else it waited in the socket until its worker gave up
                     self._start(correlation, request, len(frame))
         except MalformedFrame as error:
             log.error("a worker sent what is no frame, its stream is dropped: %s", error)

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import broker._ext.slots as slots
 from broker._ext.batch_builder import BatchBuilder
@@ -175,12 +176,12 @@ class OffsetsLog:
         parts: list[tuple[Sequence[Pair], Appended]] = []
         while self._queue:
             records, _ = self._queue[0]
-            native = isinstance(records, OffsetCommit)
-            size = records.size if native else sum(len(key) + len(value or b"") for key, value in records)
+            commit: Any = records if isinstance(records, OffsetCommit) else None
+            size = commit.size if commit is not None else sum(len(key) + len(value or b"") for key, value in records)
             if parts and (builder.count + len(records) > MOST_RECORDS or builder.size + size > self._most_bytes):
                 break
-            if native:
-                records.add_to(builder, now_ms)
+            if commit is not None:
+                commit.add_to(builder, now_ms)
             else:
                 for key, value in records:
                     builder.add(key, value, now_ms)
