@@ -230,7 +230,7 @@ def test_batches_are_compressed_as_by_the_builder_in_python(codec):
     builder = BatchBuilder()
     for one in content:
         builder.add(one.key, one.value, one.timestamp)
-    batch, end = read_batch(builder.finish(codec, compression.compress))
+    batch, _ = read_batch(builder.finish(codec, compression.compress))
     assert batch.codec == codec
     assert [(one.key, one.value) for one in batch.records()] == [(one.key, one.value) for one in content]
 
