@@ -6,10 +6,10 @@ There is no transaction coordinator yet: transactional ids are answered as by a 
 
 from typing import Any
 
+from broker._ext.offset_commits import partition_for
 from broker.api import cluster_view
 from broker.api.call import Call
 from broker.controller.topic_names import CONSUMER_OFFSETS
-from broker._ext.offset_commits import partition_for
 from broker.protocol import find_coordinator
 from broker.protocol.errors import ErrorCode
 

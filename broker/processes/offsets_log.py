@@ -1,7 +1,7 @@
 """One partition of `__consumer_offsets` as the coordinator writes and reads it.
 
-Appends of one turn of the loop, or of one read of requests, go out as one batch, in the leader epoch in which the partition was taken over: a deposed
-coordinator's append is refused. Used in the coordinator's loop; `read_records` in a thread.
+Appends of one turn of the loop, or of one read of requests, go out as one batch, in the leader epoch in which the partition was
+taken over: a deposed coordinator's append is refused. Used in the coordinator's loop; `read_records` in a thread.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The native OffsetCommit against the schema, the handler and the batch builder in Python: same judgement, records and answer."""
+"""The native OffsetCommit against schema, handler and batch builder in Python: same judgement, records and answer."""
 
 import asyncio
 from types import SimpleNamespace
