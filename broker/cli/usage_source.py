@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
+from broker.metrics.spool_files import SPOOL_DIRECTORY
 from broker.metrics.usage import PATH
 
 METRICS = "ODRADEK_METRICS"
@@ -155,8 +156,8 @@ def _configured_directory(place: Place) -> Path:
         if place.config_file or place.overrides:
             config = load(place.config_file, place.overrides)
             configured = config.text("usage.spool.dir")
-            return Path(configured) if configured else Path(config.log_dirs[0], "usage")
+            return Path(configured) if configured else Path(config.log_dirs[0], SPOOL_DIRECTORY)
         directory = place.data_dir or find(None, (), None, place.pid)[0]
     except (ConfigError, FindError) as error:
         raise UsageError(str(error)) from None
-    return Path(directory, "usage")
+    return Path(directory, SPOOL_DIRECTORY)

@@ -155,7 +155,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _usage(self, query: str) -> "Answer":
         try:
-            document = self.server.pages.usage(parse_qs(query))
+            document = self.server.pages.usage(parse_qs(query, keep_blank_values=True))
         except ValueError as error:
             return Answer(HTTPStatus.BAD_REQUEST, _JSON, json.dumps({"error": str(error)}).encode() + b"\n")
         return Answer(HTTPStatus.OK, _JSON, json.dumps(document).encode() + b"\n")

@@ -12,11 +12,13 @@ import asyncio
 import logging
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import uvloop
 
 from broker._ext.shared import ProcessKind, ProcessState
+from broker.api.table import BY_KEY
 from broker.config.listeners import Listener
 from broker.metrics import exposition
 from broker.metrics.collector import Collector, Groups, Settings
@@ -25,6 +27,8 @@ from broker.metrics.http import HttpServer, Pages
 from broker.metrics.memory import Memory
 from broker.metrics.partitions import Address, not_ready
 from broker.metrics.processes import places
+from broker.metrics.spool_files import SPOOL_DIRECTORY
+from broker.metrics.usage_reports import UsageReports
 from broker.net.forward import ForwardClient, ForwardError
 from broker.net.forward_frames import ForwardContext, ForwardReply, Kind, Status
 from broker.processes import logs
@@ -57,6 +61,17 @@ class Reporter:
             broker=Address(config.node_id, _host_and_port(context.advertised[0])),
         )
         self.collector = Collector(self._shm, context.log_dirs, settings, Memory(context.reporter_memory))
+        spool_dir = config.text("usage.spool.dir")
+        self.usage = UsageReports(
+            self._shm,
+            self.collector,
+            context.log_dirs,
+            {key: row.name for key, row in BY_KEY.items()},
+            config.node_id,
+            Path(spool_dir) if spool_dir else context.log_dirs[0] / SPOOL_DIRECTORY,
+            config.integer("usage.spool.max.bytes"),
+        )
+        self._interval_s = config.integer("usage.spool.interval.ms") / 1000
         self._has_been_ready = False
 
     async def run(self) -> None:
@@ -68,6 +83,7 @@ class Reporter:
             http = HttpServer(self._context.metrics_socket, Pages(self._render, self.not_ready, self._usage))
         beating = self._loop.create_task(self._beat())
         ticking = self._loop.create_task(self._tick())
+        spooling = self._loop.create_task(self._spool()) if self.usage.keeps_history else None
         if http is not None:
             http.start()
         self._shm.set_state(ProcessState.SERVING)
@@ -76,6 +92,9 @@ class Reporter:
         self._shm.set_state(ProcessState.STOPPING)
         beating.cancel()
         ticking.cancel()
+        if spooling is not None:
+            spooling.cancel()
+            await self._write_interval(None)  # workers and coordinator have ended: nothing is counted after it
         self._coordinator.close()
 
     def _on_wake(self) -> None:
@@ -98,6 +117,21 @@ class Reporter:
                 log.exception("the look at the broker's figures failed; again in %g s", TICK_S)
                 left = False
             await asyncio.sleep(MEASURE_AGAIN_S if left else TICK_S)
+
+    async def _spool(self) -> None:
+        """An interval each `usage.spool.interval.ms`, by a clock that does not drift."""
+        next_s = self._loop.time() + self._interval_s
+        while True:
+            await asyncio.sleep(next_s - self._loop.time())
+            await self._write_interval(await self.groups())
+            next_s = max(next_s + self._interval_s, self._loop.time())
+
+    async def _write_interval(self, groups: Groups) -> None:
+        """In a thread, as a disk may be slow."""
+        try:
+            await self._loop.run_in_executor(None, self.usage.write_interval, groups)
+        except Exception:  # as the cleaner's passes: the next one may go well
+            log.exception("an interval of the spool of usage failed; what it would have told will be in the next")
 
     # -- groups -------------------------------------------------------------------------------------------------------
 
@@ -146,7 +180,10 @@ class Reporter:
         return reason
 
     def _usage(self, query: dict[str, list[str]]) -> dict[str, Any]:
-        raise ValueError(f"usage is not served yet: {query}")
+        groups = None
+        if query.get("name"):
+            groups = asyncio.run_coroutine_threadsafe(self.groups(), self._loop).result()
+        return self.usage.document(query, groups)
 
 
 def _host_and_port(listener: Listener) -> str:
