@@ -18,6 +18,8 @@ END = int(datetime(2026, 11, 20, tzinfo=UTC).timestamp())
 GAP = (END - 3 * DAY + 2 * HOUR, END - 3 * DAY + 7 * HOUR)
 TIME = pa.timestamp("us", tz="UTC")
 
+#: A client id that a page must not take for its own text.
+HOSTILE = "</script><img src=http://127.0.0.1:9/x>"
 CLIENTS = (
     # principal, client, topic, share of the produced bytes, share of the fetched bytes
     ("User:shop", "checkout-7", "orders.placed", 0.30, 0.0),
@@ -28,6 +30,7 @@ CLIENTS = (
     ("User:etl", "spark-lake", "web.clicks", 0.0, 0.25),
     ("User:bi", "dashboards", "orders.placed", 0.0, 0.18),
     ("User:audit", "audit-writer", "audit.trail", 0.15, 0.0),
+    ('User:<b>"&', HOSTILE, "web.clicks", 0.0, 0.01),
 )
 TOPICS = {
     # partitions, bytes at the beginning, GB a day, retention in days, skew of the largest partition

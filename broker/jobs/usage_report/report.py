@@ -31,6 +31,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TITLE = "Usage and capacity"
+#: The tables that are printed, with the columns for which a line has room.
+_ON_A_TERMINAL = {
+    "disks": ("disk", "used", "growth", "median", "interval_80", "date"),
+    "topics": ("topic", "in", "out", "share", "change"),
+    "clients": ("client", "in", "out", "share", "change"),
+    "costs": ("owner", "in", "out", "stored", "total"),
+}
 
 
 @dataclass(frozen=True)
@@ -102,7 +109,7 @@ def compose(figures: Figures, owed: list[cost.Cost], asked: Asked, source: str) 
     )
     page = Page(TITLE, subtitle, tuple(found), _tiles(figures, disks), sections, footer)
     tables = {table.name: table for section in sections for table in section.tables}
-    short = [tables[name] for name in ("disks", "topics", "clients", "costs") if name in tables]
+    short = [tables[name].only(keys) for name, keys in _ON_A_TERMINAL.items() if name in tables]
     lines = summary.lines(f"{TITLE}, {period}", found, short)
     contents = summary.document(figures, disks, found, gaps, owed, asked.prices, source)
     return page, Summary(contents, lines, ())

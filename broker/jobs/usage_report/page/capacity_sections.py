@@ -26,7 +26,7 @@ def capacity(disks: Sequence[Disk]) -> Section:
     charts = [disk_chart(disk) for disk in disks[:_MOST_CHARTS] if disk.days]
     rows = [row for disk in disks for row in _disk_rows(disk)]
     columns = (
-        ("disk", "Log directory"), ("size", "Size"), ("used", "Used"), ("growth", "Growth a day, next 4 weeks"),
+        ("disk", "Log directory"), ("size", "Size"), ("used", "Used"), ("growth", "Growth a day, 4 weeks"),
         ("median", "Days until full"), ("interval_80", "80 % interval"), ("interval_95", "95 % interval"),
         ("date", "Full about"),
     )  # fmt: skip

@@ -120,7 +120,10 @@ def _time(chart: TimeChart, width: int) -> tuple[str, str, dict]:
     legend: list[tuple[str, str]] = []
     for index, line in enumerate(chart.lines):
         color = (index if line.color is None else line.color) % COLORS
-        for start, stop in runs(line.values):
+        shown = line.values
+        if chart.top is not None:  # a line that leaves the chart ends at its upper edge
+            shown = tuple(None if value is None or value > top else value for value in shown)
+        for start, stop in runs(shown):
             points = []
             for i in range(start, stop):
                 value = (line.values[i] or 0.0) + (base[i] if chart.stacked else 0.0)

@@ -129,6 +129,12 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     note: str = ""
 
+    def only(self, keys: Sequence[str]) -> Table:
+        """Return this table with the columns of `keys` only; one that it does not have is left out."""
+        kept = [index for index, (key, _) in enumerate(self.columns) if key in keys]
+        rows = tuple(tuple(row[index] for index in kept) for row in self.rows)
+        return Table(self.name, self.title, tuple(self.columns[index] for index in kept), rows, self.note)
+
 
 def name_cell(text: str) -> Cell:
     return Cell(text, number=False)
@@ -172,15 +178,15 @@ def _number_class(table: Table, index: int) -> str:
     return ' class="number"' if table.rows and table.rows[0][index].number else ""
 
 
-def table_lines(table: Table, most: int = 5, width: int = 100) -> list[str]:
+def table_lines(table: Table, most: int = 5, width: int = 98) -> list[str]:
     """Return the table's first rows as lines of text for a terminal."""
     titles = [title for _, title in table.columns]
     rows = [[cell.text for cell in row] for row in table.rows[:most]]
-    longest = max(16, width - 12 * (len(titles) - 1))
-    for row in rows:
-        if len(row[0]) > longest:
-            row[0] = row[0][: longest - 1] + "\N{HORIZONTAL ELLIPSIS}"
     widths = [max(len(line[i]) for line in [titles, *rows]) for i in range(len(titles))]
+    widths[0] = min(widths[0], max(16, width - sum(widths[1:]) - 2 * (len(widths) - 1)))
+    for row in rows:
+        if len(row[0]) > widths[0]:
+            row[0] = row[0][: widths[0] - 1] + "\N{HORIZONTAL ELLIPSIS}"
     right = [bool(table.rows) and table.rows[0][i].number for i in range(len(titles))]
     return [_line(line, widths, right) for line in [titles, *rows]]
 
