@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from prometheus_client.core import Metric as ClientMetric
 
@@ -34,12 +34,14 @@ from broker.metrics.names import METRICS
 from broker.metrics.partitions import Address, PartitionLabels, Rows
 from broker.metrics.processes import Place, single
 from broker.metrics.seats import Seats
+from broker.metrics.spool import Spool
 
 log = logging.getLogger(__name__)
 
 IDLE_WINDOW_MS = 60_000
 IDLE_SAMPLE_MS = 5_000
 SIZES_AT_ONCE = 200
+LOOK_EVERY_MS = 10_000
 
 Groups = Sequence[GroupRow] | None
 """None while the coordinator is not there or still loads."""
@@ -53,14 +55,6 @@ class Settings(NamedTuple):
     idle_ms: int
     listeners: Sequence[str]
     broker: Address
-
-
-class Spool(Protocol):
-    """What is told of the spool of usage."""
-
-    intervals: int
-    bytes: int
-    failures: int
 
 
 class Collector:
@@ -81,8 +75,8 @@ class Collector:
         self.spool: Spool | None = None
         self.history = EndHistory()
         self.sizes = LogSizes(log_dirs)
-        self._shm = shm
-        self._log_dirs = log_dirs
+        self.shm = shm
+        self.log_dirs = log_dirs
         self._settings = settings
         self._memory = memory
         self._clock = clock
@@ -90,6 +84,7 @@ class Collector:
         self._directory = TopicDirectory()
         self._labels = PartitionLabels()
         self._times = of_traffic.RequestTimes()
+        self._next_look_ms = 0
         self._busy: list[tuple[int, dict[int, int]]] = []
         self._topics: Seats[str] = Seats(settings.max_topics)
         self._groups: Seats[str] = Seats(settings.max_clients)
@@ -106,11 +101,11 @@ class Collector:
         if data is None:
             return {}
         state: dict[str, Any] = marshal.loads(data)
-        return state if state["boot_id"] == self._shm.boot_id else {}
+        return state if state["boot_id"] == self.shm.boot_id else {}
 
     def _save(self) -> None:
         state = {
-            "boot_id": self._shm.boot_id,
+            "boot_id": self.shm.boot_id,
             "ledger": self.ledger.state(),
             "topics": list(self._topics.names),
             "groups": list(self._groups.names),
@@ -141,17 +136,22 @@ class Collector:
     def tick(self) -> bool:
         """What is to be done each few seconds, scraped or not; whether directories are left to be measured."""
         with self.lock:
-            self.history.sample(self._clock())
+            now = self._clock()
+            self.history.sample(now)
             self._sample_busy()
-            self._times.read(self._shm, self._workers(), self._clock())
+            if now < self._next_look_ms:
+                return False
+            self._times.read(self.shm, self.workers(), now)
             rows = self.partitions()
             left = self.sizes.refresh(rows.items(), SIZES_AT_ONCE)
             if not left:  # topics get their names by their size
                 self._look_at_usage(rows)
+                self._next_look_ms = now + LOOK_EVERY_MS
             return left
 
-    def _workers(self) -> list[Place]:
-        return [place for place in of_processes.places(self._shm) if place.kind == ProcessKind.WORKER]
+    def workers(self) -> list[Place]:
+        """The workers' places."""
+        return [place for place in of_processes.places(self.shm) if place.kind == ProcessKind.WORKER]
 
     def _sample_busy(self) -> None:
         now = self._clock()
@@ -162,10 +162,14 @@ class Collector:
             del self._busy[0]
 
     def _busy_us(self) -> dict[int, int]:
-        return {place.page: pages.counters(self._shm, place.page)["busy_us"] for place in self._workers()}
+        return {place.page: pages.counters(self.shm, place.page)["busy_us"] for place in self.workers()}
+
+    def usage_rows(self) -> list[pages.UsageRow]:
+        """Usage as all pages have it."""
+        return [row for place in of_processes.places(self.shm) for row in pages.usage_rows(self.shm, place.page)]
 
     def _look_at_usage(self, rows: Rows) -> None:
-        used = [row for place in of_processes.places(self._shm) for row in pages.usage_rows(self._shm, place.page)]
+        used = self.usage_rows()
         sizes = {topic: of_partitions.stored_bytes(found, self.sizes) or 0 for topic, found in rows.items()}
         for row in used:
             if row.topic is not None and row.topic != of_partitions.OTHER:
@@ -181,8 +185,8 @@ class Collector:
         since = self._wall() - self._settings.idle_ms
         positions = (
             position
-            for place in self._workers()
-            for position in pages.positions(self._shm, place.page)
+            for place in self.workers()
+            for position in pages.positions(self.shm, place.page)
             if position.at_ms >= since
         )
         return list(of_groups.readers(positions, where, self.history, self._clock()))
@@ -198,9 +202,10 @@ class Collector:
 
         :param groups: as of a moment before the call, so that no lag is negative.
         """
-        shm = self._shm
+        shm = self.shm
         self.history.sample(self._clock())
         rows = self.partitions()
+        self.sizes.refresh(rows.items(), SIZES_AT_ONCE)
         self._look_at_usage(rows)
         places = of_processes.places(shm)
         workers = [place for place in places if place.kind == ProcessKind.WORKER]
@@ -219,7 +224,7 @@ class Collector:
         yield from of_processes.families(shm, places)
         yield from of_processes.worker_families(shm, places)
         yield from self._own_families()
-        yield from of_partitions.log_dir_families(shm, self._log_dirs)
+        yield from of_partitions.log_dir_families(shm, self.log_dirs)
 
     def _group_families(self, groups: Sequence[GroupRow], rows: Rows) -> Iterator[Family]:
         sizes = {group.group_id: sum(len(offsets) for offsets in group.offsets.values()) for group in groups}
@@ -229,11 +234,11 @@ class Collector:
         )
 
     def _traffic_families(self, places: Sequence[Place], workers: Sequence[Place]) -> Iterator[Family]:
-        words = [pages.counters(self._shm, place.page) for place in places]
+        words = [pages.counters(self.shm, place.page) for place in places]
         yield from of_traffic.topic_families(self.ledger, words)
-        self._times.read(self._shm, workers, self._clock())
-        yield from of_traffic.request_families(self._shm, workers, self._times)
-        yield from of_traffic.connection_families(self._shm, workers, self._settings.listeners)
+        self._times.read(self.shm, workers, self._clock())
+        yield from of_traffic.request_families(self.shm, workers, self._times)
+        yield from of_traffic.connection_families(self.shm, workers, self._settings.listeners)
         then, before = self._busy[0] if self._busy else (self._clock(), {})
         idle = of_processes.idle_share(before, self._busy_us(), (self._clock() - then) * 1000)
         if idle is not None:
@@ -243,7 +248,7 @@ class Collector:
 
     def _own_families(self) -> Iterator[Family]:
         yield Family(METRICS["odradek_build_info"], [("", Labels(version=__version__), 1)])
-        yield single("odradek_boot_time_seconds", self._boot_seconds())
+        yield single("odradek_boot_time_seconds", self.began_ms() / 1000)
         busy, recoveries = self._lock_counts()
         yield single("odradek_lock_busy_total", busy)
         yield single("odradek_lock_recoveries_total", recoveries)
@@ -252,8 +257,9 @@ class Collector:
             yield single("odradek_spool_bytes", self.spool.bytes)
             yield single("odradek_spool_failures_total", self.spool.failures)
 
-    def _boot_seconds(self) -> float:
-        return min(info.started_ms for info in self._shm.processes() if info.incarnation) / 1000
+    def began_ms(self) -> int:
+        """When counting began at zero, by the wall clock."""
+        return min(info.started_ms for info in self.shm.processes() if info.incarnation)
 
     def _lock_counts(self) -> tuple[int, int]:
         """Sums over slots; what a slot loses when it is given to another partition is kept."""

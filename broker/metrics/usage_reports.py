@@ -11,7 +11,7 @@ from typing import Any
 from broker import __version__
 from broker._ext.shared import ProcessKind, SharedMemory
 from broker.metrics import pages, processes, spool_rows
-from broker.metrics.collector import Collector, Groups
+from broker.metrics.collector import SIZES_AT_ONCE, Collector, Groups
 from broker.metrics.groups import Lag
 from broker.metrics.partitions import Rows, serves
 from broker.metrics.spool import Spool, steady_ms, wall_ms
@@ -49,6 +49,11 @@ class UsageReports:
             self._spool = collector.spool = Spool(
                 spool_dir, self._boot, broker_id, began_ms=self._began_ms, max_bytes=max_bytes
             )
+
+    @property
+    def spool(self) -> Spool | None:
+        """None if there is none."""
+        return self._spool
 
     @property
     def keeps_history(self) -> bool:
@@ -111,7 +116,8 @@ class UsageReports:
                 )
 
     def _topics(self, rows: Rows) -> Iterator[Row]:
-        """Topics that are open here; sizes not yet known count as 0, for the seconds that takes after a start."""
+        """Topics that are open here, but those whose logs are not measured yet: that takes seconds after a start."""
+        self._collector.sizes.refresh(rows.items(), SIZES_AT_ONCE)
         for name, partitions in rows.items():
             retention, topic_id = self._collector.settings_of(name), self._collector.topic_id(name)
             if retention is None or topic_id is None:
@@ -119,6 +125,8 @@ class UsageReports:
             served = [row for row in partitions if serves(row)]
             found = [self._collector.sizes.of(row) for row in served]
             sizes = [size.size_bytes for size in found if size is not None]
+            if len(sizes) < len(found):
+                continue
             yield spool_rows.topic(
                 name,
                 topic_id.hex(),

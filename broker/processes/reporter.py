@@ -71,6 +71,7 @@ class Reporter:
             Path(spool_dir) if spool_dir else context.log_dirs[0] / SPOOL_DIRECTORY,
             config.integer("usage.spool.max.bytes"),
         )
+        self.collector.spool = self.usage.spool
         self._interval_s = config.integer("usage.spool.interval.ms") / 1000
         self._has_been_ready = False
 
