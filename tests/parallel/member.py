@@ -18,7 +18,8 @@ def main() -> None:
     out = os.open(settings["file"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def work(message):
-        time.sleep(settings["work_s"])  # the slow work
+        slow = message.offset() % settings["slow_every"] == 0
+        time.sleep(settings["slow_s" if slow else "work_s"])  # the slow work; others overtake the slowest
         os.write(out, f"{os.getpid()} {message.partition()} {message.offset()}\n".encode())
 
     consumer = ParallelConsumer(settings["config"], [settings["topic"]], work, **settings["options"])

@@ -14,6 +14,8 @@ from broker.testing import Broker
 PARTITIONS, RECORDS, KILLS = 4, 6000, 5
 MAX_UNCOMMITTED = 60
 GROUP, TOPIC = "killed", "load"
+PACE = {"work_s": 0.004, "slow_s": 0.3, "slow_every": 50}
+"""Most of the time some record is slow and was overtaken by others: a kill then finds a gap below what was processed."""
 
 
 class Record:
@@ -65,7 +67,7 @@ def test_kills_at_random_lose_nothing_and_repeat_only_what_was_not_committed(tmp
                 "group.instance.id": name,  # comes back without waiting for the session's end
                 "partition.assignment.strategy": "cooperative-sticky",
             }
-            arguments = {"config": config, "topic": TOPIC, "file": str(seen.path), "work_s": 0.004, "options": options}
+            arguments = {"config": config, "topic": TOPIC, "file": str(seen.path), "options": options, **PACE}
             process = subprocess.Popen([sys.executable, "-m", "tests.parallel.member", json.dumps(arguments)])
             started.append(process)
             return process
@@ -77,6 +79,7 @@ def test_kills_at_random_lose_nothing_and_repeat_only_what_was_not_committed(tmp
             return {one.partition: max(one.offset, 0) for one in answers}
 
         started, floors = [], []
+        whole = dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS)
         try:
             members = {name: member(name) for name in ("one", "two")}
             for round_number in range(KILLS):
@@ -99,7 +102,15 @@ def test_kills_at_random_lose_nothing_and_repeat_only_what_was_not_committed(tmp
                 if third is not None:
                     third.send_signal(signal.SIGTERM)
                     assert third.wait(90) == 0
-            seen.wait_for(lambda lines: len({line[1:] for line in lines}) >= RECORDS, list(members.values()))
+            lengths = [0]
+
+            def through(lines):
+                """All was processed; or nothing more comes, because all was committed: then some is lost."""
+                lengths.append(len(lines))
+                still = lengths[-1] == lengths[-2]
+                return len({line[1:] for line in lines}) >= RECORDS or (still and committed() == whole)
+
+            seen.wait_for(through, list(members.values()))
             for one in members.values():
                 one.send_signal(signal.SIGTERM)
             assert [one.wait(90) for one in members.values()] == [0, 0]
@@ -115,7 +126,7 @@ def test_kills_at_random_lose_nothing_and_repeat_only_what_was_not_committed(tmp
     assert set(times) == {
         (partition, offset) for partition in range(PARTITIONS) for offset in range(RECORDS // PARTITIONS)
     }
-    assert final == dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS)
+    assert final == whole
     for floor, length in floors:
         again = [line for line in lines[length:] if line[2] < floor[line[1]]]
         assert not again, f"processed again though committed at {floor}: {again[:5]}"
