@@ -35,8 +35,13 @@ def on_broker(function: Command) -> Command:
         pid: int | None,
         **options: Any,
     ) -> Any:
+        from click.core import ParameterSource
+
         from broker.cli.usage_source import Place, UsageError
 
+        source = click.get_current_context().get_parameter_source("metrics")
+        if source == ParameterSource.ENVIRONMENT and (config_file or overrides or data_dir or pid):
+            metrics = None  # what is typed counts more than what is set for always
         try:
             return function(Place(metrics, config_file, overrides, data_dir, pid), **options)
         except UsageError as error:

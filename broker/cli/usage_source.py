@@ -50,7 +50,7 @@ class Source:
     """
 
     def __init__(self, place: Place, timeout: float) -> None:
-        if place.names_a_broker and place.metrics is None:
+        if place.metrics is None and place.names_a_broker:
             self.host, self.port = _of_broker(place)
         else:
             self.host, self.port = parse_address(place.metrics or DEFAULT_ADDRESS)

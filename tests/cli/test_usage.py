@@ -1,0 +1,283 @@
+"""`odradek usage` against a broker's HTTP made up of rows: every figure it shows, and one line for whatever is wrong."""
+
+import http.server
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from broker.metrics.pages import NO_API, OTHER, RETIRED, UsageRow
+from broker.metrics.usage import BadQuery, document
+from tests.cli.command import Command
+from tests.metrics import spool_model
+
+NAMES = {0: "Produce", 1: "Fetch", 3: "Metadata"}
+AT = 1_792_843_200_000
+STATE = [
+    {"kind": "topic", "topic": "orders", "id": "00", "partitions": 3, "bytes": 5_000_000, "largest": 3_000_000, "end": 900,
+     "start": 100, "retention_ms": 1, "retention_bytes": -1},
+    {"kind": "topic", "topic": "quiet", "id": "01", "partitions": 1, "bytes": 0, "largest": 0, "end": 0, "start": 0,
+     "retention_ms": 1, "retention_bytes": -1},
+    {"kind": "group", "group": "billing", "topic": "orders", "lag": 40, "lag_s": 2.5, "members": 2},
+    {"kind": "reader", "principal": "User:b", "client": "etl", "topic": "orders", "lag": 30, "lag_s": 1.5},
+]  # fmt: skip
+
+
+def row(client, topic, api, since=AT - 60_000, *, principal="User:a", page=1, req=0, err=0, size=0, out=0, n=0, read=0):
+    return UsageRow(page, principal, client, topic, api, since, AT, req, err, size, out, n, read, 0, 0)
+
+
+def rows(at):
+    """What a broker with two clients counted at its look number `at`, from 1."""
+    return [
+        row("web", "orders", 0, req=10 * at, size=1_000_000 * at, n=100 * at),
+        row("web", "orders", 0, req=5, size=500, n=5, page=2, since=AT - 90_000),
+        row("web", None, 0, req=10 * at + 5, size=2000 * at, out=400 * at, err=at),
+        row("etl", "orders", 1, principal="User:b", req=at, out=300_000 * at, read=30 * at),
+        row("etl", None, 1, principal="User:b", req=at, size=70 * at, out=30 * at),
+        row("etl", None, NO_API, principal="User:b"),
+        row(RETIRED, None, NO_API, principal=OTHER, size=10_000 * at, req=at),
+    ]
+
+
+class Reporter(http.server.ThreadingHTTPServer):
+    """A broker's /usage. :param directory: of its spool, or None."""
+
+    def __init__(self, directory=None):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.looks, self.boot, self.spool, self.answer = 0, "aa", directory, None
+        self.address = f"127.0.0.1:{self.server_address[1]}"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        server, url = self.server, urlsplit(self.path)
+        server.looks += 1
+        about = {
+            "odradek": "1", "broker": 1, "boot": server.boot, "began": AT - 90_000, "at": AT + 2000 * server.looks,
+            "clock": 2000 * server.looks, "spool": server.spool and {"directory": str(server.spool)},
+        }  # fmt: skip
+        status, content = 200, b""
+        try:
+            query = parse_qs(url.query, keep_blank_values=True)
+            content = json.dumps(document(query, rows(server.looks), NAMES, STATE, about)).encode()
+        except BadQuery as error:
+            status, content = 400, json.dumps({"error": str(error)}).encode()
+        if server.answer is not None:
+            status, content = server.answer
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *arguments):
+        """Not to the tests' output."""
+
+
+@pytest.fixture
+def reporter(tmp_path):
+    with Reporter(tmp_path / "spool") as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def usage(reporter, monkeypatch):
+    """The command, with the broker in its environment."""
+    monkeypatch.setenv("ODRADEK_METRICS", reporter.address)
+    return Command("127.0.0.1:1")
+
+
+def by(told, *names):
+    return {tuple(one[name] for name in names): one for one in told["rows"]}
+
+
+def test_show_adds_up_pages_and_tells_since_when(usage):
+    told = usage.json("usage", "show")
+    assert told["by"] == ["principal", "client", "topic"] and (told["from"], told["to"]) == (AT - 90_000, AT + 2000)
+    found = by(told, "client", "topic")
+    assert found["web", "orders"] == {
+        "principal": "User:a", "client": "web", "topic": "orders", "in": 1_000_500, "out": 0, "rin": 105, "rout": 0, "req": 15,
+        "err": 0, "thr": 0, "conn": 0, "since": AT - 90_000, "last": AT,
+    }  # fmt: skip
+    assert [one["in"] for one in told["rows"]] == sorted((one["in"] for one in told["rows"]), reverse=True)
+    for name in ("in", "out", "rin", "rout"):
+        assert told["sum"][name] == sum(one[name] for one in told["rows"])
+    assert told["sum"]["in"] == 1_000_500 + 2000 + 70 + 10_000
+    assert told["sum"]["req"] == 15 + 1 + 1  # without those that are told by topic once more
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--by", "client"], [("web",), (RETIRED,), ("etl",)]),
+        (["--by", "client", "--sort", "out"], [("etl",), ("web",), (RETIRED,)]),
+        (["--by", "client", "--sort", "errors", "-n", "1"], [("web",)]),
+        (["--by", "api", "--by", "client", "--client", "e*"], [("Fetch", "etl"), ("", "etl")]),
+        (["--by", "principal", "--topic", "orders"], [("User:a",), ("User:b",)]),
+        (["--by", "topic", "--principal", "User:b"], [(None,), ("orders",)]),
+        (["--by", "client", "--api", "Produce"], [("web",)]),
+        (["--by", "client", "--client", "nobody"], []),
+    ],
+)
+def test_show_groups_sorts_and_filters(usage, arguments, expected):
+    told = usage.json("usage", "show", *arguments)
+    assert [tuple(one[name] for name in told["by"]) for one in told["rows"]] == expected
+
+
+def test_show_is_a_table_for_people(usage):
+    lines = usage("usage", "show", "--client", "web").splitlines()
+    assert lines[0].split()[:5] == ["PRINCIPAL", "CLIENT", "TOPIC", "IN", "OUT"]
+    assert lines[1].split()[:6] == ["User:a", "web", "orders", "1.0", "MB", "0"]
+    assert lines[2].split()[2] == "(none)"
+    assert lines[-1].startswith("From 20") and "105 records in" in lines[-1] and "15 requests, 1 error" in lines[-1]
+
+
+def test_top_is_the_difference_of_two_looks(usage):
+    told = usage.json("usage", "top", "--once", "--interval", "0.1", "--by", "client")
+    assert told["seconds"] == 2.0  # by the broker's clock
+    found = by(told, "client")
+    assert found["web",]["in"] == 1_002_000 and found["web",]["rates"]["in"] == 501_000
+    assert found["web",]["rates"]["req"] == 5 and found["web",]["rates"]["err"] == 0.5
+    assert found["etl",]["rates"] == {"in": 35, "out": 150_015, "rin": 0, "rout": 15, "req": 0.5, "err": 0}
+    assert (RETIRED,) not in found  # its rate means nothing
+    assert told["sum"]["rates"]["in"] == 501_035
+
+
+def test_top_of_a_broker_that_restarted_counts_from_its_start(usage, reporter):
+    command = [sys.executable, "-m", "broker.cli.main", "usage", "top", "--json", "--interval", "0.3"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ) as process:
+        try:
+            first = json.loads(process.stdout.readline())
+            reporter.boot = "bb"
+            later = [json.loads(process.stdout.readline()) for _ in range(2)]
+        finally:
+            process.terminate()
+    assert first["seconds"] == 2.0
+    assert any(one["seconds"] > 90 for one in later)  # since the new one's start
+
+
+@pytest.mark.parametrize("what", ["client", "principal", "topic", "api"])
+def test_top_where_nobody_watches_is_one_table(usage, what):
+    lines = usage("usage", "top", "--interval", "0.1", "--by", what, "--sort", "out").splitlines()
+    assert lines[0].split()[0] == what.upper() and "IN/S" in lines[0]
+    assert lines[-1].startswith("All: 501.0 kB in/s, 150.2 kB out/s")
+
+
+def test_topic_tells_who_writes_and_reads_since_when(usage):
+    told = usage.json("usage", "topic", "orders", "--interval", "0.1")
+    (writer,), (reader,) = told["writers"], told["readers"]
+    assert (writer["principal"], writer["client"], writer["since"], writer["last"]) == (
+        "User:a",
+        "web",
+        AT - 90_000,
+        AT,
+    )
+    assert (writer["bytes"], writer["records"], writer["bytes_per_s"]) == (2_000_500, 205, 500_000)
+    assert (reader["client"], reader["bytes"], reader["records"], reader["records_per_s"]) == ("etl", 600_000, 60, 15)
+    assert (reader["lag"], reader["lag_s"]) == (30, 1.5)
+    assert told["groups"] == [{"group": "billing", "lag": 40, "lag_s": 2.5, "members": 2}]
+    assert told["topic"]["bytes"] == 5_000_000 and not told["folded"]
+    text = usage("usage", "topic", "orders", "--interval", "0")
+    assert "Topic orders: 5.0 MB stored in 3 partitions (the largest 3.0 MB), 800 offsets from start to end" in text
+    quiet = usage.run("usage", "topic", "quiet", "--interval", "0")
+    assert "nobody wrote to it" in quiet.stderr and "nobody read it" in quiet.stderr
+
+
+def test_a_topic_that_is_not_there_is_told_with_what_is(usage):
+    usage.refused("usage", "topic", "order", words=["no topic 'order'", "did you mean 'orders'?"])
+    usage.refused("usage", "topic", "xyz", words=["no topic 'xyz'", "odradek topic list"])
+
+
+def test_history_is_read_from_the_spool_that_the_broker_names(usage, reporter):
+    clock = spool_model.Clock()
+    writer = spool_model.spool(reporter.spool, clock=clock)
+    for number in range(1, 121):
+        clock.advance(60_000)
+        assert writer.write([spool_model.usage(1, "User:old", "gone", "orders", 0, AT, [number] * 8)])
+    told = usage.json(
+        "usage", "show", "--since", str(spool_model.NOON + 30 * 60_000), "--until", str(clock.now - 60_000)
+    )
+    (found,) = told["rows"]
+    assert found["in"] == 89 and found["client"] == "gone"
+    assert (told["from"], told["to"]) == (spool_model.NOON + 30 * 60_000, clock.now - 60_000)
+    told = usage.json("usage", "topic", "orders", "--interval", "0", "--since", "0")
+    assert [one["client"] for one in told["writers"]] == ["web", "gone"] and told["writers"][1]["bytes"] == 120
+    assert told["writers"][-1]["since"] == AT and told["writers"][-1]["last"] == clock.now
+    with next(reporter.spool.glob("*.jsonl")).open("ab") as file:
+        file.write(b'{"kind":"usage"')
+    done = usage.run("usage", "show", "--spool", reporter.spool)
+    assert done.returncode == 0 and "ends in the middle of an interval" in done.stderr
+    assert str(reporter.spool) in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_wrong_words_are_told_with_right_ones(usage, reporter, tmp_path):
+    usage.refused(
+        "usage", "show", "--since", "yesterday", "--spool", tmp_path, words=["--since 'yesterday' is no time", "-1h"]
+    )
+    usage.refused("usage", "show", "--spool", tmp_path / "no", words=[f"no spool in {tmp_path}/no", "--spool DIR"])
+    usage.refused("usage", "show", "--since", "-1h", words=["not on this machine", str(reporter.spool)])
+    reporter.spool = None
+    usage.refused("usage", "show", "--since", "-1h", words=["keeps no history", "usage.spool.max.bytes"])
+    usage.refused("usage", "show", "-m", "host", words=["--metrics 'host' is not HOST:PORT", "127.0.0.1:9404"])
+    usage.refused("usage", "show", "-m", "host:0", words=["not HOST:PORT"])
+    usage.refused("usage", "show", "--data-dir", tmp_path / "data", words=["no broker runs on", "odradek.pid"])
+    usage.refused("usage", "top", "--by", "host", code=2, words=["'host' is not one of"])
+    usage.refused("usage", "shwo", code=2, words=["did you mean 'show'?"])
+
+
+def test_where_nothing_listens_it_says_what_to_type(usage):
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        for words in (["top", "--once"], ["show"], ["topic", "orders"]):
+            usage.refused(
+                "usage", *words, "-m", address, words=[f"nothing listens on {address}", "--metrics", "--data-dir"]
+            )
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ((404, b"not found"), ["is not the metrics.listener of an odradek", "404"]),
+        ((200, b"<html>"), ["is not the metrics.listener of an odradek", "200"]),
+        ((200, b"[]"), ["is not the metrics.listener of an odradek"]),
+        ((500, b'{"error": "the pages move"}'), ["answers 500: the pages move"]),
+    ],
+)
+def test_what_is_no_odradek_is_told(usage, reporter, answer, words):
+    reporter.answer = answer
+    usage.refused("usage", "show", words=[reporter.address, *words])
+
+
+def test_a_port_that_does_not_speak_http_or_is_silent_is_told(usage):
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        usage.refused(
+            "usage", "show", "-m", address, "--timeout", "0.3", words=[f"{address} does not answer within 0.3 s"]
+        )
+
+        def speak():
+            for _ in range(2):  # the first one is the connection before, which is gone
+                connection, _ = listening.accept()
+                with connection:
+                    try:
+                        connection.recv(1000)
+                        connection.sendall(b"220 mail\r\n")
+                    except OSError:
+                        pass
+
+        thread = threading.Thread(target=speak)
+        thread.start()
+        usage.refused("usage", "show", "-m", address, words=["does not speak HTTP"])
+        thread.join()
