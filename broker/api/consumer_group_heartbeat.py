@@ -14,7 +14,7 @@ Response = consumer_group_heartbeat.Response
 async def handle(request: Any, call: GroupCall) -> Any:
     """Answered when what changed is durable."""
     wrong = _wrong(request, call.version)
-    interval_ms = call.view.groups.consumer_settings.heartbeat_interval_ms
+    interval_ms = call.view.groups.consumer_settings.of(request.group_id).heartbeat_interval_ms
     if wrong is not None:
         return Response(error_code=ErrorCode.INVALID_REQUEST, error_message=wrong)
     owned = request.topic_partitions

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from broker.config.broker_config import BrokerConfig
 from broker.config.errors import ConfigError
-from broker.config.key import CLUSTER_WIDE, INT, MEDIUM, NONE_YET, NOW, PER_BROKER, ConfigKey, Range, Synonym, Value
+from broker.config.key import CLUSTER_WIDE, INT, MEDIUM, NOW, PER_BROKER, ConfigKey, Range, Synonym, Value
 from broker.config.table import LISTENER_PREFIX, broker_key
 
 # fmt: off
@@ -15,7 +15,7 @@ GROUP_KEYS: dict[str, ConfigKey] = {key.name: key for key in (
     ConfigKey("consumer.heartbeat.interval.ms", INT, 5000, Range(1), MEDIUM, CLUSTER_WIDE, NOW,
         "How often a member of the group (newer protocol) sends a heartbeat.", "group",
         (Synonym("group.consumer.heartbeat.interval.ms"),)),
-    ConfigKey("consumer.assignment.interval.ms", INT, 1000, Range(0), MEDIUM, CLUSTER_WIDE, NONE_YET,
+    ConfigKey("consumer.assignment.interval.ms", INT, 1000, Range(0), MEDIUM, CLUSTER_WIDE, NOW,
         "The least time between two assignments of the group (newer protocol).", "group",
         (Synonym("group.consumer.assignment.interval.ms"),)),
 )}

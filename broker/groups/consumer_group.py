@@ -34,6 +34,10 @@ Persist = Callable[["ConsumerGroup", Sequence[Record], Appended], None]
 class Topics(Protocol):
     """The topics there are."""
 
+    @property
+    def version(self) -> int:
+        """Another one after every change of them."""
+
     def names(self) -> Iterable[str]:
         """All of them."""
 
@@ -50,6 +54,7 @@ class ConsumerSettings:
 
     :param upgrade: whether a living classic group may become one of these; `downgrade`: and back.
     :param assignors: those offered, the default first.
+    :param assignment_interval_ms: the least time between two assignments of a group.
     """
 
     session_timeout_ms: int = 45_000
@@ -58,6 +63,18 @@ class ConsumerSettings:
     upgrade: bool = True
     downgrade: bool = True
     assignors: tuple[str, ...] = ("uniform", "range")
+    assignment_interval_ms: int = 0
+
+    def of(self, group_id: str) -> ConsumerSettings:
+        """As `SettingsSource` says: the same for all groups, and for good."""
+        return self
+
+
+class SettingsSource(Protocol):
+    """Where a group's settings are looked up whenever they are needed: they may change at any time."""
+
+    def of(self, group_id: str) -> ConsumerSettings:
+        """The settings of a group, as they are now."""
 
 
 class ConsumerGroup:
@@ -66,11 +83,11 @@ class ConsumerGroup:
     protocol_type = "consumer"
 
     def __init__(
-        self, group_id: str, timers: Timers, settings: ConsumerSettings, topics: Topics, persist: Persist
+        self, group_id: str, timers: Timers, settings: SettingsSource, topics: Topics, persist: Persist
     ) -> None:
         self.group_id = group_id
         self._timers = timers
-        self._settings = settings
+        self._source = settings
         self._topics = topics
         self._persist = persist
         self.epoch = 0
@@ -83,7 +100,14 @@ class ConsumerGroup:
         self.dead = False
         self.state_since_ms = timers.wall_ms()
         self._holders: dict[Place, str] = {}
+        self._held: dict[str, frozenset[Place]] = {}
+        self._hashed_at: int | None = None  # version of the topics; None: who reads what has changed since
+        self._assigned_at_ms: int | None = None
         self._patterns: dict[str, tuple[int, frozenset[str]]] = {}
+
+    @property
+    def _settings(self) -> ConsumerSettings:
+        return self._source.of(self.group_id)
 
     # -- what it is -----------------------------------------------------------------------------------------------
 
@@ -143,7 +167,8 @@ class ConsumerGroup:
             changes.append(written.current_record(self, member))
         self._watch(member)
         # Told in full when it joins and when it reports everything, because then it may have lost what it was told.
-        tell = joins or member.told != member.assigned or (beat.owned is not None and beat.topics is not None)
+        same = member.told is member.assigned or member.told == member.assigned
+        tell = joins or not same or (beat.owned is not None and beat.topics is not None)
         member.told = member.assigned if tell else member.told
         answer = Beaten(ErrorCode.NONE, None, member.member_id, member.epoch, member.assigned if tell else None)
 
@@ -245,6 +270,7 @@ class ConsumerGroup:
             self._timers, lambda: self._expel(member_id, "it did not give up partitions in time")
         )
         self.members[member_id] = member
+        self._hashed_at = None
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member_id
 
@@ -268,6 +294,8 @@ class ConsumerGroup:
         now = (*subscription, member.rack_id, member.rebalance_timeout_ms, member.client_id, member.client_host)
         if changed or before != now or side != member.classic:
             changes.append(written.member_record(self, member))
+        if changed:
+            self._hashed_at = None
         metadata_hash = self._hash()
         new = member.member_id not in self.target and member.epoch == 0 and not member.assigned
         if changed or new or metadata_hash != self.metadata_hash:
@@ -279,9 +307,17 @@ class ConsumerGroup:
         changes.append(written.group_record(self))
 
     def _assign(self, changes: list[Record]) -> None:
-        """Compute the target of the group's epoch, if that is not done."""
+        """Compute the target of the group's epoch, if that is not done; not too soon after the last one.
+
+        Until then members go by the last target. Whoever sends the first heartbeat afterwards has it computed.
+        """
         if self.assignment_epoch >= self.epoch:
             return
+        now_ms, interval_ms = self._timers.now_ms(), self._settings.assignment_interval_ms
+        early = self._assigned_at_ms is not None and now_ms < self._assigned_at_ms + interval_ms
+        if early and self.assignment_epoch > 0 and len(self.members) > 1:
+            return
+        self._assigned_at_ms = now_ms
         found = {name: self._topics.find(name) for name in self.subscribed()}
         known = {name: one for name, one in found.items() if one is not None}
         subscribers = [
@@ -319,7 +355,11 @@ class ConsumerGroup:
         return known[1]
 
     def _hash(self) -> int:
-        """Changes when a topic that is read appears, goes or grows."""
+        """Changes when a topic that is read appears, goes or grows. Computed when a topic or a subscription has changed."""
+        version = self._topics.version
+        if self._hashed_at == version:
+            return self.metadata_hash
+        self._hashed_at = version
         text = "\0".join(f"{name}:{self._topics.find(name)}" for name in sorted(self.subscribed()))
         return zlib.crc32(text.encode())
 
@@ -334,10 +374,15 @@ class ConsumerGroup:
 
     def hold(self, member: ConsumerMember) -> None:
         """Note who holds what, after the member's assignment changed."""
-        for place in [place for place, holder in self._holders.items() if holder == member.member_id]:
-            del self._holders[place]
-        for place in member.assigned | member.revoking:
+        self._let_go(member.member_id)
+        held = self._held[member.member_id] = member.assigned | member.revoking
+        for place in held:
             self._holders[place] = member.member_id
+
+    def _let_go(self, member_id: str) -> None:
+        for place in self._held.pop(member_id, ()):
+            if self._holders.get(place) == member_id:
+                del self._holders[place]
 
     # -- members of the classic protocol, see migration.py --------------------------------------------------------
 
@@ -449,8 +494,8 @@ class ConsumerGroup:
         del self.members[member_id]
         if member.instance_id is not None and self.static_members.get(member.instance_id) == member_id:
             del self.static_members[member.instance_id]
-        for place in [place for place, holder in self._holders.items() if holder == member_id]:
-            del self._holders[place]
+        self._let_go(member_id)
+        self._hashed_at = None
         return written.tombstones_of_member(self.group_id, member_id)
 
     def tombstones(self) -> list[Record]:

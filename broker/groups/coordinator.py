@@ -14,7 +14,7 @@ from broker._ext.offset_commits import OffsetCommit, partition_for
 from broker.groups import consumer_records, migration
 from broker.groups.classic import ClassicGroup
 from broker.groups.classic_member import Join, Joined, Sync, Synced
-from broker.groups.consumer_group import ConsumerGroup, ConsumerSettings, Topics, wrong_with
+from broker.groups.consumer_group import ConsumerGroup, SettingsSource, Topics, wrong_with
 from broker.groups.consumer_member import JOINING, Beat, Beaten
 from broker.groups.environment import Appended, GroupLog, GroupSettings, Record, Timers
 from broker.groups.group import CONSUMER, Group, classic_record, restore_classic
@@ -73,7 +73,7 @@ class GroupCoordinator:
         settings: GroupSettings,
         partitions: int,
         topics: Topics,
-        consumer_settings: ConsumerSettings,
+        consumer_settings: SettingsSource,
         diverged: Callable[[int], None],
     ) -> None:
         self._timers = timers
@@ -249,7 +249,7 @@ class GroupCoordinator:
             if group is not None and not self._may_upgrade(group, beat):
                 then(Beaten(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group."))
                 return
-            refusal = wrong_with(beat, self.consumer_settings)
+            refusal = wrong_with(beat, self.consumer_settings.of(group_id))
             if refusal is not None:  # no group comes to be, or changes its protocol, by a heartbeat that is refused
                 then(refusal)
                 return
@@ -259,7 +259,9 @@ class GroupCoordinator:
             self._upgrade(shard, group)
         assert group.consumer is not None
         group.consumer.heartbeat(beat, then)
-        self._maybe_downgrade(shard, group)
+        member = group.consumer.members.get(beat.member_id)
+        if member is None or member.classic is not None:  # while it is there, not all are of the classic protocol
+            self._maybe_downgrade(shard, group)
 
     def _may_upgrade(self, group: Group, beat: Beat) -> bool:
         if beat.member_epoch != JOINING or group.classic is None:
@@ -267,7 +269,7 @@ class GroupCoordinator:
         if group.empty:
             return True
         obstacle = migration.upgrade_obstacle(group.classic)
-        if obstacle is not None or not self.consumer_settings.upgrade:
+        if obstacle is not None or not self.consumer_settings.of(group.group_id).upgrade:
             why = obstacle or "group.consumer.migration.policy does not allow it"
             log.info("classic group %s does not become a consumer group: %s", group.group_id, why)
             return False
@@ -293,7 +295,7 @@ class GroupCoordinator:
     def _maybe_downgrade(self, shard: Shard, group: Group) -> None:
         """Once the last member of the new protocol has gone, the others go back to the old one."""
         consumer = group.consumer
-        if consumer is None or not consumer.all_classic or not self.consumer_settings.downgrade:
+        if consumer is None or not consumer.all_classic or not self.consumer_settings.of(group.group_id).downgrade:
             return
         log.info("consumer group %s becomes a classic group", group.group_id)
         tombstones = consumer.tombstones()

@@ -12,7 +12,9 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import broker._ext.slots as slots
 from broker._ext.shared import Role, SharedMemory, SlotState
@@ -21,6 +23,7 @@ from broker.api.dispatch import frame_response
 from broker.api.group_call import GroupCall, GroupView, OffsetTree
 from broker.api.table import BY_KEY, ApiRow, Where, function_named, handler_of
 from broker.config.broker_config import BrokerConfig
+from broker.config.dynamic import group_values
 from broker.controller.topic_names import CONSUMER_OFFSETS
 from broker.groups.consumer_group import ConsumerSettings
 from broker.groups.coordinator import GroupCoordinator
@@ -37,6 +40,7 @@ log = logging.getLogger(__name__)
 MINUTE_MS = 60_000
 LOAD_RETRY_S = 1.0
 KEY_BYTES = 2
+OF_GROUP = ("session.timeout", "heartbeat.interval", "assignment.interval")
 
 
 class LoopTimers:
@@ -80,7 +84,42 @@ def consumer_settings_of(config: BrokerConfig) -> ConsumerSettings:
         upgrade=policy in ("bidirectional", "upgrade"),
         downgrade=policy in ("bidirectional", "downgrade"),
         assignors=tuple(str(name) for name in config["group.consumer.assignors"]),  # type: ignore[union-attr]
+        assignment_interval_ms=config.integer("group.consumer.assignment.interval.ms"),
     )
+
+
+class LiveConsumerSettings:
+    """Settings of groups of KIP-848 as they are at each moment: the broker's, and those that a group has of its own.
+
+    The controller thread replaces both as a whole when they change, so what was made of them holds while they are the same.
+    """
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+        self._seen: tuple[object, object] | None = None
+        self._of_broker = ConsumerSettings()
+        self._of_group: dict[str, ConsumerSettings] = {}
+
+    def of(self, group_id: str) -> ConsumerSettings:
+        """As `SettingsSource` says."""
+        settings, groups = self._config.settings, self._config.groups
+        if self._seen is None or self._seen[0] is not settings or self._seen[1] is not groups:
+            self._seen = settings, groups
+            self._of_broker, self._of_group = consumer_settings_of(self._config), {}
+        own = groups.get(group_id)
+        if own is None:
+            return self._of_broker
+        found = self._of_group.get(group_id)
+        if found is None:
+            values = group_values(self._config, own)
+            session, beat, assignment = (cast(int, values[f"consumer.{name}.ms"]) for name in OF_GROUP)
+            found = self._of_group[group_id] = replace(
+                self._of_broker,
+                session_timeout_ms=session,
+                heartbeat_interval_ms=beat,
+                assignment_interval_ms=assignment,
+            )
+        return found
 
 
 class KnownTopics:
@@ -88,6 +127,11 @@ class KnownTopics:
 
     def __init__(self, directory: TopicDirectory) -> None:
         self._directory = directory
+
+    @property
+    def version(self) -> int:
+        """Of the metadata that was taken over: another one after every change."""
+        return int(self._directory.version)
 
     def names(self) -> list[str]:
         """All topics."""
@@ -297,7 +341,7 @@ class GroupOffice:
             settings_of(self._config),
             partitions,
             KnownTopics(self._topics),
-            consumer_settings_of(self._config),
+            LiveConsumerSettings(self._config),
             self._diverged,
         )
 

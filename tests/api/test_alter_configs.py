@@ -12,6 +12,7 @@ from broker.protocol import (
     list_config_resources,
 )
 from broker.protocol.errors import ErrorCode
+from tests.api.group_talk import GroupTalk
 from tests.api.wire import batch
 
 TOPIC, BROKER, GROUP = 2, 4, 32
@@ -239,6 +240,44 @@ def test_settings_of_groups_are_kept_checked_and_listed(wire, name):
     assert alter(wire, "", (key, SET, "50000"), kind=GROUP).error_code == ErrorCode.INVALID_REQUEST
     assert alter(wire, name, (key, DELETE, None), kind=GROUP).error_code == 0
     assert wire.ask(request, list_config_resources.API_KEY, 1).config_resources == []
+
+
+def test_a_group_s_settings_are_in_force_when_they_are_answered(wire_broker, name):
+    def told_interval(member_id, epoch):
+        told = wire.beat(name, member_id, epoch)
+        assert told.error_code == ErrorCode.NONE
+        return told.member_epoch, told.heartbeat_interval_ms
+
+    key = "consumer.heartbeat.interval.ms"
+    with GroupTalk(wire_broker.host, wire_broker.port) as wire:
+        wire.create(name)
+        wire.until_coordinated(name)
+        epoch, interval_ms = told_interval("m" * 22, 0)
+        assert interval_ms == 5000
+        assert alter(wire, name, (key, SET, "7000"), kind=GROUP).error_code == 0
+        assert told_interval("m" * 22, epoch) == (epoch, 7000)
+        assert alter(wire, name, (key, DELETE, None), kind=GROUP).error_code == 0
+        assert told_interval("m" * 22, epoch) == (epoch, 5000)
+        assert wire.beat(name, "m" * 22, -1).error_code == ErrorCode.NONE
+
+
+def test_assignments_of_a_group_are_as_far_apart_as_the_broker_or_the_group_says(wire_broker, name):
+    own, of_all = "consumer.assignment.interval.ms", "group.consumer.assignment.interval.ms"
+    first, second = "a" * 22, "b" * 22
+    with GroupTalk(wire_broker.host, wire_broker.port) as wire:
+        wire.create(name, 2)
+        wire.until_coordinated(name)
+        assert alter(wire, name, (own, SET, "15000"), kind=GROUP).error_code == 0
+        topics = {"subscribed_topic_names": [name]}
+        joined = wire.beat(name, first, 0, **topics)
+        assert len(joined.assignment.topic_partitions[0].partitions) == 2
+        early = wire.beat(name, second, 0, **topics)
+        assert (early.member_epoch, early.assignment.topic_partitions) == (joined.member_epoch, [])
+        assert alter(wire, "", (of_all, SET, "0"), kind=BROKER).error_code == 0
+        assert wire.beat(name, second, early.member_epoch).member_epoch == early.member_epoch  # the group has its own
+        assert alter(wire, name, (own, DELETE, None), kind=GROUP).error_code == 0
+        assert wire.beat(name, second, early.member_epoch).member_epoch == early.member_epoch + 1
+        assert alter(wire, "", (of_all, DELETE, None), kind=BROKER).error_code == 0
 
 
 @pytest.mark.parametrize("kind", [0, 8, 16, 99])

@@ -1,5 +1,7 @@
 """Groups of KIP-848: event by event, and under random schedules with lost answers and replays of the log."""
 
+from dataclasses import replace
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -17,11 +19,17 @@ SETTINGS = ConsumerSettings(session_timeout_ms=10_000)
 class FewTopics:
     def __init__(self):
         self.counts = {"orders": 4, "orders-old": 2, "other": 3}
+        self.looked_up = 0
+
+    @property
+    def version(self):
+        return hash(tuple(self.counts.items()))
 
     def names(self):
         return list(self.counts)
 
     def find(self, name):
+        self.looked_up += 1
         return (name.encode().ljust(16, b"_"), self.counts[name]) if name in self.counts else None
 
     def name_of(self, topic_id):
@@ -31,11 +39,12 @@ class FewTopics:
 class Room:
     def __init__(self):
         self.timers, self.topics, self.log = HandTimers(), FewTopics(), HandLog()
+        self.settings = SETTINGS
         self.group = self.new()
 
     def new(self):
         return ConsumerGroup(
-            "g", self.timers, SETTINGS, self.topics, lambda _, records, then: self.log.append(records, then)
+            "g", self.timers, self.settings, self.topics, lambda _, records, then: self.log.append(records, then)
         )
 
     def beat(self, member_id, epoch, **options):
@@ -231,3 +240,74 @@ class Schedule(RuleBasedStateMachine):
 
 Schedule.TestCase.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
 test_random_schedules = Schedule.TestCase
+
+
+class Unwalked(dict):
+    """Members and partitions that may be looked up, but not gone through."""
+
+    def refuse(self, *_):
+        raise AssertionError("a heartbeat without news goes through all of them")
+
+    __iter__ = values = items = keys = refuse
+
+
+def test_a_heartbeat_without_news_looks_at_no_other_member_and_no_topic():
+    room = Room()
+    room.topics.counts["orders"] = 40
+    epochs = {str(number): room.beat(str(number), 0).member_epoch for number in range(20)}
+    held = dict.fromkeys(epochs, frozenset())
+    for _ in range(4):
+        for member_id, epoch in epochs.items():
+            told = room.beat(member_id, epoch, owned=held[member_id])
+            epochs[member_id] = told.member_epoch
+            held[member_id] = held[member_id] if told.assignment is None else told.assignment
+    assert room.group.state_name == "Stable"
+    assert sum(map(len, held.values())) == 40
+    looked_up, records = room.topics.looked_up, len(room.log.records)
+    group = room.group
+    group.members, group._holders, group.target = (
+        Unwalked(one) for one in (group.members, group._holders, group.target)
+    )
+    for member_id, epoch in epochs.items():
+        told = room.beat(member_id, epoch)
+        assert (told.error, told.member_epoch, told.assignment) == (ErrorCode.NONE, epoch, None)
+    assert (room.topics.looked_up, len(room.log.records)) == (looked_up, records)
+
+
+def test_two_assignments_of_a_group_are_as_far_apart_as_its_settings_say():
+    room = Room()
+    room.settings = replace(SETTINGS, assignment_interval_ms=1000)
+    room.group = room.new()
+    everything = room.beat("a", 0).assignment
+    room.timers.advance(999)
+    early = room.beat("b", 0)
+    assert (early.member_epoch, early.assignment, room.group.epoch) == (1, frozenset(), 2)
+    assert room.beat("a", 1, owned=everything).assignment is None
+    assert room.group.state_name == "Assigning"
+    room.timers.advance(1)
+    kept = room.beat("a", 1, owned=everything)
+    assert (kept.member_epoch, len(kept.assignment)) == (1, 2)
+    assert room.beat("a", 1, owned=kept.assignment).member_epoch == 2
+    told = room.beat("b", 1, owned=frozenset())
+    assert (told.member_epoch, told.assignment) == (2, everything - kept.assignment)
+    assert room.group.state_name == "Stable"
+
+
+def test_settings_are_looked_up_whenever_they_are_needed():
+    class Changing:
+        now = SETTINGS
+
+        def of(self, group_id):
+            assert group_id == "g"
+            return self.now
+
+    room = Room()
+    room.settings = Changing()
+    room.group = room.new()
+    room.beat("a", 0)
+    room.settings.now = replace(SETTINGS, session_timeout_ms=SETTINGS.session_timeout_ms * 3)
+    room.beat("a", 1)
+    room.timers.advance(SETTINGS.session_timeout_ms * 2)
+    assert room.beat("a", 1).error is ErrorCode.NONE
+    room.settings.now = replace(SETTINGS, max_size=1)
+    assert room.beat("b", 0).error is ErrorCode.GROUP_MAX_SIZE_REACHED
