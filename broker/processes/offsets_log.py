@@ -210,9 +210,11 @@ def read_records(slot: int, log_dirs: Sequence[Path]) -> Iterator[list[Pair]]:
     reached = state["log_start_offset"]
     try:
         for path in sorted(directory.glob("*.log")):
-            if int(path.stem) >= end:
+            reached = max(reached, int(path.stem))  # compaction may have taken the last records of the segment before
+            if reached >= end:
                 break
-            for reached, piece in _read_file(path, state["log_start_offset"], end):  # noqa: B007 -- the last one counts
+            for upto, piece in _read_file(path, state["log_start_offset"], end):
+                reached = upto
                 yield piece
     except FileNotFoundError as error:
         raise LogMoved(f"{error.filename} is gone") from error
