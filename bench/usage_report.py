@@ -79,9 +79,10 @@ def make_hour(directory: Path, hour: int, topics: int) -> tuple[int, int]:
     return len(packed), raw
 
 
-def memory_of(process: int) -> int:
-    """Bytes (PSS) of a process and all its descendants."""
+def look(process: int, cpu: dict[int, int]) -> int:
+    """Bytes (PSS) of a process and all its descendants; what CPU each has used, in ticks, is put into `cpu`."""
     parents: dict[int, list[int]] = {}
+    used: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
@@ -89,10 +90,12 @@ def memory_of(process: int) -> int:
             except OSError:
                 continue
             parents.setdefault(int(fields[1]), []).append(int(entry.name))
+            used[int(entry.name)] = int(fields[11]) + int(fields[12])
     total, waiting = 0, [process]
     while waiting:
         one = waiting.pop()
         waiting += parents.get(one, [])
+        cpu[one] = max(cpu.get(one, 0), used.get(one, 0))
         try:
             for line in Path(f"/proc/{one}/smaps_rollup").read_text().splitlines():
                 if line.startswith("Pss:"):
@@ -102,21 +105,21 @@ def memory_of(process: int) -> int:
     return total
 
 
-def measure(spool: Path, out: Path, hours: int, memory: str) -> tuple[float, int]:
-    """Seconds, and the most bytes."""
+def measure(spool: Path, out: Path, hours: int, memory: str) -> tuple[float, float, int]:
+    """Seconds of the wall clock, seconds of CPU, and the most bytes."""
     command = [
         sys.executable, "-m", "broker.jobs.usage_report", "--spool", str(spool), "--out", str(out), "--master", "local[2]",
         "--from", FIRST.isoformat(), "--to", (FIRST + timedelta(hours=hours)).isoformat(), "--memory", memory,
     ]  # fmt: skip
-    most = 0
+    most, cpu = 0, {}
     begun = time.monotonic()
     with subprocess.Popen(command) as job:
         while job.poll() is None:
-            most = max(most, memory_of(job.pid))
+            most = max(most, look(job.pid, cpu))
             time.sleep(0.2)
     if job.returncode:
         raise SystemExit(f"the job failed: exit code {job.returncode}")
-    return time.monotonic() - begun, most
+    return time.monotonic() - begun, sum(cpu.values()) / os.sysconf("SC_CLK_TCK"), most
 
 
 def main() -> None:
@@ -140,12 +143,11 @@ def main() -> None:
             f"made in {time.monotonic() - begun:.0f} s", flush=True,
         )  # fmt: skip
         load = os.getloadavg()[0]
-        seconds, most = measure(spool, directory / "out", given.hours, given.memory)
+        seconds, cpu, most = measure(spool, directory / "out", given.hours, given.memory)
         tables = sum(path.stat().st_size for path in (directory / "out" / "tables").rglob("*.parquet"))
         rate = f"{raw / 1e6 / seconds:.0f} MB/s"
-        print(
-            f"job: {seconds:.0f} s, {rate}, most memory {most / 1e6:.0f} MB, tables {tables / 1e6:.1f} MB; load {load:.1f}"
-        )
+        used = f"{seconds:.0f} s, {cpu:.0f} s of CPU, {rate}, most memory {most / 1e6:.0f} MB"
+        print(f"job: {used}, tables {tables / 1e6:.1f} MB; load before {load:.1f}")
     finally:
         shutil.rmtree(directory)
 

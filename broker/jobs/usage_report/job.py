@@ -13,8 +13,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,7 +29,6 @@ _DAMAGE = ("boot", "seq", "end_ms", "reason", "source")
 _SMALL = (*Span._fields, "reason")
 Say = Callable[[str], None]
 LOG = "spark.log"
-_REPORT = "broker.jobs.usage_report.report"
 
 
 def run(job: Job, say: Say) -> None:
@@ -40,17 +37,16 @@ def run(job: Job, say: Say) -> None:
     :param say: takes a line for the person who waits, without line end
     :raises ReportError: it cannot be made
     """
-    # until the page is there, the tables are all
-    report = import_module(_REPORT) if find_spec(_REPORT) is not None else None
-    if report is not None:
-        report.check(job.options)
+    try:
+        from broker.jobs.usage_report import report
+    except ImportError as error:
+        raise ReportError(f"{error.name or error} is missing: pip install 'odradek[jobs]'") from None
+    report.check(job.options)
     with _opened(job) as (spark, log):
         _write_tables(spark, job, log, say)
-        if report is None:
-            return
-        with stderr_in(log):
+        with _told_in_a_line(log):
             made = report.build(spark, job.out / "tables", job.out, moment(job.from_ms), moment(job.to_ms), job.options)
-        for line in made.lines():
+        for line in (*made.lines, *(f"wrote {path}" for path in made.files)):
             say(line)
 
 
@@ -70,29 +66,36 @@ def _opened(job: Job) -> Iterator[tuple["SparkSession", Path]]:
 
 def _write_tables(spark: "SparkSession", job: Job, log: Path, say: Say) -> None:
     """All days that the period touches, whole: a day cut in the middle would lose its rest."""
-    from pyspark.errors import PySparkException
-
     from broker.jobs.usage_report import tables
 
     from_ms = job.from_ms // DAY_MS * DAY_MS
     to_ms = min(-(-job.to_ms // DAY_MS) * DAY_MS, -(-int(time.time() * 1000) // HOUR_MS) * HOUR_MS)
     tables.prepare(spark)
     begun = time.monotonic()
-    try:
-        with stderr_in(log):
-            if job.source.spool is not None:
-                _from_spool(spark, job, from_ms, to_ms, say)
-            else:
-                _from_prometheus(spark, job, from_ms, to_ms, say)
-    except ReportError:
-        raise
-    except (PySparkException, OSError) as error:
-        raise _translated(error, log) from None
-    except Exception as error:
-        if type(error).__module__.startswith("py4j"):
-            raise _translated(error, log) from None
-        raise
+    with _told_in_a_line(log):
+        if job.source.spool is not None:
+            _from_spool(spark, job, from_ms, to_ms, say)
+        else:
+            _from_prometheus(spark, job, from_ms, to_ms, say)
     say(f"tables: {job.out / 'tables'} ({time.monotonic() - begun:.0f} s)")
+
+
+@contextmanager
+def _told_in_a_line(log: Path) -> Iterator[None]:
+    """What Spark prints goes to `log`; what it raises becomes a `ReportError`, its text in `log`."""
+    from pyspark.errors import PySparkException
+
+    with stderr_in(log):
+        try:
+            yield
+        except ReportError:
+            raise
+        except (PySparkException, OSError) as error:
+            raise _translated(error, log) from None
+        except Exception as error:
+            if type(error).__module__.startswith("py4j"):
+                raise _translated(error, log) from None
+            raise
 
 
 def _from_spool(spark: "SparkSession", job: Job, from_ms: int, to_ms: int, say: Say) -> None:

@@ -236,26 +236,31 @@ class _Counter:
             value = round(sample * scale)
             if at_ms > from_ms:
                 hour = self.hours.setdefault(_hour(at_ms), [0, 0, 0])
-                gained = self._gained(at_ms, value, at, from_ms, step_ms)
-                if gained is None:
+                gain = self._gain(at_ms, value, at, from_ms, step_ms)
+                if gain is None:
                     hour[2] += 1
                 else:
-                    hour[0] += gained
-                    hour[1] += at_ms - self.at_ms if self.at_ms is not None else step_ms
+                    hour[0] += gain[0]
+                    hour[1] += gain[1]
             self.at_ms, self.value = at_ms, value
 
-    def _gained(self, at_ms: int, value: int, at: Mapping[int, float], from_ms: int, step_ms: int) -> int | None:
-        boot = at.get(at_ms)
+    def _gain(
+        self, at_ms: int, value: int, at: Mapping[int, float], from_ms: int, step_ms: int
+    ) -> tuple[int, int] | None:
+        """What was gained, and in which time."""
+        boot_ms = round(at[at_ms] * 1000) if at_ms in at else None
         if self.at_ms is None:
-            scraped_before = at_ms - step_ms in at
-            began_since = boot is not None and boot * 1000 >= from_ms - LOOK_BACK_MS
-            return value if scraped_before or began_since else None
-        if boot is not None and at.get(self.at_ms, boot) != boot:
-            return value
-        away = self.at_ms < at_ms - step_ms and any(
-            between in at for between in range(self.at_ms + step_ms, at_ms, step_ms)
-        )
-        return value if away or value < self.value else value - self.value
+            if at_ms - step_ms in at:
+                return value, step_ms
+            if boot_ms is not None and boot_ms >= from_ms - LOOK_BACK_MS:
+                return value, max(0, at_ms - boot_ms)
+            return None
+        if boot_ms is not None and self.at_ms in at and at[self.at_ms] != at[at_ms]:
+            return value, at_ms - max(self.at_ms, boot_ms)
+        between = range(self.at_ms + step_ms, at_ms, step_ms)
+        if value < self.value or any(one in at for one in between):
+            return value, at_ms - self.at_ms
+        return value - self.value, at_ms - self.at_ms
 
 
 def gains(source: Prometheus, metric: Metric, from_ms: int, to_ms: int) -> Iterator[dict[str, Any]]:

@@ -74,6 +74,7 @@ _KEY_END = b',"in":'  # of a usage row: what stands before it is its series; no 
 _TOPIC_KEY_END = b',"partitions":'
 _LAG_KEYS = {"group": ("name", "topic"), "reader": ("principal", "client", "topic")}
 _KIND_AT = len(b'{"kind":"')
+_USAGE, _TOPIC = b"ut"
 
 
 class SpoolFile(NamedTuple):
@@ -230,15 +231,15 @@ class _Hour:
         self._count += 1
         usage, topics = self._last["usage"], self._last["topic"]
         for line in interval.rows:
-            first = line[_KIND_AT : _KIND_AT + 1]
-            if first == b"u":
-                usage[line.partition(_KEY_END)[0]] = line
-            elif first == b"t":
-                topics[line.partition(_TOPIC_KEY_END)[0]] = line
+            first = line[_KIND_AT] if len(line) > _KIND_AT else 0
+            if first == _USAGE:
+                usage[line[: line.find(_KEY_END)]] = line
+            elif first == _TOPIC:
+                topics[line[: line.find(_TOPIC_KEY_END)]] = line
             else:
                 try:
                     self._add_small(json.loads(line))
-                except (ValueError, KeyError, TypeError):
+                except (ValueError, KeyError, TypeError, AttributeError):
                     self._bad += 1
 
     def _add_small(self, row: dict[str, Any]) -> None:
