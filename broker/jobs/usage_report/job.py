@@ -25,6 +25,8 @@ from broker.jobs.usage_report.times import DAY_MS, HOUR_MS, iso, moment
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from broker.jobs.usage_report.spool import SpoolFile
+
 _DAMAGE = ("boot", "seq", "end_ms", "reason", "source")
 _SMALL = (*Span._fields, "reason")
 Say = Callable[[str], None]
@@ -42,16 +44,18 @@ def run(job: Job, say: Say) -> None:
     except ImportError as error:
         raise ReportError(f"{error.name or error} is missing: pip install 'odradek[jobs]'") from None
     report.check(job.options)
+    _check_source(job)
     with _opened(job) as (spark, log):
         _write_tables(spark, job, log, say)
         with _told_in_a_line(log):
             made = report.build(spark, job.out / "tables", job.out, moment(job.from_ms), moment(job.to_ms), job.options)
-        for line in (*made.lines, *(f"wrote {path}" for path in made.files)):
+        for line in made.lines():
             say(line)
 
 
 def make_tables(job: Job, say: Say) -> None:
     """Only the tables, as `run` makes them."""
+    _check_source(job)
     with _opened(job) as (spark, log):
         _write_tables(spark, job, log, say)
 
@@ -64,12 +68,41 @@ def _opened(job: Job) -> Iterator[tuple["SparkSession", Path]]:
         yield spark, log
 
 
+def _whole_days(job: Job) -> tuple[int, int]:
+    """The period as tables are written: whole days, but of today only the hours that have begun."""
+    now_ms = int(time.time() * 1000)
+    return job.from_ms // DAY_MS * DAY_MS, min(-(-job.to_ms // DAY_MS) * DAY_MS, -(-now_ms // HOUR_MS) * HOUR_MS)
+
+
+def _check_source(job: Job) -> None:
+    """Before Spark is started, which takes a while: whether there is anything of the period at all."""
+    from_ms, to_ms = _whole_days(job)
+    source = job.source
+    if source.spool is not None:
+        from broker.jobs.usage_report import spool
+
+        found = spool.find(source.spool)
+        if not spool.needed(found, from_ms, to_ms):
+            raise _nothing(job, from_ms, to_ms, found)
+        return
+    from broker.jobs.usage_report.prometheus import BOOT
+    from broker.jobs.usage_report.prometheus_http import Prometheus
+
+    assert source.prometheus is not None
+    asked = Prometheus(source.prometheus, source.match, source.step_s)
+    if not asked.label_values("instance", BOOT, from_ms, to_ms):
+        matched = f" with {{{source.match}}}" if source.match else ""
+        raise ReportError(
+            f"{asked.about} knows no {BOOT.metric}{matched} from {iso(from_ms)} to {iso(to_ms)}: "
+            "expected one that scraped the broker's metrics.listener then"
+        )
+
+
 def _write_tables(spark: "SparkSession", job: Job, log: Path, say: Say) -> None:
     """All days that the period touches, whole: a day cut in the middle would lose its rest."""
     from broker.jobs.usage_report import tables
 
-    from_ms = job.from_ms // DAY_MS * DAY_MS
-    to_ms = min(-(-job.to_ms // DAY_MS) * DAY_MS, -(-int(time.time() * 1000) // HOUR_MS) * HOUR_MS)
+    from_ms, to_ms = _whole_days(job)
     tables.prepare(spark)
     begun = time.monotonic()
     with _told_in_a_line(log):
@@ -124,19 +157,20 @@ def _from_spool(spark: "SparkSession", job: Job, from_ms: int, to_ms: int, say: 
             reason = f"{count} counters began before the spool that is there: what they counted first is not known"
             found.append(gaps.Gap(at_ms, at_ms, reason, f"boot {boot}"))
         if not any(span.hour is not None for span in spans):
-            raise ReportError(
-                f"{job.source}: holds nothing from {iso(from_ms)} to {iso(to_ms)}; {_what_is_there(files)}"
-            )
+            raise _nothing(job, from_ms, to_ms, files)
         say(f"{len(files)} files, {sum(span.intervals for span in spans if span.hour is not None)} intervals")
         _write(spark, job, from_ms, to_ms, tables.from_spool(facts, known_from), found, gaps.coverage(spans), say)
     finally:
         facts.unpersist()
 
 
-def _what_is_there(files: list) -> str:
-    if not files:
-        return "no file usage-YYYYMMDDTHH-BOOT.jsonl of that time is there"
-    return f"its files of that time begin at {iso(min(file.hour_ms for file in files))}"
+def _nothing(job: Job, from_ms: int, to_ms: int, files: list["SpoolFile"]) -> ReportError:
+    """No interval of the period is there."""
+    there = "no file usage-YYYYMMDDTHH-BOOT.jsonl is there"
+    if files:
+        first, last = (iso(how(file.hour_ms for file in files)) for how in (min, max))
+        there = f"its files are of the hours from {first} to {last}"
+    return ReportError(f"{job.source}: holds nothing from {iso(from_ms)} to {iso(to_ms)}; {there}")
 
 
 def _from_prometheus(spark: "SparkSession", job: Job, from_ms: int, to_ms: int, say: Say) -> None:
@@ -149,12 +183,6 @@ def _from_prometheus(spark: "SparkSession", job: Job, from_ms: int, to_ms: int, 
     source = job.source
     assert source.prometheus is not None
     asked = Prometheus(source.prometheus, source.match, source.step_s)
-    if not asked.label_values("instance", prometheus.BOOT, from_ms, to_ms):
-        matched = f" with {{{source.match}}}" if source.match else ""
-        raise ReportError(
-            f"{asked.about} knows no {prometheus.BOOT.metric}{matched} from {iso(from_ms)} to {iso(to_ms)}: "
-            "expected one that scraped the broker's metrics.listener then"
-        )
     ids = asked.label_values("id", prometheus.BROKERS, from_ms, to_ms)
     spark.dataSource.register(prometheus.PrometheusSource)
     spark.conf.set("spark.sql.shuffle.partitions", str(2 * spark.sparkContext.defaultParallelism))
