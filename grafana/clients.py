@@ -12,8 +12,21 @@ SELF = Link("Only this client", UID, {"client": "Client"})
 ONLY = Link("Only ${__field.labels.client_id}", UID, {"client": "client_id"})
 
 
+NONE = f" or 0 * sum by (client_id, principal) (increase(odradek_usage_requests_total{{{CHOSEN}}}[$__range]))"
+"""The broker leaves out what is zero; in a table that would be an empty field."""
+
+
 def _used(name: str, chosen: str = CHOSEN, by: str = "client_id", window: str = RATE) -> str:
     return f"sum by ({by}) (rate(odradek_usage_{name}_total{{{chosen}}}[{window}]))"
+
+
+def both_ways(chosen: str, by: str) -> str:
+    """Bytes a second in and out together. An entry that has only one of them counts too: a plain + would leave it out."""
+    ways = " or ".join(
+        f'label_replace(rate(odradek_usage_bytes_{way}_total{{{chosen}}}[{RATE}]), "way", "{way}", "", "")'
+        for way in ("in", "out")
+    )
+    return f"sum by ({by}) ({ways})"
 
 
 def _in_range(name: str, chosen: str = CHOSEN) -> str:
@@ -64,10 +77,10 @@ COUNTS = Row(
             4,
             number(
                 "Errors",
-                "Share of their requests that got an error, in the shown time.",
+                "Errors that they got in the shown time, by request. Produce and Fetch may get one a partition.",
                 "percentunit",
                 Query(
-                    f'sum(increase(odradek_usage_errors_total{{{CHOSEN},topic=""}}[$__range])) '
+                    f"(sum(increase(odradek_usage_errors_total{{{CHOSEN}}}[$__range])) or vector(0)) "
                     f'/ sum(increase(odradek_usage_requests_total{{{CHOSEN},topic=""}}[$__range]))',
                     "errors",
                 ),
@@ -80,7 +93,10 @@ COUNTS = Row(
                 "Throttled",
                 "Time for which they were told to wait, in the shown time.",
                 "s",
-                Query(f"sum(increase(odradek_usage_throttle_seconds_total{{{CHOSEN}}}[$__range]))", "throttled"),
+                Query(
+                    f"sum(increase(odradek_usage_throttle_seconds_total{{{CHOSEN}}}[$__range])) or vector(0)",
+                    "throttled",
+                ),
                 steps=[(1, ORANGE)],
             ),
         ),
@@ -149,9 +165,9 @@ TRAFFIC = Row(
             8,
             time_series(
                 "Errors",
-                "Requests of a client that got an error.",
+                "Errors that a client got: one a request, of Produce and Fetch one a partition.",
                 "reqps",
-                Query("topk(15, " + _used("errors", CHOSEN + ',topic=""') + ")", "{{client_id}}"),
+                Query("topk(15, " + _used("errors") + ")", "{{client_id}}"),
                 link=ONLY,
             ),
         ),
@@ -179,12 +195,7 @@ SPLIT = Row(
                 "Bytes by API",
                 "Bytes in and out of the chosen clients by what they called.",
                 "Bps",
-                Query(
-                    "topk(10, sum by (api) "
-                    f"(rate(odradek_usage_bytes_in_total{{{CHOSEN}}}[{RATE}]) "
-                    f"+ rate(odradek_usage_bytes_out_total{{{CHOSEN}}}[{RATE}])))",
-                    "{{api}}",
-                ),
+                Query(f"topk(10, {both_ways(CHOSEN, 'api')})", "{{api}}"),
                 stacked=True,
             ),
         ),
@@ -204,12 +215,7 @@ SPLIT = Row(
                 "Topics",
                 "The ten topics with the most bytes of records of the chosen clients, in and out.",
                 "Bps",
-                Query(
-                    "topk(10, sum by (topic) "
-                    f'(rate(odradek_usage_bytes_in_total{{{CHOSEN_TOPIC},topic!=""}}[{RATE}]) '
-                    f'+ rate(odradek_usage_bytes_out_total{{{CHOSEN_TOPIC},topic!=""}}[{RATE}])))',
-                    "{{topic}}",
-                ),
+                Query("topk(10, " + both_ways(CHOSEN_TOPIC + ',topic!=""', "topic") + ")", "{{topic}}"),
                 link=TO_TOPIC,
             ),
         ),
@@ -225,8 +231,8 @@ SPLIT = Row(
                 Query(_in_range("records_in"), "Records written"),
                 Query(_in_range("records_out"), "Records read"),
                 Query(_in_range("requests", CHOSEN + ',topic=""'), "Requests"),
-                Query(_in_range("errors", CHOSEN + ',topic=""'), "Errors"),
-                Query(_in_range("throttle_seconds"), "Throttled", unit="s"),
+                Query(_in_range("errors") + NONE, "Errors"),
+                Query(_in_range("throttle_seconds") + NONE, "Throttled", unit="s"),
                 Query(_in_range("connection_seconds"), "Connected", unit="s"),
                 links={"Client": SELF},
                 steps={"Errors": [(1, ORANGE)], "Throttled": [(1, ORANGE)]},

@@ -1,6 +1,7 @@
 """The dashboard to open first: is it well, how much goes through, how fast, who, until when."""
 
 from grafana.board import BROKER, CLUSTER, RATE, Board, Row
+from grafana.clients import both_ways
 from grafana.panels import BLUE, GRAY, GREEN, ORANGE, RED, YELLOW, Link, Query, bars, number, rows, states, time_series
 
 UID = "odradek-overview"
@@ -275,12 +276,7 @@ WHO = Row(
                 "Clients by bytes",
                 "The ten clients with the most bytes, in and out.",
                 "Bps",
-                Query(
-                    "topk(10, sum by (client_id) "
-                    f"(rate(odradek_usage_bytes_in_total{{{BROKER}}}[{RATE}]) "
-                    f"+ rate(odradek_usage_bytes_out_total{{{BROKER}}}[{RATE}])))",
-                    "{{client_id}}",
-                ),
+                Query(f"topk(10, {both_ways(BROKER, 'client_id')})", "{{client_id}}"),
                 link=TO_CLIENT,
             ),
         ),
