@@ -8,6 +8,7 @@ order in which it was written and reserved. All times are CLOCK_MONOTONIC millis
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from broker._ext.buffers cimport Buffer, BufferPool
+from broker._ext.metering cimport Client
 from broker._ext.output cimport OutQueue
 
 
@@ -48,12 +49,20 @@ cdef class Pending:
     cdef OutQueue answer
     cdef OutQueue after                        # immediate responses that were written behind it
     cdef int64_t saved_base
+    # metering: whose response to what it is, and when that arrived, was begun, came to wait, and was answered (us)
+    cdef int api
+    cdef Client client
+    cdef int64_t received_us
+    cdef int64_t began_us
+    cdef int64_t attached_us
+    cdef int64_t answered_us
     cdef int complete_bytes(self, const uint8_t* data, int64_t length) except -1
     # Between `begin` and `finish` (one at a time) the DataLoop's out_* write this answer, also amid another's turn.
     cdef int begin(self) except -1
     cdef int finish(self) except -1
     cdef int abandon(self) except -1           # drop what was written since `begin`; it is still to be answered
     cdef int answered(self) except -1
+    cdef void count_answer(self) noexcept
 
 
 cdef class Connection:
@@ -92,6 +101,16 @@ cdef class Connection:
     cdef bint peer_finished                    # half-closed; there may be bytes to read yet
     cdef bint resumed
     cdef bint dirty
+    # metering
+    cdef Client client                         # of the last request
+    cdef object counted_principal              # under which `client` is that
+    cdef int64_t received_us                   # when the bytes at hand were read
+    cdef int64_t unused_bytes                  # read, and of no frame that was executed yet
+    cdef int64_t counted_ms                    # its time up to here is counted
+    cdef int software                          # place in the page's table, -1: none
+    cdef int counted_client(self, const uint8_t* client_id, int64_t length) except -1
+    cdef int count_frame(self, int api, int version, int64_t size) except -1
+    cdef int count_time(self, int64_t now_ms) except -1
     cpdef Pending reserve(self)
     cdef int attach(self, Pending pending) except -1
 
@@ -143,6 +162,19 @@ cdef class DataLoop:
     cdef list dirty
     cdef list graveyard
     cdef list throttled
+    # metering
+    cdef int api                               # of the frame at hand
+    cdef int64_t turn_us                       # when the turn began
+    cdef int64_t clock                         # as read last
+    cdef int64_t began_us                      # when the executing of the read at hand began
+    cdef int64_t executed_us
+    cdef uint32_t[97] turn_counts              # requests of the read at hand that are executed, by API
+    cdef int[97] turn_apis
+    cdef int turn_kinds
+    cdef void executed(self, int api) noexcept
+    cdef void not_executed(self, int api) noexcept
+    cdef void settle_times(self, Connection c) noexcept
+    cdef void end_clock(self) noexcept
 
     # --- for handlers: write responses of the connection at hand (in frame, flush), or of the Pending begun ---
     cdef uint8_t* out_reserve(self, int64_t length) except NULL

@@ -14,7 +14,7 @@ import logging
 cimport cython
 from cpython.object cimport PyObject
 from libc.errno cimport EAGAIN, ECONNABORTED, ECONNRESET, EINTR, EPIPE, ETIMEDOUT, errno
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset, strerror
 
@@ -36,6 +36,44 @@ from broker._ext.output cimport (
     drop_queue,
     join_queues,
     send_queue,
+)
+from broker._ext.metering cimport (
+    BAD_FRAMES,
+    CLOSED,
+    CONNECTIONS_ACCEPTED,
+    FRAMES,
+    METER_KEY_NONE,
+    METER_KEY_UNKNOWN,
+    METER_LISTENERS,
+    QUEUED_BYTES,
+    SENDFILE_BYTES,
+    SOCKET_BYTES_IN,
+    SOCKET_BYTES_OUT,
+    TOPIC_NONE,
+    TURNS,
+    TURN_US,
+    UNSENT_BYTES,
+    UNUSED_BYTES_IN,
+    USAGE_BYTES_IN,
+    USAGE_BYTES_OUT,
+    USAGE_CONNECTION_MS,
+    USAGE_ERRORS,
+    USAGE_REQUESTS,
+    USAGE_THROTTLE_MS,
+    add,
+    api_index,
+    clock_us,
+    count_error,
+    count_request,
+    count_times,
+    find_client,
+    is_client,
+    own_page,
+    software_closed,
+    software_opened,
+    still_client,
+    turn_clock,
+    usage_of,
 )
 from broker._ext.page_cache cimport read_resident
 
@@ -98,6 +136,8 @@ cdef enum:
 
 LOG = logging.getLogger("broker.net.connection")
 
+cdef bytes ANONYMOUS = b"User:ANONYMOUS"
+
 CLOSE_NAMES = ("eof", "reset", "idle", "bad_frame", "other_protocol", "handler", "file", "error", "asked")
 cdef set QUIET = {CLOSE_EOF, CLOSE_RESET, CLOSE_IDLE, CLOSE_ASKED}
 
@@ -133,18 +173,32 @@ cdef class Pending:
         except BaseException:
             drop_queue(&self.answer)
             raise
+        self.count_answer()
         self.answered()
+
+    def failed(self, int code):
+        """The response says that the request failed, by Kafka's error code."""
+        still_client(&self.client)
+        count_error(self.api, code)
+        usage_of(self.client.number, TOPIC_NONE, self.api).values[USAGE_ERRORS] += 1
 
     cdef int complete_bytes(self, const uint8_t* data, int64_t length) except -1:
         if self.done:
             raise RuntimeError("a response was completed twice")
         if not self.cancelled:
             add_copy(&self.answer, data, length)
+            self.count_answer()
             self.answered()
         return 0
 
+    cdef void count_answer(self) noexcept:
+        still_client(&self.client)
+        usage_of(self.client.number, TOPIC_NONE, self.api).values[USAGE_BYTES_OUT] += <uint64_t>(
+            self.answer.span_bytes + self.answer.file_bytes)
+
     cdef int answered(self) except -1:
         self.done = True
+        self.answered_us = clock_us()
         if not self.cancelled:
             self.connection.waiting_bytes += self.answer.span_bytes
             self.connection.data_loop.mark_dirty(self.connection)
@@ -165,6 +219,7 @@ cdef class Pending:
         loop.out_base = self.saved_base
         loop.target = None
         if self.cancelled:
+            add(UNSENT_BYTES, self.answer.span_bytes + self.answer.file_bytes)
             drop_queue(&self.answer)
         return self.answered()
 
@@ -196,6 +251,11 @@ cdef class Connection:
         if pending.connection is not None:
             raise RuntimeError("a response was reserved twice")
         pending.connection = self
+        pending.api = loop.api if loop.current is self else METER_KEY_UNKNOWN
+        pending.client = self.client
+        pending.received_us = self.received_us
+        pending.began_us = loop.began_us
+        pending.attached_us = clock_us()
         if self.fd < 0:
             pending.cancelled = True
             return 0
@@ -224,12 +284,58 @@ cdef class Connection:
 
     def throttle(self, int64_t until_ms):
         """Offer no further frame until DataLoop.release_throttled is called at or after `until_ms`."""
-        if self.fd < 0 or until_ms <= self.throttled_until_ms:
+        cdef int64_t before = self.throttled_until_ms
+        if self.fd < 0 or until_ms <= before:
             return
         self.throttled_until_ms = until_ms
         if not self.hold & HOLD_THROTTLE:
             self.hold |= HOLD_THROTTLE
             self.data_loop.throttled.append(self)
+        still_client(&self.client)
+        usage_of(self.client.number, TOPIC_NONE, METER_KEY_NONE).values[USAGE_THROTTLE_MS] += <uint64_t>max(
+            until_ms - max(before, coarse_ms()), <int64_t>0)
+
+    def runs(self, str name, str version):
+        """The client says which software it is."""
+        software_closed(self.software)
+        self.software = -1
+        self.client_software_name = name
+        self.client_software_version = version
+        if self.fd >= 0:
+            self.software = software_opened(self.listener_index, name.encode(), version.encode())
+
+    def failed(self, int api_key, int code):
+        """A request of the connection is answered with Kafka's error code, at once."""
+        still_client(&self.client)
+        count_error(api_index(api_key), code)
+        usage_of(self.client.number, TOPIC_NONE, api_index(api_key)).values[USAGE_ERRORS] += 1
+
+    cdef int counted_client(self, const uint8_t* client_id, int64_t length) except -1:
+        """Make `client` that of a request with this client id."""
+        cdef bytes principal
+        if self.principal is self.counted_principal and is_client(&self.client, client_id, length):
+            return 0
+        principal = ANONYMOUS if self.principal is None else (<str>self.principal).encode()
+        find_client(<const char*>principal, len(principal), client_id, length, &self.client)
+        self.counted_principal = self.principal
+        return 0
+
+    cdef int count_frame(self, int api, int version, int64_t size) except -1:
+        """A request of `size` bytes that are nobody's records is executed."""
+        cdef uint64_t* values = usage_of(self.client.number, TOPIC_NONE, api).values
+        values[USAGE_REQUESTS] += 1
+        values[USAGE_BYTES_IN] += <uint64_t>size
+        count_request(api, version)
+        return 0
+
+    cdef int count_time(self, int64_t now_ms) except -1:
+        """Count how long the connection has been open, to its client, or to `other` if it ends before it said who it is."""
+        cdef int64_t passed = now_ms - self.counted_ms
+        if passed <= 0 or (not still_client(&self.client) and self.fd >= 0 and not self.greeted):
+            return 0
+        usage_of(self.client.number, TOPIC_NONE, METER_KEY_NONE).values[USAGE_CONNECTION_MS] += <uint64_t>passed
+        self.counted_ms = now_ms
+        return 0
 
     @property
     def muted(self):
@@ -376,7 +482,8 @@ cdef class DataLoop:
         c.listener_index = listener_index
         c.peer = peer
         self.now_ms = coarse_ms()
-        c.last_activity_ms = self.now_ms
+        c.last_activity_ms = c.counted_ms = self.now_ms
+        c.software = -1
         c.hold = HOLD_STOPPING if self.stopping else 0
         c.interest = event.events = EPOLLRDHUP if self.stopping else EPOLLIN | EPOLLRDHUP
         event.data.ptr = <void*><PyObject*>c
@@ -386,6 +493,10 @@ cdef class DataLoop:
             close(fd)
             raise OSError(error, f"cannot serve the connection of {peer}: {strerror(error).decode()}")
         self.connections[connection_id] = c
+        add(CONNECTIONS_ACCEPTED, 1)
+        if 0 <= listener_index < METER_LISTENERS:
+            own_page().listeners[listener_index].open += 1
+            own_page().listeners[listener_index].accepted += 1
         return c
 
     def close(self, Connection c not None, reason="closed by the broker"):
@@ -396,6 +507,59 @@ cdef class DataLoop:
         """Close every connection at once."""
         for c in list(self.connections.values()):
             self.close_now(c, CLOSE_ASKED, reason)
+
+    def count_connections(self):
+        """Once in a while: count how long the connections have been open, and what waits to be sent."""
+        cdef Connection c
+        cdef Pending pending
+        cdef int64_t now = coarse_ms(), queued = 0
+        turn_clock()
+        for c in self.connections.values():
+            c.count_time(now)
+            queued += c.out.span_bytes + c.out.file_bytes
+            pending = c.pending_head
+            while pending is not None:
+                queued += pending.answer.span_bytes + pending.answer.file_bytes + pending.after.span_bytes + pending.after.file_bytes
+                pending = pending.next
+        own_page().words[QUEUED_BYTES] = <uint64_t>queued
+
+    # --- counting requests ---
+
+    cdef void executed(self, int api) noexcept:
+        """A request of the read at hand is executed; its times follow when it is answered."""
+        if self.turn_counts[api] == 0:
+            self.turn_apis[self.turn_kinds] = api
+            self.turn_kinds += 1
+        self.turn_counts[api] += 1
+
+    cdef void not_executed(self, int api) noexcept:
+        """One that was joined waits after all."""
+        cdef int i
+        if self.turn_counts[api]:
+            self.turn_counts[api] -= 1
+        if self.turn_counts[api] == 0:
+            for i in range(self.turn_kinds):
+                if self.turn_apis[i] == api:
+                    self.turn_kinds -= 1
+                    self.turn_apis[i] = self.turn_apis[self.turn_kinds]
+                    return
+
+    cdef void settle_times(self, Connection c) noexcept:
+        """Count the times of the read at hand, whose responses were just sent, or put into the queue."""
+        cdef int i, api
+        if self.turn_kinds == 0:
+            return
+        self.clock = clock_us()
+        for i in range(self.turn_kinds):
+            api = self.turn_apis[i]
+            count_times(api, self.turn_counts[api], self.began_us - c.received_us, self.executed_us - self.began_us, 0,
+                        self.clock - self.executed_us)
+            self.turn_counts[api] = 0
+        self.turn_kinds = 0
+
+    cdef void end_clock(self) noexcept:
+        add(TURNS, 1)
+        add(TURN_US, clock_us() - self.turn_us)
 
     def stop_reading(self):
         """Execute no further frame on any connection; responses go on being sent. See `drained`."""
@@ -511,7 +675,8 @@ cdef class DataLoop:
     cdef int deliver(self, Connection c) except -1:
         """Send what may leave now: responses just written, and Pendings that are done, up to the first that is not."""
         cdef int64_t n, sent
-        cdef Pending pending
+        cdef int result = 0
+        cdef Pending pending, following
         if self.current is c:
             if c.pending_head is not None:
                 self.spill()
@@ -523,12 +688,16 @@ cdef class DataLoop:
                 else:
                     sent = send(c.fd, self.out, n, MSG_NOSIGNAL | MSG_DONTWAIT)
                     if sent < 0 and errno != EAGAIN and errno != EINTR:
+                        add(UNSENT_BYTES, n)
                         return self.close_now(c, CLOSE_RESET, strerror(errno).decode())
                     sent = max(sent, <int64_t>0)
                     self.bytes_out += sent
+                    add(SOCKET_BYTES_OUT, sent)
                     if sent < n:
                         add_copy(&c.out, self.out + sent, n - sent)
                         c.blocked = True
+            elif n:
+                add(UNSENT_BYTES, n)
             if self.out_room > 8 * OUT_ROOM:
                 free(self.out)
                 self.out_room = OUT_ROOM
@@ -536,21 +705,31 @@ cdef class DataLoop:
                 if self.out == NULL:
                     self.out_room = 0
                     raise MemoryError("no memory for the shared output buffer")
+        following = None
         if c.pending_head is not None and c.pending_head.done:
+            following = c.pending_head
             while c.pending_head is not None and c.pending_head.done:
                 pending = c.pending_head
                 c.waiting_bytes -= pending.answer.span_bytes + pending.after.span_bytes
                 join_queues(&c.out, &pending.answer)
                 join_queues(&c.out, &pending.after)
                 c.pending_head = pending.next
-                pending.next = None
                 c.pending_count -= 1
+            pending.next = None
             if c.pending_head is None:
                 c.pending_tail = None
                 c.hold &= ~HOLD_DEFER
         if c.out.head != NULL and not c.blocked and not c.cold:
-            return self.pump(c)
-        return 0
+            result = self.pump(c)
+        if following is not None:
+            self.clock = clock_us()
+        while following is not None:
+            pending = following
+            count_times(pending.api, 1, pending.began_us - pending.received_us, pending.attached_us - pending.began_us,
+                        pending.answered_us - pending.attached_us, self.clock - pending.answered_us)
+            following = pending.next
+            pending.next = None
+        return result
 
     cdef int pump(self, Connection c) except -1:
         cdef int64_t sent = 0, from_files = 0
@@ -560,6 +739,8 @@ cdef class DataLoop:
         if sent:
             self.bytes_out += sent
             self.sendfile_bytes += from_files
+            add(SOCKET_BYTES_OUT, sent)
+            add(SENDFILE_BYTES, from_files)
             c.last_activity_ms = self.now_ms
         if state == SENT_BLOCKED or state == SENT_ENOUGH:
             c.blocked = True          # after a full budget the socket reports itself writable in the next turn
@@ -615,6 +796,8 @@ cdef class DataLoop:
             raise RuntimeError("a turn was begun within a turn")
         n = epoll_wait(self.epoll_fd, events, EVENTS_A_TURN, 0)
         self.now_ms = coarse_ms()
+        turn_clock()
+        self.turn_us = self.clock = clock_us()
         self.in_turn = True
         try:
             for i in range(n):
@@ -629,6 +812,7 @@ cdef class DataLoop:
                 self.settle_dirty()
         finally:
             self.in_turn = False
+            self.end_clock()
             if self.graveyard:
                 self.graveyard = []
 
@@ -636,11 +820,14 @@ cdef class DataLoop:
         if self.in_turn or not self.dirty:
             return 0
         self.now_ms = coarse_ms()
+        turn_clock()
+        self.turn_us = self.clock = clock_us()
         self.in_turn = True
         try:
             self.settle_dirty()
         finally:
             self.in_turn = False
+            self.end_clock()
             self.graveyard = []
         return 0
 
@@ -685,6 +872,7 @@ cdef class DataLoop:
     cdef int readable(self, Connection c) except -1:
         cdef int64_t budget = READ_A_TURN, n, asked, rest, start
         cdef iovec[2] parts
+        c.received_us = self.turn_us
         while True:
             if c.part.data != NULL:
                 rest = c.part_bytes - c.part.end
@@ -708,6 +896,8 @@ cdef class DataLoop:
                     return 0
                 return self.close_now(c, CLOSE_RESET, strerror(errno).decode())
             self.bytes_in += n
+            c.unused_bytes += n
+            add(SOCKET_BYTES_IN, n)
             c.last_activity_ms = self.now_ms
             if c.part.data == NULL:
                 c.size_have = 0
@@ -724,6 +914,7 @@ cdef class DataLoop:
                     self.after_part(c, n - rest)
             self.end_turn(c)
             budget -= n
+            c.received_us = self.clock
             if c.fd < 0 or c.hold or n < asked or budget <= 0:
                 return 0
 
@@ -742,6 +933,8 @@ cdef class DataLoop:
         """Offer the frames in `first`, then those in `second`; used_first, used_second say how much was taken."""
         self.current = c
         self.out_length = self.out_base = 0
+        self.began_us = self.clock
+        self.api = METER_KEY_UNKNOWN
         c.joined = c.offered = False
         self.used_second = 0
         self.used_first = self.offer_frames(c, first, first_n)
@@ -751,6 +944,8 @@ cdef class DataLoop:
             self.handler.flush(c)
             if c.joined and c.pending_count == 0:
                 c.resumed = True          # what was deferred waited for those, and they left nothing pending
+        if self.turn_kinds:
+            self.executed_us = clock_us()
         return 0
 
     cdef int64_t offer_frames(self, Connection c, uint8_t* data, int64_t n) except -1:
@@ -765,13 +960,18 @@ cdef class DataLoop:
                 break
             c.resumed = False
             result = self.handler.frame(c, data + at + 4, size)
+            if result != FRAME_DEFER:
+                self.frames += 1
+                add(FRAMES, 1)
+                c.unused_bytes -= 4 + size
+                if result != FRAME_PENDING:
+                    self.executed(self.api)
             if c.fd < 0:
                 break
             if result == FRAME_DEFER:
                 c.hold |= HOLD_DEFER
                 break
             at += 4 + size
-            self.frames += 1
             c.offered = c.greeted = True
             c.large = size > self.shared_bytes // 4
             if result == FRAME_JOINED:
@@ -849,6 +1049,7 @@ cdef class DataLoop:
         if SMALLEST_FRAME <= size <= self.max_request_bytes:
             return False
         self.bad_frames += 1
+        add(BAD_FRAMES, 1)
         self.begin_close(c, CLOSE_BAD_FRAME,
                          f"frame of {size} bytes, {SMALLEST_FRAME} to {self.max_request_bytes} are allowed")
         return True
@@ -872,16 +1073,23 @@ cdef class DataLoop:
         """Deliver, go on with frames that were held, close if that was the last, and wait for the right events."""
         while c.fd >= 0:
             self.deliver(c)
+            self.settle_times(c)
             self.current = None
             self.release_holds(c)
             if c.fd < 0 or c.hold or c.held.data == NULL:
                 break
             self.offer_held(c)
-        self.current = None
         if c.fd < 0:
+            if self.current is c:
+                add(UNSENT_BYTES, self.out_length)
+                self.settle_times(c)
+            self.current = None
             self.out_length = self.out_base = 0
+            add(UNSENT_BYTES, c.out.span_bytes + c.out.file_bytes)
+            drop_queue(&c.out)                 # written after it was closed
             self.release_buffers(c)
             return 0
+        self.current = None
         if c.pending_count == 0 and c.out.head == NULL:
             if c.closing:
                 return self.close_now(c, c.closing - 1, c.close_reason)
@@ -924,12 +1132,21 @@ cdef class DataLoop:
         c.fd = -1
         c.close_reason = text
         self.closes_by_reason[reason] += 1
+        add(CLOSED + reason, 1)
+        if 0 <= c.listener_index < METER_LISTENERS and own_page().listeners[c.listener_index].open:
+            own_page().listeners[c.listener_index].open -= 1
+        software_closed(c.software)
+        c.software = -1
+        c.count_time(coarse_ms())
+        add(UNSENT_BYTES, c.out.span_bytes + c.out.file_bytes)
         del self.connections[c.connection_id]
         self.graveyard.append(c)               # this turn's events may still point to it
         drop_queue(&c.out)
         while c.pending_head is not None:
             pending = c.pending_head
             pending.cancelled = True
+            add(UNSENT_BYTES, pending.answer.span_bytes + pending.answer.file_bytes
+                + pending.after.span_bytes + pending.after.file_bytes)
             drop_queue(&pending.answer)
             drop_queue(&pending.after)
             c.pending_head = pending.next
@@ -954,6 +1171,10 @@ cdef class DataLoop:
     cdef int fail(self, Connection c) except -1:
         """The border of a connection: an exception was raised for it and is being handled."""
         LOG.exception("connection %d of %s", c.connection_id, c.peer)
+        if self.current is c:
+            add(UNSENT_BYTES, self.out_length)
+            self.executed_us = clock_us()
+            self.settle_times(c)
         self.current = None
         self.target = None
         self.out_length = self.out_base = 0
@@ -962,5 +1183,7 @@ cdef class DataLoop:
         return 0
 
     cdef void release_buffers(self, Connection c) noexcept:
+        add(UNUSED_BYTES_IN, c.unused_bytes)
+        c.unused_bytes = 0
         self.pool.give(&c.part)
         self.pool.give(&c.held)

@@ -4,6 +4,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from broker._ext.connection cimport Connection, DataLoop, Pending
 from broker._ext.cursor cimport Cursor, WriteBuffer
+from broker._ext.metering cimport Client
 from broker._ext.segment_list cimport OpenSegment, SegmentCache, SegmentList
 from broker._ext.shared cimport Commit, Slot
 from broker._ext.topics cimport Topic, TopicDirectory
@@ -45,6 +46,13 @@ cdef class FetchPartition:
     # of a response in an old format
     cdef int64_t extent               # bytes of the segment from `position` to where reading must end
     cdef int64_t allowed              # bytes of the response
+    # metering
+    cdef Topic counted                # that of the slot; None: not known
+    cdef bint asked                   # by the request at hand
+    cdef bint served                  # records from `fetch_offset` on were given, as far as to `served_limit`
+    cdef int64_t served_limit
+    cdef int64_t limit                # of the plan
+    cdef int64_t moved                # how far this request goes on from what was given
     cdef object converted             # what takes the place of the slice of the file; None: the slice goes out as it is
 
 
@@ -73,10 +81,13 @@ cdef class FetchWait(Waiter):
     cdef bint warming
     cdef int64_t until_ms             # of the request
     cdef int64_t planned_bytes
+    cdef Client client                # whose request
     cdef bint planned_error
 
     cdef int plan(self) except -1
     cdef bint enough(self) noexcept
+    cdef int count_moves(self, FetchWait before) except -1
+    cdef int count_positions(self) except -1
     cdef int warm(self) except -1
     cdef int go_on(self) except -1
     cdef int watch_all(self) except -1
@@ -103,6 +114,7 @@ cdef class Fetching:
     cdef readonly int max_sessions
     cdef readonly int32_t max_bytes   # fetch.max.bytes
     cdef WriteBuffer response
+    cdef Client asking                # whose request is being read
     cdef object last_name
     cdef object last_topic
     cdef readonly int64_t bytes_out
@@ -129,6 +141,7 @@ cdef class Fetching:
     cdef int start_conversion(self, FetchWait wait, Pending pending) except -1
     cdef int converted(self, FetchWait wait, Pending pending, list parts, object result) except -1
     cdef int write(self, DataLoop out, FetchWait wait) except -1
-    cdef int write_error(self, DataLoop out, int16_t version, int32_t correlation_id, int16_t error) except -1
+    cdef int count_served(self, FetchWait wait, list included, list cuts) except -1
+    cdef int write_error(self, DataLoop out, Client* client, int16_t version, int32_t correlation_id, int16_t error) except -1
     cdef int end_session(self, FetchWait session) except -1
     cdef int answer_parked(self, Connection connection) except -1

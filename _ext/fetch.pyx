@@ -12,7 +12,7 @@ import logging
 import os
 
 from libc.errno cimport EAGAIN, EBADMSG, errno
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 from broker._ext.appends cimport take_slot
@@ -49,6 +49,20 @@ from broker._ext.cursor cimport (
 )
 from broker._ext.log_dirs cimport note_device
 from broker._ext.lookup cimport LOOKUP_BEYOND, LOOKUP_FOUND, FoundBatch, find_position
+from broker._ext.metering cimport (
+    FETCH_FAILED,
+    PARKED_FETCHES,
+    TOPIC_NONE,
+    USAGE_BYTES_OUT,
+    USAGE_ERRORS,
+    USAGE_RECORDS_OUT,
+    USAGE_REQUESTS,
+    add,
+    count_error,
+    put_position,
+    still_client,
+    usage_of,
+)
 from broker._ext.page_cache cimport fault_in, read_some, set_no_wait
 from broker._ext.locks cimport LOCK_BUSY, SPINS_OF_LOOP, unlock
 from broker._ext.records cimport CODEC_ZSTD, load32, store32
@@ -102,6 +116,7 @@ cdef enum:
     LOOKS = 4                         # at a partition whose files change their names
 
 cdef enum:
+    FETCH = 1                         # the API's key
     NONE = 0
     OFFSET_OUT_OF_RANGE = 1
     UNKNOWN_TOPIC_OR_PARTITION = 3
@@ -158,7 +173,51 @@ cdef inline int16_t gone(FetchPartition p) noexcept:
     return UNKNOWN_TOPIC_ID if p.by_id else UNKNOWN_TOPIC_OR_PARTITION
 
 
+cdef int note_move(FetchPartition p, FetchPartition before) noexcept:
+    """`p` asks for what `before` asked for in the last request of the same reader: how far it went on.
+
+    What lies behind the end of what could be given was not read: the reader jumped there.
+    """
+    p.moved = before.moved
+    if before.served and before.fetch_offset < p.fetch_offset <= before.served_limit:
+        p.moved += p.fetch_offset - before.fetch_offset
+    p.served = before.served and p.fetch_offset == before.fetch_offset
+    p.served_limit = before.served_limit
+    return 0
+
+
 cdef class FetchWait(Waiter):
+    cdef int count_moves(self, FetchWait before) except -1:
+        """Compare with the last request of the connection, where that was no session's."""
+        cdef FetchPartition p, q
+        cdef dict known = None
+        cdef int i = 0
+        for p in self.partitions:
+            q = before.partitions[i] if i < len(before.partitions) else None
+            if q is None or q.partition != p.partition or q.topic != p.topic:
+                if known is None:
+                    known = {((<FetchPartition>one).topic, (<FetchPartition>one).partition): one for one in before.partitions}
+                q = known.get((p.topic, p.partition))
+            if q is not None:
+                note_move(p, q)
+            i += 1
+        return 0
+
+    cdef int count_positions(self) except -1:
+        """After the first plan of a request, which found the slots: where the reader stands, and what it went forward."""
+        cdef FetchPartition p
+        for p in self.partitions:
+            if not p.asked:
+                continue
+            p.asked = False
+            if p.counted is None or not p.slot:
+                continue
+            put_position(self.client.number, p.slot - 1, p.incarnation, p.fetch_offset)
+            if p.moved:
+                usage_of(self.client.number, p.counted.counted(), FETCH).values[USAGE_RECORDS_OUT] += <uint64_t>p.moved
+                p.moved = 0
+        return 0
+
     cdef int put(self, FetchPartition p) except -1:
         """Add a partition, or take over what is asked of it now; newly asked ones go to the end."""
         cdef FetchPartition known
@@ -173,6 +232,9 @@ cdef class FetchWait(Waiter):
             self.partitions.append(p)
             self.stale = True
             return 0
+        known.asked = True
+        note_move(p, known)
+        known.moved, known.served = p.moved, p.served
         known.fetch_offset = p.fetch_offset
         known.log_start_offset = p.log_start_offset
         known.max_bytes = p.max_bytes
@@ -378,7 +440,7 @@ cdef class Fetching:
     cdef int offer(self, Connection connection, int16_t version, int32_t correlation_id, Cursor* body, uint8_t* frame,
                    int64_t size) except -1:
         """One request; `body` stands behind the header. The connection owes nothing."""
-        cdef FetchWait wait
+        cdef FetchWait wait, before
         cdef int16_t error = NONE
         cdef int32_t replica_id = -1, wait_ms, min_bytes, max_bytes = 0x7FFFFFFF, session_id = 0, epoch = -1
         cdef bint read_committed = False
@@ -401,8 +463,9 @@ cdef class Fetching:
             return FRAME_CLOSE
         wait = self.begin(session_id, epoch, version >= FIRST_BY_ID, &error)
         if error:
-            self.write_error(connection.data_loop, version, correlation_id, error)
+            self.write_error(connection.data_loop, &connection.client, version, correlation_id, error)
             return FRAME_DONE
+        self.asking = connection.client
         if not self.read_partitions(wait, version, body):
             if wait.by_key is not None:
                 self.end_session(wait)
@@ -414,6 +477,7 @@ cdef class Fetching:
                 wait.answer()           # another connection goes on with this session
             else:
                 wait.stop_waiting()
+        wait.client = connection.client
         wait.version = version
         wait.correlation_id = correlation_id
         wait.min_bytes = min_bytes
@@ -424,8 +488,13 @@ cdef class Fetching:
         wait.until_ms = wait.last_used_ms + max(wait_ms, 0)
         wait.reader = connection.data_loop.cold_reader
         wait.warm_rounds = 0
+        before = connection.session
         connection.session = wait
+        if before is not None and before is not wait:
+            wait.count_moves(before)
         wait.plan()
+        if replica_id < 0 and wait.replica_id < 0:
+            wait.count_positions()
         if wait.cold:
             wait.pending = connection.reserve()
             wait.warm()
@@ -467,6 +536,7 @@ cdef class Fetching:
                 return self.new_session()
             wait = FetchWait.__new__(FetchWait)
             wait.fetching = self
+            wait.gauge = PARKED_FETCHES
             wait.partitions = []
             return wait
         wait = self.sessions.get(session_id)
@@ -485,6 +555,7 @@ cdef class Fetching:
         cdef FetchWait wait = FetchWait.__new__(FetchWait)
         cdef FetchWait oldest = None
         wait.fetching = self
+        wait.gauge = PARKED_FETCHES
         wait.partitions = []
         if len(self.sessions) >= self.max_sessions:
             for other in self.sessions.values():
@@ -552,6 +623,7 @@ cdef class Fetching:
         cdef FetchPartition p
         cdef bytes topic
         cdef uint32_t tags, tag, tag_bytes
+        cdef Topic known
         cdef const uint8_t* at
         if body.error or topics > body.end - body.ptr:
             return 0
@@ -563,10 +635,14 @@ cdef class Fetching:
                 return 0
             room -= max(partitions, <int64_t>0)
             topic = self.same_name(name, length)
+            known = (self.topics.by_id if by_id else self.topics.by_name).get(topic)
+            if known is not None:
+                usage_of(self.asking.number, known.counted(), FETCH).values[USAGE_REQUESTS] += 1
             for _ in range(partitions):
                 p = FetchPartition.__new__(FetchPartition)
                 p.topic = topic
                 p.by_id = by_id
+                p.asked = True
                 p.place_offset = -1
                 p.leader_epoch = p.last_fetched_epoch = -1
                 p.log_start_offset = -1
@@ -651,6 +727,7 @@ cdef class Fetching:
             return UNKNOWN_TOPIC_OR_PARTITION
         p.slot = topic.slots[p.partition]
         p.incarnation = topic.incarnations[p.partition]
+        p.counted = topic
         p.place_offset = -1
         return NONE
 
@@ -709,6 +786,7 @@ cdef class Fetching:
             limit = commit.log_end_offset
         elif wait.read_committed:
             limit = p.last_stable_offset
+        p.limit = limit
         if p.fetch_offset > commit.log_end_offset or p.fetch_offset < p.now_log_start:
             p.error = OFFSET_OUT_OF_RANGE
             p.high_watermark = p.last_stable_offset = p.now_log_start = -1      # as Kafka tells with this error
@@ -1053,6 +1131,7 @@ cdef class Fetching:
         if b.error:
             raise MemoryError("no memory for a fetch response")
         store32(b.data, <uint32_t>(b.size - 4 + total))
+        self.count_served(wait, included, cuts)
         for cut, p in cuts:
             out.out_bytes(b.data + at, <int64_t>cut - at)
             at = cut
@@ -1073,7 +1152,35 @@ cdef class Fetching:
             wait.partitions = [q for q in wait.partitions if q not in gave] + served
         return 0
 
-    cdef int write_error(self, DataLoop out, int16_t version, int32_t correlation_id, int16_t error) except -1:
+    cdef int count_served(self, FetchWait wait, list included, list cuts) except -1:
+        """A response: the records are their topics', the rest, which is in the buffer, is nobody's."""
+        cdef FetchPartition p
+        cdef uint32_t client
+        cdef int64_t rest = self.response.size
+        cdef bint refused = False
+        cdef uint64_t* values
+        still_client(&wait.client)
+        client = wait.client.number
+        for _, p in cuts:
+            p.served = True
+            p.served_limit = p.limit
+            if p.counted is None:
+                rest += p.length
+            else:
+                usage_of(client, p.counted.counted(), FETCH).values[USAGE_BYTES_OUT] += <uint64_t>p.length
+        for p in included:
+            if p.error:
+                count_error(FETCH, p.error)
+                add(FETCH_FAILED, 1)
+                refused = True
+                if p.counted is not None:
+                    usage_of(client, p.counted.counted(), FETCH).values[USAGE_ERRORS] += 1
+        values = usage_of(client, TOPIC_NONE, FETCH).values
+        values[USAGE_BYTES_OUT] += <uint64_t>rest
+        values[USAGE_ERRORS] += refused
+        return 0
+
+    cdef int write_error(self, DataLoop out, Client* client, int16_t version, int32_t correlation_id, int16_t error) except -1:
         """A response that only says what is wrong with the session."""
         cdef WriteBuffer* b = &self.response
         cdef bint flexible = version >= FIRST_FLEXIBLE
@@ -1092,4 +1199,7 @@ cdef class Fetching:
             raise MemoryError("no memory for a fetch response")
         store32(b.data, <uint32_t>(b.size - 4))
         out.out_bytes(b.data, b.size)
+        count_error(FETCH, error)
+        usage_of(client.number, TOPIC_NONE, FETCH).values[USAGE_ERRORS] += 1
+        usage_of(client.number, TOPIC_NONE, FETCH).values[USAGE_BYTES_OUT] += <uint64_t>b.size
         return 0

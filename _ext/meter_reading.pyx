@@ -22,6 +22,7 @@ from broker._ext.metering cimport (
     PROBES,
     TOPIC_NONE,
     TOPIC_OTHER,
+    TURN_US,
     USAGE_VALUES,
     MeterClient,
     MeterPage,
@@ -30,6 +31,7 @@ from broker._ext.metering cimport (
     MeterTimes,
     MeterTopic,
     MeterUsage,
+    own_page,
 )
 from broker._ext.metering import PROBE_NAMES
 from broker._ext.shared cimport meter_page, region
@@ -72,7 +74,7 @@ cdef class Copy:
     cdef uint64_t client_count
     cdef uint64_t topic_count
     cdef uint64_t sequence
-    cdef uint64_t[8] retired
+    cdef uint64_t[16] retired
 
     def __dealloc__(self):
         self.drop()
@@ -168,6 +170,7 @@ def read_usage(int process):
                       entry.last_ms, values_of(entry.values)))
     if copy.sequence:
         found.append((OTHER, RETIRED, None, -1, page.began_ms, page.began_ms, values_of(copy.retired)))
+        found.append((OTHER, RETIRED, OTHER, -1, page.began_ms, page.began_ms, values_of(copy.retired + USAGE_VALUES)))
     return found
 
 
@@ -253,3 +256,8 @@ def read_software(int process):
         if load_acquire_64(&page.changes) == before:
             return found
     raise PageInMotion(f"a meter page was in motion {LOOKS} times")
+
+
+def own_turn_us():
+    """Microseconds that this process's data loop has spent in its turns."""
+    return own_page().words[TURN_US]

@@ -147,8 +147,8 @@ cdef struct MeterPage:
     uint64_t last_since
     uint64_t changes              # moves before entries are taken back and after; a reader that saw it move reads again
     uint64_t retired_sequence     # its low bit says which of the two holds; one store takes over what a retirement added up
-    uint64_t[8] retired_even
-    uint64_t[8] retired_odd
+    uint64_t[16] retired_even     # of entries without topic, then of those with one
+    uint64_t[16] retired_odd
     uint64_t clients_used         # high-water marks of the tables
     uint64_t topics_used
     uint64_t usage_used

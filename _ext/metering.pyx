@@ -265,13 +265,13 @@ cdef bint retire() noexcept nogil:
     if state.now_ms < state.next_retire_ms:
         return False
     state.next_retire_ms = state.now_ms + min(state.idle_ms, <int64_t>RETIRE_PAUSE_MS)
-    memcpy(following, now_holds, USAGE_VALUES * 8)
+    memcpy(following, now_holds, 2 * USAGE_VALUES * 8)
     for i in range(<uint32_t>page.usage_used):
         entry = &page.usage[i]
         if entry.since and entry.last_ms < before and entry.key >> 32 != CLIENT_OTHER:
             entry.retired_by = page.retired_sequence + 1
             for v in range(USAGE_VALUES):
-                following[v] += entry.values[v]
+                following[v if (entry.key >> 8) & 0xFFFFFF == TOPIC_NONE else USAGE_VALUES + v] += entry.values[v]
             page.words[RETIRED_ENTRIES] += 1
             some = True
     if some:

@@ -6,6 +6,7 @@ from broker._ext.appends cimport AppendItem
 from broker._ext.connection cimport Connection, DataLoop, Pending
 from broker._ext.cursor cimport Cursor, WriteBuffer
 from broker._ext.flushing cimport Flusher
+from broker._ext.metering cimport Client
 from broker._ext.topics cimport TopicDirectory
 from broker._ext.waiting cimport Waiter, WaitingRoom
 
@@ -32,6 +33,8 @@ cdef struct ProduceItem:          # one partition of one request
     int64_t required_offset       # acks=all: answered when the high watermark is here
     int64_t flush_offset          # flush.messages: answered when this much is on the device; 0: no need
     int32_t leader_epoch
+    int32_t sent_bytes            # of records, as they came
+    uint32_t counted              # number of the topic in the meter page
 
 
 cdef struct ProduceRequest:
@@ -42,6 +45,7 @@ cdef struct ProduceRequest:
     int32_t first
     int32_t count
     int32_t topics
+    Client client
 
 
 cdef class Producing:
@@ -73,7 +77,9 @@ cdef class Producing:
     cdef int forget(self, Connection connection) except -1
     cdef ProduceItem* new_item(self) except NULL
     cdef int ask_flush(self, ProduceRequest* request, ProduceItem* items) except -1
+    cdef int count_arrival(self, ProduceRequest* request, ProduceItem* items, int64_t size) noexcept
     cdef int count_in(self, ProduceRequest* request, ProduceItem* items) noexcept
+    cdef int count_answer(self, ProduceRequest* request, ProduceItem* items, int64_t size) noexcept
     cdef int write_response(self, DataLoop out, ProduceRequest* request, ProduceItem* items) except -1
 
 

@@ -9,7 +9,7 @@ follow a Produce that is appended but not answered, nothing else may.
 
 import logging
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset, strlen
 
@@ -58,6 +58,22 @@ from broker._ext.cursor cimport (
 from broker._ext.flushing cimport Flusher
 from broker._ext.locks cimport SPINS_OF_LOOP, SPINS_OF_THREAD, set_lane
 from broker._ext.log_dirs cimport is_full
+from broker._ext.metering cimport (
+    BYTES_REJECTED,
+    PARKED_PRODUCES,
+    PRODUCE_FAILED,
+    TOPIC_NONE,
+    USAGE_BYTES_IN,
+    USAGE_BYTES_OUT,
+    USAGE_ERRORS,
+    USAGE_RECORDS_IN,
+    USAGE_REQUESTS,
+    add,
+    count_error,
+    count_request,
+    still_client,
+    usage_of,
+)
 from broker._ext.records cimport (
     AT_MAGIC,
     CODEC_NONE,
@@ -93,6 +109,7 @@ cdef enum:
     LOCK_PATIENCE_MS = 15000          # longer than the supervisor lets a holder stand still
 
 cdef enum:
+    PRODUCE = 0                       # the API's key
     NONE = 0
     UNKNOWN_TOPIC_OR_PARTITION = 3
     NOT_LEADER_OR_FOLLOWER = 6
@@ -233,6 +250,7 @@ cdef class Producing:
             self.execute(connection)
             return FRAME_CLOSE
         request = &self.requests[self.request_count - 1]
+        request.client = connection.client
         wall_ms = now_ms()
         for i in range(request.first, request.first + request.count):
             self.look_up(&self.items[i], version >= FIRST_BY_ID)
@@ -241,6 +259,7 @@ cdef class Producing:
             if self.items[i].slow and not self.items[i].error:
                 slow = True
         if not slow:
+            self.count_arrival(request, self.items, size + 4)
             return FRAME_JOINED
         # The slow way: what was joined before goes first, then this one with memory of its own.
         pending = ProducePending.__new__(ProducePending)
@@ -248,6 +267,7 @@ cdef class Producing:
         self.execute(connection)
         if must_wait(connection):
             return FRAME_DEFER                # one of those met a taken lock, and is not to be overtaken
+        self.count_arrival(&pending.request, pending.items, size + 4)
         connection.attach(pending)
         self.offload(pending)
         return FRAME_PENDING
@@ -289,6 +309,7 @@ cdef class Producing:
                 item.request = self.request_count
                 item.partition = read_int32(body)
                 item.append.info.size = <int32_t>read_length(body, flexible)
+                item.sent_bytes = max(item.append.info.size, 0)
                 item.append.data = NULL
                 if item.append.info.size > 0:
                     item.append.data = <uint8_t*>read_bytes(body, item.append.info.size)
@@ -345,6 +366,7 @@ cdef class Producing:
         topic = (self.topics.by_id if by_id else self.topics.by_name).get(name)
         if topic is None:
             return refuse(item, UNKNOWN_TOPIC_ID if by_id else UNKNOWN_TOPIC_OR_PARTITION, NULL)
+        item.counted = topic.counted()
         if topic.internal:
             return refuse(item, INVALID_TOPIC_EXCEPTION, "clients must not write to an internal topic")
         if not 0 <= item.partition < topic.count or topic.slots[item.partition] == 0:
@@ -415,11 +437,14 @@ cdef class Producing:
                 pending = ProducePending.__new__(ProducePending)
                 pending.take_request(self, request)
                 connection.attach(pending)
+                pending.api = PRODUCE
+                out.not_executed(PRODUCE)
                 pending.wait_or_answer()
                 continue
             self.count_in(request, self.items)
             if request.acks == 0:
                 self.ask_flush(request, self.items)
+                self.count_answer(request, self.items, 0)
                 if failed(request, self.items):
                     out.begin_close(connection, CLOSE_HANDLER, "a record sent with acks=0 was refused")
             else:
@@ -443,13 +468,52 @@ cdef class Producing:
                 self.flusher.request(items[i].slot - 1)
         return 0
 
+    cdef int count_arrival(self, ProduceRequest* request, ProduceItem* items, int64_t size) noexcept:
+        """A request whose frame has `size` bytes is going to be executed: the records are their topics', the rest nobody's."""
+        cdef uint64_t* values
+        cdef int i
+        for i in range(request.first, request.first + request.count):
+            if items[i].counted != TOPIC_NONE:
+                values = usage_of(request.client.number, items[i].counted, PRODUCE).values
+                values[USAGE_BYTES_IN] += <uint64_t>items[i].sent_bytes
+                values[USAGE_REQUESTS] += items[i].topic_partitions > 0
+                size -= items[i].sent_bytes
+        values = usage_of(request.client.number, TOPIC_NONE, PRODUCE).values
+        values[USAGE_BYTES_IN] += <uint64_t>size
+        values[USAGE_REQUESTS] += 1
+        count_request(PRODUCE, request.version)
+        return 0
+
+    cdef int count_answer(self, ProduceRequest* request, ProduceItem* items, int64_t size) noexcept:
+        """A request is answered by `size` bytes. Errors are counted by partition for their topics, by request for nobody's."""
+        cdef uint64_t* values
+        cdef int i
+        cdef bint refused = False
+        still_client(&request.client)
+        for i in range(request.first, request.first + request.count):
+            if items[i].error:
+                count_error(PRODUCE, items[i].error)
+                add(PRODUCE_FAILED, 1)
+                if not items[i].append.appended:
+                    add(BYTES_REJECTED, items[i].sent_bytes)
+                refused = True
+                if items[i].counted != TOPIC_NONE:
+                    usage_of(request.client.number, items[i].counted, PRODUCE).values[USAGE_ERRORS] += 1
+        values = usage_of(request.client.number, TOPIC_NONE, PRODUCE).values
+        values[USAGE_BYTES_OUT] += <uint64_t>size
+        values[USAGE_ERRORS] += refused
+        return 0
+
     cdef int count_in(self, ProduceRequest* request, ProduceItem* items) noexcept:
         cdef int i
+        still_client(&request.client)
         for i in range(request.first, request.first + request.count):
             if items[i].append.appended:
                 self.batches_in += 1
                 self.records_in += items[i].append.info.last_offset_delta + 1
                 self.bytes_in += items[i].append.info.size
+                usage_of(request.client.number, items[i].counted, PRODUCE).values[USAGE_RECORDS_IN] += <uint64_t>(
+                    items[i].append.info.last_offset_delta + 1)
         return 0
 
     cdef int write_response(self, DataLoop out, ProduceRequest* request, ProduceItem* items) except -1:
@@ -507,6 +571,7 @@ cdef class Producing:
             raise MemoryError("no memory for a produce response")
         store32(b.data, <uint32_t>(b.size - 4))
         out.out_bytes(b.data, b.size)
+        self.count_answer(request, items, b.size)
         return 0
 
 
@@ -743,6 +808,7 @@ cdef class ProducePending(Pending):
         if self.waiter is None and (self.request.acks == -1 or self.awaits_flush()):
             self.waiter = ProduceWaiter.__new__(ProduceWaiter)
             self.waiter.pending = self
+            self.waiter.gauge = PARKED_PRODUCES
             for i in range(self.request.count):
                 if not self.items[i].error:
                     room.watch(self.items[i].slot - 1, self.waiter)
@@ -800,6 +866,7 @@ cdef class ProducePending(Pending):
         if self.cancelled or self.done:
             return 0
         if self.request.acks == 0:
+            self.producing.count_answer(&self.request, self.items, 0)
             if failed(&self.request, self.items):
                 connection.data_loop.begin_close(connection, CLOSE_HANDLER, "a record sent with acks=0 was refused")
             self.complete(())

@@ -1,11 +1,19 @@
 """Reads a request's header and hands the request to whom it belongs; runs in a worker's loop."""
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from broker._ext.connection cimport FRAME_CLOSE, FRAME_DEFER, FRAME_DONE, FRAME_PENDING, Connection
 from broker._ext.cursor cimport Cursor, cursor_init, read_bytes, read_int16, read_int32, read_string_length, skip_tagged_fields
 from broker._ext.fetch cimport Fetching
+from broker._ext.metering cimport (
+    METER_KEY_UNKNOWN,
+    TOPIC_NONE,
+    USAGE_BYTES_OUT,
+    api_index,
+    still_client,
+    usage_of,
+)
 from broker._ext.produce cimport Producing
 from broker._ext.records cimport store32
 from broker._ext.shared cimport Process, region
@@ -66,12 +74,19 @@ cdef class RequestHandler(FrameHandler):
         if body.error:
             connection.close_reason = f"a request header (API key {key}, version {version}) cannot be read"
             self.producing.execute(connection)
+            connection.data_loop.api = METER_KEY_UNKNOWN
+            still_client(&connection.client)
+            connection.count_frame(METER_KEY_UNKNOWN, 0, size + 4)
             return FRAME_CLOSE
+        connection.counted_client(client, length)
+        connection.data_loop.api = api_index(key)
         self.note_request(key, version, correlation_id, client, length)
         if key == PRODUCE:
             if version >= PRODUCE_FLEXIBLE:
                 skip_tagged_fields(&body)
             result = self.producing.offer(connection, version, correlation_id, &body, data, size)
+            if result == FRAME_CLOSE:
+                connection.count_frame(PRODUCE, version, size + 4)
             self.produce_requests += result != FRAME_DEFER        # it is offered, and counted, again
             return result
         self.producing.execute(connection)
@@ -81,8 +96,10 @@ cdef class RequestHandler(FrameHandler):
             if version >= FETCH_FLEXIBLE:
                 skip_tagged_fields(&body)
             self.fetch_requests += 1
+            connection.count_frame(FETCH, version, size + 4)
             return self.fetching.offer(connection, version, correlation_id, &body, data, size)
         self.other_requests += 1
+        connection.count_frame(connection.data_loop.api, version, size + 4)
         return self.other(connection, key, version, correlation_id, None if length < 0 else (<const char*>client)[:length],
                           (<const char*>data)[:size])
 
@@ -94,6 +111,7 @@ cdef class RequestHandler(FrameHandler):
         if answer is False:
             return FRAME_CLOSE
         store32(head, <uint32_t>len(answer))
+        usage_of(connection.client.number, TOPIC_NONE, api_index(key)).values[USAGE_BYTES_OUT] += <uint64_t>(len(answer) + 4)
         connection.data_loop.out_bytes(head, 4)
         connection.data_loop.write(answer)
         return FRAME_DONE

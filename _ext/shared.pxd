@@ -291,6 +291,7 @@ cdef struct Region:               # this process's view; not shared
     void* meter                   # own MeterPage; NULL before `enter`
     int self                      # own place in the process table
     int memfd
+    bint foreign                  # another broker's, mapped to be read
     bint self_wake                # a slot that this very process waits for has moved
 
 

@@ -31,6 +31,7 @@ from broker._ext.atomics cimport (
 from broker._ext.faults cimport WAKE_PENDING_SET
 from broker._ext.metering cimport METER_GAUGES, METER_LISTENERS, METER_SOFTWARE, MeterPage
 
+import os
 import secrets
 
 
@@ -219,16 +220,20 @@ cdef class SharedMemory:
 
     :param max_slots: how many partitions the broker can hold at once.
     :param arena_bytes: bytes for the state of idempotent producers, over all partitions (sparse).
-    :raises OSError: if the kernel gives no memfd, mapping or event descriptors.
+    :param look_at: instead of all that, map a running broker's memory, to be read: the path of its memfd below /proc.
+    :raises OSError: if the kernel gives no memfd, mapping or event descriptors. :raises ValueError: if there is no such memory.
     """
 
-    def __cinit__(self, uint64_t max_slots=65536, uint64_t arena_bytes=DEFAULT_ARENA_BYTES):
+    def __cinit__(self, uint64_t max_slots=65536, uint64_t arena_bytes=DEFAULT_ARENA_BYTES, look_at=None):
         cdef uint64_t at, groups, words, units, processes_at, bitmaps_at, bitmap_bytes, slots_at, owners_at, arena_at, meters_at
         cdef void* mapped
         cdef int fd, i
         cdef Header* header
         if the_region.base != NULL:
             self._unmap()
+        if look_at is not None:
+            self._look_at(look_at)
+            return
         max_slots = align(max(max_slots, 64), 64)
         words = max_slots // 64
         groups = (words + 63) // 64
@@ -274,16 +279,41 @@ cdef class SharedMemory:
         header.broker_id = -1
         for i in range(MAX_LOG_DIRS):
             header.log_dir_fds[i] = header.disk_free_bytes[i] = header.disk_total_bytes[i] = -1
-        the_region.processes = <Process*>(the_region.base + processes_at)
-        the_region.slots = the_region.base + slots_at
-        the_region.arena_owners = <uint64_t*>(the_region.base + owners_at)
-        the_region.arena = the_region.base + arena_at
-        the_region.self = -1
+        self._find_parts()
         header.magic = MAGIC
+
+    cdef _find_parts(self):
+        cdef Header* header = the_region.header
+        the_region.processes = <Process*>(the_region.base + header.processes_at)
+        the_region.slots = the_region.base + header.slots_at
+        the_region.arena_owners = <uint64_t*>(the_region.base + header.arena_owners_at)
+        the_region.arena = the_region.base + header.arena_at
+        the_region.self = -1
+
+    cdef _look_at(self, path):
+        cdef int fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        cdef uint64_t size = os.fstat(fd).st_size
+        cdef void* mapped
+        if size < sizeof(Header):
+            os.close(fd)
+            raise ValueError(f"{path} is not the memory of a broker of this version")
+        mapped = mmap(NULL, size, PROT_READ, MAP_SHARED | MAP_NORESERVE, fd, 0)
+        if mapped == MAP_FAILED:
+            os.close(fd)
+            raise OSError(errno, f"mapping {path} failed")
+        if (<Header*>mapped).magic != MAGIC or (<Header*>mapped).total_bytes != size:
+            munmap(mapped, size)
+            os.close(fd)
+            raise ValueError(f"{path} is not the memory of a broker of this version")
+        the_region.base = <char*>mapped
+        the_region.header = <Header*>mapped
+        the_region.memfd = fd
+        the_region.foreign = True
+        self._find_parts()
 
     cdef _unmap(self):
         cdef int i
-        for i in range(the_region.header.process_count):
+        for i in range(0 if the_region.foreign else the_region.header.process_count):
             close(the_region.processes[i].event_fd)
         munmap(the_region.base, the_region.header.total_bytes)
         close(the_region.memfd)

@@ -12,6 +12,9 @@ cdef class Topic:
     cdef uint32_t* slots          # slot + 1 of each partition; 0: not known here
     cdef uint32_t* incarnations
     cdef int room
+    cdef uint32_t meter_number    # in this process's meter page, as remembered
+    cdef uint64_t meter_since
+    cdef uint32_t counted(self) noexcept
 
     cdef int put(self, int partition, uint32_t slot, uint32_t incarnation) except -1
 

@@ -9,6 +9,7 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 
 from broker._ext.atomics cimport load_acquire_32, load_acquire_64
+from broker._ext.metering cimport find_topic
 from broker._ext.shared cimport (
     CHANGE_RING,
     SLOT_LOADING,
@@ -33,6 +34,10 @@ cdef class Topic:
     def __dealloc__(self):
         free(self.slots)
         free(self.incarnations)
+
+    cdef uint32_t counted(self) noexcept:
+        """The number under which this process counts the topic."""
+        return find_topic(<const char*>self.name_bytes, len(self.name_bytes), &self.meter_number, &self.meter_since)
 
     cdef int put(self, int partition, uint32_t slot, uint32_t incarnation) except -1:
         cdef int room

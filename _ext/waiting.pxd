@@ -5,6 +5,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 cdef class Waiter:
     cdef readonly bint waiting
+    cdef int gauge                    # word of the meter page that says how many like it are parked
     cdef readonly int64_t deadline_ms
     # A slot that it watches has moved: look again. It arms its slots first, so that no move is missed in between.
     cdef int moved(self) except -1

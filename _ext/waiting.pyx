@@ -10,6 +10,7 @@ import logging
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from broker._ext.atomics cimport fetch_or_64, load_relaxed_64
+from broker._ext.metering cimport add
 from broker._ext.shared cimport Slot, monotonic_ms, region, slot_at, take_ready
 
 
@@ -85,6 +86,7 @@ cdef class WaitingRoom:
         if not waiter.waiting:
             waiter.waiting = True
             self.waiters += 1
+            add(waiter.gauge, 1)
         waiter.deadline_ms = deadline_ms
         self.serial += 1
         if len(self.heap) > 2 * self.waiters + HEAP_SPARE:
@@ -102,6 +104,7 @@ cdef class WaitingRoom:
         if waiter.waiting:
             waiter.waiting = False
             self.waiters -= 1
+            add(waiter.gauge, -1)
         return 0
 
     cdef int tell(self, Waiter waiter, bint expired) except -1:

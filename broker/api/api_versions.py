@@ -31,7 +31,6 @@ def handle(request: Any, call: Call) -> Any:
         for text in (request.client_software_name, request.client_software_version):
             if not text or not NAME_PATTERN_CHARS.issuperset(text) or text[0] in "-." or text[-1] in "-.":
                 return supported(ErrorCode.INVALID_REQUEST)
-        call.connection.client_software_name = request.client_software_name
-        call.connection.client_software_version = request.client_software_version
+        call.connection.runs(request.client_software_name, request.client_software_version)
         return supported(own=request.client_software_name == OWN_SOFTWARE)
     return supported()

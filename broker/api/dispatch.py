@@ -63,6 +63,7 @@ class Dispatcher:
         row = BY_KEY.get(api_key)
         if row is None or not row.min_version <= version <= row.max_version:
             if api_key == API_VERSIONS:
+                connection.failed(api_key, ErrorCode.UNSUPPORTED_VERSION)
                 return _CORRELATION.pack(correlation_id) + encode(supported(ErrorCode.UNSUPPORTED_VERSION), 0)
             self.unknown_requests += 1
             known = f"versions {row.min_version} to {row.max_version} are" if row else "no such API is"
@@ -77,6 +78,7 @@ class Dispatcher:
             request, _ = decode(by_key(api_key).request, version, frame, body)
         except ProtocolError as error:
             if api_key == API_VERSIONS:
+                connection.failed(api_key, ErrorCode.INVALID_REQUEST)
                 return _CORRELATION.pack(correlation_id) + encode(supported(ErrorCode.INVALID_REQUEST), version)
             connection.close_reason = f"a {row.name} request of version {version} cannot be read: {error}"
             return False
@@ -97,6 +99,8 @@ class Dispatcher:
         response = handler(request, call)
         if response is None:
             return None
+        if code := getattr(response, "error_code", 0):
+            connection.failed(api_key, code)
         return frame_response(row, version, correlation_id, response)
 
     def _later(self, connection: Any, row: ApiRow, version: int, correlation_id: int) -> Callable[[Any], None]:
@@ -114,6 +118,8 @@ class Dispatcher:
                 log.error("a %s request of %s failed", row.name, connection.peer, exc_info=error)
                 connection.data_loop.close(connection, f"a {row.name} request failed")
                 return
+            if code := getattr(response, "error_code", 0):
+                pending.failed(code)
             pending.complete((len(data).to_bytes(4, "big"), data))
             self._settle()
 

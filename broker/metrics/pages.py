@@ -23,7 +23,9 @@ class UsageRow(NamedTuple):
     """What one client did with one topic (None: not of a topic) by one API since `since_ms` (wall clock).
 
     The sum over all rows of all pages is the broker's total of bytes_in, bytes_out, records_in, records_out, throttle_ms and
-    connection_ms. `requests` of rows with a topic are the requests that named it: they are counted without topic, too.
+    connection_ms. `requests` of rows with a topic are the requests that named it: they are counted without topic, too. So are
+    `errors`: without topic, requests with an error; with one, partitions that were answered with one.
+    `since_ms` of RETIRED is the page's own beginning.
     Another `since_ms` under the same page and key is another count, that began at 0. It never repeats within a page.
     """
 
@@ -72,7 +74,7 @@ class ListenerCounts(NamedTuple):
 
 
 def usage_rows(shm: SharedMemory, page: int) -> Iterator[UsageRow]:
-    """All usage of one page, as of one moment; with the row RETIRED once something was retired."""
+    """All usage of one page, as of one moment; with two rows RETIRED (topic None, and OTHER) once something was retired."""
     for principal, client_id, topic, api_key, since_ms, last_ms, values in meter_reading.read_usage(page):
         yield UsageRow(page, principal, client_id, topic, api_key, since_ms, last_ms, *values)
 

@@ -13,9 +13,11 @@ import select
 import signal
 import time
 
+from broker._ext.metering import count
 from broker._ext.shared import ProcessState
 from broker.processes import logs
 from broker.processes.context import ProcessContext
+from broker.processes.metering import BusyTime
 from broker.shm import shutdown, upkeep
 from broker.shm.compaction import Compaction, CompactionSettings
 from broker.shm.disk_space import LOOK_EVERY_MS, DiskSpace
@@ -56,7 +58,8 @@ def main(context: ProcessContext) -> int:
     poll.register(wakeup_read, select.POLLIN)
     poll.register(shm.event_fd(), select.POLLIN)
     parent = os.getppid()
-    failures = 0
+    failures = removed = 0
+    busy = BusyTime()
     shm.set_state(ProcessState.SERVING)
     shm.wake(0)
     compaction = Compaction(context.config, shm, context.log_dirs)
@@ -79,6 +82,10 @@ def main(context: ProcessContext) -> int:
                 failures += 1
                 log.exception("the pass %r failed (failure %d); again in %d ms", name, failures, interval_ms)
             logs.report_failures()
+            count("cleaner_passes")
+            count("segments_removed", retention.removed_segments - removed)
+            removed = retention.removed_segments
+            busy.tick()
             shm.beat()
             # Once each, whether its time had come or it could not wait.
             schedule = [entry for entry in schedule if entry[1] != number]

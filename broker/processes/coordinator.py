@@ -22,6 +22,7 @@ from pathlib import Path
 import uvloop
 
 from broker._ext.log_dirs import note_error
+from broker._ext.metering import count, count_loop_delay
 from broker._ext.shared import ProcessState
 from broker.api.coordinator_call import CoordinatorCall, CoordinatorView
 from broker.api.dispatch import frame_response
@@ -49,6 +50,7 @@ from broker.net.forward_server import ForwardServer
 from broker.processes import logs
 from broker.processes.context import ProcessContext
 from broker.processes.group_office import GroupOffice
+from broker.processes.metering import BusyTime
 from broker.protocol import ProtocolError, decode
 from broker.protocol.header import decode_request_header
 from broker.protocol.registry import by_key
@@ -193,6 +195,8 @@ class Coordinator:
         self._groups = GroupOffice(context.config, context.shm, context.log_dirs, self._offset_tree())
         self._server = ForwardServer(self._serve, self._groups.at_once, self._groups.end_of_read)
         self._stopped = asyncio.Event()
+        self._busy = BusyTime()
+        self._tick_due = 0.0
         self._ticker: asyncio.TimerHandle | None = None
         self._looking: asyncio.Future[None] | None = None
 
@@ -231,9 +235,13 @@ class Coordinator:
     async def _serve(self, request: ForwardRequest) -> ForwardReply:
         if request.kind == Kind.METRICS:
             return await self._groups.tell()
+        count("forwarded_requests")
+        count("forwarded_bytes_in", len(request.payload))
         if request.kind == Kind.KAFKA and self._groups.serves(request):
-            return await self._groups.execute(request)
-        reply: ForwardReply = await self._loop.run_in_executor(self._thread, self._office.execute, request)
+            reply = await self._groups.execute(request)
+        else:
+            reply = await self._loop.run_in_executor(self._thread, self._office.execute, request)
+        count("forwarded_bytes_out", len(reply.payload))
         return reply
 
     def _on_wake(self) -> None:
@@ -247,10 +255,14 @@ class Coordinator:
         self._shm.beat()
         self._groups.follow()
         logs.report_failures()
+        if self._tick_due:
+            count_loop_delay(max(0, int((self._loop.time() - self._tick_due) * 1e6)))
+        self._busy.tick()
         if self._looking is None or self._looking.done():
             self._looking = self._loop.run_in_executor(self._thread, self._office.look_after_logs)
             self._looking.add_done_callback(_report)
-        self._ticker = self._loop.call_later(TICK_S, self._tick)
+        self._tick_due = self._loop.time() + TICK_S
+        self._ticker = self._loop.call_at(self._tick_due, self._tick)
 
 
 def _report(looked: "asyncio.Future[None]") -> None:

@@ -22,6 +22,7 @@ from broker._ext.append_files import sweep_append_files
 from broker._ext.connection import DataLoop
 from broker._ext.fetch import Fetching
 from broker._ext.log_dirs import note_error
+from broker._ext.metering import count_loop_delay, gauge, set_idle_ms
 from broker._ext.page_cache import ColdReader
 from broker._ext.produce import Producing
 from broker._ext.requests import RequestHandler
@@ -29,6 +30,7 @@ from broker._ext.segment_list import SegmentCache
 from broker._ext.shared import ProcessState
 from broker._ext.topics import TopicDirectory
 from broker._ext.waiting import WaitingRoom
+from broker.api.answer_errors import top_level_error
 from broker.api.call import WorkerView
 from broker.api.dispatch import Dispatcher
 from broker.api.table import ApiRow
@@ -37,6 +39,7 @@ from broker.net.forward_frames import ForwardContext, ForwardReply, Kind, Status
 from broker.net.handover import Receiver
 from broker.processes import logs
 from broker.processes.context import ProcessContext
+from broker.processes.metering import BusyTime
 from broker.protocol.errors import ErrorCode
 from broker.storage.down_conversion import convert
 from broker.storage.incoming import prepare
@@ -151,6 +154,9 @@ class Worker:
         )
         self.data_loop.on_file_error = self._file_failed
         self._closed: list[int] = []
+        self._busy = BusyTime()
+        self._tick_due = 0.0
+        set_idle_ms(config.integer("metrics.usage.idle.ms"))
 
     def start(self) -> None:
         """Begin to serve."""
@@ -207,7 +213,16 @@ class Worker:
         self.data_loop.sweep_idle(int(self.loop.time() * 1000))
         self._report_closed()
         logs.report_failures()
-        self.loop.call_later(TICK_S, self._tick)
+        self._count()
+        self._tick_due = self.loop.time() + TICK_S
+        self.loop.call_at(self._tick_due, self._tick)
+
+    def _count(self) -> None:
+        if self._tick_due:
+            count_loop_delay(max(0, int((self.loop.time() - self._tick_due) * 1e6)))
+        self._busy.tick()
+        gauge("parked_forwards", self.forward.waiting)
+        self.data_loop.count_connections()
 
     def _file_failed(self, fd: int, number: int) -> None:
         """A response's file could not be read or sent: whether that is its device's fault."""
@@ -324,6 +339,8 @@ class Worker:
             if isinstance(reply, ForwardReply) and reply.status == Status.OK:
                 if reply.metadata_version > self.topics.version:
                     self._take_over_metadata()
+                if code := top_level_error(row.key, version, reply.payload):
+                    pending.failed(code)
                 pending.complete((len(reply.payload).to_bytes(4, "big"), reply.payload))
             else:
                 why = reply.status.name.lower() if isinstance(reply, ForwardReply) else str(reply)

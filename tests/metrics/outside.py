@@ -1,0 +1,79 @@
+"""The meter pages of a running broker, read from the process of the test through the supervisor's descriptor of the mapping."""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from broker._ext.shared import ProcessKind, SharedMemory
+
+from broker.metrics import pages
+from broker.testing import Broker
+
+PATIENCE_S = 40.0
+SUMS = ("bytes_in", "bytes_out", "records_in", "records_out", "requests", "errors", "throttle_ms", "connection_ms")
+
+
+def memory_of(broker: Broker) -> SharedMemory:
+    """Its mapping, to be read. One at a time: the next one takes this one's place."""
+    for place in Path(f"/proc/{broker.pid}/fd").iterdir():
+        if place.is_symlink() and str(place.readlink()) == "/memfd:odradek (deleted)":
+            return SharedMemory(look_at=str(place))
+    raise AssertionError("the supervisor has no mapping")
+
+
+class Totals:
+    """Sums over the pages of all workers, as of about now."""
+
+    def __init__(self, shm: SharedMemory) -> None:
+        self.rows: list[pages.UsageRow] = []
+        self.words: Counter[str] = Counter()
+        self.requests: Counter[tuple[int, int]] = Counter()
+        self.errors: Counter[tuple[int, int]] = Counter()
+        self.software: Counter[tuple[str, str, int]] = Counter()
+        self.positions: list[pages.PositionRow] = []
+        self.times: list[dict[tuple[int, str], pages.RequestTimes]] = []
+        self.open = self.accepted = 0
+        for info in shm.processes():
+            if info.kind != ProcessKind.WORKER:
+                continue
+            self.words.update(pages.counters(shm, info.index))
+            self.rows += pages.usage_rows(shm, info.index)
+            self.positions += pages.positions(shm, info.index)
+            self.requests.update(pages.request_counts(shm, info.index))
+            self.errors.update(pages.request_errors(shm, info.index))
+            self.software.update(pages.software(shm, info.index))
+            self.times.append(pages.request_times(shm, info.index))
+            for counts in pages.listeners(shm, info.index).values():
+                self.open += counts.open
+                self.accepted += counts.accepted
+
+    def of(self, **wanted: Any) -> Counter[str]:
+        """Sums over the rows with these fields (`client_id`, `topic`, `api_key`, ...)."""
+        found: Counter[str] = Counter(dict.fromkeys(SUMS, 0))
+        for row in self.rows:
+            if all(getattr(row, name) == value for name, value in wanted.items()):
+                found.update({name: getattr(row, name) for name in SUMS})
+        return found
+
+    @property
+    def balance(self) -> tuple[int, int]:
+        """(bytes in, bytes out) of the usage less those of the sockets: 0, 0 when nothing is half done."""
+        usage, words = self.of(), self.words
+        return (
+            usage["bytes_in"] + words["unused_bytes_in"] - words["socket_bytes_in"],
+            usage["bytes_out"] - words["socket_bytes_out"] - words["unsent_bytes"],
+        )
+
+
+def until(shm: SharedMemory, condition: Callable[[Totals], bool]) -> Totals:
+    """Look until it holds; the totals then. Raises AssertionError with what they were last."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        totals = Totals(shm)
+        if condition(totals):
+            return totals
+        if time.monotonic() > deadline:
+            raise AssertionError(f"balance {totals.balance}, words {dict(totals.words)}, usage {totals.of()}")
+        time.sleep(0.05)
