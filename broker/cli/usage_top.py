@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from broker.cli.usage_source import Source
 
 RATES = ("in", "out", "rin", "rout", "req", "err")
-TITLES = ("in/s", "out/s", "records in/s", "out/s ", "requests/s", "errors/s")
+TITLES = ("in/s", "out/s", "records in/s", "records out/s", "requests/s", "errors/s")
 
 
 class Look(NamedTuple):
@@ -102,7 +102,7 @@ def _sum_of(look: Look) -> list[str]:
 
 
 def _echo_sum(look: Look) -> None:
-    words = ", ".join(f"{text} {title.strip()}" for title, text in zip(TITLES, _sum_of(look), strict=True))
+    words = ", ".join(f"{text} {title}" for title, text in zip(TITLES, _sum_of(look), strict=True))
     click.echo(f"\nAll: {words}; over {look.seconds:.1f} s")
 
 

@@ -43,7 +43,19 @@ def show_sums(
             told["gaps"] = [one._asdict() for one in history.gaps]
         echo_json(told)
         return
-    titles = [*by, "in", "out", "records in", "out ", "requests", "errors", "throttled", "connected", "since", "last"]
+    titles = [
+        *by,
+        "in",
+        "out",
+        "records in",
+        "records out",
+        "requests",
+        "errors",
+        "throttled",
+        "connected",
+        "since",
+        "last",
+    ]
     cells = [[*map(name_cell, key), *_cells(counts)] for key, counts in rows]
     print_table(titles, cells, "nothing was used")
     if during[0] is not None and during[1] is not None:

@@ -41,6 +41,7 @@ BEAT_S = 0.5
 TICK_S = 2.0
 MEASURE_AGAIN_S = 0.1
 GROUPS_TIMEOUT_S = 3.0
+FIRST_INTERVAL_S = 5.0
 
 
 class Reporter:
@@ -121,7 +122,7 @@ class Reporter:
 
     async def _spool(self) -> None:
         """An interval each `usage.spool.interval.ms`, by a clock that does not drift."""
-        next_s = self._loop.time() + self._interval_s
+        next_s = self._loop.time() + min(self._interval_s, FIRST_INTERVAL_S)  # what is wrong with it shows soon
         while True:
             await asyncio.sleep(next_s - self._loop.time())
             await self._write_interval(await self.groups())

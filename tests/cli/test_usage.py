@@ -3,6 +3,8 @@
 import http.server
 import json
 import os
+import pty
+import signal
 import socket
 import subprocess
 import sys
@@ -281,3 +283,36 @@ def test_a_port_that_does_not_speak_http_or_is_silent_is_told(usage):
         thread.start()
         usage.refused("usage", "show", "-m", address, words=["does not speak HTTP"])
         thread.join()
+
+
+def test_top_on_a_terminal_draws_until_ctrl_c(usage, reporter):
+    ours, other = pty.openpty()
+    command = [sys.executable, "-m", "broker.cli.main", "usage", "top", "--interval", "0.1", "--by", "topic"]
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": "120", "LINES": "30"}
+    with subprocess.Popen(command, stdin=other, stdout=other, stderr=other, env=environment) as process:
+        os.close(other)
+        shown = b""
+        try:
+            while shown.count(b"orders") < 3:  # three looks; a test that waits for more than there is ends by its time
+                shown += os.read(ours, 65536)
+            process.send_signal(signal.SIGINT)
+            while part := os.read(ours, 65536):
+                shown += part
+        except OSError:  # how Linux tells that the other end is closed
+            pass
+        code = process.wait(60)
+    os.close(ours)
+    text = shown.decode()
+    assert code == 130 and "Traceback" not in text
+    assert "orders" in text and "500.0 kB" in text and "Ctrl-C" in text and reporter.address in text
+
+
+def test_a_look_imports_no_more_than_it_needs(usage):
+    code = (
+        "import sys; from broker.cli.main import main\n"
+        "try: main(['usage', 'show'])\n"
+        "finally: print([one for one in sys.modules if one.split('.')[0] in"
+        " ('rich', 'confluent_kafka', 'prometheus_client', 'uvloop', 'pyspark', 'kazoo')], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and done.stderr == "[]\n"
