@@ -237,7 +237,7 @@ class Collector:
         words = [pages.counters(self.shm, place.page) for place in places]
         yield from of_traffic.topic_families(self.ledger, words)
         self._times.read(self.shm, workers, self._clock())
-        yield from of_traffic.request_families(self.shm, workers, self._times)
+        yield from of_traffic.request_families(self.shm, places, self._times)
         yield from of_traffic.connection_families(self.shm, workers, self._settings.listeners)
         then, before = self._busy[0] if self._busy else (self._clock(), {})
         idle = of_processes.idle_share(before, self._busy_us(), (self._clock() - then) * 1000)

@@ -117,7 +117,10 @@ def quantile(buckets: Histogram, share: float) -> float:
 
 
 def request_families(shm: SharedMemory, found: Sequence[Place], times: RequestTimes) -> Iterator[Family]:
-    """Requests by version, errors by code, and the times."""
+    """Requests by version, errors by code, and the times.
+
+    :param found: all processes: a request's errors are counted where it is executed.
+    """
     requests: dict[tuple[int, int], int] = {}
     errors: dict[tuple[int, int], int] = {}
     for place in found:
@@ -162,19 +165,21 @@ def topic_families(sums: Ledger, words: Sequence[Mapping[str, int]]) -> Iterator
 
 
 def usage_families(sums: Ledger) -> Iterator[Family]:
-    """Usage by principal, client id, topic and API; what is zero is left out."""
+    """Usage by principal, client id, topic and API; what is zero is left out, but for errors and throttling of requests."""
     labels = {
         key: Labels(principal=key[0], client_id=key[1], topic=key[2] or "", api=api_name(key[3])) for key in sums.usage
     }
     for name, index in _USAGE:
         samples: list[Sample] = [
-            ("", labels[key], values[index]) for key, values in sums.usage.items() if values[index]
+            ("", labels[key], values[index])
+            for key, values in sums.usage.items()
+            if values[index] or (index == column.ERRORS and values[column.REQUESTS])
         ]
         yield Family(METRICS[f"odradek_usage_{name}_total"], samples)
     throttled: list[Sample] = [
         ("", labels[key], values[column.THROTTLE_MS] / 1000)
         for key, values in sums.usage.items()
-        if values[column.THROTTLE_MS]
+        if values[column.THROTTLE_MS] or (key[2] is None and values[column.REQUESTS])
     ]
     yield Family(METRICS["odradek_usage_throttle_seconds_total"], throttled)
     connected: dict[tuple[str, str], int] = {}
