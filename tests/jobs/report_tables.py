@@ -52,11 +52,12 @@ def rhythm(hour: int) -> float:
 
 def make_tables(
     directory: Path, days: int = 28, end: int = END, *, gap: tuple[int, int] | None = GAP, seed: int = 1,
-    more_topics: int = 12,
+    more_topics: int = 12, prometheus: bool = False,
 ) -> Path:  # fmt: skip
     """Write the tables of `days` days before `end` into `directory` and return it.
 
     :param gap: seconds from and to between which nothing is known
+    :param prometheus: leave out what Prometheus does not know: the broker of a log directory, the retention of a topic
     """
     random = np.random.default_rng(seed)
     hours = [h for h in range(end - days * DAY, end, HOUR) if gap is None or not gap[0] <= h < gap[1]]
@@ -97,9 +98,18 @@ def make_tables(
             disk_used["/data/a"] += 0.6 * grown_stored
             disk_used["/data/b"] += 0.4 * grown_stored
             topics.append((hour, name, partitions, int(stored[name]), int(stored[name] / partitions * skew), ends[name],
-                           starts[name], retention * 86_400_000 if retention > 0 else -1, -1))  # fmt: skip
+                           starts[name], None if prometheus else retention * 86_400_000 if retention > 0 else -1,
+                           None if prometheus else -1))  # fmt: skip
         for path, total in (("/data/a", 1000 * GB), ("/data/b", 1000 * GB)):
-            dirs.append((hour, "1", path, int(total - disk_used[path] - random.integers(0, GB // 2)), total))
+            dirs.append(
+                (
+                    hour,
+                    None if prometheus else 1,
+                    path,
+                    int(total - disk_used[path] - random.integers(0, GB // 2)),
+                    total,
+                )
+            )
         lagging += 260 * rhythm(hour) * (1 if hour > end - 6 * DAY else 0)
         lag.append((hour, "group", "billing", "orders.placed", int(lagging), lagging * 0.93, lagging / 90))
         behind = int(500 * rhythm(hour) * noise)
@@ -131,7 +141,7 @@ def make_tables(
     _write(directory, "topics_hourly", topics, [("hour", TIME), ("topic", text), *((n, integer) for n in (
         "partitions", "stored_bytes", "largest_partition_bytes", "end_offsets", "start_offsets", "retention_ms",
         "retention_bytes"))])  # fmt: skip
-    _write(directory, "log_dirs_hourly", dirs, [("hour", TIME), ("broker", text), ("path", text),
+    _write(directory, "log_dirs_hourly", dirs, [("hour", TIME), ("broker", integer), ("path", text),
                                                 ("free_bytes_min", integer), ("total_bytes", integer)])  # fmt: skip
     _write(directory, "lag_hourly", lag, [("hour", TIME), ("kind", text), ("name", text), ("topic", text),
                                           ("lag_max", integer), ("lag_avg", real), ("lag_seconds_max", real)])  # fmt: skip

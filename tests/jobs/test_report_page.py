@@ -24,7 +24,7 @@ from broker.jobs.usage_report.summary import Summary
 from tests import toolchains
 from tests.jobs.report_tables import DAY, END, GAP, HOSTILE, HOUR, make_tables
 
-pytestmark = pytest.mark.xdist_group("usage_report_page")
+pytestmark = [pytest.mark.xdist_group("usage_report_page"), pytest.mark.timeout(900)]
 
 DAYS = 22
 TO = datetime.fromtimestamp(END, UTC)
@@ -119,6 +119,12 @@ class Page(HTMLParser):
         self._in_data = False
 
 
+def colors_of(image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The colours of an image, and how many points have each."""
+    red, green, blue = (np.round(image[..., index] * 255).astype(np.uint32) for index in range(3))
+    return np.unique(red << 16 | green << 8 | blue, return_counts=True)
+
+
 def test_the_sums_of_the_page_are_those_of_the_tables(place: Path, page: Page, week: Summary) -> None:
     traffic = rows_of(place, "traffic_hourly")
     requests = sum(row["requests"] for row in traffic if row["topic"] is None)
@@ -207,7 +213,7 @@ def test_lag_workers_errors_and_throttling_are_those_of_the_tables(place: Path, 
 def test_disks_have_their_use_and_a_forecast_beside_each_what_if(place: Path, page: Page, week: Summary) -> None:
     last = max(row["hour"] for row in rows_of(place, "log_dirs_hourly"))
     used = {
-        f"{row['path']} (broker 1)": row["total_bytes"] - row["free_bytes_min"]
+        f"{row['path']} of broker 1": row["total_bytes"] - row["free_bytes_min"]
         for row in rows_of(place, "log_dirs_hourly")
         if row["hour"] == last
     }
@@ -261,8 +267,8 @@ def test_what_an_operator_must_know_is_found(page: Page, week: Summary) -> None:
 
 def test_the_same_tables_make_the_same_bytes(session: Any, place: Path, week: Summary) -> None:
     before = {path: path.read_bytes() for path in week.files}
-    again = report.build(session, place / "tables", place, *WEEK, options(place, png=True, pdf=True))
-    assert again.files == week.files
+    again = report.build(session, place / "tables", place, *WEEK, options(place, pdf=True))
+    assert again.files == tuple(path for path in week.files if path.suffix != ".png")
     assert [path.name for path, content in before.items() if path.read_bytes() != content] == []
     assert not list(place.glob("**/*.unfinished"))
 
@@ -271,13 +277,13 @@ def test_pictures_and_pdf_are_made_on_request(page: Page, week: Summary) -> None
     pictures = [path for path in week.files if path.suffix == ".png"]
     assert len(pictures) == len(page.charts)
     for path in pictures:
-        assert np.unique(matplotlib.image.imread(path).reshape(-1, 4), axis=0).shape[0] > 20, path.name
+        assert len(colors_of(matplotlib.image.imread(path))[0]) > 20, path.name
     (pdf,) = (path.read_bytes() for path in week.files if path.suffix == ".pdf")
     assert pdf.startswith(b"%PDF-") and len(re.findall(rb"/Type /Page\b", pdf)) == len(page.charts) + 1
 
 
 def test_one_day_and_a_short_history_say_what_is_missing(session: Any, place: Path, tmp_path: Path) -> None:
-    make_tables(tmp_path / "tables", 3, gap=None, more_topics=1)
+    make_tables(tmp_path / "tables", 3, gap=None, more_topics=1, prometheus=True)
     made = report.build(session, tmp_path / "tables", tmp_path, TO - timedelta(days=1), TO, Options())
     page = Page((tmp_path / "report.html").read_text())
     assert [path.name for path in made.files] == [
@@ -287,6 +293,8 @@ def test_one_day_and_a_short_history_say_what_is_missing(session: Any, place: Pa
     assert "a forecast needs 14 days, has 3" in page.said
     assert made.document["disks"][0]["no_forecast"] == "a forecast needs 14 days, has 3"
     assert made.document["disks"][0]["days_until_full"] is None
+    assert made.document["disks"][0]["broker"] is None and set(page.cells["disks"]) == {"/data/a", "/data/b"}
+    assert "retention" not in page.cells["storage"]["orders.placed"]  # not known: no number
     assert "nothing to compare" in page.said and made.document["traffic"]["compared_bytes"] is None
     assert len(page.charts["traffic"]["times"]) == 24
     assert "Give --owners FILE" in page.said and made.document["costs"] is None
@@ -365,7 +373,7 @@ def test_a_browser_shows_every_chart_and_asks_the_network_for_nothing(
         box = plot.bounding_box()
         assert box["width"] > 300 and box["height"] > 80
         image = shown.pixels(plot)
-        colors, sizes = np.unique((image.reshape(-1, 3) * 255).astype(np.uint8), axis=0, return_counts=True)
+        colors, sizes = colors_of(image)
         assert len(colors) > 20 and sizes.max() < 0.99 * sizes.sum(), figures.nth(index).get_attribute("data-chart")
     whole = shown.pixels(shown.page, full_page=True)
     assert whole.std() > 0.05

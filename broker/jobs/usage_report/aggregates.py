@@ -17,6 +17,7 @@ from typing import Any
 import pandas as pd
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 HOUR = 3600
 DAY = 86400
@@ -31,13 +32,14 @@ _COMPARABLE_MS = 3_240_000
 
 COUNTS = ("bytes_in", "bytes_out", "records_in", "records_out", "requests", "errors", "throttle_ms", "connection_ms")
 GAP_COLUMNS = ("from", "to", "reason", "source")
+#: The columns of tables that are not there; those of tables that are stand in their files.
 SCHEMAS = {
     "traffic_hourly": "hour timestamp, principal string, client string, topic string, api string, "
     + ", ".join(f"{name} bigint" for name in COUNTS)
     + ", day string",
     "topics_hourly": "hour timestamp, topic string, partitions bigint, stored_bytes bigint, largest_partition_bytes bigint, "
     "end_offsets bigint, start_offsets bigint, retention_ms bigint, retention_bytes bigint, day string",
-    "log_dirs_hourly": "hour timestamp, broker string, path string, free_bytes_min bigint, total_bytes bigint, day string",
+    "log_dirs_hourly": "hour timestamp, broker bigint, path string, free_bytes_min bigint, total_bytes bigint, day string",
     "lag_hourly": "hour timestamp, kind string, name string, topic string, lag_max bigint, lag_avg double, "
     "lag_seconds_max double, day string",
     "workers_hourly": "hour timestamp, worker bigint, connections_max bigint, busy_share double, bytes_in bigint, "
@@ -92,6 +94,7 @@ class Tables:
     def __init__(self, spark: SparkSession, directory: Path) -> None:
         self._spark = spark
         self._directory = directory
+        self._schemas: dict[str, StructType] = {}
 
     def read(self, name: str, first: int, last: int) -> DataFrame:
         """Return the rows of `name` whose time lies from `first` to before `last` (seconds); only those days are opened."""
@@ -99,7 +102,9 @@ class Tables:
         if not any(path.glob("day=*/*.parquet")):
             return self._seconds(self._spark.createDataFrame([], SCHEMAS[name]), name)
         day = F.col("day").cast("string")
-        rows = self._seconds(self._spark.read.schema(SCHEMAS[name]).parquet(str(path)), name)
+        if name not in self._schemas:  # looking for it in the files is a job of Spark's
+            self._schemas[name] = self._spark.read.parquet(str(path)).schema
+        rows = self._seconds(self._spark.read.schema(self._schemas[name]).parquet(str(path)), name)
         if name == "gaps":
             # a gap of no length has a time too
             inside = (F.col("from") < last) & ((F.col("to") > first) | (F.col("from") >= first))
@@ -113,6 +118,12 @@ class Tables:
             rows = rows.withColumn(column, F.col(column).cast("timestamp").cast("double").cast("bigint"))
         if name == "traffic_hourly":
             rows = rows.withColumn("topic", F.when(F.col("topic") != "", F.col("topic")))
+        if name == "topics_hourly":  # Prometheus may not know all of a topic; its retention stays unknown
+            rows = rows.fillna(0, ["stored_bytes", "largest_partition_bytes", "end_offsets", "start_offsets"])
+            rows = rows.fillna(1, ["partitions"])
+        if name == "log_dirs_hourly":
+            rows = rows.dropna(subset=["free_bytes_min", "total_bytes"])
+            rows = rows.withColumn("broker", F.coalesce(F.col("broker").cast("string"), F.lit("")))
         return rows
 
 
@@ -165,7 +176,7 @@ def aggregate(spark: SparkSession, directory: Path, first: int, last: int) -> Fi
         unread=unread,
         log_dirs=_pandas(
             tables.read("log_dirs_hourly", history_first, last)
-            .groupBy("hour", F.col("broker").cast("string").alias("broker"), "path")
+            .groupBy("hour", "broker", "path")
             .agg(F.min("free_bytes_min").alias("free"), F.max("total_bytes").alias("total")),
             ("broker", "path", "hour"),
         ),

@@ -57,6 +57,11 @@ class Disk:
     scenarios: tuple[Scenario, ...]
 
     @property
+    def label(self) -> str:
+        """What people call it; which broker's it is, only if that is known."""
+        return f"{self.name} of broker {self.broker}" if self.broker else self.name
+
+    @property
     def used_share(self) -> float:
         return 1 - self.free / self.total if self.total else 0.0
 

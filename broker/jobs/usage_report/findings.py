@@ -85,7 +85,7 @@ def _disks(disks: list[Disk]) -> list[Finding]:
     found = []
     calm = []
     for disk in disks:
-        where = f"{disk.name} of broker {disk.broker}"
+        where = disk.label
         if disk.total - disk.free >= disk.limit:
             sentence = f"{where} is full: {text.bytes_(disk.free)} of {text.bytes_(disk.total)} are free."
             found.append(Finding(BAD, "disk_full", where, sentence, "capacity"))

@@ -91,7 +91,7 @@ def document(
 
 def _disk(disk: Disk) -> dict[str, Any]:
     return {
-        "broker": disk.broker,
+        "broker": disk.broker or None,
         "log_dir": disk.name,
         "total_bytes": disk.total,
         "free_bytes": disk.free,

@@ -78,7 +78,7 @@ def _disk_rows(disk: Disk) -> list[tuple[Cell, ...]]:
     slope = None if disk.forecast is None else growth_ahead(disk.forecast)
     rows = [
         (
-            name_cell(f"{disk.name} (broker {disk.broker})"),
+            name_cell(disk.label),
             Cell(text.bytes_(disk.total), disk.total),
             Cell(f"{text.bytes_(used)}, {text.percent(disk.used_share, 0)}", used, bar=disk.used_share),
             Cell(text.bytes_(slope), slope),
@@ -130,7 +130,7 @@ def disk_chart(disk: Disk) -> TimeChart:
     missing = [day for day in range(first, last_day + 1) if day not in set(disk.days)]
     return TimeChart(
         f"disk:{disk.broker}:{disk.name}",
-        f"{disk.name} of broker {disk.broker}",
+        disk.label,
         BYTES,
         tuple(float(day * DAY) for day in range(first, first + count)),
         tuple(lines),
@@ -173,7 +173,7 @@ def _daily_table(disk: Disk, number: int) -> Table:
             interval = f"{text.bytes_(values[1])} {text.MISSING} {text.bytes_(values[3])}"
             day = name_cell(f"{text.date(disk.forecast.last_day + week + 1)} (forecast)")
             rows.append((day, Cell(f"{text.bytes_(values[2])} ({interval})", float(values[2]))))
-    title = f"The days of {disk.name} of broker {disk.broker}"
+    title = f"The days of {disk.label}"
     return Table(
         f"disk-days-{number}",
         title,
