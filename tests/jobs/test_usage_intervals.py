@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 import zlib
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, list[tuple[i
     return path.read_bytes(), [(start, end) for _, start, end in boot.places], intervals
 
 
-quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+quick = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @quick
@@ -173,6 +174,39 @@ def test_a_task_keeps_one_row_of_a_series_and_hour(tmp_path: Path) -> None:
     for batch in read_share(find(tmp_path / "spool"), DAY, DAY + 24 * HOUR_MS):
         usage += sum(row["kind"] == "usage" for row in batch.to_pylist())
     assert 0 < usage <= 3 * len({json.dumps(key) for key in boot.series})
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 1 << 30))
+def test_random_lives_with_random_wounds_lose_no_count(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
+    """Intervals are hurt at random; the sums stay right, as a later row of a series tells all before it."""
+    chance = random.Random(seed)
+    directory = tmp_path_factory.mktemp("life")
+    boots, wall_ms = [], DAY + 7_000
+    for number in range(2):
+        boot = spools.Boot(directory, f"ff{number}", wall_ms)
+        spools.live(boot, chance.randrange(40, 150), chance.randrange(1 << 30), retire=0)
+        for series in list(boot.counters):  # so that of each a row comes behind the last wound
+            boot.count(series, [1] * 8)
+        boot.tick()
+        boots.append(boot)
+        wall_ms = boot.wall_ms + chance.randrange(1, 3000) * 1000
+        for path, start, end in chance.sample(boot.places[:-1], 15):  # not the last: nothing tells of that later
+            content = bytearray(path.read_bytes())
+            content[chance.randrange(start, end - 1)] ^= 1 << chance.randrange(8)
+            path.write_bytes(content)
+        for path in boot.files[: chance.randrange(len(boot.files))]:
+            spools.compress(path)
+    files = find(directory)
+    last: dict[tuple[Any, ...], tuple[int, int]] = {}
+    for share in shares(files, chance.randrange(1, 6), at_least=1):
+        for batch in read_share(share, DAY, DAY + 24 * HOUR_MS):
+            for row in batch.to_pylist():
+                if row["kind"] == "usage":
+                    key = tuple(row[name] for name in ("boot", "page", "principal", "client", "topic", "api", "since"))
+                    last[key] = max(last.get(key, (0, 0)), (row["seq"], row["bytes_out"]))
+    truth = spools.traffic(*boots)
+    assert sum(value for _, value in last.values()) == sum(values[1] for values in truth.values())
 
 
 def span(boot: str, seqs: tuple[int, int], minutes: tuple[int, int], **changed: Any) -> Span:

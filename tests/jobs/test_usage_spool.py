@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 from typing import Any
 
@@ -217,30 +216,3 @@ def test_what_a_rotated_spool_no_longer_has_is_kept(report: Report, tmp_path: Pa
     with pytest.raises(ReportError, match="holds nothing from 2025-11-20T00:00:00Z"):
         report.run(source, DAY, NEXT_DAY)
     assert {name: report.rows(name) for name in TABLES} == before
-
-
-@pytest.mark.parametrize("seed", [20261121])
-def test_random_lives_with_random_wounds_never_count_wrong(report: Report, tmp_path: Path, seed: int) -> None:
-    """Intervals are torn out at random; the sums stay right, as the last row of a series tells all before it."""
-    chance = random.Random(seed)
-    directory = tmp_path / "spool"
-    directory.mkdir()
-    boots = []
-    wall_ms = at("2025-11-20T00:00:07")
-    for number in range(3):
-        boot = spools.Boot(directory, f"ff{number}", wall_ms)
-        spools.live(boot, chance.randrange(100, 200), chance.randrange(1 << 30), retire=0)
-        boots.append(boot)
-        wall_ms = boot.wall_ms + chance.randrange(1, 3000) * 1000
-        for path, start, end in chance.sample(boot.places[:-1], 25):  # not the last: nothing tells of that later
-            content = bytearray(path.read_bytes())
-            content[chance.randrange(start, end - 1)] ^= 1 << chance.randrange(8)
-            path.write_bytes(content)
-    report.run(Source(spool=directory), DAY, NEXT_DAY)
-    found, truth = traffic_of(report), spools.traffic(*boots)
-    sums: dict[Any, list[int]] = {}
-    for sign, table in ((1, found), (-1, truth)):
-        for (_, *key), values in table.items():
-            total = sums.setdefault(tuple(key), [0] * len(values))
-            total[:] = [a + sign * b for a, b in zip(total, values, strict=True)]
-    assert all(not any(total) for total in sums.values()), seed
