@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+import yaml
 
 from tests.grafana.boards import DASHBOARDS, ROOT, panels
 
@@ -162,3 +163,12 @@ def test_columns_with_a_unit_or_link_are_in_the_table(board):
 def test_starts_of_the_broker_are_marked_at_their_very_time(board):
     (starts,) = [a for a in board["annotations"]["list"] if a["name"] == "Broker starts"]
     assert starts["enable"] and starts["useValueForTime"] == "on" and starts["expr"].endswith("* 1000")
+
+
+def test_provisioning_fits_the_readme_and_the_scrape_interval():
+    readme = (ROOT / "grafana/README.md").read_text()
+    (provider,) = yaml.safe_load((ROOT / "grafana/provisioning/dashboards/odradek.yaml").read_text())["providers"]
+    assert f"cp grafana/dashboards/*.json {provider['options']['path']}/" in readme
+    (source,) = yaml.safe_load((ROOT / "grafana/provisioning/datasources/prometheus.yaml").read_text())["datasources"]
+    scraping = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())["global"]["scrape_interval"]
+    assert (source["type"], source["jsonData"]["timeInterval"]) == ("prometheus", scraping)

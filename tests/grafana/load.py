@@ -1,0 +1,85 @@
+"""Clients that keep a broker busy until they are ended (SIGTERM): `python -m tests.grafana.load ROLE BOOTSTRAP_SERVERS`.
+
+`writers`: three producers, one whose batches are refused, requests for a topic that there is not, connections with garbage.
+`group`: two members of the group billing. `reader`: reads orders and never commits, as Spark and Flink do.
+"""
+
+import contextlib
+import signal
+import socket
+import sys
+import threading
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
+
+TOPICS = {"orders": 3, "audit": 1, "tight": {"partitions": "1", "max.message.bytes": "1000"}}
+PARTITIONS = 3
+PAUSE_S = 0.05
+
+over = threading.Event()
+
+
+def _write(bootstrap: str, client: str, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "client.id": client, "linger.ms": 5})
+    while not over.wait(PAUSE_S):
+        for _ in range(5):
+            producer.produce(topic, b"x" * 500)
+        producer.poll(0)
+
+
+def _fail(bootstrap: str) -> None:
+    """Errors of several kinds, again and again."""
+    settings = {"bootstrap.servers": bootstrap, "client.id": "clumsy", "message.timeout.ms": 5000}
+    producer = Producer(settings)
+    host, _, port = bootstrap.rpartition(":")
+    while not over.wait(1):
+        producer.produce("tight", b"x" * 5000)
+        with contextlib.suppress(KafkaException):
+            producer.list_topics("there-is-no-such-topic", timeout=5)
+        producer.poll(0)
+        with socket.create_connection((host, int(port))) as connection:
+            connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
+
+
+def _consume(bootstrap: str, client: str) -> None:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap, "client.id": client, "group.id": "billing", "auto.offset.reset": "earliest",
+            "auto.commit.interval.ms": 500, "session.timeout.ms": 6000, "heartbeat.interval.ms": 1000,
+        }
+    )  # fmt: skip
+    consumer.subscribe(["orders"])
+    while not over.is_set():
+        consumer.consume(1000, 0.5)
+    consumer.close()
+
+
+def _read(bootstrap: str, client: str) -> None:
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "client.id": client, "group.id": "unused", "enable.auto.commit": False}
+    )
+    consumer.assign([TopicPartition("orders", partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
+    while not over.is_set():
+        consumer.consume(1000, 0.5)
+    consumer.close()
+
+
+def main(role: str, bootstrap: str) -> None:
+    signal.signal(signal.SIGTERM, lambda *_: over.set())
+    started = {
+        "writers": [
+            (_write, "shop", "orders"), (_write, "crm", "orders"), (_write, "auditor", "audit"), (_fail,),
+        ],
+        "group": [(_consume, "billing-0"), (_consume, "billing-1")],
+        "reader": [(_read, "spark")],
+    }[role]  # fmt: skip
+    threads = [threading.Thread(target=run, args=(bootstrap, *arguments)) for run, *arguments in started]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        while thread.is_alive():
+            thread.join(0.2)  # signals are taken between
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

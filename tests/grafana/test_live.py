@@ -1,0 +1,245 @@
+"""A real Prometheus scrapes a real broker under load: every query of every panel has data, rules work, alerts fire.
+
+One broker, one Prometheus and three load processes for all tests; those that do harm come last.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.testing import Broker
+from tests.faults.small_disk import SmallDisk
+from tests.grafana import kafka_exporter_queries, load
+from tests.grafana.boards import (
+    DASHBOARDS,
+    ROOT,
+    everything,
+    label_values,
+    other_queries,
+    panel_queries,
+    replaced,
+)
+from tests.grafana.prometheus import Prometheus
+from tests.grafana.test_rules import ALERTS, recorded_names
+
+pytestmark = [
+    pytest.mark.xdist_group("grafana-live"),
+    pytest.mark.timeout(280),
+    pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs Prometheus (Debian: prometheus)"),
+]
+
+WINDOW = "20s"
+CHOSEN = {"job": "odradek", "consumergroup": "billing", "topic": "orders|audit"}
+SMALL_DISK_BYTES = 64 * 1024 * 1024
+LEFT_BYTES = SMALL_DISK_BYTES // 200
+"""Half of the hard mark, and enough for what the load writes while the disk is filled: a file that does not fit is not made."""
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+class Site:
+    """The broker, the clients by role, what watches them, and a small disk below the second log directory if there is one."""
+
+    def __init__(self, broker: Broker, target: str, prometheus: Prometheus, disk: SmallDisk | None) -> None:
+        self.broker, self.target, self.prometheus, self.disk = broker, target, prometheus, disk
+        self.clients: dict[str, subprocess.Popen[bytes]] = {}
+
+    def begin(self, role: str) -> None:
+        command = [sys.executable, "-m", "tests.grafana.load", role, self.broker.bootstrap_servers]
+        self.clients[role] = subprocess.Popen(command, cwd=ROOT)
+
+    def end(self, role: str) -> None:
+        process = self.clients.pop(role)
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def _small_disk(path: Path) -> Iterator[SmallDisk | None]:
+    """None where no file system can be mounted."""
+    with contextlib.ExitStack() as stack:
+        try:
+            disk = stack.enter_context(SmallDisk(path, SMALL_DISK_BYTES))
+        except pytest.skip.Exception:
+            disk = None
+        yield disk
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    directory = tmp_path_factory.mktemp("site")
+    with _small_disk(directory / "small") as disk:
+        target = f"127.0.0.1:{_free_port()}"
+        config = {
+            "metrics.listener": target,
+            "num.network.threads": 2,
+            "usage.spool.interval.ms": 1000,
+            "usage.spool.max.bytes": 64 * 1024 * 1024,
+            "auto.create.topics.enable": "false",
+            "log.dirs": f"{directory / 'data'},{directory / 'small' / 'data'}",
+        }
+        with (
+            Broker(config, load.TOPICS, directory=directory / "broker", timeout=60) as broker,
+            Prometheus(directory / "prometheus", target) as prometheus,
+        ):
+            made = Site(broker, target, prometheus, disk)
+            for role in ("writers", "group", "reader"):
+                made.begin(role)
+            try:
+                yield made
+            finally:
+                for role in list(made.clients):
+                    made.end(role)
+
+
+@pytest.fixture(scope="module")
+def prometheus(site: Site) -> Prometheus:
+    return site.prometheus
+
+
+@pytest.mark.parametrize("uid", DASHBOARDS)
+def test_every_query_of_every_panel_has_data_with_all_labels_of_its_legend(uid: str, prometheus: Prometheus) -> None:
+    asked = [query for query in panel_queries() if query.board == uid]
+    prometheus.wait_for_data(
+        {query.name: replaced(query.expr, everything(WINDOW)) for query in asked},
+        {query.name: set(re.findall(r"\{\{(\w+)\}\}", query.legend)) for query in asked},
+    )
+
+
+def test_who_only_writes_or_only_reads_is_among_the_clients_and_what_they_do(prometheus: Prometheus) -> None:
+    """Bytes in and out are added; a plain + would leave out what has but one of them."""
+    queries = {query.name: replaced(query.expr, everything(WINDOW)) for query in panel_queries()}
+    prometheus.wait_for_values(queries["odradek-clients/Bytes by API/A"], "api", "Produce", "Fetch", "Heartbeat")
+    prometheus.wait_for_values(queries["odradek-clients/Topics/A"], "topic", "orders", "audit")
+    prometheus.wait_for_values(
+        queries["odradek-overview/Clients by bytes/A"], "client_id", "auditor", "spark", "billing-0"
+    )
+
+
+def test_variables_and_annotations_have_data(prometheus: Prometheus) -> None:
+    prometheus.wait_for_data({name: replaced(query, everything(WINDOW)) for name, query in other_queries()})
+
+
+def test_variables_offer_what_there_is(site: Site) -> None:
+    wanted = {
+        "job": "odradek", "instance": site.target, "topic": "orders", "consumergroup": "billing", "client": "spark",
+    }  # fmt: skip
+    queries = {
+        variable["name"]: variable["query"]["query"]
+        for board in DASHBOARDS.values()
+        for variable in board["templating"]["list"]
+        if variable["type"] == "query"
+    }
+    assert queries.keys() == wanted.keys()
+    for name, query in queries.items():
+        selector, label = label_values(query)
+        site.prometheus.wait_for_values(replaced(selector, everything(WINDOW)), label, wanted[name])
+
+
+def test_a_panel_that_is_narrowed_to_one_topic_group_and_client_has_data(site: Site) -> None:
+    chosen = everything(WINDOW) | {
+        "job": "odradek", "instance": site.target, "topic": "orders", "consumergroup": "billing", "client": "spark",
+    }  # fmt: skip
+    queries = {
+        query.name: replaced(query.expr, chosen)
+        for query in panel_queries()
+        if query.board == "odradek-groups" or query.name.startswith("odradek-topics/Readers")
+    }
+    site.prometheus.wait_for_data(queries)
+
+
+@pytest.mark.parametrize("source", ["DASHBOARD_7589", "OVERVIEW", "STRIMZI"])
+def test_dashboards_made_for_kafka_exporter_have_data(source: str, site: Site) -> None:
+    queries = getattr(kafka_exporter_queries, source)
+    values = CHOSEN | {"instance": site.target}
+    site.prometheus.wait_for_data({name: replaced(expr, values) for name, expr in queries.items()})
+
+
+def test_the_variables_of_dashboards_made_for_kafka_exporter_offer_what_there_is(site: Site) -> None:
+    values = CHOSEN | {"instance": site.target}
+    for name, (selector, label) in kafka_exporter_queries.VARIABLES_7589.items():
+        site.prometheus.wait_for_data({name: replaced(selector, values)}, {name: {label}})
+    for expr in kafka_exporter_queries.COUNTS_OF_WHAT_IS_WRONG.values():
+        counted = replaced(expr, values)
+        assert site.prometheus.query(counted) == []
+        site.prometheus.wait_for_data({expr: counted.replace("<1", ">=1")})
+
+
+def test_every_recording_rule_has_data(prometheus: Prometheus) -> None:
+    prometheus.wait_for_data({name: name for name in recorded_names()})
+
+
+def test_no_rule_fails(prometheus: Prometheus) -> None:
+    rules = [rule for group in prometheus.ask("rules")["groups"] for rule in group["rules"]]
+    assert len(rules) == len(ALERTS) + len(recorded_names())
+    assert [rule["lastError"] for rule in rules if rule.get("lastError")] == []
+
+
+@pytest.fixture(scope="module")
+def troubled(site: Site) -> Site:
+    """The group and the reader have ended, a worker was killed: all at once, because alerts take their time."""
+    site.end("group")
+    site.end("reader")
+    worker = next(process for process in site.broker.processes() if process["kind"] == "worker")
+    os.kill(worker["pid"], signal.SIGKILL)
+    return site
+
+
+def test_a_dead_worker_makes_its_alert_fire(troubled: Site) -> None:
+    troubled.prometheus.wait_for_alert("OdradekChildDied", process="worker", instance=troubled.target)
+
+
+def test_a_group_that_stops_makes_its_alert_fire(troubled: Site) -> None:
+    found = troubled.prometheus.wait_for_alert("OdradekConsumerStopped", consumergroup="billing", topic="orders")
+    assert found["severity"] == "warning"
+
+
+def test_a_reader_that_never_commits_and_stops_makes_its_alert_fire(troubled: Site) -> None:
+    troubled.prometheus.wait_for_alert("OdradekReaderStopped", client_id="spark", topic="orders")
+
+
+def test_requests_that_fail_make_their_alert_fire(site: Site) -> None:
+    site.prometheus.wait_for_alert("OdradekProduceFailing", instance=site.target)
+
+
+def test_a_full_disk_makes_its_alert_fire(site: Site) -> None:
+    if site.disk is None:
+        pytest.skip("NO FULL DISK IS TESTED: mounting a small file system needs root")
+    path = site.disk.fill(leave=LEFT_BYTES)
+    found = site.prometheus.wait_for_alert("OdradekDiskFull", instance=site.target)
+    assert Path(found["log_dir"]).is_relative_to(site.disk.path)
+    path.unlink()
+
+
+def test_the_bytes_of_all_clients_are_those_of_the_sockets(site: Site) -> None:
+    """But for those that were in flight when the worker was killed, and those that were no request."""
+    for role in list(site.clients):
+        site.end(role)
+    for way, dropped in (("in", "0"), ("out", "sum(odradek_unsent_bytes_total)")):
+        of_clients, of_sockets = (
+            f"sum(odradek_usage_bytes_{way}_total)",
+            f"(sum(odradek_socket_bytes_{way}_total) + {dropped})",
+        )
+        site.prometheus.wait_for_data({way: f"abs({of_clients} / {of_sockets} - 1) < 0.01"})
+
+
+def test_a_broker_that_is_gone_makes_its_alert_fire(site: Site) -> None:
+    site.broker.stop()
+    site.prometheus.wait_for_alert("OdradekBrokerDown", instance=site.target)
