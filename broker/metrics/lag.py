@@ -46,31 +46,35 @@ class _Ends:
 
 
 class EndHistory:
-    """One a reporter; not for two threads at once."""
+    """One a reporter; not for two threads at once. A partition whose end has not moved since the first look takes no memory."""
 
     def __init__(self) -> None:
         self._incarnations = array("Q")
         self._now = array("q")
         self._of_slot: dict[int, _Ends] = {}
+        self._first_ms: int | None = None
         self._last_ms: int | None = None
 
     def sample(self, now_ms: int) -> None:
         """Look at all partitions. :param now_ms: a clock that does not jump, as for `passed_ms`."""
-        last_ms = self._last_ms
+        if self._first_ms is None or self._last_ms is None:
+            overview.sample_ends(self._incarnations, self._now)
+            self._first_ms = self._last_ms = now_ms
+            return
+        before, ends_before = self._incarnations[:], self._now[:]
         for slot in overview.sample_ends(self._incarnations, self._now):
             incarnation, end = self._incarnations[slot], self._now[slot]
             if end < 0:
                 self._of_slot.pop(slot, None)
                 continue
             known = self._of_slot.get(slot)
-            if known is not None and known.incarnation == incarnation:
-                known.put(now_ms, end, now_ms if last_ms is None else last_ms)
-            elif last_ms is None:
-                self._of_slot[slot] = _Ends(incarnation, now_ms, end)
-            else:  # a partition that was not in service at the last look: it was made since, or its log was opened
-                self._of_slot[slot] = one = _Ends(incarnation, last_ms if end else now_ms, 0)
-                if end:
-                    one.put(now_ms, end, last_ms)
+            if known is None or known.incarnation != incarnation:
+                if slot < len(before) and before[slot] == incarnation and ends_before[slot] >= 0:
+                    known = _Ends(incarnation, self._first_ms, ends_before[slot])
+                else:  # it was not in service at the last look: it was made since, or its log was opened
+                    known = _Ends(incarnation, self._last_ms, 0)
+                self._of_slot[slot] = known
+            known.put(now_ms, end, self._last_ms)
         self._last_ms = now_ms
 
     def passed_ms(self, slot: int, incarnation: int, offset: int) -> float | None:
@@ -80,7 +84,9 @@ class EndHistory:
         """
         ends = self._of_slot.get(slot)
         if ends is None or ends.incarnation != incarnation:
-            return None
+            if slot >= len(self._now) or self._incarnations[slot] != incarnation or self._first_ms is None:
+                return None
+            return float(self._first_ms) if offset < self._now[slot] else None
         after = bisect_right(ends.offset, offset)
         if after == len(ends.offset):
             return None

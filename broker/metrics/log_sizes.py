@@ -5,6 +5,7 @@ read again when that moved; a bounded number at a time, so that ten thousand at 
 """
 
 import os
+from array import array
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -27,22 +28,30 @@ class LogSizes:
 
     def __init__(self, log_dirs: Sequence[Path]) -> None:
         self._log_dirs = log_dirs
-        self._closed: dict[int, tuple[int, int, int, int]] = {}  # slot to incarnation, generation, bytes, segments
+        # By slot; of ten thousand logs a dictionary takes some megabytes.
+        self._incarnation, self._generation = array("Q"), array("Q")
+        self._bytes, self._segments = array("Q"), array("Q")
 
     def of(self, row: Partition) -> LogSize | None:
         """None if it is not known yet; the sizes of some moment since the generation before, if it has just changed."""
-        known = self._closed.get(row.slot)
-        if known is None or known[0] != row.incarnation:
+        slot = row.slot
+        if slot >= len(self._incarnation) or self._incarnation[slot] != row.incarnation:
             return None
-        return LogSize(known[2] + row.segment_bytes, known[3] + 1)
+        return LogSize(self._bytes[slot] + row.segment_bytes, self._segments[slot] + 1)
+
+    def _is_known(self, row: Partition) -> bool:
+        return (
+            row.slot < len(self._incarnation)
+            and self._incarnation[row.slot] == row.incarnation
+            and self._generation[row.slot] == row.generation
+        )
 
     def refresh(self, topics: Iterable[tuple[str, Sequence[Partition]]], most: int) -> bool:
         """Read at most so many directories of logs that changed; whether some are left."""
         left = most
         for topic, rows in topics:
             for row in rows:
-                known = self._closed.get(row.slot)
-                if row.state != SlotState.SLOT_ONLINE or (known is not None and known[:2] == row[2:4]):
+                if row.state != SlotState.SLOT_ONLINE or self._is_known(row):
                     continue
                 if left == 0:
                     return True
@@ -64,4 +73,11 @@ class LogSizes:
             return  # deleted, or renamed, since the slot was read
         state = slots.describe(row.slot)
         if (state["incarnation"], state["generation"]) == row[2:4]:  # else a roll came between: next time
-            self._closed[row.slot] = row.incarnation, row.generation, total, segments
+            self._put(row, total, segments)
+
+    def _put(self, row: Partition, size_bytes: int, segments: int) -> None:
+        columns = (self._incarnation, self._generation, self._bytes, self._segments)
+        for column, value in zip(columns, (row.incarnation, row.generation, size_bytes, segments), strict=True):
+            if row.slot >= len(column):
+                column.frombytes(bytes(column.itemsize * (row.slot + 1 - len(column))))
+            column[row.slot] = value
