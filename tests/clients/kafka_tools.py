@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import threading
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
@@ -29,6 +30,10 @@ CLASSES = {
     "console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
 }
 """The scripts of Kafka's distribution without `kafka-` and `.sh`, and what they run."""
+
+
+PATIENCE_S = 100
+"""How long one tool may take."""
 
 
 class Told(NamedTuple):
@@ -74,13 +79,18 @@ class KafkaTools:
         line = json.dumps([CLASSES[tool], "--bootstrap-server", self.bootstrap_servers, *arguments])
         self._jvm.stdin.write(line + "\n")
         self._jvm.stdin.flush()
+        too_long = threading.Timer(PATIENCE_S, self._jvm.kill)
+        too_long.start()
         answer = self._jvm.stdout.readline()
-        assert answer, f"the JVM of the tools ended at {line}: {self._errors.read_text()[-2000:]}"
+        too_long.cancel()
+        assert answer, (
+            f"the JVM of the tools ended, or was ended after {PATIENCE_S} s, at {line}: {self._errors.read_text()[-2000:]}"
+        )
         told = json.loads(answer)
         return Told(told["code"], told["out"], told["err"])
 
     def run_alone(self, tool: str, *arguments: str) -> Told:
         """Run it in a JVM of its own."""
         command = toolchains.java_command(CLASSES[tool], "--bootstrap-server", self.bootstrap_servers, *arguments)
-        done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
         return Told(done.returncode, done.stdout, done.stderr)

@@ -177,8 +177,9 @@ def of_both(text: str) -> list[str]:
 
 
 def test_configurations_of_topics_and_groups(sides: Sides) -> None:
+    sides.same("topics", "--create", "--topic", "settings")
     for kind, name, good, bad in (
-        ("topics", "topic", "retention.ms=86400001,cleanup.policy=[delete,compact]", "retention.ms=soon"),
+        ("topics", "settings", "retention.ms=86400001,cleanup.policy=[delete,compact]", "retention.ms=soon"),
         ("groups", "group", "consumer.session.timeout.ms=50000", "consumer.session.timeout.ms=1"),
     ):
         where = ("--entity-type", kind, "--entity-name", name)
@@ -198,11 +199,11 @@ def test_configurations_of_topics_and_groups(sides: Sides) -> None:
 
 def test_configurations_of_brokers(sides: Sides) -> None:
     one, every = ("--entity-type", "brokers", "--entity-name", "1"), ("--entity-type", "brokers", "--entity-default")
-    sides.same("configs", "--alter", *one, "--add-config", "log.cleaner.threads=2,log.retention.ms=100000000000")
+    sides.same("configs", "--alter", *one, "--add-config", "log.cleaner.threads=2,log.retention.ms=9000000000000")
     sides.same("configs", "--describe", *one)
-    sides.same("configs", "--alter", *every, "--add-config", "log.retention.ms=100000000001")
+    sides.same("configs", "--alter", *every, "--add-config", "log.retention.ms=9000000000001")
     for where in (one, every, ("--entity-type", "brokers")):
-        assert "log.retention.ms=10000000000" in sides.same("configs", "--describe", *where)
+        assert "log.retention.ms=900000000000" in sides.same("configs", "--describe", *where)
     sides.same("configs", "--alter", *one, "--add-config", "log.dirs=/tmp", code=1)
     sides.same("configs", "--alter", *one, "--add-config", "log.cleaner.threads=-1", code=1)
     sides.same("configs", "--alter", *one, "--delete-config", "log.cleaner.threads,log.retention.ms")
