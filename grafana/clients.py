@@ -12,10 +12,6 @@ SELF = Link("Only this client", UID, {"client": "Client"})
 ONLY = Link("Only ${__field.labels.client_id}", UID, {"client": "client_id"})
 
 
-NONE = f" or 0 * sum by (client_id, principal) (increase(odradek_usage_requests_total{{{CHOSEN}}}[$__range]))"
-"""The broker leaves out what is zero; in a table that would be an empty field."""
-
-
 def _used(name: str, chosen: str = CHOSEN, by: str = "client_id", window: str = RATE) -> str:
     return f"sum by ({by}) (rate(odradek_usage_{name}_total{{{chosen}}}[{window}]))"
 
@@ -80,7 +76,7 @@ COUNTS = Row(
                 "Errors that they got in the shown time, by request. Produce and Fetch may get one a partition.",
                 "percentunit",
                 Query(
-                    f"(sum(increase(odradek_usage_errors_total{{{CHOSEN}}}[$__range])) or vector(0)) "
+                    f"sum(increase(odradek_usage_errors_total{{{CHOSEN}}}[$__range])) "
                     f'/ sum(increase(odradek_usage_requests_total{{{CHOSEN},topic=""}}[$__range]))',
                     "errors",
                 ),
@@ -94,7 +90,7 @@ COUNTS = Row(
                 "Time for which they were told to wait, in the shown time.",
                 "s",
                 Query(
-                    f"sum(increase(odradek_usage_throttle_seconds_total{{{CHOSEN}}}[$__range])) or vector(0)",
+                    f"sum(increase(odradek_usage_throttle_seconds_total{{{CHOSEN}}}[$__range]))",
                     "throttled",
                 ),
                 steps=[(1, ORANGE)],
@@ -231,8 +227,8 @@ SPLIT = Row(
                 Query(_in_range("records_in"), "Records written"),
                 Query(_in_range("records_out"), "Records read"),
                 Query(_in_range("requests", CHOSEN + ',topic=""'), "Requests"),
-                Query(_in_range("errors") + NONE, "Errors"),
-                Query(_in_range("throttle_seconds") + NONE, "Throttled", unit="s"),
+                Query(_in_range("errors"), "Errors"),
+                Query(_in_range("throttle_seconds"), "Throttled", unit="s"),
                 Query(_in_range("connection_seconds"), "Connected", unit="s"),
                 links={"Client": SELF},
                 steps={"Errors": [(1, ORANGE)], "Throttled": [(1, ORANGE)]},
