@@ -108,6 +108,23 @@ def warm_up(server: Server) -> None:
     )
     generate("fetch", server, *big, "--bytes", "4000000000")
     server.delete_topic("warm-up-2")
+    server.create_topic("warm-up-3", 8)
+    server.wait("warm-up-3", 8)
+    generate(
+        "commit",
+        server,
+        "--topic",
+        "warm-up-3",
+        "--partitions",
+        "8",
+        "--conns",
+        "8",
+        "--inflight",
+        "5",
+        "--seconds",
+        "12",
+    )
+    server.delete_topic("warm-up-3")
 
 
 def run_life(row: Row, kinds: list[str], rounds: int) -> dict[str, list[dict[str, float]]]:

@@ -10,7 +10,7 @@
 #include <string.h>
 
 enum { JOIN_GROUP_VERSION = 6, SYNC_GROUP_VERSION = 4, MEMBER_ID_REQUIRED = 79, MEMBER_ID_BYTES = 200 };
-enum { LOADING = 14, NOT_COORDINATOR = 16 };
+enum { LOADING = 14, NOT_COORDINATOR = 16, ILLEGAL_GENERATION = 22, UNKNOWN_MEMBER_ID = 25, REBALANCE_IN_PROGRESS = 27 };
 /* Version, one topic, and user data of four bytes: the number of the round. */
 static const char SUBSCRIPTION[] = "\0\0\0\0\0\1\0\1t\0\0\0\4";
 
@@ -60,9 +60,16 @@ static struct cursor receive(int fd) {
     return ask(fd, &nothing);
 }
 
-/* Reads a JoinGroup response: error, generation, and the member's id. The leader's assignments go to `sync`. */
-static int16_t read_join(struct cursor *response, struct member *member, const char *group, int members, int32_t *generation,
-                         struct buffer *sync) {
+/* While the group comes to be, some of these are met by members that came late: they join again. */
+static bool is_passing(int16_t error, bool gathering) {
+    return error == LOADING || error == NOT_COORDINATOR || error == MEMBER_ID_REQUIRED ||
+           (gathering && (error == ILLEGAL_GENERATION || error == UNKNOWN_MEMBER_ID || error == REBALANCE_IN_PROGRESS));
+}
+
+/* Reads a JoinGroup response: error, generation, and the member's id. The leader's assignments go to `sync`; while the
+ * group is gathering, a leader that is not told of all members is to join again. */
+static int16_t read_join(struct cursor *response, struct member *member, const char *group, int members, bool gathering,
+                         int32_t *generation, struct buffer *sync) {
     char leader[MEMBER_ID_BYTES], id[MEMBER_ID_BYTES];
     take_i32(response);
     skip_tags(response);
@@ -74,12 +81,14 @@ static int16_t read_join(struct cursor *response, struct member *member, const c
     take_text(response, member->id);
     if (error)
         return error;
-    if (*generation && *generation != told)
+    if (*generation && *generation != told && !gathering)
         die("members of generations %d and %d in one round", *generation, told);
     *generation = told;
     member->leads = strcmp(leader, member->id) == 0;
     begin_sync(sync, group, told, member->id);
     uint64_t count = take_uvarint(response) - 1;
+    if (gathering && member->leads && count != (uint64_t)members)
+        return REBALANCE_IN_PROGRESS;
     if (count != (member->leads ? (uint64_t)members : 0))
         die("a member was told of %llu of %d members", (unsigned long long)count, members);
     put_uvarint(sync, count + 1);
@@ -97,14 +106,18 @@ static int16_t read_join(struct cursor *response, struct member *member, const c
     return 0;
 }
 
-static void check_sync(struct cursor *response, const struct member *member) {
+/* False if the member is to join again. */
+static bool check_sync(struct cursor *response, const struct member *member, bool gathering) {
     take_i32(response);
     skip_tags(response);
     take_i32(response);
     int16_t error = take_i16(response);
+    if (is_passing(error, gathering))
+        return false;
     uint64_t size = take_uvarint(response);
     if (error || size != strlen(member->id) + 1 || memcmp(take(response, size - 1), member->id, size - 1))
         die("a SyncGroup was answered with error %d or another's assignment", error);
+    return true;
 }
 
 /* All members join, then all synchronise; those that are given an id first join again with it. */
@@ -113,6 +126,7 @@ static void join_all(struct member *members, int count, const char *group, int r
     struct pollfd *polls = calloc((size_t)count, sizeof *polls);
     bool *synced = calloc((size_t)count, sizeof *synced);
     int32_t generation = 0;
+    bool gathering = round == 0;
     if (!syncs || !polls || !synced)
         die("out of memory");
     for (int i = 0; i < count; i++) {
@@ -127,16 +141,18 @@ static void join_all(struct member *members, int count, const char *group, int r
             if (!(polls[i].revents & POLLIN))
                 continue;
             struct cursor response = receive(members[i].fd);
-            if (synced[i]) {
-                check_sync(&response, &members[i]);
+            if (synced[i] && check_sync(&response, &members[i], gathering)) {
                 polls[i].fd = -1;
                 left--;
                 continue;
             }
-            int16_t error = read_join(&response, &members[i], group, count, &generation, &syncs[i]);
+            int16_t error = REBALANCE_IN_PROGRESS;
+            if (!synced[i])
+                error = read_join(&response, &members[i], group, count, gathering, &generation, &syncs[i]);
+            synced[i] = false;
             if (error == LOADING || error == NOT_COORDINATOR)
                 pause_a_little();
-            if (error == LOADING || error == NOT_COORDINATOR || error == MEMBER_ID_REQUIRED) {
+            if (is_passing(error, gathering)) {
                 put_join(&request, group, members[i].id, round);
                 send_all(members[i].fd, request.data, request.size);
                 continue;

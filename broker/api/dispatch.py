@@ -55,6 +55,7 @@ class Dispatcher:
         self._off_loop = off_loop
         self._settle = settle
         self._handlers = {row.key: handler_of(row) for row in APIS if row.where is Where.WORKER}
+        self._forwarded = {row.key for row in BY_KEY.values() if row.where in (Where.COORDINATOR, Where.GROUPS)}
         self.unknown_requests = 0
 
     def __call__(
@@ -70,7 +71,7 @@ class Dispatcher:
             connection.close_reason = f"a request of API key {api_key}, version {version}: {known} served here"
             return False
         name = client_id.decode("utf-8", "replace") if client_id is not None else None
-        if row.where in (Where.COORDINATOR, Where.GROUPS):
+        if api_key in self._forwarded:
             self._forward(connection, row, version, correlation_id, name, frame)
             return None
         try:

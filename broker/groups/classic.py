@@ -34,6 +34,7 @@ class State(Enum):
 
 
 EMPTY, PREPARING, COMPLETING = State.EMPTY, State.PREPARING_REBALANCE, State.COMPLETING_REBALANCE
+NONE = ErrorCode.NONE
 STABLE, DEAD = State.STABLE, State.DEAD
 
 FOLLOWS: Mapping[State, frozenset[State]] = {
@@ -502,7 +503,7 @@ class ClassicGroup:
         if self.state is DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if generation_id < 0 and self.state is EMPTY:
-            return ErrorCode.NONE
+            return NONE
         if generation_id < 0 and not member_id and instance_id is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         error = self.member_error(member_id, instance_id)
@@ -513,7 +514,7 @@ class ClassicGroup:
         if self.state is COMPLETING:
             return ErrorCode.REBALANCE_IN_PROGRESS
         self._stay_alive(self.members[member_id])
-        return ErrorCode.NONE
+        return NONE
 
     def _stay_alive(self, member: Member) -> None:
         member.session.set(self._timers.now_ms() + member.session_timeout_ms)

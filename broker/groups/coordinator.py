@@ -32,6 +32,7 @@ from broker.protocol.group_records import (
 
 log = logging.getLogger(__name__)
 
+NONE = ErrorCode.NONE  # looked up once: an enumeration's members cost more to find than all else in a short verb
 MAX_RECORDS_AT_ONCE = 1000
 """Of tombstones in one append, so that a batch stays small."""
 
@@ -179,7 +180,7 @@ class GroupCoordinator:
             return ErrorCode.NOT_COORDINATOR, None
         if shard.loading:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, None
-        return ErrorCode.NONE, shard
+        return NONE, shard
 
     def find(self, group_id: str) -> tuple[ErrorCode, Group | None]:
         """A group, None if there is none; or why this broker cannot say."""
@@ -227,7 +228,7 @@ class GroupCoordinator:
             return
 
         def appended(error: ErrorCode) -> None:
-            if error is not ErrorCode.NONE and self._shards.get(shard.partition) is shard:
+            if error is not NONE and self._shards.get(shard.partition) is shard:
                 self._diverged(shard.partition)  # the group is ahead of its log: what the log says counts
             then(error)
 
@@ -362,7 +363,7 @@ class GroupCoordinator:
         """A Heartbeat. While the group is being loaded it is taken for good: nobody is expelled for that."""
         error, group = self._member_group(group_id)
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            return ErrorCode.NONE
+            return NONE
         if group is None:
             return error
         self._settle_protocol(group)
@@ -377,17 +378,17 @@ class GroupCoordinator:
         if group is None and error is not ErrorCode.UNKNOWN_MEMBER_ID:
             return error, []
         if group is None:
-            return ErrorCode.NONE, [ErrorCode.UNKNOWN_MEMBER_ID for _ in members]
+            return NONE, [ErrorCode.UNKNOWN_MEMBER_ID for _ in members]
         if group.consumer is not None:
-            return ErrorCode.NONE, [group.consumer.leave_classic(*member) for member in members]
+            return NONE, [group.consumer.leave_classic(*member) for member in members]
         assert group.classic is not None
-        return ErrorCode.NONE, [group.classic.leave(*member) for member in members]
+        return NONE, [group.classic.leave(*member) for member in members]
 
     def _member_group(self, group_id: str) -> tuple[ErrorCode, Group | None]:
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID, None
         error, group = self.find(group_id)
-        return (ErrorCode.UNKNOWN_MEMBER_ID if error is ErrorCode.NONE and group is None else error), group
+        return (ErrorCode.UNKNOWN_MEMBER_ID if error is NONE and group is None else error), group
 
     # -- offsets --------------------------------------------------------------------------------------------------
 
@@ -408,7 +409,7 @@ class GroupCoordinator:
         else:
             assert group.classic is not None
             error = group.classic.commit_error(commit.member_id, commit.generation_id, commit.instance_id)
-        if error is not ErrorCode.NONE or not commit.offsets:
+        if error is not NONE or not commit.offsets:
             then(error)
             return
         shard.groups[commit.group_id] = group
@@ -421,9 +422,9 @@ class GroupCoordinator:
 
         def appended(error: ErrorCode) -> None:
             group.commits_under_way -= 1
-            if error is ErrorCode.NONE and native:
+            if error is NONE and native:
                 group.offsets.put_all(offsets)
-            elif error is ErrorCode.NONE:
+            elif error is NONE:
                 for (topic, partition), committed in offsets.items():
                     group.offsets.put(topic, partition, committed)
             then(error)
@@ -455,13 +456,13 @@ class GroupCoordinator:
             error = ErrorCode.GROUP_ID_NOT_FOUND
         elif group is not None and not group.empty and group.protocol.protocol_type != CONSUMER:
             error = ErrorCode.NON_EMPTY_GROUP
-        if error is not ErrorCode.NONE or group is None or shard is None:
+        if error is not NONE or group is None or shard is None:
             then(error, {})
             return
         subscribed = group.subscribed()
         taken = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
         results = {place: taken if subscribed is None or place[0] in subscribed else error for place in places}
-        gone = [place for place, result in results.items() if result is ErrorCode.NONE]
+        gone = [place for place, result in results.items() if result is NONE]
 
         def removed(error: ErrorCode) -> None:
             then(error, results)
@@ -472,16 +473,16 @@ class GroupCoordinator:
         """Write tombstones of these offsets, then forget them; and the group, if nothing is left of it."""
         present = [place for place in places if group.offsets.get(*place) is not None]
         if not present:
-            then(ErrorCode.NONE)
+            then(NONE)
             return
         parts = [present[at : at + MAX_RECORDS_AT_ONCE] for at in range(0, len(present), MAX_RECORDS_AT_ONCE)]
         waiting = len(parts)
-        failed = ErrorCode.NONE
+        failed = NONE
 
         def appended(part: Sequence[Place], error: ErrorCode) -> None:
             nonlocal waiting, failed
             waiting -= 1
-            if error is ErrorCode.NONE:
+            if error is NONE:
                 for place in part:
                     group.offsets.remove(*place)
             else:
@@ -505,15 +506,15 @@ class GroupCoordinator:
             error = ErrorCode.GROUP_ID_NOT_FOUND
         elif group is not None and not group.empty:
             error = ErrorCode.NON_EMPTY_GROUP
-        if error is not ErrorCode.NONE or group is None or shard is None:
+        if error is not NONE or group is None or shard is None:
             then(error)
             return
 
         def emptied(error: ErrorCode) -> None:
-            if error is ErrorCode.NONE and group.disposable:
+            if error is NONE and group.disposable:
                 self._end(shard, group, then)
             else:
-                then(error if error is not ErrorCode.NONE else ErrorCode.NON_EMPTY_GROUP)
+                then(error if error is not NONE else ErrorCode.NON_EMPTY_GROUP)
 
         self._remove(shard, group, [(topic, partition) for topic, partition, _ in group.offsets], emptied)
 
@@ -550,7 +551,7 @@ class GroupCoordinator:
 
         def removed(error: ErrorCode) -> None:
             _report(error)
-            if error is ErrorCode.NONE and group.disposable and shard.groups.get(group.group_id) is group:
+            if error is NONE and group.disposable and shard.groups.get(group.group_id) is group:
                 self._end(shard, group, _report)
 
         if places or group.disposable:
@@ -558,5 +559,5 @@ class GroupCoordinator:
 
 
 def _report(error: ErrorCode) -> None:
-    if error is not ErrorCode.NONE:
+    if error is not NONE:
         log.warning("offsets could not be removed: %s; it is tried again later", error.name)

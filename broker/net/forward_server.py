@@ -26,6 +26,7 @@ from broker.net.forward_frames import (
 log = logging.getLogger(__name__)
 
 MAX_BYTES_IN_FLIGHT = 256 << 20
+CANCEL = Kind.CANCEL
 _PEER_CREDENTIALS = struct.Struct("3i")
 
 Handler = Callable[[ForwardRequest], Awaitable[ForwardReply]]
@@ -126,6 +127,7 @@ class _Stream(asyncio.Protocol):
         self._out: list[bytes] = []
         self._reading = False
         self.tasks: dict[asyncio.Task, int] = {}  # to the connection id
+        self._tasks_of: dict[int, int] = {}  # how many, by connection id
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -144,7 +146,7 @@ class _Stream(asyncio.Protocol):
         try:
             for frame in self._cutter.feed(data):
                 correlation, request = decode_request(frame)
-                if request.kind == Kind.CANCEL:
+                if request.kind is CANCEL:
                     self._cancel(request.context.connection_id)
                 elif request.deadline > now:  # else it waited in the socket until its worker gave up
                     self._start(correlation, request, len(frame))
@@ -194,18 +196,23 @@ class _Stream(asyncio.Protocol):
                 self._reply(correlation, reply)
                 self._server._gave_back(size)
 
-        try:
-            if self._server._at_once(request, answer):
+        connection_id = request.context.connection_id
+        try:  # but not before what its connection asked for earlier has begun
+            if connection_id not in self._tasks_of and self._server._at_once(request, answer):
                 return
         except Exception:
             log.exception("request of %s failed", request.context.peer)
             answer(ForwardReply(Status.FAILED, 0))
             return
         task = asyncio.get_running_loop().create_task(self._serve(correlation, request))
-        self.tasks[task] = request.context.connection_id
+        self.tasks[task] = connection_id
+        self._tasks_of[connection_id] = self._tasks_of.get(connection_id, 0) + 1
 
         def done(task: asyncio.Task) -> None:
             del self.tasks[task]
+            self._tasks_of[connection_id] -= 1
+            if not self._tasks_of[connection_id]:
+                del self._tasks_of[connection_id]
             self._server._gave_back(size)
 
         task.add_done_callback(done)

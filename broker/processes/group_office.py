@@ -40,6 +40,7 @@ log = logging.getLogger(__name__)
 MINUTE_MS = 60_000
 LOAD_RETRY_S = 1.0
 KEY_BYTES = 2
+KAFKA, OK = Kind.KAFKA, Status.OK
 OF_GROUP = ("session.timeout", "heartbeat.interval", "assignment.interval")
 
 
@@ -284,11 +285,11 @@ class GroupOffice:
     def at_once(self, request: ForwardRequest, answer: Callable[[ForwardReply], None]) -> bool:
         """Serve a request without a task, if its API can; whether that was done. What it appends waits for `end_of_read`."""
         serve = self._at_once.get(int.from_bytes(request.payload[:KEY_BYTES], "big", signed=True))
-        if serve is None or self._view is None or request.kind is not Kind.KAFKA:
+        if serve is None or self._view is None or request.kind is not KAFKA:
             return False
         self._refresh()
         self._turn.held = True
-        done: bool = serve(request.payload, self._view, lambda payload: answer(ForwardReply(Status.OK, 0, payload)))
+        done: bool = serve(request.payload, self._view, lambda payload: answer(ForwardReply(OK, 0, payload)))
         return done
 
     def end_of_read(self) -> None:

@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 MOST_RECORDS = 5000
 MOST_BYTES = 1 << 19
 BUSY_S = 0.0005
+NONE = ErrorCode.NONE
 PIECE_BYTES = 1 << 20
 LENGTH_BYTES = 12
 
@@ -133,7 +134,7 @@ class OffsetsLog:
         while self._unacknowledged and self._unacknowledged[0][0] <= high_watermark:
             _, callbacks = self._unacknowledged.popleft()
             for then in callbacks:
-                then(ErrorCode.NONE)
+                then(NONE)
 
     def write(self) -> None:
         """Append what is queued."""

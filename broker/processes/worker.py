@@ -51,6 +51,8 @@ SWEEP_EVERY_TICKS = 10
 RETRY_S = 0.0005
 QUICK_TRIES = 3
 STOP_LIMIT_S = 10.0
+ANONYMOUS = "User:ANONYMOUS"
+OK = Status.OK
 
 
 class JobThread:
@@ -157,6 +159,7 @@ class Worker:
         self._busy = BusyTime()
         self._tick_due = 0.0
         set_idle_ms(config.integer("metrics.usage.idle.ms"))
+        self._contexts: dict[int, ForwardContext] = {}
 
     def start(self) -> None:
         """Begin to serve."""
@@ -250,6 +253,7 @@ class Worker:
 
     def _connection_closed(self, connection_id: int) -> None:
         self._closed.append(connection_id)
+        self._contexts.pop(connection_id, None)
         self.forward.cancel(connection_id)
 
     # -- waiting ----------------------------------------------------------------------------------------------------
@@ -318,15 +322,26 @@ class Worker:
     # -- forwarding -------------------------------------------------------------------------------------------------
 
     def _context_of(self, connection: Any, client_id: str | None) -> ForwardContext:
-        return ForwardContext(
+        """Kept for the connection's next request: most of them say the same."""
+        known = self._contexts.get(connection.connection_id)
+        if (
+            known is not None
+            and known.client_id == client_id
+            and known.principal == (connection.principal or ANONYMOUS)
+            and known.software_name == connection.client_software_name
+            and known.software_version == connection.client_software_version
+        ):
+            return known
+        context = self._contexts[connection.connection_id] = ForwardContext(
             connection_id=connection.connection_id,
             listener=connection.listener_index,
             peer=connection.peer,
             client_id=client_id,
-            principal=connection.principal or "User:ANONYMOUS",
+            principal=connection.principal or ANONYMOUS,
             software_name=connection.client_software_name,
             software_version=connection.client_software_version,
         )
+        return context
 
     def _forward(
         self, connection: Any, row: ApiRow, version: int, correlation_id: int, client_id: str | None, frame: bytes
@@ -336,7 +351,7 @@ class Worker:
         def answered(reply: ForwardReply | ForwardError) -> None:
             if pending.cancelled:
                 return
-            if isinstance(reply, ForwardReply) and reply.status == Status.OK:
+            if isinstance(reply, ForwardReply) and reply.status is OK:
                 if reply.metadata_version > self.topics.version:
                     self._take_over_metadata()
                 if code := top_level_error(row.key, version, reply.payload):

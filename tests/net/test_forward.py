@@ -379,6 +379,78 @@ def test_a_coordinator_with_too_much_in_hand_stops_reading_until_it_has_less(run
     run(test)
 
 
+def at_once_for(*payloads):
+    """Serves these without a task."""
+
+    def at_once(request, answer):
+        if request.payload in payloads:
+            answer(ForwardReply(Status.OK, 3, request.payload))
+            return True
+        return False
+
+    return at_once
+
+
+def test_what_can_be_served_at_once_needs_no_handler(run):
+    reads = []
+
+    async def test(bench):
+        async def handler(request):
+            assert request.payload == b"slow"
+            return await echo(request)
+
+        await bench.coordinator(handler, at_once=at_once_for(b"quick"), end_of_read=lambda: reads.append(1))
+        replies = await asyncio.gather(bench.ask(b"quick"), bench.ask(b"slow", connection=2), bench.ask(b"quick"))
+        assert [reply.metadata_version for reply in replies] == [3, 7, 3]
+
+    run(test)
+    assert reads
+
+
+def test_at_once_does_not_overtake_what_the_same_connection_asked_for_before(run):
+    async def test(bench):
+        order = []
+
+        async def handler(request):
+            order.append(request.payload)
+            return await echo(request)
+
+        def at_once(request, answer):
+            if not request.payload.startswith(b"quick"):
+                return False
+            order.append(request.payload)
+            answer(ForwardReply(Status.OK, 3))
+            return True
+
+        await bench.coordinator(handler, at_once=at_once)
+        await bench.ask(b"quick-first")
+        bench.client.hold()
+        asked = [bench.ask(b"slow"), bench.ask(b"quick-same"), bench.ask(b"quick-other", connection=2)]
+        bench.client.release()
+        await asyncio.gather(*asked)
+        assert order.index(b"slow") < order.index(b"quick-same")
+        assert order.index(b"quick-other") < order.index(b"slow")
+        await bench.ask(b"quick-again")
+        assert order[-1] == b"quick-again"
+
+    run(test)
+
+
+def test_at_once_that_raises_fails_its_own_request_only(run):
+    async def test(bench):
+        def at_once(request, answer):
+            if request.payload == b"bad":
+                raise RuntimeError("broken")
+            return False
+
+        server = await bench.coordinator(echo, at_once=at_once)
+        bad, good = await asyncio.gather(bench.ask(b"bad"), bench.ask(b"good", connection=2))
+        assert (bad.status, good.payload) == (Status.FAILED, b"good")
+        assert server.bytes_in_flight == 0
+
+    run(test)
+
+
 def test_a_stop_lets_requests_under_way_finish(run):
     async def test(bench):
         gate, arrived = asyncio.Event(), asyncio.Event()
