@@ -58,7 +58,8 @@ def main(context: ProcessContext) -> int:
     poll.register(wakeup_read, select.POLLIN)
     poll.register(shm.event_fd(), select.POLLIN)
     parent = os.getppid()
-    failures = removed = 0
+    failures = compacted = 0
+    removed = (0, 0)
     busy = BusyTime()
     shm.set_state(ProcessState.SERVING)
     shm.wake(0)
@@ -66,8 +67,11 @@ def main(context: ProcessContext) -> int:
     compaction.start()
     while not asked:
         shm.beat()
-        if context.running.changed:
-            compaction = take_over_settings(context, compaction)
+        passed = compaction.passes
+        count("compactions", passed - compacted)
+        compacted = passed
+        if context.running.changed and (changed := take_over_settings(context, compaction)) is not compaction:
+            compaction, compacted = changed, 0
         shm.confirm_version(shm.metadata_version)
         wait = min(LONGEST_WAIT_MS, max(0, schedule[0][0] - shm_now()))
         if any(fd == shm.event_fd() for fd, _ in poll.poll(wait)):
@@ -83,8 +87,9 @@ def main(context: ProcessContext) -> int:
                 log.exception("the pass %r failed (failure %d); again in %d ms", name, failures, interval_ms)
             logs.report_failures()
             count("cleaner_passes")
-            count("segments_removed", retention.removed_segments - removed)
-            removed = retention.removed_segments
+            count("segments_removed", retention.removed_segments - removed[0])
+            count("bytes_removed", retention.removed_bytes - removed[1])
+            removed = retention.removed_segments, retention.removed_bytes
             busy.tick()
             shm.beat()
             # Once each, whether its time had come or it could not wait.

@@ -127,6 +127,8 @@ class _Removal:
     log_dir: int
     bases: list[int]
     """Of the segments that go, ascending, and of the first one that stays."""
+    sizes: list[int]
+    """Bytes of the `.log` of those that go."""
 
 
 class Retention:
@@ -137,7 +139,7 @@ class Retention:
         self._log_dirs = [Path(path) for path in log_dirs]
         self._listed: dict[int, _Listed] = {}
         self._generations: list[int] = []
-        self.removed_segments = 0
+        self.removed_segments = self.removed_bytes = 0
 
     def run(self, now_ms: int | None = None, hasten: bool = False) -> None:
         """Take out of every log what has expired.
@@ -223,7 +225,8 @@ class Retention:
             "%s: %d segment(s) below offset %d go by %s; the log begins at offset %d",
             self._directory(facts).name, count, bases[count], why, log_start,
         )  # fmt: skip
-        return _Removal(slot, facts["incarnation"], facts["log_dir"], bases[: count + 1])
+        sizes = [segment.size for segment in segments[:count]]
+        return _Removal(slot, facts["incarnation"], facts["log_dir"], bases[: count + 1], sizes)
 
     def _make_durable(self, numbers: set[int]) -> set[int]:
         """Log start offsets first: with the files gone a start must not take an older one for the truth. The log directories
@@ -254,6 +257,7 @@ class Retention:
                 log.info("segments of slot %d stay until the next pass: the log is %s", removal.slot, told)
                 return
             self.removed_segments += last - first
+            self.removed_bytes += sum(removal.sizes[first:last])
 
     def remove_files(self, now_ms: int | None = None, hasten: bool = False) -> None:
         """Remove renamed files (of retention, and of whoever else renames) once file.delete.delay.ms have passed.

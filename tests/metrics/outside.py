@@ -23,6 +23,12 @@ def memory_of(broker: Broker) -> SharedMemory:
     raise AssertionError("the supervisor has no mapping")
 
 
+def words_of(shm: SharedMemory, kind: ProcessKind) -> dict[str, int]:
+    """The counters of the one process of that kind."""
+    (place,) = [info.index for info in shm.processes() if info.kind == kind]
+    return pages.counters(shm, place)
+
+
 class Totals:
     """Sums over the pages of all workers, as of about now."""
 

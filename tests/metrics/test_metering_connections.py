@@ -11,18 +11,20 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from broker._ext.shared import ProcessKind
 
 from broker.protocol import api_versions, encode_frame, heartbeat, join_group, metadata
 from broker.protocol.header import RequestHeader, request_header_version
 from broker.testing import Broker
 from tests.api.test_old_formats import message_set
 from tests.api.wire import Wire, batch, fetch_request, produce_request
-from tests.metrics.outside import Totals, memory_of, until
+from tests.metrics.outside import PATIENCE_S, Totals, memory_of, until, words_of
 
 pytestmark = [pytest.mark.xdist_group("metering"), pytest.mark.timeout(180)]
 
 PRODUCE, FETCH, METADATA, JOIN_GROUP, HEARTBEAT, API_VERSIONS = 0, 1, 3, 11, 12, 18
 CONFIG = {"num.network.threads": 2, "auto.create.topics.enable": "true", "metrics.usage.idle.ms": 1000}
+CONFIG |= {"log.retention.check.interval.ms": 200, "log.cleaner.backoff.ms": 200}
 
 
 class Counted:
@@ -183,6 +185,33 @@ def test_errors_of_forwarded_requests_and_times_by_phase(broker: Broker, shm: An
     assert 390_000 <= remote <= waited_us
     assert times(after, FETCH, "total")[1] - times(before, FETCH, "total")[1] == remote + sum(parts)
     assert times(after, HEARTBEAT, "remote")[1] > times(before, HEARTBEAT, "remote")[1]
+
+
+def test_coordinator_and_cleaner_count_what_they_do(broker: Broker, shm: Any) -> None:
+    before, cleaned = words_of(shm, ProcessKind.COORDINATOR), words_of(shm, ProcessKind.CLEANER)
+    with Client(broker, "keeper") as client:
+        began = client.socket.sent, client.socket.received
+        client.create("aged", segment_bytes=1 << 20, retention_bytes=0)
+        asked, told = client.socket.sent - began[0], client.socket.received - began[1]
+        client.create("folded", segment_bytes=1 << 20, cleanup_policy="compact", min_cleanable_dirty_ratio=0.01)
+        records = batch(b"x" * 400_000)
+        for _ in range(4):
+            client.produce("aged", records, version=9)
+            client.produce("folded", records, version=9)
+    after = words_of(shm, ProcessKind.COORDINATOR)
+    assert after["forwarded_requests"] - before["forwarded_requests"] == 2
+    assert 0 < asked < after["forwarded_bytes_in"] - before["forwarded_bytes_in"]
+    assert 0 < told < after["forwarded_bytes_out"] - before["forwarded_bytes_out"]
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        now = words_of(shm, ProcessKind.CLEANER)
+        if now["segments_removed"] > cleaned["segments_removed"] and now["compactions"] > cleaned["compactions"]:
+            break
+        assert time.monotonic() < deadline, now
+        time.sleep(0.1)
+    assert now["cleaner_passes"] > 0
+    assert now["bytes_removed"] - cleaned["bytes_removed"] >= 2 * len(records)
+    assert now["busy_us"] >= now["cpu_us"] > 0
 
 
 # -- mixed traffic --------------------------------------------------------------------------------------------------
