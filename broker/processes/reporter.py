@@ -12,6 +12,7 @@ import asyncio
 import logging
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -165,10 +166,10 @@ class Reporter:
 
     # -- in the threads of HTTP ---------------------------------------------------------------------------------------
 
-    def _render(self, openmetrics: bool) -> list[bytes]:
+    def _render(self, openmetrics: bool) -> Iterator[bytes]:
         groups = asyncio.run_coroutine_threadsafe(self.groups(), self._loop).result()
         with self.collector.lock:
-            return list(exposition.pieces(self.collector.families(groups), openmetrics))
+            yield from exposition.pieces(self.collector.families(groups), openmetrics)
 
     def not_ready(self) -> str | None:
         """Why the broker is not ready; None if it is. Before it has been, all its processes must serve."""
