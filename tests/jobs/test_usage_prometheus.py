@@ -258,6 +258,12 @@ def test_gains_of_a_counter(boots: dict[int, float], counter: dict[int, float], 
     assert {row["hour"] for row in rows} == {DAY}
 
 
+def test_what_is_gained_after_a_restart_is_of_the_time_since_it() -> None:
+    source: Any = Sampled(minutes({0: OLD, 11: NEW, 12: NEW}), minutes({0: 100, 11: 130, 12: 131}))
+    [row] = prometheus.gains(source, COUNTER, DAY, NEXT_DAY)
+    assert row["elapsed_ms"] == 12 * MINUTE_MS - round(NEW * 1000 - DAY)
+
+
 def test_a_step_that_ends_on_the_hour_belongs_to_the_hour_before() -> None:
     source: Any = Sampled(minutes(dict.fromkeys(range(62), OLD)), minutes({minute: minute for minute in range(62)}))
     rows = prometheus.gains(source, COUNTER, DAY, NEXT_DAY)
