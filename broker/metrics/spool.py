@@ -157,6 +157,7 @@ class Spool:
         if plain:
             _, self._whole_bytes, file = max(plain)
             self._file = file.path
+            self._calls.cut(self._file, self._whole_bytes)  # who wrote it may have died before it was synced
             self._go_on(file)
         else:  # the file that was written last is plain, unless somebody deleted it
             for one in reversed(ours):
@@ -174,7 +175,11 @@ class Spool:
             if interval.full:
                 self._told.clear()
             for line in interval.rows:
-                self._told[key_of(json.loads(line))] = line
+                key = key_of(json.loads(line))
+                if (
+                    key.kind != "retired" or interval.full
+                ):  # which entries went since then, the next interval finds anew
+                    self._told[key] = line
 
     def _without_doubles(self, files: list[SpoolFile]) -> list[SpoolFile]:
         """A crash between the two last steps of compressing leaves the plain file, too: it goes now."""

@@ -259,6 +259,8 @@ def test_retired_entries_are_told_by_name_and_only_the_rest_as_retired(tmp_path)
     assert successor.write([retired(7 + 3 + 10 + 1)])
     clock.advance(MINUTE)
     assert successor.write([row(4, since=77), retired(7 + 3 + 10 + 1)])  # the first one is back
+    clock.advance(MINUTE)
+    assert spool(tmp_path, clock=clock).write([row(4, since=77), retired(7 + 3 + 10 + 1)])  # as nothing happened since
     sums = {key.client: one.values[0] for key, one in History(tmp_path, 0, FOREVER).usage.items()}
     assert sums == {"c": 5 + 4, "d": 3, "e": 1, RETIRED: 2 + 10}
 
