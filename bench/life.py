@@ -15,6 +15,7 @@ from broker.storage.batch import Record, build_batch
 from broker.storage.checkpoints import read_offset_checkpoint
 
 TOPICS, PARTITIONS = 10, 1000
+KEPT_GROUPS, KEPT_OFFSETS = 5000, 8
 RECOVERED_LOGS, RECOVERED_BYTES = 4, 2_000_000_000
 COMPACTED_BATCHES, KEYED_RECORDS = 512, 1000
 COMPACTED_WITHIN_S = 300
@@ -266,6 +267,25 @@ def _log_bytes(server: Server, topic: str) -> int:
     return sum(path.stat().st_size for path in (server.directory / "data" / f"{topic}-0").glob("*.log"))
 
 
+def many_groups(kind: type[Server]) -> Figures:
+    """What a new broker's processes hold more in memory once many groups have committed; it has served one before."""
+    server = _fresh(kind)
+    topic = "read"
+    try:
+        server.start()
+        server.wait()
+        server.create_topic(topic, KEPT_OFFSETS)
+        server.wait(topic, KEPT_OFFSETS)
+        load = ("--topic", topic, "--partitions", str(KEPT_OFFSETS), "--groups")
+        generate("groups", server, *load, "1")
+        server.check()
+        before = server.pss()
+        generate("groups", server, *load, str(KEPT_GROUPS))
+        return {"pss_mb": (server.pss() - before) / MB}
+    finally:
+        server.end()
+
+
 def _fill(server: Server, topics: list[str]) -> None:
     """One record into each partition: logs that hold nothing need no recovery."""
     for topic in topics:
@@ -277,6 +297,7 @@ LIFE = {
     "many-partitions": many_partitions,
     "recovery": recovery,
     "verify": verify,
+    "many-groups": many_groups,
     "compaction": compaction,
     "beside-compaction": beside_compaction,
     "fetch-downconverted": fetch_downconverted,
@@ -299,6 +320,9 @@ LIFE_ROWS = (
         Target("stop_s", "s to stop", 0.1, absolute=0.5),
         Target("unflushed_stop_s", "s to stop, a record to flush in each", 1.0),
         Target("pss_mb", "MB PSS", 0.1, absolute=100.0),
+    )),
+    Row("many-groups", "5,000 groups with 8 offsets each", _unused, (
+        Target("pss_mb", "MB PSS more", 0.5, middle=True),
     )),
     Row("recovery", "recovery of 2 GB in 4 logs after kill -9", _unused, (
         Target("rate", "GB/s recovered", 3.0, more_is_better=True, middle=True),

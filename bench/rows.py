@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.brokers import Held, Server, generate, warm_memory
+from bench.brokers import Held, Server, warm_memory
 
 Figures = dict[str, float]
 MB, GB = 1e6, 1e9
@@ -177,7 +177,7 @@ def long_polls(server: Server, topic: str) -> Figures:
     return {"cpu_us": figures["cpu_ns"] / 1e3 / figures["responses"]}
 
 
-COMMITTED_PARTITIONS, REBALANCED_MEMBERS, REBALANCES, KEPT_GROUPS = 8, 100, 30, 5000
+COMMITTED_PARTITIONS, REBALANCED_MEMBERS, REBALANCES = 8, 100, 30
 
 
 def commits(inflight: int) -> Callable[[Server, str], Figures]:
@@ -202,13 +202,6 @@ def rebalance(server: Server, topic: str) -> Figures:
         "rebalance", server, "--topic", topic, "--conns", str(REBALANCED_MEMBERS), "--groups", str(REBALANCES)
     )
     return {"p50": figures["p50_us"] / 1e3, "cpu_ms": figures["cpu_ns"] / 1e6 / REBALANCES}
-
-
-def kept_groups(server: Server, topic: str) -> Figures:
-    """What the broker's processes hold more in memory once that many groups have committed."""
-    before = server.pss()
-    generate("groups", server, "--topic", topic, "--partitions", "8", "--groups", str(KEPT_GROUPS))
-    return {"pss_mb": (server.pss() - before) / MB}
 
 
 def idle_connections(server: Server, topic: str) -> Figures:
@@ -313,8 +306,6 @@ ROWS = (
     Row("rebalance", "a rebalance of a classic group of 100 members", rebalance,
         (Target("p50", "ms from the first join to the last assignment", 1.0, middle=True),
          Target("cpu_ms", "ms CPU a rebalance", 1.0))),
-    Row("many-groups", "5,000 groups with 8 offsets each", kept_groups,
-        (Target("pss_mb", "MB PSS more", 0.5, middle=True),), partitions=8),
     Row("idle-connections", "10,000 idle connections", idle_connections,
         (Target("pss_mb", "MB PSS in all", 0.5), Target("kb_each", "kB PSS a connection", 1.0))),
 )  # fmt: skip
