@@ -194,7 +194,7 @@ def test_spool_and_prometheus_agree(
     proxy = Proxy(server.url)
     try:
         proxy.change = lambda document: document.update(
-            {"warnings": ["a store is away"]} if "lag" in str(document)[:3000] else {}
+            {"warnings": ["a store is away"]} if "consumergroup" in str(document)[:3000] else {}
         )
         with pytest.raises(ReportError, match="gives a partial answer only: a store is away"):
             report.run(Source(prometheus=proxy.url), DAY, NEXT_DAY)
