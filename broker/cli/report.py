@@ -15,9 +15,7 @@ def report() -> None:
 
 
 @report.command("usage")
-@click.option(
-    "--spool", metavar="DIR", help="The broker's spool: usage.spool.dir, or usage in its first log directory."
-)
+@click.option("--spool", metavar="DIR", help="The broker's spool: usage.spool.dir, or else its first log directory.")
 @click.option("--prometheus", metavar="URL", help="Or a Prometheus that scraped the broker.")
 @click.option("--match", metavar="MATCHERS", default="", help='Only series of it that meet these, as job="odradek".')
 @click.option(

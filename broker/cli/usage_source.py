@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
-from broker.metrics.spool_files import SPOOL_DIRECTORY
+from broker.metrics.spool_files import list_files
 from broker.metrics.usage import PATH
 
 METRICS = "ODRADEK_METRICS"
@@ -142,7 +142,7 @@ def spool_directory(given: str | None, place: Place, timeout: float) -> Path:
             raise UsageError(
                 f"the spool {directory} is not on this machine; run this on the broker's, or name a copy with --spool DIR"
             )
-    if not directory.is_dir():
+    if not directory.is_dir() or not list_files(directory):
         raise UsageError(f"there is no spool in {directory}; name its directory with --spool DIR")
     return directory
 
@@ -156,8 +156,8 @@ def _configured_directory(place: Place) -> Path:
         if place.config_file or place.overrides:
             config = load(place.config_file, place.overrides)
             configured = config.text("usage.spool.dir")
-            return Path(configured) if configured else Path(config.log_dirs[0], SPOOL_DIRECTORY)
+            return Path(configured) if configured else Path(config.log_dirs[0])
         directory = place.data_dir or find(None, (), None, place.pid)[0]
     except (ConfigError, FindError) as error:
         raise UsageError(str(error)) from None
-    return Path(directory, SPOOL_DIRECTORY)
+    return Path(directory)

@@ -53,7 +53,7 @@ KEYS = (
     ConfigKey("metrics.usage.idle.ms", LONG, 3_600_000, Range(1000), LOW, READ_ONLY, NOW,
         "Our own. A client or topic not used for this long may lose its place in the tables of usage to another."),
     ConfigKey("usage.spool.dir", STRING, "", None, LOW, READ_ONLY, NOW,
-        "Our own. Where usage is written minute by minute; empty: usage in the first log directory."),
+        "Our own. Where usage is written minute by minute; empty: files usage-* in the first log directory."),
     ConfigKey("usage.spool.interval.ms", LONG, 60_000, Range(1000, 3_600_000), LOW, READ_ONLY, NOW,
         "Our own. How often usage is written there."),
     ConfigKey("usage.spool.max.bytes", LONG, 1 << 30, Range(0), LOW, READ_ONLY, NOW,

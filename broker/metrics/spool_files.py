@@ -15,8 +15,6 @@ from typing import NamedTuple
 from broker.storage.atomic_file import TEMPORARY, fsync_directory
 
 HOUR_MS = 3_600_000
-SPOOL_DIRECTORY = "usage"
-"""Within the first log directory, where nothing else is configured."""
 COMPRESSED = ".gz"
 GZIP_LEVEL = 6
 _NAME = re.compile(r"usage-(\d{8}T\d{2})-([0-9A-Za-z_]+)\.jsonl(\.gz)?")

@@ -28,7 +28,6 @@ from broker.metrics.http import HttpServer, Pages
 from broker.metrics.memory import Memory
 from broker.metrics.partitions import Address, not_ready
 from broker.metrics.processes import places
-from broker.metrics.spool_files import SPOOL_DIRECTORY
 from broker.metrics.usage_reports import UsageReports
 from broker.net.forward import ForwardClient, ForwardError
 from broker.net.forward_frames import ForwardContext, ForwardReply, Kind, Status
@@ -70,7 +69,7 @@ class Reporter:
             context.log_dirs,
             {key: row.name for key, row in BY_KEY.items()},
             config.node_id,
-            Path(spool_dir) if spool_dir else context.log_dirs[0] / SPOOL_DIRECTORY,
+            Path(spool_dir) if spool_dir else context.log_dirs[0],
             config.integer("usage.spool.max.bytes"),
         )
         self.collector.spool = self.usage.spool

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from broker.metrics.spool_files import list_files
 from broker.testing import Broker
 from tests.adopt.kafka_writes import KAFKA_CONFIG, RECORDS, TOPICS, append, fingerprint, group_offset, read, write
 from tests.clients.kafka_peer import Peer
@@ -68,7 +69,7 @@ def test_there_and_back(tmp_path, version, end):
 
     adopted = odradek("adopt", "--yes", kafka.data_dir)
     assert adopted.returncode == 0, adopted
-    config = {"log.dirs": kafka.data_dir, "offsets.topic.num.partitions": 3}
+    config = {"log.dirs": kafka.data_dir, "offsets.topic.num.partitions": 3, "usage.spool.max.bytes": 1 << 20}
     with Broker(config, directory=tmp_path / "ours") as ours:
         same(uncommitted, read(ours.bootstrap_servers, "read_uncommitted"))
         assert group_offset(ours.bootstrap_servers) == 7
@@ -76,6 +77,7 @@ def test_there_and_back(tmp_path, version, end):
         after = read(ours.bootstrap_servers, "read_uncommitted")
         added = sum(after[place][1] - uncommitted[place][1] for place in after)
         assert added == 3 * RECORDS
+    assert list_files(kafka.data_dir), "there is a spool"
     verified = odradek("log", "verify", "--deep", kafka.data_dir)
     assert verified.returncode == 0, verified
     assert (kafka.data_dir / "meta.properties").read_bytes() == meta

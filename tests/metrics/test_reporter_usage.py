@@ -32,7 +32,7 @@ def rows(found, kind):
 
 def test_the_spool_tells_all_that_there_is_until_the_end(tmp_path):
     with Broker(SPOOLING, {"t": 2}, directory=tmp_path) as broker:
-        directory = broker.data_dir / "usage"
+        directory = broker.data_dir
         produce(broker, "t", 0, 10)
         commit(broker, "g", "t", 0, 4)
         until(lambda: directory.exists() and rows(intervals(directory), "group"), "a group's row")

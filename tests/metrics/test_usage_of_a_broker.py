@@ -10,6 +10,7 @@ import time
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from broker.metrics.spool_files import list_files
 from broker.metrics.spool_history import History
 from broker.metrics.spool_reader import Interval, read_file
 from broker.testing import Broker
@@ -149,16 +150,14 @@ def test_top_sees_a_client_at_work(broker, usage):
 
 def spool_records(broker, client):
     """Records in by the spool; 0 before its first interval."""
-    if not (broker.data_dir / "usage").exists():
-        return 0
-    history = History(broker.data_dir / "usage", 0, FOREVER)
+    history = History(broker.data_dir, 0, FOREVER)
     assert not history.damages and not history.gaps
     return sum(one.get("rin") for key, one in history.usage.items() if key.client == client)
 
 
 def test_the_spool_tells_the_same_through_kills_of_the_reporter_and_of_workers(tmp_path):
     with Broker(CONFIG, TOPICS, directory=tmp_path / "b") as broker:
-        spool = broker.data_dir / "usage"
+        spool = broker.data_dir
 
         def kill(kind):
             victim = next(one["pid"] for one in broker.processes() if one["kind"] == kind)
@@ -195,7 +194,7 @@ def test_without_a_spool_and_without_a_listener_it_says_so(tmp_path):
     command = Command("")
     with Broker({"metrics.listener": "127.0.0.1:0"}, directory=tmp_path / "a") as broker:
         at = ("--data-dir", broker.data_dir)
-        assert not (broker.data_dir / "usage").exists()
+        assert not list_files(broker.data_dir)
         command.refused("usage", "show", "--since", "-1h", *at, words=["no spool in", "--spool DIR"])
         address = broker.status()["metrics"]
         named = ("-m", f"{address['host']}:{address['port']}")
