@@ -222,6 +222,8 @@ def test_history_is_read_from_the_spool_that_the_broker_names(usage, reporter):
 
 
 def test_wrong_words_are_told_with_right_ones(usage, reporter, tmp_path):
+    usage.refused("usage", "show", "--spool", tmp_path, words=[f"no spool in {tmp_path};"])
+    (tmp_path / "usage-20260131T12-b0.jsonl").touch()
     usage.refused(
         "usage", "show", "--since", "yesterday", "--spool", tmp_path, words=["--since 'yesterday' is no time", "-1h"]
     )

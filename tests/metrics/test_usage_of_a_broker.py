@@ -173,7 +173,7 @@ def test_the_spool_tells_the_same_through_kills_of_the_reporter_and_of_workers(t
             produce(broker, "web", "orders", 50)
             kill("worker")
             until(lambda n=number: spool_records(broker, "web") == 150 * (n + 1), "what web wrote")
-        assert len({path.name.split("-")[2] for path in spool.iterdir()}) == 1  # one boot
+        assert len({file.boot for file in list_files(spool)}) == 1  # one boot
         produce(broker, "last", "audit", 5)
         broker.stop()  # the interval at the end has what came since the one before
         assert (spool_records(broker, "web"), spool_records(broker, "last")) == (450, 5)
@@ -184,7 +184,7 @@ def test_the_spool_tells_the_same_through_kills_of_the_reporter_and_of_workers(t
         assert spool_records(broker, "web") == 461
         told = Command("").json("usage", "show", "--by", "client", "--since", "-1h", "--data-dir", broker.data_dir)
         assert {one["client"]: one["rin"] for one in told["rows"]}["web"] == 461
-        intervals = [part for path in sorted(spool.iterdir()) for part in read_file(path)]
+        intervals = [part for file in list_files(spool) for part in read_file(file.path)]
         assert all(isinstance(part, Interval) for part in intervals)
         kinds = {json.loads(line)["kind"] for part in intervals for line in part.rows}
         assert {"usage", "topic", "worker"} <= kinds
