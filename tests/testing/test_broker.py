@@ -36,9 +36,9 @@ def test_a_broker_answers_where_it_says_and_is_gone_afterwards():
 
 def test_it_is_ready_soon(tmp_path):
     """Usually in 0.2-0.3 s, which the benchmark measures; here only far from the seconds that a JVM takes."""
-    seconds = []
-    for number in range(3):
-        with Broker(directory=tmp_path / str(number)) as broker:
+    seconds: list[float] = []
+    while len(seconds) < 10 and min(seconds, default=9.0) >= 2:  # a busy machine may have a quiet moment
+        with Broker(directory=tmp_path / str(len(seconds))) as broker:
             seconds.append(broker.start_seconds)
     assert min(seconds) < 2, seconds
 
