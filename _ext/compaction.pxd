@@ -44,7 +44,7 @@ cdef class Compactor:
     cdef size_t buffer_bytes      # now; a batch larger than it makes it grow
     cdef size_t usual_bytes
     cdef double load_factor
-    cdef object decompress, compress, pace, swap_lock
+    cdef object decompress, compress, open_old, reduce_old, pace, swap_lock
     cdef int stop                 # set by another thread
     # the log of this pass
     cdef uint32_t slot, incarnation
@@ -53,6 +53,8 @@ cdef class Compactor:
     cdef int32_t index_interval_bytes
     cdef int64_t now_ms, delete_retention_ms
     cdef int64_t first_dirty_offset, upper_bound, latest_offset
+    cdef int64_t old_horizon_ns
+    cdef bint old_tombstones_stay  # in the segment at hand
     cdef int64_t next_offset, segment_end      # what a batch's offsets lie between
     cdef Transactions transactions
     cdef Array producers          # of LastOfProducer, by id
@@ -81,13 +83,15 @@ cdef class Compactor:
     cdef int build_step(self, int descriptor, int64_t base, int64_t* position, int64_t size) except -1
     cdef int build_window(self, const uint8_t* p, size_t n, size_t* used) noexcept nogil
     cdef int map_records(self, const uint8_t* p, size_t n) noexcept nogil
+    cdef int map_old(self, const uint8_t* message, int64_t base, int64_t position) except -1
+    cdef list opened(self, const uint8_t* message, int64_t base, int64_t position)
     # the rewriting
     cdef int clean_step(self, int descriptor, int64_t base, int64_t* position, int64_t size) except -1
     cdef int clean_window(self, const uint8_t* p, size_t n, size_t* used) noexcept nogil
     cdef int clean_compressed(self, const uint8_t* batch, int64_t base, int64_t position) except -1
     cdef int judge(self, const uint8_t* batch) noexcept nogil
     cdef bint keeps_producer(self) noexcept nogil
-    cdef int copy_old_set(self, const uint8_t* set) noexcept nogil
+    cdef int clean_old(self, const uint8_t* message, int64_t base, int64_t position) except -1
     cdef int sift_records(self, const uint8_t* p, size_t n, bint* tombstones, int64_t* max_timestamp, int32_t* kept) noexcept nogil
     cdef bint stays(self, const RecordKey* record, bint tombstones_stay) noexcept nogil
     cdef int64_t new_horizon(self, bint tombstones) noexcept nogil

@@ -10,7 +10,7 @@ and for the two halves of a swap: renamings only. What else may happen to the lo
     retention            a source is missing when the swap looks: the pass ends, and begins anew some time
     death                `.cleaned` files are removed by the next pass or start; a swap is finished by whoever takes the lock
 
-Sets of format v0 and v1 are copied as they are (`copy_old_set`).
+Messages of format v0 and v1 are sifted too, by Python (`clean_old`): only logs that were taken over hold them.
 """
 
 import os
@@ -166,12 +166,15 @@ cdef class Compactor:
     :param map_bytes: memory for the map (`log.cleaner.dedupe.buffer.size` / threads); `load_factor`: how much of it may be taken.
     :param buffer_bytes: to read with; it grows for a larger batch and shrinks again.
     :param decompress: called with (codec, bytes, limit), returns a batch's records; `compress` with (codec, bytes).
+    :param open_old: called with a message of format v0 or v1, perhaps a wrapper; returns [(offset, key, whether it is a tombstone)].
+    :param reduce_old: called with such a message and a set of offsets; returns the message with those alone.
     :param pace: called with the number of bytes read or written since the last time; waits if that was too fast.
     :param swap_lock: a lock of this process: its compacting threads take a slot's mutex one after another [R 5].
     :raises MemoryError: there is no room for the map. :raises ValueError: the map would not take two keys.
     """
 
-    def __cinit__(self, size_t map_bytes, double load_factor, size_t buffer_bytes, decompress, compress, pace, swap_lock):
+    def __cinit__(self, size_t map_bytes, double load_factor, size_t buffer_bytes, decompress, compress, open_old, reduce_old,
+                  pace, swap_lock):
         self.directory = -1
         init_transactions(&self.transactions)
         self.producers.item_bytes = sizeof(LastOfProducer)
@@ -181,6 +184,8 @@ cdef class Compactor:
         self.load_factor = load_factor
         self.decompress = decompress
         self.compress = compress
+        self.open_old = open_old
+        self.reduce_old = reduce_old
         self.pace = pace
         self.swap_lock = swap_lock
         if map_bytes // 24 * load_factor <= 2:
@@ -233,6 +238,9 @@ cdef class Compactor:
                 raise MapTooSmallError(f"{self.map.limit} keys are not enough for the batch at offset {first_dirty_offset}")
             start_transactions(&self.transactions)
             self.next_offset = 0
+            # Old messages have no horizon: a tombstone goes once its segment is that much older than the newest clean one.
+            clean = [source.modified_ns for source in sources if source.base_offset < first_dirty_offset]
+            self.old_horizon_ns = clean[len(clean) - 1] - self.delete_retention_ms * 1_000_000 if clean else 0
             for group in self.group(sources, end):
                 self.clean_group(group)
                 segments += len(group)
@@ -530,7 +538,12 @@ cdef class Compactor:
         cdef Py_ssize_t n
         with nogil:
             result = self.build_window(self.buffer, <size_t>got, &used)
-        if result == STEP_CODEC:
+        if result == STEP_CODEC and self.batch.magic != 2:
+            result = self.map_old(self.buffer + used, base, position[0] + <int64_t>used)
+            if result == STEP_DONE:
+                self.latest_offset = last_offset_of(&self.batch)
+                used += <size_t>self.batch.size
+        elif result == STEP_CODEC:
             content = self.open_batch(self.buffer + used, base, position[0] + <int64_t>used)
             plain = content
             n = len(content)
@@ -604,6 +617,8 @@ cdef class Compactor:
                     result = self.map_records(p + used[0] + AT_RECORDS, <size_t>self.batch.size - AT_RECORDS)
                     if result:
                         return result
+            elif last_offset_of(&self.batch) >= self.first_dirty_offset:
+                return STEP_CODEC
             if last_offset_of(&self.batch) >= self.first_dirty_offset:
                 self.latest_offset = last_offset_of(&self.batch)
             used[0] += <size_t>self.batch.size
@@ -621,6 +636,23 @@ cdef class Compactor:
                 if put_offset(&self.map, record.key, <size_t>record.key_bytes, self.batch.base_offset + record.offset_delta):
                     return STEP_MAP_FULL
         return STEP_DONE
+
+    cdef int map_old(self, const uint8_t* message, int64_t base, int64_t position) except -1:
+        """The keys of a message of format v0 or v1, or of those in a wrapper; STEP_DONE or STEP_MAP_FULL."""
+        cdef const uint8_t* p
+        for offset, key, _ in self.opened(message, base, position):
+            if key is not None and offset >= self.first_dirty_offset:
+                p = <const uint8_t*><const char*>key
+                if put_offset(&self.map, p, <size_t>len(key), offset):
+                    return STEP_MAP_FULL
+        return STEP_DONE
+
+    cdef list opened(self, const uint8_t* message, int64_t base, int64_t position):
+        """What a message of format v0 or v1 holds; raises CorruptSegmentError."""
+        try:
+            return self.open_old((<const char*>message)[:self.batch.size])
+        except ValueError as error:
+            raise self.corrupt(base, position) from error
 
     # -- the rewriting ------------------------------------------------------------------------------------------------
 
@@ -651,6 +683,7 @@ cdef class Compactor:
                 position = 0
                 self.next_offset = base
                 self.segment_end = source.end_offset
+                self.old_tombstones_stay = source.modified_ns > self.old_horizon_ns
                 descriptor = self.open_file(base, FILE_LOG)
                 self.output.source = descriptor if alone else -1
                 while position < size:
@@ -782,31 +815,63 @@ cdef class Compactor:
                 return result
             self.next_offset = last_offset_of(&self.batch) + 1
             if self.batch.magic != 2:
-                result = self.copy_old_set(batch)
-            else:
-                result = self.judge(batch)
-                if result == 0 and not self.verdict.discard and self.batch.codec != CODEC_NONE and self.batch.record_count:
-                    return STEP_CODEC
-                if result == 0 and not self.verdict.discard:
-                    result = self.sift_records(batch + AT_RECORDS, <size_t>self.batch.size - AT_RECORDS, &tombstones,
-                                               &max_timestamp, &kept)
-                    if result == 0 and kept:
-                        result = self.keep_records(batch, batch + AT_RECORDS, tombstones, max_timestamp, kept)
-                    elif result == 0:
-                        result = self.keep_none(batch)
+                return STEP_CODEC
+            result = self.judge(batch)
+            if result == 0 and not self.verdict.discard and self.batch.codec != CODEC_NONE and self.batch.record_count:
+                return STEP_CODEC
+            if result == 0 and not self.verdict.discard:
+                result = self.sift_records(batch + AT_RECORDS, <size_t>self.batch.size - AT_RECORDS, &tombstones,
+                                           &max_timestamp, &kept)
+                if result == 0 and kept:
+                    result = self.keep_records(batch, batch + AT_RECORDS, tombstones, max_timestamp, kept)
                 elif result == 0:
-                    self.records_read += self.batch.record_count
                     result = self.keep_none(batch)
+            elif result == 0:
+                self.records_read += self.batch.record_count
+                result = self.keep_none(batch)
             if result:
                 return result
             used[0] += <size_t>self.batch.size
         return STEP_DONE
 
-    cdef int copy_old_set(self, const uint8_t* set) noexcept nogil:
-        """A message set of format v0 or v1 stays as it is: its records count as the newest of their keys."""
-        self.records_read += 1
-        self.records_kept += 1
-        return self.keep_whole(set)
+    cdef int clean_old(self, const uint8_t* message, int64_t base, int64_t position) except -1:
+        """Sift a message of format v0 or v1, or those in a wrapper, which is made anew if some of them go; its codec stays."""
+        cdef BatchInfo original = self.batch
+        cdef RecordKey record
+        cdef const uint8_t* p
+        cdef Py_ssize_t n
+        cdef int result
+        found = self.opened(message, base, position)
+        kept = set()
+        for offset, key, tombstone in found:
+            record.offset_delta = 0
+            record.key = NULL
+            record.key_bytes = -1
+            if key is not None:
+                record.key = <const uint8_t*><const char*>key
+                record.key_bytes = <int32_t>len(key)
+            record.tombstone = tombstone
+            self.batch.base_offset = offset
+            # The last record of what is compacted stays: a message of these formats cannot stay without one.
+            if offset + 1 == self.upper_bound or self.stays(&record, self.old_tombstones_stay):
+                kept.add(offset)
+        self.batch = original
+        self.records_read += len(found)
+        self.records_kept += len(kept)
+        if len(kept) == len(found):
+            self.check(self.keep_whole(message))
+            return 0
+        self.check(begin_output(&self.output, self.directory))
+        if kept:
+            reduced = self.reduce_old((<const char*>message)[:original.size], kept)
+            p = reduced
+            n = len(reduced)
+            result = parse_message(p, <size_t>n, &self.batch)
+            if result == 0:
+                result = self.keep_whole(p)
+            self.batch = original
+            self.check(result)
+        return 0
 
     cdef int keep_whole(self, const uint8_t* batch) noexcept nogil:
         # The time of a batch without records is nobody's: Kafka's tool takes an index entry for it for damage.
@@ -949,6 +1014,8 @@ cdef class Compactor:
         cdef const uint8_t* packed
         cdef size_t n
         cdef int result
+        if self.batch.magic != 2:
+            return self.clean_old(batch, base, position)
         plain = self.open_batch(batch, base, position)
         records = plain
         n = len(plain)

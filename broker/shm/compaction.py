@@ -22,7 +22,7 @@ from broker._ext.compaction import CompactionAborted, Compactor, CorruptSegmentE
 from broker._ext.log_dirs import note_error
 from broker._ext.shared import SharedMemory
 from broker.config.broker_config import BrokerConfig
-from broker.storage import compression, file_names
+from broker.storage import compression, file_names, old_messages
 from broker.storage.checkpoints import CorruptCheckpointError, read_offset_checkpoint, write_offset_checkpoint
 from broker.storage.indexes import TIME_ENTRY
 
@@ -170,6 +170,8 @@ class Compaction:
             max(self._buffer_bytes // threads // 2, SMALLEST_BUFFER_BYTES),
             compression.decompress,
             compression.compress,
+            old_messages.contents,
+            old_messages.reduced,
             self._throttle,
             self._swap_lock,
         )

@@ -7,8 +7,8 @@ see `_ext/old_messages.pyx`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
 
 import broker._ext.crc32 as crc32
 from broker.storage import compression
@@ -72,6 +72,42 @@ class OldMessage:
             )
             for one in inner
         ]
+
+    def encoded(self) -> bytes:
+        """The message as it lies in a log."""
+        body = struct.pack(">bB", self.magic, self.attributes)
+        if self.magic == 1:
+            body += TIMESTAMP.pack(self.timestamp)
+        for field in (self.key, self.value):
+            body += LENGTH.pack(-1) if field is None else LENGTH.pack(len(field)) + field
+        return struct.pack(">qiI", self.offset, 4 + len(body), crc32.checksum(body)) + body
+
+
+def contents(data: bytes) -> list[tuple[int, bytes | None, bool]]:
+    """(offset, key, whether it is a tombstone) of one message, or of those in a wrapper.
+
+    :raises ValueError: it is not sound, CorruptMessageError among them.
+    """
+    message, _ = read_message(data)
+    return [(one.offset, one.key, one.value is None) for one in message.opened()]
+
+
+def reduced(data: bytes, offsets: Collection[int]) -> bytes:
+    """One message, or a wrapper, with only the messages at `offsets` (one at least), none of which changes; in its own codec.
+
+    :raises ValueError: as `contents`.
+    """
+    message, _ = read_message(data)
+    kept = [one for one in message.opened() if one.offset in offsets]
+    if message.codec == compression.NONE:
+        return data
+    first, last = kept[0].offset, kept[-1].offset
+    inner = b"".join(replace(one, offset=one.offset - first if message.magic else one.offset).encoded() for one in kept)
+    timestamp = message.timestamp
+    if message.magic == 1 and not message.attributes & LOG_APPEND_TIME:
+        timestamp = max(one.timestamp for one in kept)
+    packed = compression.compress_old(message.codec, inner, message.magic)
+    return replace(message, offset=last, timestamp=timestamp, value=packed).encoded()
 
 
 def is_old(data: bytes | memoryview, at: int = 0) -> bool:

@@ -11,7 +11,7 @@ from broker._ext.compaction import Compactor, PassResult
 
 from broker.config import load
 from broker.shm.compaction import Compaction
-from broker.storage import compression
+from broker.storage import compression, old_messages
 from broker.storage.batch import TRANSACTIONAL, Record, RecordBatch, build_batch, build_end_marker
 from tests.shm.compaction_model import Kept, aborted_transactions, compacted, parse, seen
 from tests.shm.one_broker import OneBroker
@@ -37,6 +37,8 @@ def compactor(
         buffer_bytes,
         compression.decompress,
         compression.compress,
+        old_messages.contents,
+        old_messages.reduced,
         pace,
         threading.Lock(),
     )
