@@ -93,8 +93,9 @@ class Reserve:
 
     def make(self, size: int) -> bool:
         """Take the blocks; False if there is no room for them. Raises OSError for anything else."""
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        descriptor = -1
         try:
+            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             if size:
                 os.posix_fallocate(descriptor, 0, size)
         except OSError as error:
@@ -103,7 +104,8 @@ class Reserve:
                 return False
             raise
         finally:
-            os.close(descriptor)
+            if descriptor >= 0:
+                os.close(descriptor)
         return True
 
     def release(self) -> None:
@@ -158,7 +160,12 @@ class DiskSpace:
                     short.append(number)
             except OSError as error:
                 log.error("log directory %s: %s", path, error)
-                self._shm.set_log_dir_offline(number)
+                if error.errno in NO_ROOM:  # what gives room back may itself need some: the next look tries again
+                    _, free, total = self._shm.disk(number)[:3]
+                    self._shm.set_disk(number, DiskState.DISK_FULL, free, total)
+                    short.append(number)
+                else:
+                    self._shm.set_log_dir_offline(number)
         self._tell_offline()
         if short and (self._clock() >= self._hasten_from or self._worse):
             self._hasten_from = self._clock() + HASTEN_EVERY_MS / 1000

@@ -3,6 +3,7 @@
 Pure reading of ``/proc`` by whoever watches a broker (tests, the command); nothing here changes a process.
 """
 
+import contextlib
 import os
 import select
 import time
@@ -18,9 +19,11 @@ def descendants(pid: int) -> list[int]:
     for parent in found:
         try:
             tasks = list(Path(f"/proc/{parent}/task").iterdir())
-            found += [int(child) for task in tasks for child in (task / "children").read_text().split()]
         except (FileNotFoundError, ProcessLookupError):
             continue
+        for task in tasks:
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that ended meanwhile
+                found += map(int, (task / "children").read_text().split())
     return found
 
 

@@ -125,6 +125,29 @@ def test_the_marks_are_passed_one_after_the_other_and_back(disk: Disk, broker: O
     assert broker.shm.disk(0)[3] == 1
 
 
+@pytest.mark.parametrize("call", ["open", "unlink"])
+def test_a_reserve_that_finds_no_room_is_a_full_disk_and_no_failed_one(
+    disk: Disk, broker: OneBroker, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """Making it needs an inode, and where files are never changed in place giving it back needs room, too."""
+    disk.look()
+    with monkeypatch.context() as patch:
+        if call == "open":
+            disk.reserve.unlink()
+            patch.setattr(os, "open", no_room)
+            assert disk.look() == FULL
+        else:
+            patch.setattr(Path, "unlink", no_room)
+            assert disk.look(0) == FULL
+        assert not broker.shm.log_dir_offline(0)
+    assert disk.look(TOTAL) == ROOMY
+    assert disk.reserve.exists()
+
+
+def no_room(path: object, *_: object, **__: object) -> int:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+
 def test_no_free_inode_is_full_as_well(disk: Disk) -> None:
     disk.free_files = 10
     assert disk.look() == FULL
