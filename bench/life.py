@@ -189,7 +189,7 @@ def beside_compaction(kind: type[Server]) -> Figures:
         server.wait("beside")
         _write_keyed(server, "warmed-up", COMPACTED_BATCHES // 4)
         _compact(server, "warmed-up")
-        _write_keyed(server, "compacted", COMPACTED_BATCHES * 3)
+        _write_keyed(server, "compacted", COMPACTED_BATCHES * 6)
         load = ("--topic", "beside", "--seconds", "1.2", "--warmup", "0.2")
         alone = generate("produce", server, *load)
         _make_compacted(server, "compacted")
