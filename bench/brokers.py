@@ -176,6 +176,7 @@ class Ours(Server):
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "broker.cli.main", "start", *arguments],
                 cwd=ROOT,
+                env={name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -6,6 +6,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from bench import old_fetch
@@ -33,14 +35,36 @@ def _launch(server: Server, first: bool) -> float:
     return began
 
 
-def _fresh(kind: type[Server]) -> Server:
-    return kind(Path(tempfile.mkdtemp(prefix="odradek-bench-")))
+@contextmanager
+def _fresh(kind: type[Server], settings: dict[str, str] | None = None) -> Iterator[Server]:
+    """A broker of its own, not started yet; it is ended and its directory removed."""
+    server = kind(Path(tempfile.mkdtemp(prefix="odradek-bench-")), settings)
+    try:
+        yield server
+    finally:
+        server.end()
+
+
+def _serve(server: Server, topic: str, partitions: int = 1) -> None:
+    """Start it, and make a topic."""
+    server.start()
+    server.wait()
+    server.create_topic(topic, partitions)
+    server.wait(topic, partitions)
+
+
+def _fill_bulk(server: Server, topic: str, size: int) -> Figures:
+    """Bytes in batches of 64 KiB into the four logs of a topic."""
+    scratch(size)
+    return generate(
+        "produce", server, "--topic", topic, "--partitions", str(RECOVERED_LOGS), "--conns", "4", "--inflight", "3",
+        "--batch-bytes", "65536", "--size", "1000", "--requests", str(size // 65536),
+    )  # fmt: skip
 
 
 def rest_and_start(kind: type[Server]) -> Figures:
     """Start on a directory that has been used once; memory at rest."""
-    server = _fresh(kind)
-    try:
+    with _fresh(kind) as server:
         server.start()
         server.wait()
         server.stop()
@@ -50,15 +74,12 @@ def rest_and_start(kind: type[Server]) -> Figures:
         pss = server.pss()
         stop = server.stop()
         return {"start_s": (answered - began) / 1e9, "pss_mb": pss / MB, "stop_s": stop}
-    finally:
-        server.end()
 
 
 def many_partitions(kind: type[Server]) -> Figures:
     """10,000 partitions with a record each: stop, start, memory, stop; start, another record each, kill -9, start."""
-    server = _fresh(kind)
     topics = [f"many{number}" for number in range(TOPICS)]
-    try:
+    with _fresh(kind) as server:
         server.start()
         server.wait()
         for topic in topics:
@@ -86,25 +107,15 @@ def many_partitions(kind: type[Server]) -> Figures:
             "unflushed_stop_s": unflushed_stop,
             "pss_mb": pss / MB,
         }
-    finally:
-        server.end()
 
 
 def recovery(kind: type[Server]) -> Figures:
     """Two GB in four logs of one segment each, never flushed: `kill -9`, start; what that start takes more than one after
     an ordered stop is the recovery."""
-    server = _fresh(kind)
     topic = "recovered"
-    try:
-        server.start()
-        server.wait()
-        server.create_topic(topic, RECOVERED_LOGS)
-        server.wait(topic, RECOVERED_LOGS)
-        scratch(RECOVERED_BYTES)
-        figures = generate(
-            "produce", server, "--topic", topic, "--partitions", str(RECOVERED_LOGS), "--conns", "4", "--inflight", "3",
-            "--batch-bytes", "65536", "--size", "1000", "--requests", str(RECOVERED_BYTES // 65536),
-        )  # fmt: skip
+    with _fresh(kind) as server:
+        _serve(server, topic, RECOVERED_LOGS)
+        figures = _fill_bulk(server, topic, RECOVERED_BYTES)
         server.kill()
         killed = _launch(server, first=False)
         unclean = (server.wait(topic, RECOVERED_LOGS)["partitions_ns"] - killed) / 1e9
@@ -115,25 +126,15 @@ def recovery(kind: type[Server]) -> Figures:
         server.stop()
         took = max(unclean - clean, 0.001)
         return {"rate": figures["bytes"] / took / GB, "unclean_s": unclean, "clean_s": clean}
-    finally:
-        server.end()
 
 
 def verify(kind: type[Server]) -> Figures:
     """One GB in four logs of a broker that was stopped: `odradek log verify`, and Kafka's DumpLogSegments, which checks the
     CRC of every batch too. The bytes are in the page cache."""
-    server = _fresh(kind)
     topic = "verified"
-    try:
-        server.start()
-        server.wait()
-        server.create_topic(topic, RECOVERED_LOGS)
-        server.wait(topic, RECOVERED_LOGS)
-        scratch(WORKED_BYTES)
-        generate(
-            "produce", server, "--topic", topic, "--partitions", str(RECOVERED_LOGS), "--conns", "4", "--inflight", "3",
-            "--batch-bytes", "65536", "--size", "1000", "--requests", str(WORKED_BYTES // 65536),
-        )  # fmt: skip
+    with _fresh(kind) as server:
+        _serve(server, topic, RECOVERED_LOGS)
+        _fill_bulk(server, topic, WORKED_BYTES)
         server.check()
         server.stop()
         data = server.directory / "data"
@@ -148,8 +149,6 @@ def verify(kind: type[Server]) -> Figures:
         after = os.times()
         cpu = after.children_user + after.children_system - before.children_user - before.children_system
         return {"rate": size / (after.elapsed - before.elapsed) / GB, "cpu_s": cpu * GB / size}
-    finally:
-        server.end()
 
 
 def compaction(kind: type[Server]) -> Figures:
@@ -158,9 +157,7 @@ def compaction(kind: type[Server]) -> Figures:
     The topic becomes a compacted one when all is written, so that the pass has it all before it. Another, smaller one goes
     first and warms a JIT up.
     """
-    server = _fresh(kind)
-    server.settings |= {"log.cleaner.backoff.ms": "100"}
-    try:
+    with _fresh(kind, {"log.cleaner.backoff.ms": "100"}) as server:
         server.start()
         server.wait()
         _write_keyed(server, "warmed-up", COMPACTED_BATCHES // 4)
@@ -174,19 +171,12 @@ def compaction(kind: type[Server]) -> Figures:
         if left > size / 2:
             raise BenchError(f"{server.name} left {left} of {size} bytes, where seven of eight records are superseded")
         return {"rate": size / seconds / MB, "cpu_s": cpu / size, "left_mb": left / MB}
-    finally:
-        server.end()
 
 
 def beside_compaction(kind: type[Server]) -> Figures:
     """p99 of a producer with one request in flight, alone and beside a compaction that takes longer than it is measured."""
-    server = _fresh(kind)
-    server.settings |= {"log.cleaner.backoff.ms": "100"}
-    try:
-        server.start()
-        server.wait()
-        server.create_topic("beside", 1)
-        server.wait("beside")
+    with _fresh(kind, {"log.cleaner.backoff.ms": "100"}) as server:
+        _serve(server, "beside")
         _write_keyed(server, "warmed-up", COMPACTED_BATCHES // 4)
         _compact(server, "warmed-up")
         _write_keyed(server, "compacted", COMPACTED_BATCHES * 6)
@@ -197,19 +187,13 @@ def beside_compaction(kind: type[Server]) -> Figures:
         if _cleaned(server, "compacted"):
             raise BenchError(f"{server.name} had compacted all before the producer was measured beside it")
         return {"p99": beside["p99_us"], "slower": beside["p99_us"] / alone["p99_us"]}
-    finally:
-        server.end()
 
 
 def fetch_downconverted(kind: type[Server]) -> Figures:
     """Record batches of 100 records of 1,000 B, read by Fetch version 2 (Kafka 4 refuses it, so Kafka is 3.9 here)."""
-    server = _fresh(Kafka39 if kind is Kafka else kind)
     topic, count = "converted", DOWN_CONVERTED_BYTES // (100 * 1010)
-    try:
-        server.start()
-        server.wait()
-        server.create_topic(topic, 1)
-        server.wait(topic)
+    with _fresh(Kafka39 if kind is Kafka else kind) as server:
+        _serve(server, topic)
         generate("produce", server, "--topic", topic, "--records", "100", "--size", "1000", "--requests", str(count))
         old_fetch.read_all(server.port, topic, count * 100, 1 << 20)
         before = server.cpu_ns()
@@ -217,8 +201,6 @@ def fetch_downconverted(kind: type[Server]) -> Figures:
         cpu = server.cpu_ns_since(before)
         server.check()
         return {"rate": read["bytes"] / read["seconds"] / MB, "cpu_s": cpu / read["bytes"]}
-    finally:
-        server.end()
 
 
 def _write_keyed(server: Server, topic: str, batches: int) -> None:
@@ -269,21 +251,15 @@ def _log_bytes(server: Server, topic: str) -> int:
 
 def many_groups(kind: type[Server]) -> Figures:
     """What a new broker's processes hold more in memory once many groups have committed; it has served one before."""
-    server = _fresh(kind)
     topic = "read"
-    try:
-        server.start()
-        server.wait()
-        server.create_topic(topic, KEPT_OFFSETS)
-        server.wait(topic, KEPT_OFFSETS)
+    with _fresh(kind) as server:
+        _serve(server, topic, KEPT_OFFSETS)
         load = ("--topic", topic, "--partitions", str(KEPT_OFFSETS), "--groups")
         generate("groups", server, *load, "1")
         server.check()
         before = server.pss()
         generate("groups", server, *load, str(KEPT_GROUPS))
         return {"pss_mb": (server.pss() - before) / MB}
-    finally:
-        server.end()
 
 
 def _fill(server: Server, topics: list[str]) -> None:

@@ -111,7 +111,8 @@ def measure(spool: Path, out: Path, hours: int, memory: str) -> tuple[float, flo
         sys.executable, "-m", "broker.jobs.usage_report", "--spool", str(spool), "--out", str(out), "--master", "local[2]",
         "--from", FIRST.isoformat(), "--to", (FIRST + timedelta(hours=hours)).isoformat(), "--memory", memory,
     ]  # fmt: skip
-    most, cpu = 0, {}
+    most = 0
+    cpu: dict[int, int] = {}
     begun = time.monotonic()
     with subprocess.Popen(command) as job:
         while job.poll() is None:

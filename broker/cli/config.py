@@ -54,6 +54,13 @@ def _needed(resource: "Resource | None") -> "Resource":
     return resource
 
 
+def _shown(row: "dict[str, Any]") -> str | None:
+    """A value as the table has it: an empty one is seen."""
+    if row["sensitive"]:
+        return "(hidden)"
+    return '""' if row["value"] == "" else row["value"]
+
+
 @config.command("get")
 @on_cluster
 @resource_options
@@ -93,13 +100,9 @@ def get(
     if as_json:
         echo_json(rows)
         return
-    cells = [
-        ["(hidden)" if row["sensitive"] else row["value"] if row["value"] != "" else '""' for row in [one]]
-        for one in rows
-    ]
     print_table(
         ["key", "value", "source"],
-        [[row["key"], value, row["source"]] for row, (value,) in zip(rows, cells, strict=True)],
+        [[row["key"], _shown(row), row["source"]] for row in rows],
         f"nothing is set for {resource}",
     )
 

@@ -112,13 +112,18 @@ def render() -> str:
     return "\n".join(lines)
 
 
+def put(document: str, arguments: list[str]) -> int:
+    """Write a generated document to the file named, or to standard output; the exit code."""
+    if arguments:
+        Path(arguments[0]).write_text(document, encoding="utf-8")
+    else:
+        sys.stdout.write(document)
+    return 0
+
+
 def main(arguments: list[str]) -> int:
     """Writes the document to the file named, or to standard output."""
-    if arguments:
-        Path(arguments[0]).write_text(render(), encoding="utf-8")
-    else:
-        sys.stdout.write(render())
-    return 0
+    return put(render(), arguments)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@ Run by people and by the test that the committed file is up to date; no process 
 """
 
 import sys
-from pathlib import Path
 
+from broker.config.reference import put
 from broker.metrics.names import METRICS, SECTIONS
 
 _HEAD = """\
@@ -47,11 +47,7 @@ def render() -> str:
 
 def main(arguments: list[str]) -> int:
     """Writes the document to the file named, or to standard output."""
-    if arguments:
-        Path(arguments[0]).write_text(render(), encoding="utf-8")
-    else:
-        sys.stdout.write(render())
-    return 0
+    return put(render(), arguments)
 
 
 if __name__ == "__main__":

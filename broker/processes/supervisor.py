@@ -181,7 +181,8 @@ class Supervisor:
         except ValueError as error:
             raise StartError(str(error)) from error
         for row in self.rows:
-            resolve(row.main)
+            if row.count(self.config):
+                resolve(row.main)
         limit_append_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 3)
         self._watch(self.shm.event_fd(), self._woken)
         for ordinal, (ours, _) in enumerate(self._channels):

@@ -4,7 +4,6 @@ import os
 import select
 import shutil
 import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,11 +12,12 @@ import pytest
 from broker.protocol.errors import ErrorCode
 from broker.testing import Broker
 from tests.api.group_talk import BUSY, GroupTalk
+from tests.waiting import PATIENCE_S, until
 
 pytestmark = [pytest.mark.xdist_group("groups-loading"), pytest.mark.timeout(180)]
 
 CONFIG = {"group.initial.rebalance.delay.ms": 0, "offsets.topic.num.partitions": 1, "num.network.threads": 1}
-GROUP, COMMITS, PATIENCE_S, PAUSE_S = "loaded", 30, 90.0, 0.05
+GROUP, COMMITS = "loaded", 30
 
 
 @pytest.fixture(scope="module")
@@ -36,14 +36,6 @@ def kill_coordinator(broker: Broker) -> None:
     signal.pidfd_send_signal(descriptor, signal.SIGKILL)
     select.select([descriptor], [], [], PATIENCE_S)
     os.close(descriptor)
-
-
-def until(met: Callable[[], bool], broker: Broker) -> None:
-    """Look again and again."""
-    end = time.monotonic() + PATIENCE_S
-    while not met():
-        assert time.monotonic() < end, broker.log_tail()
-        time.sleep(PAUSE_S)
 
 
 def told(broker: Broker) -> tuple[int, dict[tuple[str, int], int]]:
@@ -108,10 +100,10 @@ def test_clients_wait_until_the_log_was_read_to_its_end(
             assert error in BUSY, (error, offsets)
             return broker.log_file.read_text().count("next try in") >= before + 2
 
-        until(failed_twice, broker)
+        until(failed_twice, broker.log_tail)
         assert ErrorCode.COORDINATOR_LOAD_IN_PROGRESS in seen
     finally:
         aside.replace(log)
-    until(lambda: told(broker)[0] == ErrorCode.NONE, broker)
+    until(lambda: told(broker)[0] == ErrorCode.NONE, broker.log_tail)
     last = COMMITS - 1
     assert told(broker)[1] == {("topic", 0): last, ("topic", 1): 100 + last, ("topic", 2): 200 + last}

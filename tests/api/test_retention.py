@@ -1,13 +1,14 @@
 """Retention as an operator sets it, on a real broker with a real client: times in the past, sizes, idle active segments."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker.testing import Broker
+from tests.waiting import until
 
 pytestmark = [pytest.mark.xdist_group("api-retention"), pytest.mark.timeout(90)]
 
@@ -37,12 +38,6 @@ def produce(broker: Broker, topic: str, *timestamps: int, value: bytes = b"v") -
         )
         assert producer.flush(20) == 0
     assert not failures
-
-
-def until(met: Callable[[], bool], why: str) -> None:
-    deadline = time.monotonic() + 30
-    while not met():
-        assert time.monotonic() < deadline, why
 
 
 def bounds(broker: Broker, topic: str) -> tuple[int, int]:

@@ -3,8 +3,7 @@
 import os
 import select
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -12,11 +11,11 @@ from broker.protocol import describe_configs, incremental_alter_configs
 from broker.storage.batch import Record, build_batch
 from broker.testing import Broker
 from tests.api.wire import Wire
+from tests.waiting import PATIENCE_S, until
 
 pytestmark = [pytest.mark.xdist_group("running-settings"), pytest.mark.timeout(180)]
 
 TOPIC, BROKER, GROUP, SET = 2, 4, 32, 0
-PATIENCE_S, PAUSE_S = 90.0, 0.1
 NEVER_MS = 3_600_000
 SETTINGS = (
     (TOPIC, "settings", "retention.ms", "86400001"),
@@ -50,13 +49,6 @@ def told(wire: Wire, kind: int, name: str, key: str) -> str | None:
     return next((one.value for one in result.configs), None)
 
 
-def until(met: Callable[[], bool], broker: Broker) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not met():
-        assert time.monotonic() < end, broker.log_tail()
-        time.sleep(PAUSE_S)
-
-
 def all_there(broker: Broker) -> bool:
     """Whether every setting is told; False while there is no coordinator to ask."""
     try:
@@ -86,15 +78,15 @@ def test_settings_outlive_the_coordinator_and_the_broker(broker: Broker) -> None
     select.select([descriptor], [], [], PATIENCE_S)
     os.close(descriptor)
     assert limit_holds(broker)
-    until(lambda: all_there(broker), broker)
+    until(lambda: all_there(broker), broker.log_tail)
 
     broker.restart()
-    until(lambda: all_there(broker), broker)
-    until(lambda: limit_holds(broker), broker)
+    until(lambda: all_there(broker), broker.log_tail)
+    until(lambda: limit_holds(broker), broker.log_tail)
     broker.kill_group()
     broker.start()
-    until(lambda: all_there(broker), broker)
-    until(lambda: limit_holds(broker), broker)
+    until(lambda: all_there(broker), broker.log_tail)
+    until(lambda: limit_holds(broker), broker.log_tail)
 
 
 def test_a_cleaner_setting_takes_effect_while_the_broker_runs(broker: Broker) -> None:
@@ -109,4 +101,4 @@ def test_a_cleaner_setting_takes_effect_while_the_broker_runs(broker: Broker) ->
         size = first.stat().st_size
         assert size > 500_000 and len(list(first.parent.glob("*.log"))) > 1
         alter(wire, BROKER, "1", "log.cleaner.backoff.ms", "50")
-    until(lambda: not first.exists() or first.stat().st_size < size // 2, broker)
+    until(lambda: not first.exists() or first.stat().st_size < size // 2, broker.log_tail)

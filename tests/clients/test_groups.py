@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -22,21 +22,12 @@ from confluent_kafka import Producer
 from broker.testing import Broker
 from tests import toolchains
 from tests.api.group_talk import GroupTalk
+from tests.waiting import until
 
 pytestmark = [pytest.mark.xdist_group("client-groups"), pytest.mark.timeout(280)]
 
 PARTITIONS = 6
-PATIENCE_S = 90.0
-PAUSE_S = 0.1
 RANGE = "org.apache.kafka.clients.consumer.RangeAssignor"
-
-
-def until(met: Callable[[], bool], why: Callable[[], str]) -> None:
-    """Look again and again; fail with what was seen last."""
-    end = time.monotonic() + PATIENCE_S
-    while not met():
-        assert time.monotonic() < end, why()
-        time.sleep(PAUSE_S)
 
 
 class Member:

@@ -6,7 +6,7 @@ import subprocess
 import urllib.parse
 import urllib.request
 
-from tests.metrics.scraping import PATIENCE_S, until
+from tests.waiting import PATIENCE_S, until
 
 _CONFIG = """\
 global:

@@ -1,6 +1,5 @@
 """Scrapes of a real broker, as tests want them: samples by name and labels."""
 
-import time
 import urllib.request
 
 from prometheus_client.parser import text_string_to_metric_families as parse
@@ -42,12 +41,3 @@ class Scrape:
 
 def scrape(broker):
     return Scrape(get(broker, "/metrics")[1].decode())
-
-
-def until(condition, what):
-    """What `condition` returns once it is true; AssertionError if it is not within a minute."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"{what} did not come"
-        time.sleep(0.05)
-    return found

@@ -15,7 +15,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
 from broker.testing import Broker
-from tests.metrics.scraping import get, scrape, until
+from tests.metrics.scraping import get, scrape
+from tests.waiting import until
 
 pytestmark = [pytest.mark.xdist_group("metrics-reporter"), pytest.mark.timeout(300)]
 

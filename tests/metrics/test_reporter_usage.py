@@ -12,8 +12,9 @@ import pytest
 from broker.metrics.spool_files import list_files
 from broker.metrics.spool_reader import Interval, read_file
 from broker.testing import Broker
-from tests.metrics.scraping import get, scrape, until
+from tests.metrics.scraping import get, scrape
 from tests.metrics.test_reporter import CONFIG, commit, kill, process, produce
+from tests.waiting import until
 
 pytestmark = [pytest.mark.xdist_group("metrics-reporter"), pytest.mark.timeout(300)]
 

@@ -8,8 +8,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from broker.metrics.names import METRICS
 from broker.testing import Broker
 from tests.metrics.prometheus import Prometheus
-from tests.metrics.scraping import scrape, until
+from tests.metrics.scraping import scrape
 from tests.metrics.test_reporter import CONFIG, commit, kill
+from tests.waiting import until
 
 pytestmark = [pytest.mark.xdist_group("metrics-traffic"), pytest.mark.timeout(300)]
 

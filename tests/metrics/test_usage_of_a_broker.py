@@ -15,7 +15,8 @@ from broker.metrics.spool_history import History
 from broker.metrics.spool_reader import Interval, read_file
 from broker.testing import Broker
 from tests.cli.command import Command
-from tests.metrics.scraping import scrape, until
+from tests.metrics.scraping import scrape
+from tests.waiting import until
 
 pytestmark = [pytest.mark.xdist_group("usage-of-a-broker"), pytest.mark.timeout(300)]
 

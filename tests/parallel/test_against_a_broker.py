@@ -1,7 +1,9 @@
 """ParallelConsumer in a group of a real broker: order, retries, dead letters, slow work, rebalances, the stop."""
 
+import sys
 import threading
 import time
+import traceback
 from collections import defaultdict
 
 import pytest
@@ -9,6 +11,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from broker.clients.parallel_consumer import ParallelConsumer, ProcessingFailed
 from broker.testing import Broker
+from tests.waiting import until
 
 SETTINGS = {"group.initial.rebalance.delay.ms": 0, "group.min.session.timeout.ms": 1000}
 LIMIT_S = 120  # until which something must have happened on any machine
@@ -32,9 +35,15 @@ class Running:
 
     def ended(self):
         self._thread.join(LIMIT_S)
-        assert not self._thread.is_alive()
+        assert not self._thread.is_alive(), self._where()
         if self.failure is not None:
             raise self.failure
+
+    def _where(self):
+        """What keeps it: the poll thread's stack and what was counted."""
+        frame = sys._current_frames().get(self._thread.ident)
+        stack = traceback.format_stack(frame) if frame is not None else ["it has just ended"]
+        return f"still running with {self.counters}, failure {self.consumer._failure!r}:\n{''.join(stack)}"
 
     def __enter__(self):
         return self
@@ -286,15 +295,14 @@ def test_the_stop_finishes_what_is_worked_on_and_leaves_the_rest_to_the_next(bro
     consumer = Running(config(broker, "stopped"), ["stopped"], work, workers=3, drain_s=60)
     for _ in range(3):
         assert began.acquire(timeout=LIMIT_S)
-    polled = consumer.counters.polled
+    until(lambda: consumer.counters.polled == 200, "all records")  # the rest waits: what the stop finds is known
     consumer.consumer.stop()
-    while not consumer.counters.dropped:  # then nothing more is begun
-        assert len(seen.records) == 0
-        consumer._thread.join(0.01)
+    until(lambda: consumer.counters.dropped, "the stop")  # then nothing more is begun
+    assert len(seen.records) == 0
     go_on.set()
     consumer.ended()
     assert len(seen.records) == 3
-    assert polled <= consumer.counters.polled == 3 + consumer.counters.dropped
+    assert consumer.counters.dropped == 197
     with Running(config(broker, "stopped"), ["stopped"], seen):
         seen.wait_for(200)
     repeats = len(seen.records) - 200

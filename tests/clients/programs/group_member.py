@@ -65,6 +65,18 @@ def confluent(given: dict[str, Any]) -> None:
     consumer.close()
 
 
+def classic_options(given: dict[str, Any]) -> dict[str, Any]:
+    """What the two libraries in Python call alike."""
+    return {
+        "bootstrap_servers": given["bootstrap_servers"],
+        "group_id": given["group"],
+        "auto_offset_reset": "earliest",
+        "enable_auto_commit": False,
+        "session_timeout_ms": SESSION_MS,
+        "heartbeat_interval_ms": 1000,
+    }
+
+
 def kafka_python(given: dict[str, Any]) -> None:
     """kafka-python, in the classic protocol."""
     from kafka import KafkaConsumer
@@ -72,14 +84,7 @@ def kafka_python(given: dict[str, Any]) -> None:
     from kafka.errors import KafkaError
 
     consumer = KafkaConsumer(
-        given["topic"],
-        bootstrap_servers=given["bootstrap_servers"],
-        group_id=given["group"],
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-        session_timeout_ms=SESSION_MS,
-        heartbeat_interval_ms=1000,
-        partition_assignment_strategy=[RangePartitionAssignor],
+        given["topic"], partition_assignment_strategy=[RangePartitionAssignor], **classic_options(given)
     )
     while not stopping:
         read = consumer.poll(timeout_ms=int(POLL_S * 1000), max_records=200)
@@ -99,14 +104,7 @@ async def _aiokafka(given: dict[str, Any]) -> None:
     from aiokafka.errors import KafkaError
 
     consumer = AIOKafkaConsumer(
-        given["topic"],
-        bootstrap_servers=given["bootstrap_servers"],
-        group_id=given["group"],
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-        session_timeout_ms=SESSION_MS,
-        heartbeat_interval_ms=1000,
-        partition_assignment_strategy=[RangePartitionAssignor],
+        given["topic"], partition_assignment_strategy=[RangePartitionAssignor], **classic_options(given)
     )
     await consumer.start()
     while not stopping:
