@@ -154,7 +154,7 @@ class Supervisor:
     # -- what the processes share -----------------------------------------------------------------------------------
 
     def _build(self) -> None:
-        """Shared memory, channels, sockets between processes, and every module that a child will need."""
+        """Shared memory, channels, and sockets between processes."""
         try:
             self.shm = SharedMemory(self.config.integer("odradek.max.partitions"))
             initialise_arena()
@@ -180,16 +180,11 @@ class Supervisor:
             raise StartError(f"the processes' shared memory and sockets: {error}") from error
         except ValueError as error:
             raise StartError(str(error)) from error
-        for row in self.rows:
-            if row.count(self.config):
-                resolve(row.main)
         limit_append_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 3)
         self._watch(self.shm.event_fd(), self._woken)
         for ordinal, (ours, _) in enumerate(self._channels):
             self._watch(ours.fileno(), lambda ordinal=ordinal: self._channel_readable(ordinal))  # type: ignore[misc]
         self.children = children
-        gc.collect()
-        gc.freeze()
 
     def _watch(self, fd: int, action: Callable[[], None]) -> None:
         self.loop.watch(fd, action)
@@ -262,6 +257,7 @@ class Supervisor:
             running=self.running,
             notes={"count": row.count(self.config)},
         )
+        gc.enable()
         return resolve(row.main)(context)
 
     # -- children ---------------------------------------------------------------------------------------------------
@@ -378,11 +374,14 @@ class Supervisor:
     # -- start, serve, stop -----------------------------------------------------------------------------------------
 
     def _start_all(self) -> None:
-        """Stage after stage, until the coordinator, the cleaner and all workers serve; or until a stop is asked for."""
+        """Stage after stage, until all serve that are waited for; or until a stop is asked for.
+
+        Modules are imported in this process, so that children share their pages, and so that a successor is of the same build
+        as what it succeeds whatever was installed meanwhile; but as late as that, while those started before already work.
+        """
         began = self.clock()
-        loaders = self.children.of_stage(0)
-        for child in loaders:
-            self._start(child)
+        gc.disable()  # what a collection freed here each child would fill, in a copy of the page of its own
+        loaders = self._start_stage(0)
         self.loop.after(LOADING_TOLD_EVERY_S, "loading", self._tell_loading)
         while not (self.signals.count or all(child.ended for child in loaders)):
             self.loop.turn()
@@ -393,11 +392,21 @@ class Supervisor:
         for one in loading_report(self.shm.loading_dirs, self.directories.paths)["directories"]:
             if one["bytes_recovered"]:
                 log.info("%s", recovery_line(one))
-        others = self.children.of_stage(1)
-        for child in others:
-            self._start(child)
-        while not (self.signals.count or all(self._has_started(child) for child in others)):
+        others = [*self._start_stage(1), *self._start_stage(2)]
+        while not (self.signals.count or all(self._has_started(child) for child in others if child.row.awaited)):
             self.loop.turn()
+
+    def _start_stage(self, stage: int) -> list[Child]:
+        """Start what belongs to a stage; what it will execute is imported first, all of it: each import after a fork would
+        leave both sides with copies of pages.
+        """
+        children = self.children.of_stage(stage)
+        for child in children:
+            resolve(child.row.main)
+        gc.freeze()
+        for child in children:
+            self._start(child)
+        return children
 
     def _tell_loading(self) -> None:
         """Now and then while logs are opened: how far that is."""
@@ -413,6 +422,7 @@ class Supervisor:
     def _serve(self) -> None:
         if self.signals.count:
             return
+        gc.enable()
         self.state = "serving"
         self._served = True
         self._look_at_accepting()

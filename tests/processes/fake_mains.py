@@ -5,11 +5,12 @@ import os
 import select
 import signal
 import socket
+from dataclasses import replace
 
 from broker._ext.shared import ProcessState
 
 from broker.net.handover import Receiver
-from broker.processes.table import PROCESSES, ProcessRow
+from broker.processes.table import PROCESSES
 
 NAMES = {row.kind: row.name for row in PROCESSES}
 
@@ -120,5 +121,5 @@ def rows(replaced):
     found = []
     for row in PROCESSES:
         main = f"tests.processes.fake_mains:{mains[row.name]}" if row.name in mains else row.main
-        found.append(ProcessRow(row.kind, row.name, main, row.stage, row.count, row.stop_order))
+        found.append(replace(row, main=main))
     return tuple(found)
