@@ -1,5 +1,6 @@
 """ParallelConsumer in a group of a real broker: order, retries, dead letters, slow work, rebalances, the stop."""
 
+import subprocess
 import sys
 import threading
 import time
@@ -20,8 +21,11 @@ LIMIT_S = 120  # until which something must have happened on any machine
 class Running:
     """A consumer whose poll thread is ours to end; `counters` as its own."""
 
+    broker = None  # whose log tells why one does not end
+
     def __init__(self, *arguments, **options):
         self.consumer = ParallelConsumer(*arguments, **options)
+        self.group = arguments[0]["group.id"]
         self.counters = self.consumer.counters
         self.failure = None
         self._thread = threading.Thread(target=self._run)
@@ -40,10 +44,14 @@ class Running:
             raise self.failure
 
     def _where(self):
-        """What keeps it: the poll thread's stack and what was counted."""
+        """What keeps it: the poll thread's stack, what was counted, and what the broker says of the group and at all."""
+        command = [sys.executable, "-m", "broker.cli.main", "group", "explain", self.group]
+        command += ["--bootstrap-server", self.broker.bootstrap_servers]
+        told = subprocess.run(command, capture_output=True, text=True, check=False)
         frame = sys._current_frames().get(self._thread.ident)
         stack = traceback.format_stack(frame) if frame is not None else ["it has just ended"]
-        return f"still running with {self.counters}, failure {self.consumer._failure!r}:\n{''.join(stack)}"
+        state = f"still running with {self.counters}, failure {self.consumer._failure!r}"
+        return "\n".join((state, *stack, told.stdout, told.stderr, self.broker.log_tail()))
 
     def __enter__(self):
         return self
@@ -61,6 +69,7 @@ def broker(tmp_path_factory):
     directory = tmp_path_factory.mktemp("parallel")
     names = ("ordered", "retried", "letters", "stuck", "slow", "shared", "stopped", "bounded", "range")
     with Broker(SETTINGS, dict.fromkeys(names, 4), directory=directory) as running:
+        Running.broker = running
         yield running
 
 
