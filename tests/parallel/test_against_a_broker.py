@@ -28,7 +28,7 @@ class Running:
         self.group = arguments[0]["group.id"]
         self.counters = self.consumer.counters
         self.failure = None
-        self._thread = threading.Thread(target=self._run)
+        self._thread = threading.Thread(target=self._run, daemon=True)  # one that hangs must not hold up the end of all
         self._thread.start()
 
     def _run(self):
@@ -66,8 +66,10 @@ class Running:
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
+    """One a test process: tests of this file may run in different ones, so each has a topic and a group of its own."""
     directory = tmp_path_factory.mktemp("parallel")
-    names = ("ordered", "retried", "letters", "stuck", "slow", "shared", "stopped", "bounded", "range")
+    names = ("ordered-key", "ordered-partition", "retried", "letters", "stuck", "stuck-letters", "slow", "shared")
+    names += ("stopped", "bounded", "range")
     with Broker(SETTINGS, dict.fromkeys(names, 4), directory=directory) as running:
         Running.broker = running
         yield running
@@ -124,10 +126,9 @@ class Seen:
 
 @pytest.mark.parametrize("order", ["key", "partition"])
 def test_order_is_kept_while_many_work(broker, order):
-    topic, group = "ordered", f"ordered-{order}"
-    if order == "key":
-        produce(broker, topic, 2000)
-    total = sum(ends(broker, topic).values())
+    topic = group = f"ordered-{order}"
+    produce(broker, topic, 2000)
+    total = 2000
     seen, running, overlaps = Seen(), set(), []
     lock = threading.Lock()
 
@@ -199,9 +200,8 @@ def test_what_fails_to_the_end_is_a_dead_letter_and_is_committed(broker):
 
 @pytest.mark.parametrize("with_letters", [False, True])
 def test_without_a_taker_of_dead_letters_it_stops_and_commits_nothing_from_there(broker, with_letters):
-    group = f"stuck-{with_letters}"
-    if not with_letters:
-        produce(broker, "stuck", 50, partition=2)
+    topic = group = "stuck-letters" if with_letters else "stuck"
+    produce(broker, topic, 50, partition=2)
 
     def work(message):
         if message.offset() == 30:
@@ -211,11 +211,11 @@ def test_without_a_taker_of_dead_letters_it_stops_and_commits_nothing_from_there
         raise OSError("no room for letters")
 
     options = {"dead_letter": dead_letter} if with_letters else {}
-    consumer = Running(config(broker, group), ["stuck"], work, order="partition", retries=1, **options)
-    with pytest.raises(ProcessingFailed, match=r"stuck-2 at offset 30") as failed:
+    consumer = Running(config(broker, group), [topic], work, order="partition", retries=1, **options)
+    with pytest.raises(ProcessingFailed, match=rf"{topic}-2 at offset 30") as failed:
         consumer.ended()
     assert isinstance(failed.value.__cause__, OSError if with_letters else ValueError)
-    assert committed(broker, group, "stuck")[2] == 30
+    assert committed(broker, group, topic)[2] == 30
 
 
 def test_slow_work_keeps_its_membership_by_polling_while_full(broker):
