@@ -32,7 +32,6 @@ from broker._ext.faults cimport WAKE_PENDING_SET
 from broker._ext.metering cimport METER_GAUGES, METER_LISTENERS, METER_SOFTWARE, MeterPage
 
 import os
-import secrets
 
 
 cdef extern from "<sys/mman.h>" nogil:
@@ -266,7 +265,7 @@ cdef class SharedMemory:
         the_region.memfd = fd
         header.total_bytes = at
         header.max_slots = max_slots
-        header.boot_id = secrets.randbits(63)
+        header.boot_id = int.from_bytes(os.urandom(8), "big") >> 1
         header.metadata_version = 1
         header.processes_at = processes_at
         header.bitmaps_at = bitmaps_at

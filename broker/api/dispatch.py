@@ -14,7 +14,7 @@ from broker._ext.encoder import encode
 from broker._ext.messages import ProtocolError
 from broker.api.api_versions import supported
 from broker.api.call import Call, WorkerView
-from broker.api.table import API_VERSIONS, APIS, BY_KEY, ApiRow, Where, handler_of
+from broker.api.table import API_VERSIONS, BY_KEY, ApiRow, Where, handlers_of
 from broker.protocol.errors import ErrorCode
 from broker.protocol.header import decode_request_header, response_header_version
 from broker.protocol.registry import by_key
@@ -54,7 +54,7 @@ class Dispatcher:
         self._auto_create = auto_create
         self._off_loop = off_loop
         self._settle = settle
-        self._handlers = {row.key: handler_of(row) for row in APIS if row.where is Where.WORKER}
+        self._handlers = handlers_of(Where.WORKER)
         self._forwarded = {row.key for row in BY_KEY.values() if row.where in (Where.COORDINATOR, Where.GROUPS)}
         self.unknown_requests = 0
 

@@ -4,7 +4,7 @@ A row says which versions are served (not which the schemas know), which process
 and the authorisation that the request will need.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -105,6 +105,43 @@ PRIVATE_APIS = (
 # fmt: on
 BY_KEY = {row.key: row for row in APIS + PRIVATE_APIS}
 API_VERSIONS = 18
+
+
+class Handlers:
+    """Functions by API key, each imported when it is asked for first; `import_all` spares the first request that.
+
+    :param named: API keys with "module:function".
+    """
+
+    def __init__(self, named: Iterable[tuple[int, str]]) -> None:
+        self._named = dict(named)
+        self._found: dict[int, Callable[..., Any]] = {}
+
+    def __contains__(self, key: int) -> bool:
+        return key in self._named
+
+    def get(self, key: int) -> Callable[..., Any] | None:
+        """The function for an API; None for one that is not among these."""
+        found = self._found.get(key)
+        if found is None and key in self._named:
+            found = self._found[key] = function_named(self._named[key])
+        return found
+
+    def __getitem__(self, key: int) -> Callable[..., Any]:
+        found = self.get(key)
+        if found is None:
+            raise KeyError(key)
+        return found
+
+    def import_all(self) -> None:
+        """Import what was not asked for yet; from any thread."""
+        for key in self._named:
+            self.get(key)
+
+
+def handlers_of(where: Where) -> Handlers:
+    """The handlers of what one kind of process executes."""
+    return Handlers((row.key, row.handler) for row in BY_KEY.values() if row.where is where)
 
 
 def handler_of(row: ApiRow) -> Callable[..., Any]:

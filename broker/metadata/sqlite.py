@@ -10,7 +10,6 @@ starts: with one broker the sessions of earlier boots are dead, because the lock
 """
 
 import os
-import secrets
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -137,7 +136,7 @@ class SqliteStore:
                 raise SessionExpired(f"session {resume.id:#x} is over")
             self.session = resume
             return resume
-        return self.begin_session(Session(secrets.randbits(62) + 1, secrets.token_bytes(16)))
+        return self.begin_session(Session((int.from_bytes(os.urandom(8), "big") >> 2) + 1, os.urandom(16)))
 
     def begin_session(self, session: Session) -> Session:
         """Begin the session of that name, or resume it if it exists: for a broker and its successors.

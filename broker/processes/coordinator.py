@@ -27,7 +27,7 @@ from broker._ext.shared import ProcessState
 from broker.api.coordinator_call import CoordinatorCall, CoordinatorView
 from broker.api.dispatch import frame_response
 from broker.api.group_call import OffsetTree
-from broker.api.table import BY_KEY, Where, handler_of
+from broker.api.table import BY_KEY, Where, handlers_of
 from broker.controller.broker_settings import BrokerSettings
 from broker.controller.controller import Controller, NotController
 from broker.controller.partitions import LocalPartitions
@@ -72,7 +72,7 @@ class Office:
 
     def __init__(self, context: ProcessContext) -> None:
         self._context = context
-        self._handlers = {row.key: handler_of(row) for row in BY_KEY.values() if row.where is Where.COORDINATOR}
+        self._handlers = handlers_of(Where.COORDINATOR)
         self._store: SqliteStore | None = None
         self._view: CoordinatorView | None = None
         self._partitions: LocalPartitions | None = None
@@ -171,6 +171,10 @@ class Office:
         assert self._store is not None
         group_offsets.write(self._store, group_id, offsets)
 
+    def import_handlers(self) -> None:
+        """What requests will need; not before, since nobody need wait for it."""
+        self._handlers.import_all()
+
     def look_after_logs(self) -> None:
         """Open the logs that could not be opened, or were left half way, for lack of room, once there is some."""
         if self._partitions is not None:
@@ -211,6 +215,8 @@ class Coordinator:
         self._tick()
         self._shm.set_state(ProcessState.SERVING)
         self._shm.wake(0)
+        self._groups.import_handlers()
+        await self._in_office(self._office.import_handlers)
         await self._stopped.wait()
         self._shm.set_state(ProcessState.STOPPING)
         self._groups.close()

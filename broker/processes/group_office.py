@@ -21,7 +21,7 @@ from broker._ext.shared import Role, SharedMemory, SlotState
 from broker._ext.topics import TopicDirectory
 from broker.api.dispatch import frame_response
 from broker.api.group_call import GroupCall, GroupView, OffsetTree
-from broker.api.table import BY_KEY, ApiRow, Where, function_named, handler_of
+from broker.api.table import BY_KEY, ApiRow, Handlers, Where, handlers_of
 from broker.config.broker_config import BrokerConfig
 from broker.config.dynamic import group_values
 from broker.controller.topic_names import CONSUMER_OFFSETS
@@ -170,13 +170,18 @@ class GroupOffice:
         self._view: GroupView | None = None
         self._tree = tree
         self._turn = AppendTurn(self._loop)
-        self._handlers = {row.key: handler_of(row) for row in BY_KEY.values() if row.where is Where.GROUPS}
-        self._at_once = {row.key: function_named(row.at_once) for row in BY_KEY.values() if row.at_once}
+        self._handlers = handlers_of(Where.GROUPS)
+        self._at_once = Handlers((row.key, row.at_once) for row in BY_KEY.values() if row.at_once)
 
     def start(self) -> None:
         """Begin with the partitions that are led now."""
         self.follow()
         self._expire_later()
+
+    def import_handlers(self) -> None:
+        """What requests will need; not before, since nobody need wait for it."""
+        self._handlers.import_all()
+        self._at_once.import_all()
 
     def close(self) -> None:
         """Serve no more; what was appended is in the log."""

@@ -33,7 +33,7 @@ from broker._ext.waiting import WaitingRoom
 from broker.api.answer_errors import top_level_error
 from broker.api.call import WorkerView
 from broker.api.dispatch import Dispatcher
-from broker.api.table import ApiRow
+from broker.api.table import ApiRow, Where, handlers_of
 from broker.net.forward import DEFAULT_TIMEOUT_S, ForwardClient, ForwardError
 from broker.net.forward_frames import ForwardContext, ForwardReply, Kind, Status, decode_auto_created, encode_names
 from broker.net.handover import Receiver
@@ -53,6 +53,8 @@ QUICK_TRIES = 3
 STOP_LIMIT_S = 10.0
 ANONYMOUS = "User:ANONYMOUS"
 OK = Status.OK
+
+handlers_of(Where.WORKER).import_all()  # with this module, so in the supervisor: workers share the pages
 
 
 class JobThread:
