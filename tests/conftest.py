@@ -1,10 +1,17 @@
-"""The count of rounds and faults, printed at the end of a test session whatever process ran them (pytest-xdist too)."""
+"""For all tests: hypothesis' settings, and the count of rounds and faults, printed at the end of a test session whatever
+process ran them (pytest-xdist too).
+"""
 
 import textwrap
 from collections import Counter
 
 import pytest
+from hypothesis import settings
 
+settings.register_profile(
+    "any machine", settings.default, deadline=None
+)  # how long an example takes is the machine's affair
+settings.load_profile("any machine")
 pytest.register_assert_rewrite("tests.shm.crash_rounds")
 PREFIX = "fault count: "
 KINDS = ("rounds", "checks")

@@ -1,7 +1,7 @@
 """Both server-side assignors, on random groups: complete, within subscriptions, balanced, sticky."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.groups.assignors import ASSIGNORS, Subscriber, assign_range, assign_uniform
@@ -20,7 +20,6 @@ def members_of(subscriptions, owned=None):
 
 @pytest.mark.parametrize("name", ASSIGNORS)
 @given(subscriptions=SUBSCRIPTIONS, counts=COUNTS)
-@settings(deadline=None)
 def test_each_partition_that_somebody_reads_has_one_reader(name, subscriptions, counts):
     members = members_of(subscriptions)
     found = ASSIGNORS[name](members, counts)
@@ -33,7 +32,6 @@ def test_each_partition_that_somebody_reads_has_one_reader(name, subscriptions, 
 
 
 @given(subscriptions=SUBSCRIPTIONS, counts=COUNTS)
-@settings(deadline=None)
 def test_uniform_leaves_no_move_that_would_even_out_more(subscriptions, counts):
     members = members_of(subscriptions)
     found = assign_uniform(members, counts)
@@ -44,7 +42,6 @@ def test_uniform_leaves_no_move_that_would_even_out_more(subscriptions, counts):
 
 
 @given(count=st.integers(1, 8), counts=COUNTS, gone=st.integers(0, 7))
-@settings(deadline=None)
 def test_uniform_moves_only_what_balance_needs(count, counts, gone):
     everything = frozenset(TOPICS)
     before = assign_uniform(members_of([everything] * count), counts)

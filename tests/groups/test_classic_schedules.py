@@ -143,5 +143,5 @@ class Schedule(RuleBasedStateMachine):
         assert not [one for one in self.asked if one.waits]
 
 
-Schedule.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+Schedule.TestCase.settings = settings(max_examples=150, stateful_step_count=40)
 test_random_schedules = Schedule.TestCase

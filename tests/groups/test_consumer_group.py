@@ -238,7 +238,7 @@ class Schedule(RuleBasedStateMachine):
             assert sum(len(held) for _, held in self.held.values()) == self.room.topics.counts["orders"]
 
 
-Schedule.TestCase.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+Schedule.TestCase.settings = settings(max_examples=100, stateful_step_count=30)
 test_random_schedules = Schedule.TestCase
 
 

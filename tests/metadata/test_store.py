@@ -414,4 +414,4 @@ class AgainstADict(RuleBasedStateMachine):
 
 
 TestAgainstADict = AgainstADict.TestCase
-TestAgainstADict.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestAgainstADict.settings = settings(max_examples=60, stateful_step_count=25)

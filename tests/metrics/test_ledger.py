@@ -101,7 +101,7 @@ ACTIONS = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(ACTIONS)
 def test_no_sum_goes_back_and_the_brokers_is_exact_over_deaths(actions):
     """A page, a reporter that looks, saves when it must and dies at any moment, and series compared from look to look."""

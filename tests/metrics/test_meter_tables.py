@@ -126,7 +126,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, suppress_health_check=list(HealthCheck))
 @given(STEPS)
 def test_sums_are_kept_and_no_entry_goes_back(steps: list[tuple[str, int, int, int]]) -> None:
     for shm in mapping():

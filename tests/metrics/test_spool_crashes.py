@@ -129,7 +129,7 @@ class World:
                 self.clock.now += how[0] * MINUTE
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=250, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(things, max_size=30), st.integers(0, 1 << 30))
 def test_what_is_read_is_what_was_counted_whatever_dies_when(story, seed):
     with tempfile.TemporaryDirectory(dir=MEMORY) as parent:

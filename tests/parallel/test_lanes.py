@@ -3,7 +3,7 @@
 from collections import defaultdict
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.clients.work_queues import Order, Work, WorkQueues
@@ -125,7 +125,6 @@ def test_after_a_record_that_stops_the_consumer_nothing_of_its_lane_is_begun():
 
 
 @pytest.mark.parametrize("order", Order)
-@settings(deadline=None)
 @given(data=st.data())
 def test_any_schedule_keeps_lanes_in_order_and_loses_nothing(order, data):
     room = Room(order)

@@ -77,7 +77,7 @@ class Model(RuleBasedStateMachine):
             assert all(done for offset, done in self.records if offset < self.coordinator)  # a crash loses nothing
 
 
-Model.TestCase.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
+Model.TestCase.settings = settings(max_examples=200, stateful_step_count=60)
 TestModel = Model.TestCase
 
 

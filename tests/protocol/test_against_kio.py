@@ -23,9 +23,7 @@ from broker.protocol import consumer_protocol, decode, encode, header, registry
 from broker.protocol.schema import Field, Structure
 from tests.protocol.messages import of_field
 
-FEW = settings(
-    max_examples=8, deadline=None, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
-)
+FEW = settings(max_examples=8, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 MILLISECOND = timedelta(milliseconds=1)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ZERO = bytes(16)

@@ -31,7 +31,7 @@ FIXED = {
     "float64": ">d",
 }
 VARINTS = {"uvarint": (32, False), "uvarlong": (64, False), "varint": (32, True), "varlong": (64, True)}
-PLENTY = settings(max_examples=300, deadline=None, database=None)
+PLENTY = settings(max_examples=300, database=None)
 
 
 @pytest.fixture(scope="module")

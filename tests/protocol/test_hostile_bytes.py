@@ -16,9 +16,7 @@ from broker.protocol import ProtocolError, decode, encode, header, metadata, off
 from broker.protocol.schema import Structure
 from tests.protocol.messages import Case, all_cases, cases, message_classes, values
 
-FEW = settings(
-    max_examples=3, deadline=None, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
-)
+FEW = settings(max_examples=3, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 HUGE = [
     struct.pack(">i", 0x7FFFFFFF),
     struct.pack(">i", -2),

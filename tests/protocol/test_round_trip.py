@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 from broker.protocol import ProtocolError, decode, encode, encode_frame, fetch, header, metadata, produce
 from tests.protocol.messages import cases, message_classes, values
 
-FEW = settings(
-    max_examples=8, deadline=None, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
-)
+FEW = settings(max_examples=8, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.parametrize("cls", message_classes(), ids=lambda cls: cls.__name__)
@@ -106,7 +104,7 @@ def test_a_frame_is_its_size_a_header_and_a_message() -> None:
 
 
 @given(st.integers(0, 3), st.integers(0, 200_000))
-@settings(max_examples=20, deadline=None, database=None)
+@settings(max_examples=20, database=None)
 def test_messages_larger_than_the_kept_buffer_leave_no_trace_in_the_next(version: int, size: int) -> None:
     small = encode(header.ResponseHeader(correlation_id=1), 1)
     partition = produce.Request.PartitionProduceData(records=bytes(size))

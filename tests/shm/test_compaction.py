@@ -264,7 +264,7 @@ STEP = st.one_of(
 
 
 @given(steps=st.lists(STEP, min_size=4, max_size=40), small=st.booleans())
-@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=120, suppress_health_check=list(HealthCheck))
 def test_every_pass_leaves_what_the_model_leaves(steps: list[tuple], small: bool) -> None:
     with tempfile.TemporaryDirectory() as directory, OneBroker(Path(directory)) as broker:
         path = Path(directory)

@@ -220,7 +220,7 @@ class Pair:
         ] == self.model.aborted
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(STEP, min_size=1, max_size=14))
 def test_slot_and_files_follow_the_model(steps: list[tuple]) -> None:
     with tempfile.TemporaryDirectory() as name:

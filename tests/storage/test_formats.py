@@ -6,7 +6,7 @@ import sys
 import uuid
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.storage import checkpoints, file_names, indexes, log_directory, producer_snapshot
@@ -93,7 +93,6 @@ states = st.builds(
 
 
 @given(st.lists(states, max_size=5))
-@settings(deadline=None)
 def test_snapshots_round_trip(producers):
     data = producer_snapshot.encode_snapshot(producers)
     assert len(data) == 10 + 46 * len(producers)

@@ -113,7 +113,7 @@ def test_a_damaged_log_is_told_apart_from_its_end(tmp_path, opened):
 
 
 @given(st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_timestamps_agree_with_a_linear_search(tmp_path_factory, data):
     writer = LogWriter(tmp_path_factory.mktemp("log") / "t-0", data.draw(st.sampled_from([0, 150, 5000])))
     everything = []

@@ -224,14 +224,13 @@ def test_a_record_batch_is_no_message():
 
 
 @given(st.binary(max_size=200))
-@settings(deadline=None)
 def test_noise_is_refused(data):
     if data:
         assert up(data)[0] in (CORRUPT, INVALID)
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_a_damaged_set_is_refused_or_says_something_sound(data):
     magic, codec = data.draw(st.sampled_from([0, 1])), data.draw(st.integers(0, 3))
     inner = message(0, b"abcdef" * 20, magic=magic, key=b"k") * 3
@@ -412,7 +411,7 @@ _records = st.lists(st.tuples(_fields, _fields, st.integers(-1, 1 << 50)), min_s
 
 
 @given(_records, st.integers(0, 3), st.sampled_from([0, 1]), st.sampled_from([0, 1]))
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_what_goes_up_comes_down(tmp_path_factory, records, codec, sent, wanted):
     inner = b"".join(
         message(n, value, magic=sent, key=key, timestamp=time) for n, (key, value, time) in enumerate(records)

@@ -51,7 +51,7 @@ PLAIN = build_batch([Record(b"k", b"v", 1000), Record(None, b"w", 3000, ((b"h", 
 
 
 @given(contents, st.integers(0, 4), st.integers(-1, 5))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_sound_batches_are_accepted_and_described(content, codec, producer):
     batch = build_batch(
         content, codec=codec, producer_id=producer, producer_epoch=min(producer, 3), base_sequence=min(producer, 7)
@@ -73,7 +73,7 @@ def test_sound_batches_are_accepted_and_described(content, codec, producer):
 
 
 @given(contents, st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_any_change_behind_a_right_crc_is_refused_or_still_readable(content, data):
     batch = bytearray(build_batch(content))
     for _ in range(data.draw(st.integers(1, 3))):

@@ -237,7 +237,7 @@ def offset_bytes(writer, name):
 
 
 @given(st.data())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_no_damage_makes_loading_fail_or_lie(tmp_path_factory, data):
     """Whatever happens to the files, the log opens, is no longer than it was, and opens the same once more."""
     directory = tmp_path_factory.mktemp("any") / "t-0"
