@@ -79,10 +79,10 @@ def start(config_file: str | None, overrides: tuple[str, ...]) -> None:
     except ConfigError as error:
         fail(error)
     warn(config)
-    supervisor = import_module("broker.processes.supervisor")
+    launch = import_module("broker.processes.launch")
     try:
-        code = supervisor.run(config)
-    except (ConfigError, supervisor.StartError) as error:
+        code = launch.run(config)
+    except (ConfigError, launch.StartError) as error:
         fail(error)
     sys.exit(code)
 

@@ -27,7 +27,6 @@ from broker.net import handover, listeners
 from broker.net.acceptor import Acceptor
 from broker.net.limits import ConnectionLimits, parse_overrides
 from broker.net.notify import Notifier
-from broker.processes import logs
 from broker.processes.children import MEMORY_FAULTS, Child, Children, RestartDelay, close_all_but, resolve
 from broker.processes.context import ProcessContext
 from broker.processes.event_loop import EventLoop, StopSignals
@@ -45,9 +44,6 @@ PAUSE_OF_ACCEPTING_S = 0.2
 HAND_OVER_AGAIN_S = 0.02
 RESTARTS_OF_A_START = 5
 LOADING_TOLD_EVERY_S = 5.0
-MOST_OPEN_FILES = 1 << 20
-
-__all__ = ["StartError", "Supervisor", "run"]
 
 
 class MemoryFault(Exception):
@@ -469,56 +465,3 @@ class Supervisor:
         self.loop.after(seconds, "start anew", lambda: None)
         while self.loop.has_timer("start anew") and not self.signals.count:
             self.loop.turn()
-
-
-def run(config: BrokerConfig, rows: Sequence[ProcessRow] = PROCESSES) -> int:
-    """Run the broker in the foreground until it is asked to stop; the exit code.
-
-    :raises StartError: it cannot start; the message is one line for the operator.
-    """
-    logs.set_up("supervisor")
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = MOST_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_OPEN_FILES)
-    if soft != resource.RLIM_INFINITY and soft < most:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    with LogDirectories(config) as directories:
-        sockets: list[socket.socket] = []
-        try:
-            sockets.extend(_bind(config, listener) for listener in config.listeners)
-            bound = [listeners.as_bound(one, sock) for one, sock in zip(config.listeners, sockets, strict=True)]
-            metrics_socket = None
-            if config.metrics_listener is not None:
-                # Outlives every reporter, so that a scrape waits while one restarts.
-                metrics_socket = _bind_metrics(config.metrics_listener)
-                sockets.append(metrics_socket)
-            return Supervisor(
-                config, directories, sockets[: len(bound)], bound, rows, metrics_socket=metrics_socket
-            ).run()
-        finally:
-            for sock in sockets:
-                sock.close()
-
-
-def _bind_metrics(listener: Listener) -> socket.socket:
-    try:
-        return listeners.bind(listener)
-    except listeners.BindError as error:
-        address = str(listener).partition("://")[2]
-        reason = str(error).removeprefix(f"listener {listener}").lstrip(": ")
-        raise StartError(
-            f"metrics.listener={address} {reason}; give it another address, or none to turn it off"
-        ) from error
-
-
-def _bind(config: BrokerConfig, listener: Listener) -> socket.socket:
-    backlog = "socket.listen.backlog.size"
-    try:
-        return listeners.bind(
-            listener,
-            # Kafka's default of 50 suits a thread that only accepts; connections also wait while processes are started.
-            backlog=config.integer(backlog) if config.is_set(backlog) else listeners.BACKLOG,
-            send_buffer=config.integer("socket.send.buffer.bytes"),
-            receive_buffer=config.integer("socket.receive.buffer.bytes"),
-        )
-    except listeners.BindError as error:
-        raise StartError(str(error)) from error

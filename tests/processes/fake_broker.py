@@ -166,7 +166,7 @@ class FakeBroker:
 
 def main(mains, *settings):
     from broker.config import load
-    from broker.processes.supervisor import StartError, run
+    from broker.processes.launch import StartError, run
     from tests.processes.fake_mains import rows
 
     try:

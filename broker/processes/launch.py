@@ -1,0 +1,73 @@
+"""From a configuration to a running broker: limits of the process, locks of the log directories, bound sockets, the supervisor.
+
+Runs in the process that becomes the supervisor; what is opened here outlives every child and every memory fault.
+"""
+
+import resource
+import socket
+from collections.abc import Sequence
+
+from broker.config.broker_config import BrokerConfig
+from broker.config.listeners import Listener
+from broker.net import listeners
+from broker.processes import logs
+from broker.processes.log_dirs import LogDirectories, StartError
+from broker.processes.supervisor import Supervisor
+from broker.processes.table import PROCESSES, ProcessRow
+
+MOST_OPEN_FILES = 1 << 20
+
+__all__ = ["StartError", "run"]
+
+
+def run(config: BrokerConfig, rows: Sequence[ProcessRow] = PROCESSES) -> int:
+    """Run the broker in the foreground until it is asked to stop; the exit code.
+
+    :raises StartError: it cannot start; the message is one line for the operator.
+    """
+    logs.set_up("supervisor")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MOST_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    with LogDirectories(config) as directories:
+        sockets: list[socket.socket] = []
+        try:
+            sockets.extend(_bind(config, listener) for listener in config.listeners)
+            bound = [listeners.as_bound(one, sock) for one, sock in zip(config.listeners, sockets, strict=True)]
+            metrics_socket = None
+            if config.metrics_listener is not None:
+                # Outlives every reporter, so that a scrape waits while one restarts.
+                metrics_socket = _bind_metrics(config.metrics_listener)
+                sockets.append(metrics_socket)
+            return Supervisor(
+                config, directories, sockets[: len(bound)], bound, rows, metrics_socket=metrics_socket
+            ).run()
+        finally:
+            for sock in sockets:
+                sock.close()
+
+
+def _bind_metrics(listener: Listener) -> socket.socket:
+    try:
+        return listeners.bind(listener)
+    except listeners.BindError as error:
+        address = str(listener).partition("://")[2]
+        reason = str(error).removeprefix(f"listener {listener}").lstrip(": ")
+        raise StartError(
+            f"metrics.listener={address} {reason}; give it another address, or none to turn it off"
+        ) from error
+
+
+def _bind(config: BrokerConfig, listener: Listener) -> socket.socket:
+    backlog = "socket.listen.backlog.size"
+    try:
+        return listeners.bind(
+            listener,
+            # Kafka's default of 50 suits a thread that only accepts; connections also wait while processes are started.
+            backlog=config.integer(backlog) if config.is_set(backlog) else listeners.BACKLOG,
+            send_buffer=config.integer("socket.send.buffer.bytes"),
+            receive_buffer=config.integer("socket.receive.buffer.bytes"),
+        )
+    except listeners.BindError as error:
+        raise StartError(str(error)) from error
