@@ -3,12 +3,13 @@
 Called by the coordinator (DeleteRecords) and the cleaner (retention), which wait for the slot's lock; never from a loop.
 """
 
-from libc.errno cimport ENOENT
+from libc.errno cimport ENOENT, errno
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.stdio cimport snprintf
 from posix.fcntl cimport O_RDONLY
 from posix.unistd cimport close
 
-from broker._ext.append_files cimport open_in_slot
+from broker._ext.append_files cimport directory_path, open_in_slot
 from broker._ext.appends cimport (
     APPEND_BUSY,
     APPEND_IO_ERROR,
@@ -23,7 +24,7 @@ from broker._ext.appends cimport (
 )
 from broker._ext.atomics cimport fault_point, store_release_64
 from broker._ext.faults cimport *
-from broker._ext.file_calls cimport file_error
+from broker._ext.file_calls cimport file_error, file_rename
 from broker._ext.locks cimport LOCK_BUSY, SPINS_OF_THREAD, unlock
 from broker._ext.log_state cimport FILE_LOG
 from broker._ext.producers cimport settle_last_stable
@@ -129,6 +130,33 @@ cdef AppendResult remove_segments_before(uint32_t index, uint32_t incarnation, i
     return checked if result == 0 else APPEND_IO_ERROR
 
 
+cdef AppendResult replace_epochs(uint32_t index, uint32_t incarnation, uint64_t generation, int32_t epoch_count, const char* fresh,
+                                 int spins, int* error_number) noexcept nogil:
+    """The slot keeps its ring as it is: whoever asks it drops what ends before the log start offset."""
+    cdef Slot* slot = slot_at(index)
+    cdef AppendResult checked
+    cdef char[384] directory
+    cdef char[512] path
+    cdef char[512] temporary
+    cdef int result = 0
+    error_number[0] = 0
+    if take_slot(index, slot, spins) == LOCK_BUSY:
+        return APPEND_BUSY
+    checked = check_slot(slot, incarnation, -1, slot.role)
+    if checked == APPEND_OK and (slot.generation != generation or slot.epoch_count != epoch_count):
+        checked = APPEND_OUT_OF_RANGE           # the log was cut, or an epoch began: the fresh file knows nothing of it
+    if checked == APPEND_OK:
+        directory_path(slot, directory)
+        snprintf(path, 512, "%s/leader-epoch-checkpoint", directory)
+        snprintf(temporary, 512, "%s/%s", directory, fresh)
+        if file_rename(region().header.log_dir_fds[slot.log_dir], temporary, path) != 0:
+            result = -errno
+            note_failure(slot, result)
+    unlock(index, slot)
+    error_number[0] = -result
+    return checked if result == 0 else APPEND_IO_ERROR
+
+
 # -- for the control path -----------------------------------------------------------------------------------------
 
 cdef bint pause_until(int64_t until_ms) noexcept nogil:
@@ -193,6 +221,26 @@ def remove_before(uint32_t index, int64_t keep, *, uint32_t incarnation, int64_t
     return APPEND_RESULTS[<int>result]
 
 
+def put_epochs(uint32_t index, bytes fresh not None, *, uint32_t incarnation, uint64_t generation, int epoch_count,
+               int64_t timeout_ms=15000):
+    """Make a file of the partition's directory its leader-epoch checkpoint, if the log is as `facts` told it; what became of it.
+
+    :param fresh: the file's name; its content is on the device.
+    :raises OSError: it could not be renamed; the former one is there.
+    """
+    cdef AppendResult result
+    cdef int64_t until = now_ms() + timeout_ms
+    cdef int error_number = 0
+    cdef const char* name = fresh
+    with nogil:
+        result = replace_epochs(index, incarnation, generation, epoch_count, name, SPINS_OF_THREAD, &error_number)
+        while result == APPEND_BUSY and pause_until(until):
+            result = replace_epochs(index, incarnation, generation, epoch_count, name, SPINS_OF_THREAD, &error_number)
+    if error_number:
+        raise file_error(error_number, "the leader-epoch checkpoint")
+    return APPEND_RESULTS[<int>result]
+
+
 def settle_intent(uint32_t index):
     """If the slot's last holder died in a structural change: finish it now rather than when the next append comes."""
     cdef Slot* slot = slot_at(index)
@@ -232,6 +280,7 @@ def facts(uint32_t index):
         "high_watermark": commit.high_watermark,
         "log_end_offset": commit.log_end_offset,
         "segment_base": commit.segment_base,
+        "epoch_count": slot.epoch_count,
         "size": commit.size,
         "max_timestamp": commit.max_timestamp,
         "retention_ms": slot.settings.retention_ms,

@@ -238,7 +238,10 @@ def read_listeners(int process):
 
 
 def read_software(int process):
-    """{(name, version, index of the listener): open connections}; who did not say is not in it."""
+    """{(name, version, index of the listener): open connections}; (OTHER, OTHER, ...) of what found no place in the table.
+
+    Who did not say is not in it.
+    """
     cdef MeterPage* page = page_at(process)
     cdef MeterSoftware entry
     cdef uint64_t before
@@ -252,6 +255,9 @@ def read_software(int process):
                 name = (<char*>entry.name)[:entry.lengths[0]].decode("utf-8", "replace")
                 version = (<char*>entry.version)[:entry.lengths[1]].decode("utf-8", "replace")
                 found[name, version, entry.listener] = found.get((name, version, entry.listener), 0) + entry.open
+        for i in range(METER_LISTENERS):
+            if page.listeners[i].other_software:
+                found[OTHER, OTHER, i] = found.get((OTHER, OTHER, i), 0) + page.listeners[i].other_software
         fence()
         if load_acquire_64(&page.changes) == before:
             return found

@@ -39,6 +39,7 @@ cdef enum:                        # index of a word; PROBE_NAMES in metering.pyx
     PARKED_PRODUCES = 2
     PARKED_FORWARDS = 3
     QUEUED_BYTES = 4
+    CONNECTIONS_LIMIT = 5         # the supervisor's: max.connections
     SOCKET_BYTES_IN = 16          # from here on they only grow
     SOCKET_BYTES_OUT = 17
     SENDFILE_BYTES = 18
@@ -64,7 +65,9 @@ cdef enum:                        # index of a word; PROBE_NAMES in metering.pyx
     SEGMENTS_REMOVED = 46
     BYTES_REMOVED = 47
     COMPACTIONS = 48
-    PROBES = 49
+    CONNECTIONS_REFUSED = 49      # the supervisor's: more than one address may have
+    CONNECTIONS_FULL = 50         # the supervisor's: how often max.connections was reached
+    PROBES = 51
 
 cdef enum:                        # of a request's time
     PHASE_QUEUE = 0
@@ -94,6 +97,7 @@ cdef struct MeterTimes:
 cdef struct MeterListener:
     uint64_t open
     uint64_t accepted
+    uint64_t other_software       # open connections whose software found no place in the table
 
 
 cdef struct MeterSoftware:
@@ -190,5 +194,5 @@ cdef void count_request(int api, int version) noexcept nogil
 cdef void count_error(int api, int code) noexcept nogil
 cdef void count_times(int api, uint64_t n, int64_t queue_us, int64_t local_us, int64_t remote_us, int64_t send_us) noexcept nogil
 cdef void put_position(uint32_t client, uint32_t slot, uint32_t incarnation, int64_t offset) noexcept nogil
-cdef int software_opened(int listener, bytes name, bytes version) except -2     # its place, -1: none
+cdef int software_opened(int listener, bytes name, bytes version) except -2     # its place, for `software_closed`
 cdef void software_closed(int place) noexcept nogil

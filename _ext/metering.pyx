@@ -30,7 +30,7 @@ cdef extern from *:
     int bucket_of(int64_t us) noexcept nogil
 
 PROBE_NAMES = (
-    "parked_requests", "parked_fetches", "parked_produces", "parked_forwards", "queued_bytes", "", "", "",
+    "parked_requests", "parked_fetches", "parked_produces", "parked_forwards", "queued_bytes", "connections_limit", "", "",
     "", "", "", "", "", "", "", "",
     "socket_bytes_in", "socket_bytes_out", "sendfile_bytes", "unsent_bytes", "unused_bytes_in", "frames", "bad_frames",
     "connections_accepted",
@@ -38,7 +38,7 @@ PROBE_NAMES = (
     "closed_error", "closed_asked",
     "turns", "turn_us", "cpu_us", "busy_us", "bytes_rejected", "produce_failed", "fetch_failed", "folded", "retired_entries",
     "forwarded_requests", "forwarded_bytes_in", "forwarded_bytes_out",
-    "cleaner_passes", "segments_removed", "bytes_removed", "compactions",
+    "cleaner_passes", "segments_removed", "bytes_removed", "compactions", "connections_refused", "connections_full",
 )
 if len(PROBE_NAMES) != PROBES:
     raise RuntimeError(f"{len(PROBE_NAMES)} names for {PROBES} probe words")
@@ -522,7 +522,10 @@ cdef int software_opened(int listener, bytes name, bytes version) except -2:
         page.software_used += 1
     if place < 0:
         page.words[FOLDED] += 1
-        return -1
+        if not 0 <= listener < METER_LISTENERS:
+            return -1
+        page.listeners[listener].other_software += 1
+        return METER_SOFTWARE + listener
     entry = &page.software[place]
     store_release_64(&page.changes, page.changes + 1)
     store_release_64(&entry.since, 0)
@@ -540,8 +543,10 @@ cdef int software_opened(int listener, bytes name, bytes version) except -2:
 
 cdef void software_closed(int place) noexcept nogil:
     cdef MeterPage* page = own_page()
-    if place >= 0 and page.software[place].open:
+    if 0 <= place < METER_SOFTWARE and page.software[place].open:
         page.software[place].open -= 1
+    elif place >= METER_SOFTWARE and page.listeners[place - METER_SOFTWARE].other_software:
+        page.listeners[place - METER_SOFTWARE].other_software -= 1
 
 
 # -- for the control path, and for tests ----------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc, realloc
 
 from broker._ext.batch_builder cimport BatchBuilder
+from broker._ext.metering cimport count_error
 from broker._ext.cursor cimport (
     CURSOR_OK,
     Cursor,
@@ -401,6 +402,8 @@ cdef class OffsetCommit:
                 for k in range(section.first, section.first + section.count):
                     write_int32(&out, self.entries[k].partition)
                     write_int16(&out, self.entries[k].error or outcome)
+                    if self.entries[k].error or outcome:
+                        count_error(OFFSET_COMMIT, self.entries[k].error or outcome)
                     if compact:
                         write_int8(&out, 0)
                 if compact:

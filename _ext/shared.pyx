@@ -194,6 +194,7 @@ cdef void clear_gauges(int process) noexcept nogil:
     memset(page.words, 0, METER_GAUGES * 8)
     for i in range(METER_LISTENERS):
         page.listeners[i].open = 0
+        page.listeners[i].other_software = 0
     for i in range(METER_SOFTWARE):
         page.software[i].open = 0
 

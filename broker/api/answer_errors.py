@@ -1,9 +1,16 @@
-"""The error code that an encoded response begins with, for counting what another process answered.
+"""The error codes of a response, for counting: of its objects where they are made, of its bytes what stands in front.
 
-Only of the APIs whose response has one before anything of variable length; of others nothing is known here (0).
+Pure functions. Who executes a request counts what is wrong with its parts (topics, groups, resources ...) in its own meter
+page; of a forwarded one the worker counts the code that the response begins with, if that is simply found.
 """
 
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
 from broker.protocol.header import response_header_version
+from broker.protocol.registry import by_key
 
 _THROTTLED_FROM = {  # API key: first version in which the throttle time stands before the error code
     11: 2,  # JoinGroup
@@ -17,8 +24,57 @@ _THROTTLED_FROM = {  # API key: first version in which the throttle time stands 
 }
 
 
+class _Where(NamedTuple):
+    """Which fields of a structure hold error codes: its own one, and those of the structures in these arrays."""
+
+    own: bool
+    inside: tuple[tuple[str, _Where], ...]
+
+
+def _where(structure: Any) -> _Where:
+    inside = []
+    own = False
+    for field in structure.fields:
+        if field.structure is None:
+            own = own or field.attribute == "error_code"
+        elif field.is_array and (found := _where(field.structure)) != (False, ()):
+            inside.append((field.attribute, found))
+    return _Where(own, tuple(inside))
+
+
+@cache
+def _of_api(api_key: int) -> _Where:
+    return _where(by_key(api_key).response._structure)
+
+
+def _collect(message: Any, where: _Where, found: list[int]) -> None:
+    if where.own and message.error_code:
+        found.append(int(message.error_code))
+    for attribute, inner in where.inside:
+        for one in getattr(message, attribute) or ():
+            if inner.inside:
+                _collect(one, inner, found)
+            elif one.error_code:
+                found.append(int(one.error_code))
+
+
+def errors_of(api_key: int, response: Any) -> list[int]:
+    """All error codes of a response, as objects, that are not 0: its own first, then those of its parts in their order."""
+    found: list[int] = []
+    _collect(response, _of_api(api_key), found)
+    return found
+
+
+def leads_with_error(api_key: int) -> bool:
+    """Whether `top_level_error` finds the code of the API's responses."""
+    return api_key in _THROTTLED_FROM
+
+
 def top_level_error(api_key: int, version: int, response: bytes) -> int:
-    """The error code of a response with its header, without its length; 0 if there is none, or none that is simply found."""
+    """The error code of a response with its header, without its length; 0 if there is none, or none that is simply found.
+
+    It is found in responses that have one before anything of variable length.
+    """
     if api_key not in _THROTTLED_FROM:
         return 0
     throttled_from = _THROTTLED_FROM[api_key]

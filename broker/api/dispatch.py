@@ -6,12 +6,14 @@ costs the connection, too, with a traceback.
 
 import logging
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from broker._ext.decoder import decode
 from broker._ext.encoder import encode
 from broker._ext.messages import ProtocolError
+from broker._ext.metering import count_request_error
+from broker.api.answer_errors import errors_of
 from broker.api.api_versions import supported
 from broker.api.call import Call, WorkerView
 from broker.api.table import API_VERSIONS, BY_KEY, ApiRow, Where, handlers_of
@@ -31,6 +33,12 @@ def frame_response(row: ApiRow, version: int, correlation_id: int, response: Any
     if response_header_version(row.key, version) == 1:
         head += _NO_TAGS
     return head + encode(response, version)
+
+
+def _count_more(api_key: int, codes: Sequence[int]) -> None:
+    """Those behind the first one, with which the request was counted as failed."""
+    for code in codes[1:]:
+        count_request_error(api_key, code)
 
 
 class Dispatcher:
@@ -100,8 +108,9 @@ class Dispatcher:
         response = handler(request, call)
         if response is None:
             return None
-        if code := getattr(response, "error_code", 0):
-            connection.failed(api_key, code)
+        if codes := errors_of(api_key, response):
+            connection.failed(api_key, codes[0])
+            _count_more(api_key, codes)
         return frame_response(row, version, correlation_id, response)
 
     def _later(self, connection: Any, row: ApiRow, version: int, correlation_id: int) -> Callable[[Any], None]:
@@ -119,8 +128,9 @@ class Dispatcher:
                 log.error("a %s request of %s failed", row.name, connection.peer, exc_info=error)
                 connection.data_loop.close(connection, f"a {row.name} request failed")
                 return
-            if code := getattr(response, "error_code", 0):
-                pending.failed(code)
+            if codes := errors_of(row.key, response):
+                pending.failed(codes[0])
+                _count_more(row.key, codes)
             pending.complete((len(data).to_bytes(4, "big"), data))
             self._settle()
 

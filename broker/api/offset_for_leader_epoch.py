@@ -1,6 +1,7 @@
 """OffsetForLeaderEpoch (23): where an epoch ends in this leader's log. Executed by workers.
 
 The slot knows the newest epochs; older ones are read from the partition's leader-epoch-checkpoint, which has all of them.
+Epochs whose records are all gone are not known any more, from the moment when the log start offset moves.
 """
 
 from pathlib import Path
@@ -11,7 +12,7 @@ from broker.api.partition_lookup import leader_state
 from broker.protocol import offset_for_leader_epoch
 from broker.protocol.errors import ErrorCode
 from broker.storage import file_names
-from broker.storage.checkpoints import CorruptCheckpointError, read_leader_epochs
+from broker.storage.checkpoints import CorruptCheckpointError, epochs_from, read_leader_epochs
 
 UNDEFINED = -1
 
@@ -36,13 +37,15 @@ def _partition(name: str, one: Any, call: Call) -> Any:
         answer.error_code = error
         return answer
     epochs = state["epochs"]
-    if epochs and one.leader_epoch < epochs[0][0]:
+    log_start = state["log_start_offset"]
+    if epochs and one.leader_epoch < epochs[0][0] and epochs[0][1] > log_start:
         path = Path(call.view.log_dirs[state["log_dir"]], f"{name}-{one.partition}", file_names.LEADER_EPOCH_CHECKPOINT)
         try:
             epochs = read_leader_epochs(path)
         except (OSError, CorruptCheckpointError):
             answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
             return answer
+    epochs = epochs_from(epochs, log_start)
     if not epochs or epochs[-1][0] < state["leader_epoch"]:
         epochs = [*epochs, (state["leader_epoch"], state["log_end_offset"])]  # led, and nothing written yet
     answer.leader_epoch, answer.end_offset = end_offset(epochs, one.leader_epoch, state["log_end_offset"])

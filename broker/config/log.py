@@ -83,7 +83,8 @@ KEYS = (
     ConfigKey("log.retention.check.interval.ms", LONG, 300_000, Range(1), MEDIUM, READ_ONLY, NOW,
         "How often to look for segments to delete."),
     ConfigKey("log.initial.task.delay.ms", LONG, 30000, Range(0), LOW, READ_ONLY, NOW,
-        "How long after the start background work on logs begins."),
+        "How long after the start retention, checkpoints and the removal of deleted logs begin. Unset, those that come "
+        "more often begin after their own interval."),
     ConfigKey("log.segment.delete.delay.ms", LONG, 60000, Range(0), HIGH, CLUSTER_WIDE, NOW,
         "How long a file taken out of a log stays on disk, renamed."),
     ConfigKey("log.cleanup.policy", LIST, ("delete",), OneOf(("compact", "delete")), MEDIUM, CLUSTER_WIDE, NOW,

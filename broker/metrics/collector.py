@@ -239,6 +239,9 @@ class Collector:
         self._times.read(self.shm, workers, self._clock())
         yield from of_traffic.request_families(self.shm, places, self._times)
         yield from of_traffic.connection_families(self.shm, workers, self._settings.listeners)
+        for name in ("limit", "full", "refused"):
+            value = sum(one[f"connections_{name}"] for one in words)
+            yield single(f"odradek_connections_{name}" + ("" if name == "limit" else "_total"), value)
         then, before = self._busy[0] if self._busy else (self._clock(), {})
         idle = of_processes.idle_share(before, self._busy_us(), (self._clock() - then) * 1000)
         if idle is not None:

@@ -50,6 +50,16 @@ CLUSTER = (
             "kafka_topic_partition_under_replicated_partition": "1 if not all replicas of a partition are in sync.",
         },
     ),
+    *_rows(
+        GAUGE,
+        PLACE,
+        {
+            "underminisr": "1 if fewer replicas of a partition are in sync than min.insync.replicas; of topics without a name "
+            "how many partitions.",
+            "atminisr": "Likewise: 1 if just as many are.",
+        },
+        "kafka_cluster_partition_",
+    ),
 )
 
 GROUPS = (
@@ -122,7 +132,8 @@ TRAFFIC = (
         COUNTER,
         "request error",
         {
-            "kafka_network_requestmetrics_errors_total": "Error codes in answers, by API; of Produce and Fetch one a partition."
+            "kafka_network_requestmetrics_errors_total": "Error codes in answers, by API: one for each partition, topic, "
+            "group or resource that has one."
         },
     ),
     *_rows(
@@ -155,7 +166,10 @@ TRAFFIC = (
     *_rows(
         GAUGE,
         "clientsoftwarename clientsoftwareversion listener networkprocessor",
-        {"kafka_server_socket_server_metrics_connections": "Open connections by client software, listener and worker."},
+        {
+            "kafka_server_socket_server_metrics_connections": "Open connections by client software, listener and "
+            "worker; unknown: of clients that did not say; other: of more kinds than a worker has room for (256)."
+        },
     ),
     *_rows(
         GAUGE,
@@ -208,6 +222,8 @@ PROCESSES = (
             "process_max_fds": "Most descriptors that a process may open.",
             "process_start_time_seconds": "When a process was started, in seconds since 1970.",
             "odradek_process_up": "1 while a process serves.",
+            "kafka_server_kafkaserver_linux_disk_read_bytes": "Bytes that a process had read from devices.",
+            "kafka_server_kafkaserver_linux_disk_write_bytes": "Bytes that a process had written to devices.",
         },
     ),
     *_rows(COUNTER, "process ordinal", {"odradek_process_restarts_total": "How often a process was started again."}),
@@ -231,6 +247,15 @@ PROCESSES = (
         },
     ),
     *_rows(COUNTER, "worker reason", {"odradek_connections_closed_total": "Connections closed, by reason."}),
+    *_rows(GAUGE, "", {"odradek_connections_limit": "Connections that may be open at once: max.connections."}),
+    *_rows(
+        COUNTER,
+        "",
+        {
+            "odradek_connections_full_total": "How often that many were open: who comes then waits until others close.",
+            "odradek_connections_refused_total": "Connections closed at once: their address has max.connections.per.ip.",
+        },
+    ),
     *_rows(
         HISTOGRAM,
         "worker le",

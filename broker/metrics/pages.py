@@ -119,5 +119,8 @@ def listeners(shm: SharedMemory, page: int) -> dict[int, ListenerCounts]:
 
 
 def software(shm: SharedMemory, page: int) -> dict[tuple[str, str, int], int]:
-    """{(client software name, version, index of the listener): open connections} of clients that said what they are."""
+    """{(client software name, version, index of the listener): open connections} of clients that said what they are.
+
+    What found no place in the page's table is (OTHER, OTHER, listener).
+    """
     return dict(meter_reading.read_software(page))

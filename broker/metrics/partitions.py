@@ -13,6 +13,7 @@ from broker.metrics.processes import Place, single
 
 RUNNING, SHUTTING_DOWN = 3, 7
 OTHER = "other"
+OTHER_PARTITIONS = Labels(topic=OTHER, partition=OTHER)
 
 Rows = Mapping[str, Sequence[Partition]]
 """The partitions of each topic, by its name."""
@@ -67,6 +68,7 @@ def partition_families(rows: Rows, named: set[str], sizes: LogSizes, labels: Par
     yield Family(METRICS[prefix + "in_sync_replica"], [("", one, row.in_sync) for row, one, _ in shown])
     under: list[Sample] = [("", one, int(row.in_sync < row.replicas)) for row, one, _ in shown]
     yield Family(METRICS[prefix + "under_replicated_partition"], under)
+    yield from _min_in_sync(rows, named, [(row, one) for row, one, _ in shown])
     served = [(row, one, size) for row, one, size in shown if serves(row)]
     yield Family(METRICS[prefix + "current_offset"], [("", one, row.high_watermark) for row, one, _ in served])
     yield Family(METRICS[prefix + "oldest_offset"], [("", one, row.log_start_offset) for row, one, _ in served])
@@ -76,6 +78,23 @@ def partition_families(rows: Rows, named: set[str], sizes: LogSizes, labels: Par
     yield Family(METRICS["kafka_log_log_size"], [("", one, size.size_bytes) for one, size in measured])
     yield Family(METRICS["kafka_log_log_numlogsegments"], [("", one, size.segments) for one, size in measured])
     yield Family(METRICS["odradek_topic_stored_bytes"], list(_stored(rows, named, sizes)))
+
+
+def _min_in_sync(rows: Rows, named: set[str], shown: Sequence[tuple[Partition, Labels]]) -> Iterator[Family]:
+    """Under and at min.insync.replicas: sums over all series are those of the broker, so that a dashboard misses none."""
+    rest = [row for topic, found in rows.items() if topic not in named for row in found]
+    for name, meant in (
+        ("underminisr", lambda row: row.in_sync < row.min_in_sync),
+        ("atminisr", lambda row: row.in_sync == row.min_in_sync),
+    ):
+        samples: list[Sample] = [("", one, int(_leads_here(row) and meant(row))) for row, one in shown]
+        if rest:
+            samples.append(("", OTHER_PARTITIONS, sum(_leads_here(row) and meant(row) for row in rest)))
+        yield Family(METRICS[f"kafka_cluster_partition_{name}"], samples)
+
+
+def _leads_here(row: Partition) -> bool:
+    return bool(row.leads) and serves(row)
 
 
 def _stored(rows: Rows, named: set[str], sizes: LogSizes) -> Iterator[Sample]:
@@ -115,7 +134,7 @@ def cluster_families(rows: Rows, broker: Address) -> Iterator[Family]:
 def broker_families(rows: Rows, shm: SharedMemory, places: Sequence[Place]) -> Iterator[Family]:
     """What this broker has of them."""
     everything = [row for found in rows.values() for row in found]
-    led = [row for row in everything if row.leads and serves(row)]
+    led = [row for row in everything if _leads_here(row)]
     prefix = "kafka_server_replicamanager_"
     yield single(prefix + "leadercount", len(led))
     yield single(prefix + "partitioncount", sum(row.state != SlotState.SLOT_REMOTE for row in everything))

@@ -15,6 +15,8 @@ from broker.protocol.errors import ErrorCode
 from broker.protocol.registry import UnknownApiError, by_key
 
 PRODUCE, FETCH = 0, 1
+UNKNOWN = "unknown"
+"""Kafka's word for software that did not say what it is."""
 WINDOW_MS = 300_000
 SNAPSHOT_EVERY_MS = 15_000
 _MS = 1000  # microseconds
@@ -199,9 +201,13 @@ def connection_families(shm: SharedMemory, found: Sequence[Place], listeners: Se
     software: list[Sample] = []
     for place in found:
         worker = str(place.ordinal)
+        said = pages.software(shm, place.page)
         for index, one in pages.listeners(shm, place.page).items():
             counts.append(("", Labels(listener=_listener(listeners, index), networkprocessor=worker), one.open))
-        for (name, version, index), open_ in pages.software(shm, place.page).items():
+            silent = one.open - sum(open_ for (_, _, listener), open_ in said.items() if listener == index)
+            if silent > 0:
+                said[UNKNOWN, UNKNOWN, index] = said.get((UNKNOWN, UNKNOWN, index), 0) + silent
+        for (name, version, index), open_ in said.items():
             labels = Labels(
                 clientsoftwarename=name,
                 clientsoftwareversion=version,

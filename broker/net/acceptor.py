@@ -10,6 +10,7 @@ import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from broker._ext.metering import count, gauge
 from broker.net.handover import Receiver, Sender
 from broker.net.limits import ConnectionLimits, canonical_address
 
@@ -46,6 +47,7 @@ class Acceptor:
         ready: Callable[[int], bool],
     ) -> None:
         self.limits = limits
+        self.tell_limit()
         self.accepted = 0
         self.refused = 0
         self.handed = [0] * len(channels)
@@ -59,6 +61,10 @@ class Acceptor:
         self._told_full = False
         self._closing = False
 
+    def tell_limit(self) -> None:
+        """How many connections may be open in all, for the metrics; to be called again when that changed."""
+        gauge("connections_limit", self.limits.total)
+
     @property
     def waiting(self) -> int:
         """How many sockets no channel had room for."""
@@ -70,6 +76,7 @@ class Acceptor:
         if self.limits.full:
             if not self._told_full:
                 self._told_full = True
+                count("connections_full")
                 log.warning("max.connections=%d are open: new ones wait until others close", self.limits.total)
             return False
         if len(self.limits) < self.limits.total * 0.9:
@@ -101,6 +108,7 @@ class Acceptor:
         reason = self.limits.refusal(address)
         if reason is not None:
             self.refused += 1
+            count("connections_refused")
             if reason not in self._told:
                 if len(self._told) >= TOLD_KEPT:
                     self._told.clear()

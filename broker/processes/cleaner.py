@@ -49,10 +49,10 @@ def main(context: ProcessContext) -> int:
     )
     passes = [
         *upkeep.passes(context.config, shm, context.log_dirs, retention),
-        ("disk space", LOOK_EVERY_MS, disks.look),
+        upkeep.Pass("disk space", LOOK_EVERY_MS, LOOK_EVERY_MS, disks.look),
     ]
     urgent = len(passes) - 1
-    schedule = [(shm_now() + interval_ms, number) for number, (_, interval_ms, _) in enumerate(passes)]
+    schedule = [(shm_now() + one.first_ms, number) for number, one in enumerate(passes)]
     heapq.heapify(schedule)
     poll = select.poll()
     poll.register(wakeup_read, select.POLLIN)
@@ -79,7 +79,7 @@ def main(context: ProcessContext) -> int:
         hurry = disks.asked()
         while not asked and (hurry or schedule[0][0] <= shm_now()):
             number, hurry = urgent if hurry else schedule[0][1], False
-            name, interval_ms, action = passes[number]
+            name, interval_ms, _, action = passes[number]
             try:
                 action()
             except Exception:  # one of the three borders: a cleaner's pass

@@ -50,7 +50,7 @@ from broker.net.forward_server import ForwardServer
 from broker.processes import logs
 from broker.processes.context import ProcessContext
 from broker.processes.group_office import GroupOffice
-from broker.processes.metering import BusyTime
+from broker.processes.metering import BusyTime, Untold, count_untold, untold_errors
 from broker.protocol import ProtocolError, decode
 from broker.protocol.header import decode_request_header
 from broker.protocol.registry import by_key
@@ -101,8 +101,11 @@ class Office:
         controller.take_office()
         self._view = CoordinatorView(config, store, controller, ProducerIds(store, config.node_id), table, settings)
 
-    def execute(self, request: ForwardRequest) -> ForwardReply:
-        """One request of a worker, from its bytes to those of the answer. What handlers raise goes through."""
+    def execute(self, request: ForwardRequest, told: Callable[[Untold | None], None]) -> ForwardReply:
+        """One request of a worker, from its bytes to those of the answer. What handlers raise goes through.
+
+        :param told: called with the errors of the answer that are to be counted here, by the loop.
+        """
         if request.deadline <= time.monotonic():
             return ForwardReply(Status.FAILED, 0)  # nobody waits any more: better not done than done unheard
         if request.kind == Kind.AUTO_CREATE:
@@ -134,6 +137,7 @@ class Office:
             self._note_store_error(error)
             raise
         payload = frame_response(row, version, header.correlation_id, response)
+        told(untold_errors(row.key, response))
         return ForwardReply(Status.OK, self._view.controller.metadata_version, payload)
 
     def _note_store_error(self, error: StoreError) -> None:
@@ -246,7 +250,10 @@ class Coordinator:
         if request.kind == Kind.KAFKA and self._groups.serves(request):
             reply = await self._groups.execute(request)
         else:
-            reply = await self._loop.run_in_executor(self._thread, self._office.execute, request)
+            found: list[Untold | None] = []
+            reply = await self._loop.run_in_executor(self._thread, self._office.execute, request, found.append)
+            for untold in found:
+                count_untold(untold, request.context)
         count("forwarded_bytes_out", len(reply.payload))
         return reply
 

@@ -30,6 +30,7 @@ from broker.groups.coordinator import GroupCoordinator
 from broker.groups.environment import GroupSettings, Timer
 from broker.net.forward_frames import ForwardReply, ForwardRequest, Kind, Status
 from broker.processes.group_report import report
+from broker.processes.metering import count_untold, untold_errors
 from broker.processes.offsets_log import AppendTurn, LogMoved, OffsetsLog, read_records
 from broker.protocol import ProtocolError, decode
 from broker.protocol.header import decode_request_header
@@ -316,6 +317,7 @@ class GroupOffice:
             return ForwardReply(Status.MALFORMED, 0)
         self._refresh()
         response = await self._answer(row, version, message, request)
+        count_untold(untold_errors(row.key, response), request.context)
         return ForwardReply(Status.OK, 0, frame_response(row, version, header.correlation_id, response))
 
     async def tell(self) -> ForwardReply:

@@ -1,9 +1,49 @@
-"""How busy a process is: counted twice a second or so, from its loop's own timer, in the thread that it is about."""
+"""What processes count of themselves: how busy they are (twice a second or so, from the loop's own timer, in the thread that
+it is about), and with which errors they answer what was forwarded to them."""
 
 import time
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import broker._ext.meter_reading as meter_reading
-from broker._ext.metering import count
+from broker._ext.metering import count, count_request_error, count_usage
+from broker.api.answer_errors import errors_of, leads_with_error
+from broker.net.forward_frames import ForwardContext
+
+ONE_FAILED = (0, 1, 0, 0, 0, 0, 0, 0)
+"""As `count_usage` takes it: a request with an error, which a worker counts as a request."""
+
+
+class Untold(NamedTuple):
+    """What a worker does not see of an answer that it passes on.
+
+    :param codes: the error codes but for the one that it finds at the beginning.
+    :param of_request: whether it takes the request for one without error.
+    """
+
+    api_key: int
+    codes: Sequence[int]
+    of_request: bool
+
+
+def untold_errors(api_key: int, response: object) -> Untold | None:
+    """Of a response, as objects; None if there is nothing that a worker does not see."""
+    codes = errors_of(api_key, response)
+    told = bool(codes) and leads_with_error(api_key) and bool(getattr(response, "error_code", 0))
+    if told:
+        del codes[0]
+    return Untold(api_key, codes, not told) if codes else None
+
+
+def count_untold(untold: Untold | None, context: ForwardContext) -> None:
+    """Count it in this process's page, in the client's name; in the thread of the loop."""
+    if untold is None:
+        return
+    for code in untold.codes:
+        count_request_error(untold.api_key, code)
+    if untold.of_request:
+        client_id = (context.client_id or "").encode()
+        count_usage(context.principal.encode(), client_id, None, untold.api_key, ONE_FAILED)
 
 
 class BusyTime:

@@ -333,6 +333,7 @@ class Supervisor:
     def _take_over_limits(self) -> None:
         try:
             self.acceptor.limits.change(*self._limits())
+            self.acceptor.tell_limit()
         except ValueError as error:
             log.error("the limits of connections stay as they were: %s", error)
 

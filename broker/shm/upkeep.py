@@ -5,41 +5,72 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import broker._ext.flushing as flushing
 import broker._ext.slots as slots
 from broker._ext.shared import SharedMemory
 from broker.config.broker_config import BrokerConfig
 from broker.shm.checkpoints import write_checkpoints
+from broker.shm.leader_epochs import LeaderEpochs
 from broker.shm.retention import Retention
 from broker.storage.file_names import parse_directory_name
 
 log = logging.getLogger(__name__)
 
-Pass = tuple[str, int, Callable[[], None]]
+
+class Pass(NamedTuple):
+    """Something to be done every `every_ms`, and `first_ms` after the start for the first time."""
+
+    name: str
+    every_ms: int
+    first_ms: int
+    action: Callable[[], None]
+
+
 ARENA_EVERY_MS = 60_000
 EXPIRE_EVERY_MS = 600_000
+TRIM_EVERY_MS = 1_000
 REMOVE_EVERY_MS = 5_000
 REMOVE_FILES_EVERY_MS = 1_000
 FLUSH_EVERY_MS = 1_000
 
 
 def passes(config: BrokerConfig, shm: SharedMemory, log_dirs: Sequence[Path], retention: Retention) -> list[Pass]:
-    """(name, every how many ms, what) of each pass."""
-    # Kafka's default never looks at flush.ms at all; here a flush.ms that is set is kept, to the second.
+    """All of them, but for the watch over the disks."""
+    # Kafka's default never looks at flush.ms at all; here a flush.ms that is set is kept, to the second, from the start on.
     flush_every = min(config.integer("log.flush.scheduler.interval.ms"), FLUSH_EVERY_MS)
+
+    def delayed(name: str, every_ms: int, action: Callable[[], None]) -> Pass:
+        delay_ms = config.integer("log.initial.task.delay.ms")
+        return Pass(
+            name, every_ms, delay_ms if config.is_set("log.initial.task.delay.ms") else min(delay_ms, every_ms), action
+        )
+
+    def soon(name: str, every_ms: int, action: Callable[[], None]) -> Pass:
+        return Pass(name, every_ms, every_ms, action)
+
     return [
-        ("flush", flush_every, lambda: flush_due(shm)),
-        ("checkpoints", config.integer("log.flush.offset.checkpoint.interval.ms"), lambda: checkpoint(shm, log_dirs)),
-        (
+        soon("flush", flush_every, lambda: flush_due(shm)),
+        delayed(
+            "checkpoints",
+            config.integer("log.flush.offset.checkpoint.interval.ms"),
+            lambda: checkpoint(shm, log_dirs),
+        ),
+        delayed(
             "removal of deleted logs",
             REMOVE_EVERY_MS,
             lambda: remove_deleted(log_dirs, config.integer("log.segment.delete.delay.ms")),
         ),
-        ("retention", config.integer("log.retention.check.interval.ms"), retention.run),
-        ("removal of deleted segments", REMOVE_FILES_EVERY_MS, retention.remove_files),
-        ("idle producers", EXPIRE_EVERY_MS, lambda: expire_producers(shm, config.integer("producer.id.expiration.ms"))),
-        ("producer arena", ARENA_EVERY_MS, reclaim),
+        delayed("retention", config.integer("log.retention.check.interval.ms"), retention.run),
+        soon("removal of deleted segments", REMOVE_FILES_EVERY_MS, retention.remove_files),
+        soon("leader epochs", TRIM_EVERY_MS, LeaderEpochs(shm, log_dirs).run),
+        soon(
+            "idle producers",
+            EXPIRE_EVERY_MS,
+            lambda: expire_producers(shm, config.integer("producer.id.expiration.ms")),
+        ),
+        soon("producer arena", ARENA_EVERY_MS, reclaim),
     ]
 
 

@@ -74,6 +74,16 @@ def read_leader_epochs(path: str | os.PathLike[str]) -> list[tuple[int, int]]:
     return [(_number(path, epoch), _number(path, offset)) for epoch, offset in _read(path, words=2)]
 
 
+def epochs_from(epochs: Iterable[tuple[int, int]], log_start_offset: int) -> list[tuple[int, int]]:
+    """What is left of (leader epoch, start offset), ascending, in a log that begins at `log_start_offset`: the epoch of the
+    first record begins there, and those that ended before are gone. As Kafka's truncateFromStart."""
+    entries = list(epochs)
+    before = [entry for entry in entries if entry[1] <= log_start_offset]
+    if not before:
+        return entries
+    return [(before[-1][0], log_start_offset), *entries[len(before) :]]
+
+
 def write_leader_epochs(path: str | os.PathLike[str], epochs: Iterable[tuple[int, int]], *, sync: bool = True) -> None:
     """Replaces the file. Raises OSError."""
     _write(path, [f"{epoch} {offset}" for epoch, offset in epochs], sync)

@@ -1,11 +1,12 @@
-"""Which error code an encoded response carries, as the counting of forwarded requests reads it."""
+"""Which error codes a response carries: as objects, and encoded, as the counting of forwarded requests reads it."""
 
 import pytest
 from broker._ext.encoder import encode
 
-from broker.api.answer_errors import top_level_error
+from broker.api.answer_errors import errors_of, leads_with_error, top_level_error
 from broker.api.dispatch import frame_response
 from broker.api.table import BY_KEY
+from broker.protocol import create_topics, describe_configs, leave_group, metadata
 from broker.protocol.registry import by_key
 
 KNOWN = (11, 12, 13, 14, 16, 22, 47, 68)
@@ -23,3 +24,30 @@ def test_the_error_code_is_found_in_every_version(key: int) -> None:
 
 def test_of_others_nothing_is_known() -> None:
     assert top_level_error(19, 5, b"\0" * 40) == 0
+
+
+def test_all_codes_of_a_response_are_found_its_own_first() -> None:
+    make = leave_group.Response
+    members = [make.MemberResponse(error_code=code) for code in (0, 25, 82)]
+    assert errors_of(13, make(error_code=16, members=members)) == [16, 25, 82]
+    assert errors_of(13, make()) == []
+
+
+def test_codes_of_topics_partitions_and_resources_are_found() -> None:
+    of_topic = create_topics.Response.CreatableTopicResult
+    assert errors_of(19, create_topics.Response(topics=[of_topic(error_code=code) for code in (36, 0, 17)])) == [36, 17]
+    resource = describe_configs.Response.DescribeConfigsResult
+    assert errors_of(32, describe_configs.Response(results=[resource(error_code=40)])) == [40]
+    topic, partition = metadata.Response.MetadataResponseTopic, metadata.Response.MetadataResponsePartition
+    partitions = [partition(error_code=code) for code in (0, 5)]
+    assert errors_of(3, metadata.Response(topics=[topic(partitions=partitions), topic(error_code=3)])) == [5, 3]
+
+
+def test_what_a_null_array_would_hold_is_no_error() -> None:
+    topic = metadata.Response.MetadataResponseTopic(error_code=3)
+    topic.partitions = None
+    assert errors_of(3, metadata.Response(topics=[topic])) == [3]
+
+
+def test_a_worker_sees_the_first_code_of_the_group_requests_and_of_no_admin_request() -> None:
+    assert [leads_with_error(key) for key in (13, 12, 19, 8)] == [True, True, False, False]

@@ -95,6 +95,20 @@ def test_partitions_are_told_as_their_slots_are(broker):
     assert value(found, "kafka_server_replicamanager_atminisrpartitioncount") == 1
     assert value(found, "kafka_server_replicamanager_leadercount") == 1
     assert value(found, "kafka_broker_info", id="1", address="host:9092") == 1
+    assert value(found, "kafka_cluster_partition_atminisr", **place) == 1
+    assert value(found, "kafka_cluster_partition_underminisr", **place) == 0
+
+
+def test_partitions_below_min_in_sync_are_the_brokers_whichever_topics_have_names(broker):
+    for topic in ("a", "b", "c"):
+        broker.create(topic, 0)
+    bounded = samples(measured(collector(broker, settings=SETTINGS._replace(max_topics=1))))
+    other = {"topic": "other", "partition": "other"}
+    assert value(bounded, "kafka_cluster_partition_atminisr", **other) == 2
+    assert value(bounded, "kafka_cluster_partition_underminisr", **other) == 0
+    for name in ("atminisr", "underminisr"):
+        total = sum(found for (one, _), found in bounded.items() if one == f"kafka_cluster_partition_{name}")
+        assert total == value(bounded, f"kafka_server_replicamanager_{name}partitioncount")
 
 
 def test_a_logs_size_is_that_of_its_files_whatever_rolls(broker):
