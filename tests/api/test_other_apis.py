@@ -3,6 +3,7 @@
 import pytest
 
 from broker.api.offset_for_leader_epoch import end_offset
+from broker.api.offset_for_leader_epoch import handle as answer_epochs
 from broker.api.table import APIS
 from broker.protocol import (
     api_versions,
@@ -109,3 +110,21 @@ def test_the_epoch_of_an_empty_log_ends_at_its_start(wire, name):
     wire.create(name)
     told = epoch_end(wire, name, 0, 4)
     assert (told.error_code, told.leader_epoch, told.end_offset) == (0, 0, 0)
+
+
+def test_epochs_whose_records_are_all_gone_are_not_known_at_once(monkeypatch):
+    state = {"epochs": [(0, 0), (2, 10), (5, 20)], "log_start_offset": 12, "log_end_offset": 30, "leader_epoch": 5}
+    module = "broker.api.offset_for_leader_epoch.leader_state"
+    monkeypatch.setattr(module, lambda *_: (0, None, state))
+    make = offset_for_leader_epoch.Request
+
+    def told(epoch):
+        topic = make.OffsetForLeaderTopic(topic="t", partitions=[make.OffsetForLeaderPartition(leader_epoch=epoch)])
+        (found,) = answer_epochs(make(topics=[topic]), None).topics[0].partitions
+        return found.leader_epoch, found.end_offset
+
+    assert told(5) == (5, 30)
+    assert told(2) == told(3) == (2, 20)
+    # As of a log that never held it: it ends where the first known one begins, which is where the log begins.
+    assert told(0) == (0, 12)
+    assert told(6) == (-1, -1)

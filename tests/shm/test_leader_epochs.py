@@ -1,0 +1,121 @@
+"""Leader epochs that have no record any more are forgotten by the file, soon after the beginning of the log moved."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import broker._ext.log_start as log_start
+import pytest
+
+from broker._ext import slots
+from broker.shm.leader_epochs import FRESH, LeaderEpochs
+from broker.storage.checkpoints import epochs_from, read_leader_epochs, write_leader_epochs
+from broker.storage.file_names import LEADER_EPOCH_CHECKPOINT
+from tests.shm.one_broker import OneBroker, batch
+
+EPOCHS = [(0, 0), (2, 10), (5, 20)]
+
+
+@pytest.mark.parametrize(
+    ("start", "left"),
+    [
+        (0, EPOCHS),
+        (9, [(0, 9), (2, 10), (5, 20)]),
+        (10, [(2, 10), (5, 20)]),
+        (15, [(2, 15), (5, 20)]),
+        (20, [(5, 20)]),
+        (99, [(5, 99)]),
+    ],
+)
+def test_the_epoch_of_the_first_record_begins_with_it_and_older_ones_are_gone(start, left):
+    assert epochs_from(EPOCHS, start) == left
+
+
+def test_of_a_log_that_begins_before_its_first_epoch_nothing_goes():
+    assert epochs_from([(3, 50)], 7) == [(3, 50)]
+    assert epochs_from([], 7) == []
+
+
+@pytest.fixture
+def broker(tmp_path) -> Iterator[OneBroker]:
+    with OneBroker(tmp_path) as one:
+        yield one
+
+
+def led_thrice(broker: OneBroker) -> int:
+    slot = broker.create()
+    for epoch in (0, 2, 5):
+        if epoch:
+            broker.lead(slot, epoch)
+        slots.append(slot, [batch(10)])
+    assert written(broker, slot) == EPOCHS
+    return slot
+
+
+def checkpoint(broker: OneBroker, slot: int) -> Path:
+    return broker.table.path(slot) / LEADER_EPOCH_CHECKPOINT
+
+
+def written(broker: OneBroker, slot: int) -> list[tuple[int, int]]:
+    return read_leader_epochs(checkpoint(broker, slot))
+
+
+def advance(slot: int, offset: int) -> None:
+    assert log_start.advance(slot, offset, incarnation=slots.incarnation_of(slot)) == ("ok", offset)
+
+
+def test_the_file_forgets_what_ends_before_the_log_start(broker):
+    slot, trims = led_thrice(broker), LeaderEpochs(broker.shm, [broker.path])
+    trims.run()
+    assert written(broker, slot) == EPOCHS
+    advance(slot, 9)
+    trims.run()
+    assert written(broker, slot) == EPOCHS, "the first epoch has a record still"
+    advance(slot, 12)
+    trims.run()
+    assert written(broker, slot) == [(2, 12), (5, 20)]
+    advance(slot, 30)
+    trims.run()
+    assert written(broker, slot) == [(5, 30)]
+    assert not list(broker.table.path(slot).glob(f"{FRESH}*"))
+
+
+def test_the_next_epoch_comes_behind_those_that_are_left(broker):
+    slot = led_thrice(broker)
+    advance(slot, 12)
+    LeaderEpochs(broker.shm, [broker.path]).run()
+    broker.lead(slot, 7)
+    slots.append(slot, [batch(10)])
+    assert written(broker, slot) == [(2, 12), (5, 20), (7, 30)]
+
+
+def test_a_file_of_before_does_not_take_the_place_of_one_that_changed_meanwhile(broker):
+    slot = led_thrice(broker)
+    facts = log_start.facts(slot)
+    write_leader_epochs(broker.table.path(slot) / FRESH, [(5, 20)])
+    broker.lead(slot, 7)
+    slots.append(slot, [batch(10)])
+    told = log_start.put_epochs(
+        slot,
+        FRESH.encode(),
+        incarnation=facts["incarnation"],
+        generation=facts["generation"],
+        epoch_count=facts["epoch_count"],
+    )
+    assert told != "ok"
+    assert written(broker, slot) == [*EPOCHS, (7, 30)]
+
+
+def test_a_file_that_cannot_be_read_or_written_stays_and_is_named(broker, caplog):
+    slot, trims = led_thrice(broker), LeaderEpochs(broker.shm, [broker.path])
+    path = checkpoint(broker, slot)
+    path.write_text("7\n")
+    advance(slot, 12)
+    trims.run()
+    assert path.read_text() == "7\n"
+    assert str(path) in caplog.text
+    write_leader_epochs(path, EPOCHS)
+    (broker.table.path(slot) / (FRESH + ".tmp")).mkdir()
+    advance(slot, 13)
+    trims.run()
+    assert written(broker, slot) == EPOCHS
+    assert FRESH in caplog.text
