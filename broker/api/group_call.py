@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from broker._ext.topics import Topic, TopicDirectory
 from broker.config.broker_config import BrokerConfig
@@ -59,6 +59,34 @@ class GroupCall:
         """A topic by id."""
         found: Topic | None = self.view.topics.by_id.get(bytes(topic_id))
         return found
+
+
+class Asker(Protocol):
+    """Whose request it is that is served at once: the forwarded context of its connection."""
+
+    @property
+    def peer(self) -> str:
+        """Address and port."""
+
+    @property
+    def client_id(self) -> str | None:
+        """As its header says."""
+
+
+class AnswerBytes(Protocol):
+    """Answers a request that is served at once, exactly once, now or later."""
+
+    def __call__(self, payload: bytes, metadata_version: int = 0, status: int = 0) -> None:
+        """:param payload: the response with its header. :param status: see `broker.net.forward_frames.Status`."""
+
+
+FAILED = 1
+"""The status of a request that cannot be answered: its connection is closed."""
+
+
+def host_of(peer: str) -> str:
+    """The address without its port: "[::1]:5" and "127.0.0.1:5"."""
+    return peer.rpartition(":")[0].strip("[]")
 
 
 async def answered(verb: Callable[[Callable[[Answer], None]], Any]) -> Answer:

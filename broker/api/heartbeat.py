@@ -2,8 +2,20 @@
 
 from typing import Any
 
-from broker.api.group_call import GroupCall
+from broker._ext.group_requests import heartbeat_response, read_heartbeat
+from broker.api.group_call import AnswerBytes, Asker, GroupCall, GroupView
 from broker.protocol import heartbeat
+
+
+def at_once(frame: bytes, view: GroupView, answer: AnswerBytes, _: Asker) -> bool:
+    """Serve a request, with its header, without decoding it to objects; False if it is not plain: `handle` is to serve it."""
+    read = read_heartbeat(frame)
+    if read is None:
+        return False
+    version, correlation_id, group_id, generation_id, member_id, instance_id = read
+    error = view.groups.heartbeat(group_id, member_id, generation_id, instance_id)
+    answer(heartbeat_response(version, correlation_id, error))
+    return True
 
 
 async def handle(request: Any, call: GroupCall) -> Any:

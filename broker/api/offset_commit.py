@@ -3,11 +3,10 @@
 Version 0 writes to the metadata tree, without a coordinator's checks; 1 and later go into `__consumer_offsets`.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 from broker._ext.offset_commits import read
-from broker.api.group_call import GroupCall, GroupView, answered
+from broker.api.group_call import AnswerBytes, Asker, GroupCall, GroupView, answered
 from broker.groups.coordinator import Commit
 from broker.groups.offsets import NO_EXPIRY, Committed, Place
 from broker.metadata.group_offsets import may_be_in_tree
@@ -19,11 +18,8 @@ FIRST_BY_ID = 10
 DEFAULT_TIME = -1
 
 
-def at_once(frame: bytes, view: GroupView, answer: Callable[[bytes], None]) -> bool:
-    """Serve a request without decoding it to objects; False if it is not plain, and `handle` is to serve it.
-
-    :param frame: with its header. :param answer: called once with the response and its header, perhaps within this call.
-    """
+def at_once(frame: bytes, view: GroupView, answer: AnswerBytes, _: Asker) -> bool:
+    """Serve a request, with its header, without decoding it to objects; False if it is not plain: `handle` is to serve it."""
     groups = view.groups
     commit = read(frame, view.topics, groups.settings.offset_metadata_max_bytes, groups.wall_ms())
     if commit is None:

@@ -23,7 +23,7 @@ class ApiRow(NamedTuple):
     """An API as it is served.
 
     :param handler: "module:function"; in a worker called with (request, call), in the coordinator with (request, context).
-    :param at_once: of GROUPS, "module:function" that serves a request's bytes without a task if it can: (frame, view, answer).
+    :param at_once: of GROUPS, "module:function" that serves a request's bytes without a task if it can: see `offset_commit`.
     :param off_loop: it may read from the disk for long: executed by a thread of the worker, its connection waits.
     :param patience_s: how long a worker waits for another process to answer; a JoinGroup waits for other members.
     :param operation: what a principal must be allowed to do, on what.
@@ -55,10 +55,13 @@ APIS = (
         at_once="broker.api.offset_commit:at_once"),
     ApiRow(9, "OffsetFetch", 0, 10, GROUPS, "broker.api.offset_fetch:handle", "DESCRIBE on group and topic"),
     ApiRow(10, "FindCoordinator", 0, 6, WORKER, "broker.api.find_coordinator:handle", "DESCRIBE on group or transactional id"),
-    ApiRow(11, "JoinGroup", 0, 9, GROUPS, "broker.api.join_group:handle", "READ on group", patience_s=REBALANCE_S),
-    ApiRow(12, "Heartbeat", 0, 4, GROUPS, "broker.api.heartbeat:handle", "READ on group"),
+    ApiRow(11, "JoinGroup", 0, 9, GROUPS, "broker.api.join_group:handle", "READ on group", patience_s=REBALANCE_S,
+        at_once="broker.api.join_group:at_once"),
+    ApiRow(12, "Heartbeat", 0, 4, GROUPS, "broker.api.heartbeat:handle", "READ on group",
+        at_once="broker.api.heartbeat:at_once"),
     ApiRow(13, "LeaveGroup", 0, 5, GROUPS, "broker.api.leave_group:handle", "READ on group"),
-    ApiRow(14, "SyncGroup", 0, 5, GROUPS, "broker.api.sync_group:handle", "READ on group", patience_s=REBALANCE_S),
+    ApiRow(14, "SyncGroup", 0, 5, GROUPS, "broker.api.sync_group:handle", "READ on group", patience_s=REBALANCE_S,
+        at_once="broker.api.sync_group:at_once"),
     ApiRow(15, "DescribeGroups", 0, 6, GROUPS, "broker.api.describe_groups:handle", "DESCRIBE on group"),
     ApiRow(16, "ListGroups", 0, 5, GROUPS, "broker.api.list_groups:handle", "DESCRIBE on group or cluster"),
     ApiRow(18, "ApiVersions", 0, 4, WORKER, "broker.api.api_versions:handle", "none"),

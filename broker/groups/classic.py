@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from enum import Enum
 
-from broker.groups.classic_member import Join, Joined, Member, Sync, Synced
+from broker.groups.classic_member import Join, Joined, Member, Protocols, Sync, Synced
 from broker.groups.environment import Appended, Deadline, GroupSettings, Timers, new_member_id
 from broker.groups.history import Event, History
 from broker.protocol.errors import ErrorCode
@@ -67,6 +67,8 @@ class ClassicGroup:
         self.history = History()
         self._rebalance = Deadline(timers, self._rebalance_due)
         self._sync = Deadline(timers, self._sync_due)
+        self._joining = 0  # members with a JoinGroup under way
+        self._supporters: Counter[str] = Counter()  # members by assignor
         self._unsynced: set[str] = set()
         self._delay_left_ms: int | None = None  # of the first rebalance, which waits for more members; None later
         self._joined_lately = False
@@ -106,7 +108,7 @@ class ClassicGroup:
     def _refusal(self, join: Join) -> ErrorCode | None:
         if self.state is DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if not self.can_join(join.protocol_type, [name for name, _ in join.protocols]):
+        if not self._can_join(join):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if join.member_id not in self.members and self._full():
             self._forget_pending(join.member_id)
@@ -117,16 +119,17 @@ class ClassicGroup:
         if self.state is EMPTY:
             return False
         if self.state is PREPARING:
-            return sum(member.joining is not None for member in self.members.values()) >= self._settings.max_size
+            return self._joining >= self._settings.max_size
         return len(self.members) >= self._settings.max_size
 
-    def can_join(self, protocol_type: str, names: list[str]) -> bool:
-        """Whether a member with these protocols has one in common with all the others."""
+    def _can_join(self, join: Join) -> bool:
+        """Whether a member with these protocols has one in common with all the others, itself as it was among them."""
         if not self.members:
-            return bool(protocol_type) and bool(names)
-        return protocol_type == self.protocol_type and any(
-            all(member.supports(name) for member in self.members.values()) for name in names
-        )
+            return can_be_first(join)
+        return join.protocol_type == self.protocol_type and any(self._all_support(name) for name, _ in join.protocols)
+
+    def _all_support(self, name: str) -> bool:
+        return self._supporters[name] == len(self.members)
 
     def _join_again(self, join: Join, then: Callable[[Joined], None]) -> None:
         if join.member_id in self.pending:
@@ -153,17 +156,48 @@ class ClassicGroup:
             then(Joined(ErrorCode.UNKNOWN_MEMBER_ID, join.member_id))
         else:
             self._update(member, join, then)
-            why = "the leader joins again" if member.member_id == self.leader else "a member joins again"
-            self._maybe_rebalance(_reason(f"{why}: {member.client}", join.reason))
+            why = ""
+            if self.state is not PREPARING:  # else it comes to the rebalance that others began
+                why = "the leader joins again" if member.member_id == self.leader else "a member joins again"
+                why = _reason(f"{why}: {member.client}", join.reason)
+            self._maybe_rebalance(why)
 
     def _update(self, member: Member, join: Join, then: Callable[[Joined], None]) -> None:
-        member.answer_join(Joined(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
-        member.protocols = list(join.protocols)
+        if member.joining is not None:
+            self._answer_join(member, Joined(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+        self._set_protocols(member, join.protocols)
         member.session_timeout_ms = join.session_timeout_ms
         member.rebalance_timeout_ms = join.rebalance_timeout_ms
         member.client_id, member.client_host = join.client_id, join.client_host
-        member.joining, member.skip_assignment = then, join.skip_assignment
-        member.session.clear()
+        member.skip_assignment = join.skip_assignment
+        self._set_joining(member, then)
+        member.session.suspend()
+
+    def _set_joining(self, member: Member, then: Callable[[Joined], None]) -> None:
+        """Of one who has no JoinGroup under way: it has."""
+        member.joining = then
+        self._joining += 1
+
+    def _answer_join(self, member: Member, answer: Joined) -> None:
+        """Answer a member's JoinGroup, if one is under way."""
+        then, member.joining = member.joining, None
+        if then is not None:
+            self._joining -= 1
+            then(answer)
+
+    def _set_protocols(self, member: Member, protocols: Protocols) -> None:
+        """Of a member of the group."""
+        before, after = names_of(member.protocols), names_of(protocols)
+        member.protocols = protocols
+        if before != after:
+            self._count_out(before)
+            self._supporters.update(after)
+
+    def _count_out(self, names: set[str]) -> None:
+        for name in names:
+            self._supporters[name] -= 1
+            if not self._supporters[name]:
+                del self._supporters[name]
 
     def _add(self, member_id: str, join: Join, then: Callable[[Joined], None]) -> None:
         member = Member(
@@ -174,12 +208,12 @@ class ClassicGroup:
             join.session_timeout_ms,
             join.rebalance_timeout_ms,
             join.protocol_type,
-            list(join.protocols),
-            Deadline(self._timers, lambda: self._session_expired(member_id)),
-            joining=then,
+            join.protocols,
+            self._session_of(member_id),
             skip_assignment=join.skip_assignment,
         )
         self._admit(member)
+        self._set_joining(member, then)
         self._joined_lately = True
         member.session.set(self._timers.now_ms() + NEW_MEMBER_TIMEOUT_MS)
         self._note("joined", member, join.reason)
@@ -189,6 +223,7 @@ class ClassicGroup:
         if not self.members:
             self.protocol_type = member.protocol_type
         self.members[member.member_id] = member
+        self._supporters.update(names_of(member.protocols))
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
         if self.leader is None:
@@ -201,7 +236,7 @@ class ClassicGroup:
         before = member.metadata(self.protocol_name)
         old_protocols = member.protocols
         fenced = ErrorCode.FENCED_INSTANCE_ID
-        member.answer_join(Joined(fenced, old_id))
+        self._answer_join(member, Joined(fenced, old_id))
         member.answer_sync(Synced(fenced))
         self._rename(member, new_id)
         self._update(member, join, then)
@@ -220,8 +255,8 @@ class ClassicGroup:
                 return  # meanwhile another rebalance answers it
             if error is not ErrorCode.NONE:
                 self._rename(member, old_id)
-                member.protocols = old_protocols
-                member.answer_join(Joined(error, old_id))
+                self._set_protocols(member, old_protocols)
+                self._answer_join(member, Joined(error, old_id))
                 self._stay_alive(member)
                 return
             leads = self.leader == new_id
@@ -236,7 +271,7 @@ class ClassicGroup:
                     ErrorCode.NONE, new_id, generation, self.protocol_type, self.protocol_name, new_id, True,
                     self._subscriptions(),
                 )  # fmt: skip
-            member.answer_join(answer)
+            self._answer_join(member, answer)
             self._stay_alive(member)
 
         self._persist(self, self.assignments(), stored)
@@ -248,7 +283,7 @@ class ClassicGroup:
         }  # in its place, so that the order of members stays
         member.member_id = member_id
         member.session.clear()
-        member.session = Deadline(self._timers, lambda: self._session_expired(member_id))
+        member.session = self._session_of(member_id)
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member_id
         if self.leader == old_id:
@@ -325,7 +360,7 @@ class ClassicGroup:
     def _complete_if_all_joined(self) -> None:
         if self.state is not PREPARING or self._delay_left_ms is not None or self.pending:
             return
-        if all(member.joining is not None for member in self.members.values()):
+        if self._joining == len(self.members):
             self._complete_join()
 
     def _complete_join(self) -> None:
@@ -355,15 +390,17 @@ class ClassicGroup:
         for member in list(self.members.values()):
             if member.joining is not None:
                 self._stay_alive(member)
-                member.answer_join(self._joined(member))
+                self._answer_join(member, self._joined(member))
 
     def _vote(self) -> str | None:
         """The assignor that most members like best among those that all support."""
         candidates = [
             name
             for name, _ in self.members[self.leader or next(iter(self.members))].protocols
-            if all(member.supports(name) for member in self.members.values())
+            if self._all_support(name)
         ]
+        if len(candidates) == 1:
+            return candidates[0]
         votes = Counter(
             next(name for name, _ in member.protocols if name in candidates) for member in self.members.values()
         )
@@ -388,7 +425,7 @@ class ClassicGroup:
             return
         member.answer_sync(Synced(ErrorCode.REBALANCE_IN_PROGRESS))
         member.syncing = then
-        member.session.clear()
+        member.session.suspend()
         if member.member_id == self.leader and not self._storing:
             self._store({one: sync.assignments.get(one, b"") for one in self.members})
 
@@ -539,12 +576,13 @@ class ClassicGroup:
     def _drop(self, member: Member) -> None:
         member.session.clear()
         del self.members[member.member_id]
+        self._count_out(names_of(member.protocols))
         self._unsynced.discard(member.member_id)
         if member.instance_id is not None:
             del self.static_members[member.instance_id]
         if self.leader == member.member_id:
             self.leader = next(iter(self.members), None)
-        member.answer_join(Joined(ErrorCode.UNKNOWN_MEMBER_ID, member.member_id))
+        self._answer_join(member, Joined(ErrorCode.UNKNOWN_MEMBER_ID, member.member_id))
         member.answer_sync(Synced(ErrorCode.UNKNOWN_MEMBER_ID))
 
     def _after_removal(self, why: str) -> None:
@@ -566,7 +604,7 @@ class ClassicGroup:
             member_id = join.member_id
             member = Member(
                 member_id, join.instance_id, join.client_id, join.client_host, join.session_timeout_ms,
-                join.rebalance_timeout_ms, join.protocol_type, list(join.protocols), self._session_of(member_id), assignment,
+                join.rebalance_timeout_ms, join.protocol_type, join.protocols, self._session_of(member_id), assignment,
             )  # fmt: skip
             self._admit(member)
         self.protocol_type, self.protocol_name, self.leader = protocol_type, protocol_name, leader
@@ -590,7 +628,7 @@ class ClassicGroup:
         self.pending.clear()
         for member in list(self.members.values()):
             member.session.clear()
-            member.answer_join(Joined(error, member.member_id))
+            self._answer_join(member, Joined(error, member.member_id))
             member.answer_sync(Synced(error))
         if self.state is not DEAD:
             self._transition(DEAD)
@@ -611,6 +649,16 @@ class ClassicGroup:
                 took_ms,
             )
         )
+
+
+def names_of(protocols: Protocols) -> set[str]:
+    """The assignors, each once."""
+    return {name for name, _ in protocols}
+
+
+def can_be_first(join: Join) -> bool:
+    """Whether this makes a member of a group that has none."""
+    return bool(join.protocol_type) and bool(join.protocols)
 
 
 def _reason(what: str, clients: str) -> str:

@@ -1,7 +1,9 @@
 """A member of a classic group, and what goes in and out of the group's verbs."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
 
 from broker.groups.environment import Deadline
 from broker.protocol.errors import ErrorCode
@@ -10,8 +12,10 @@ Protocols = Sequence[tuple[str, bytes]]
 """Assignors that a member supports, the one it likes best first, each with the member's subscription."""
 
 
-@dataclass(frozen=True)
-class Join:
+NOTHING: Mapping[str, bytes] = MappingProxyType({})
+
+
+class Join(NamedTuple):
     """A JoinGroup request.
 
     :param member_id: "" for a new member.
@@ -32,8 +36,7 @@ class Join:
     reason: str = ""
 
 
-@dataclass(frozen=True)
-class Joined:
+class Joined(NamedTuple):
     """What a JoinGroup is answered. :param members: (member id, instance id, subscription), for the group leader only."""
 
     error: ErrorCode
@@ -46,20 +49,18 @@ class Joined:
     members: Sequence[tuple[str, str | None, bytes]] = ()
 
 
-@dataclass(frozen=True)
-class Sync:
+class Sync(NamedTuple):
     """A SyncGroup request. :param assignments: by member id; the group leader's counts."""
 
     member_id: str
     generation_id: int
-    assignments: Mapping[str, bytes] = field(default_factory=dict)
+    assignments: Mapping[str, bytes] = NOTHING
     instance_id: str | None = None
     protocol_type: str | None = None
     protocol_name: str | None = None
 
 
-@dataclass(frozen=True)
-class Synced:
+class Synced(NamedTuple):
     """What a SyncGroup is answered."""
 
     error: ErrorCode
@@ -70,7 +71,7 @@ class Synced:
 
 @dataclass(eq=False)
 class Member:
-    """One member; the group alone changes it.
+    """One member; the group alone changes it, and `joining` and `protocols` by verbs alone, since it counts by them.
 
     :param joining: answers its JoinGroup, None while it has none under way; likewise `syncing`.
     :param session: expels it when it was silent for too long; not set while it waits for an answer.
@@ -95,19 +96,12 @@ class Member:
         """For people."""
         return f"{self.client_id} at {self.client_host}"
 
-    def supports(self, name: str) -> bool:
-        """Whether the assignor `name` is among the member's."""
-        return any(one == name for one, _ in self.protocols)
-
     def metadata(self, name: str | None) -> bytes:
         """Its subscription for the assignor `name`, b"" if it does not support it."""
-        return next((metadata for one, metadata in self.protocols if one == name), b"")
-
-    def answer_join(self, answer: Joined) -> None:
-        """Answer its JoinGroup, if one is under way."""
-        then, self.joining = self.joining, None
-        if then is not None:
-            then(answer)
+        for one, metadata in self.protocols:
+            if one == name:
+                return metadata
+        return b""
 
     def answer_sync(self, answer: Synced) -> None:
         """Answer its SyncGroup, if one is under way."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from broker._ext.offset_commits import OffsetCommit, partition_for
 from broker.groups import consumer_records, migration
-from broker.groups.classic import ClassicGroup
+from broker.groups.classic import ClassicGroup, can_be_first
 from broker.groups.classic_member import Join, Joined, Sync, Synced
 from broker.groups.consumer_group import ConsumerGroup, SettingsSource, Topics, wrong_with
 from broker.groups.consumer_member import JOINING, Beat, Beaten
@@ -333,8 +333,7 @@ class GroupCoordinator:
                 then(Joined(ErrorCode.UNKNOWN_MEMBER_ID, join.member_id))
                 return
             group = self._new_group(group_id)
-            classic = self._new_classic(group_id)
-            if classic.can_join(join.protocol_type, [name for name, _ in join.protocols]):
+            if can_be_first(join):
                 shard.groups[group_id] = group
         if group.consumer is not None:
             if not group.empty:
@@ -353,7 +352,8 @@ class GroupCoordinator:
         if group is None:
             then(Synced(error))
             return
-        self._settle_protocol(group)
+        if group.consumer is not None:
+            self._settle_protocol(group)
         if group.consumer is not None:
             then(migration.sync(group.consumer, sync, self._topics.name_of))
         elif group.classic is not None:
@@ -366,7 +366,8 @@ class GroupCoordinator:
             return NONE
         if group is None:
             return error
-        self._settle_protocol(group)
+        if group.consumer is not None:
+            self._settle_protocol(group)
         if group.consumer is not None:
             return migration.heartbeat(group.consumer, member_id, generation_id, instance_id)
         assert group.classic is not None

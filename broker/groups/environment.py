@@ -82,8 +82,12 @@ class Deadline:
         self._set_for_ms = when_ms
         self._timer = self._timers.call_at(when_ms, self._fired)
 
+    def suspend(self) -> None:
+        """Do not fire until it is set again, which is soon: the timer stays for that."""
+        self.when_ms = None
+
     def clear(self) -> None:
-        """Do not fire."""
+        """Do not fire, and hold nothing."""
         self.when_ms = None
         if self._timer is not None:
             self._timer.cancel()

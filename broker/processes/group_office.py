@@ -20,7 +20,7 @@ import broker._ext.slots as slots
 from broker._ext.shared import Role, SharedMemory, SlotState
 from broker._ext.topics import TopicDirectory
 from broker.api.dispatch import frame_response
-from broker.api.group_call import GroupCall, GroupView, OffsetTree
+from broker.api.group_call import GroupCall, GroupView, OffsetTree, host_of
 from broker.api.table import BY_KEY, ApiRow, Handlers, Where, handlers_of
 from broker.config.broker_config import BrokerConfig
 from broker.config.dynamic import group_values
@@ -295,7 +295,11 @@ class GroupOffice:
             return False
         self._refresh()
         self._turn.held = True
-        done: bool = serve(request.payload, self._view, lambda payload: answer(ForwardReply(OK, 0, payload)))
+
+        def reply(payload: bytes, metadata_version: int = 0, status: int = OK) -> None:
+            answer(ForwardReply(Status(status), metadata_version, payload))
+
+        done: bool = serve(request.payload, self._view, reply, request.context)
         return done
 
     def end_of_read(self) -> None:
@@ -376,8 +380,3 @@ class GroupOffice:
             if count:
                 log.info("%d committed offsets have expired", count)
         self._expire_later()
-
-
-def host_of(peer: str) -> str:
-    """The address without its port: "[::1]:5" and "127.0.0.1:5"."""
-    return peer.rpartition(":")[0].strip("[]")

@@ -1,5 +1,7 @@
 """A classic group under random schedules: members join, sync, beat, fall silent, leave; time passes and appends fail."""
 
+from collections import Counter
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
@@ -11,6 +13,7 @@ from broker.protocol.errors import ErrorCode
 from tests.groups.by_hand import HandTimers, Once
 
 PARTITIONS = 6
+PROTOCOLS = [["range"], ["range", "sticky"], ["sticky", "range"], ["sticky"], ["range", "range"], []]
 
 
 class Client:
@@ -18,6 +21,8 @@ class Client:
 
     def __init__(self, instance_id):
         self.instance_id = instance_id
+        self.metadata = b""
+        self.protocols = PROTOCOLS[0]
         self.member_id, self.generation = "", -1
         self.join = self.sync = None
         self.leads, self.members = False, []
@@ -47,6 +52,12 @@ class Schedule(RuleBasedStateMachine):
         self.all.append(client)
         return client
 
+    @rule(client=clients, protocols=st.sampled_from(PROTOCOLS), metadata=st.sampled_from([b"", b"x"]))
+    def subscribes_anew(self, client, protocols, metadata):
+        client.protocols = protocols
+        client.metadata = metadata
+        self.joins(client)
+
     @rule(client=clients)
     def joins(self, client):
         self.look(client)
@@ -56,7 +67,15 @@ class Schedule(RuleBasedStateMachine):
         self.asked.append(client.join)
         member_id = "" if client.instance_id and not client.member_id else client.member_id
         self.group.join(
-            Join(member_id, 1000, 2000, "consumer", [("range", b"")], instance_id=client.instance_id), client.join
+            Join(
+                member_id,
+                1000,
+                2000,
+                "consumer",
+                [(name, client.metadata) for name in client.protocols],
+                instance_id=client.instance_id,
+            ),
+            client.join,
         )
         self.look(client)
 
@@ -136,6 +155,19 @@ class Schedule(RuleBasedStateMachine):
         if group.state is State.STABLE:
             assert all(member.syncing is None for member in group.members.values())
         assert {m.instance_id for m in group.members.values() if m.instance_id} == set(group.static_members)
+
+    @invariant()
+    def what_is_counted_is_what_there_is(self):
+        """Joins are decided by counts of members, not by looking at each."""
+        members = self.group.members.values()
+        assert self.group._joining == sum(member.joining is not None for member in members)
+        supporters = Counter(name for member in members for name in {name for name, _ in member.protocols})
+        assert dict(self.group._supporters) == dict(supporters)
+
+    @invariant()
+    def nobody_waits_for_a_join_without_a_deadline(self):
+        if any(member.joining is not None for member in self.group.members.values()):
+            assert self.group._rebalance.when_ms is not None or self.pending or self.group.state is State.STABLE
 
     def teardown(self):
         """Whatever happened, everything asked is answered once nobody comes any more."""

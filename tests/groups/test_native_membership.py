@@ -1,0 +1,199 @@
+"""JoinGroup, SyncGroup and Heartbeat natively against schema and handler: the same is asked of the group, and answered."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker._ext import group_requests as native
+from broker.api.dispatch import frame_response
+from broker.api.group_call import FAILED, GroupCall, host_of
+from broker.api.table import BY_KEY, function_named, handler_of
+from broker.groups.classic_member import Joined, Synced
+from broker.net.forward_frames import ForwardContext, Status
+from broker.protocol import decode, encode, heartbeat, join_group, sync_group
+from broker.protocol.errors import ErrorCode
+from broker.protocol.header import RequestHeader, decode_request_header, request_header_version
+from broker.protocol.registry import by_key
+from tests.protocol.messages import RANGES
+
+JOIN, BEAT, SYNC = 11, 12, 14
+READERS = {JOIN: native.read_join, BEAT: native.read_heartbeat, SYNC: native.read_sync}
+ALL = [(key, version) for key in READERS for version in range(BY_KEY[key].max_version + 1)]
+ASKER = ForwardContext(7, 0, "[::1]:4711", "caf\u00e9")
+
+
+class Recorder:
+    """Groups that note what they are asked, and answer `outcome`."""
+
+    def __init__(self, outcome):
+        self.outcome = outcome
+        self.asked = []
+
+    def join(self, group_id, join, then):
+        self.asked.append((group_id, join))
+        then(self.outcome)
+
+    sync = join
+
+    def heartbeat(self, *asked):
+        self.asked.append(asked)
+        return self.outcome
+
+
+def frame_of(request, key, version):
+    header = RequestHeader(
+        request_api_key=key, request_api_version=version, correlation_id=-7, client_id=ASKER.client_id
+    )
+    return encode(header, request_header_version(key, version)) + encode(request, version)
+
+
+def reference(frame, outcome):
+    """What the group is asked, and the response, by schema and handler."""
+    header, body = decode_request_header(frame)
+    row, version = BY_KEY[header.request_api_key], header.request_api_version
+    message, _ = decode(by_key(row.key).request, version, frame, body)
+    groups = Recorder(outcome)
+    call = GroupCall(version, ASKER.client_id, host_of(ASKER.peer), ASKER.principal, SimpleNamespace(groups=groups))
+    response = asyncio.run(handler_of(row)(message, call))
+    return groups.asked, frame_response(row, version, header.correlation_id, response)
+
+
+def natively(frame, key, outcome):
+    """Likewise at once; None if it is left to the handler."""
+    groups, answers = Recorder(outcome), []
+    serve = function_named(BY_KEY[key].at_once)
+    if not serve(frame, SimpleNamespace(groups=groups), lambda *answer: answers.append(answer), ASKER):
+        assert not groups.asked and not answers
+        return None
+    ((answer,),) = answers
+    return groups.asked, answer
+
+
+def number(kind):
+    return st.integers(*RANGES[kind])
+
+
+TEXT = st.text(max_size=12)
+MAYBE = st.none() | TEXT
+DATA = st.binary(max_size=40)
+JOINS = st.builds(
+    join_group.Request,
+    group_id=TEXT,
+    session_timeout_ms=number("int32"),
+    rebalance_timeout_ms=number("int32"),
+    member_id=TEXT,
+    group_instance_id=MAYBE,
+    protocol_type=TEXT,
+    protocols=st.lists(st.builds(join_group.Request.JoinGroupRequestProtocol, name=TEXT, metadata=DATA), max_size=4),
+    reason=MAYBE,
+)
+SYNCS = st.builds(
+    sync_group.Request,
+    group_id=TEXT,
+    generation_id=number("int32"),
+    member_id=TEXT,
+    group_instance_id=MAYBE,
+    protocol_type=MAYBE,
+    protocol_name=MAYBE,
+    assignments=st.lists(
+        st.builds(sync_group.Request.SyncGroupRequestAssignment, member_id=TEXT, assignment=DATA), max_size=4
+    ),
+)
+BEATS = st.builds(
+    heartbeat.Request, group_id=TEXT, generation_id=number("int32"), member_id=TEXT, group_instance_id=MAYBE
+)
+ERRORS = st.sampled_from(list(ErrorCode))
+JOINED = st.builds(
+    Joined,
+    ERRORS,
+    TEXT,
+    number("int32"),
+    MAYBE,
+    MAYBE,
+    TEXT,
+    st.booleans(),
+    st.lists(st.tuples(TEXT, MAYBE, DATA), max_size=130),
+)
+SYNCED = st.builds(Synced, ERRORS, MAYBE, MAYBE, DATA)
+REQUESTS = {JOIN: JOINS, BEAT: BEATS, SYNC: SYNCS}
+OUTCOMES = {JOIN: JOINED, BEAT: ERRORS, SYNC: SYNCED}
+
+
+def fit(request, outcome, key, version):
+    """What a client of that version can say, and be told."""
+    if key == JOIN and version < 1:
+        request.rebalance_timeout_ms = -1
+    if version < {JOIN: 5, BEAT: 3, SYNC: 3}[key]:
+        request.group_instance_id = None
+    if key == JOIN and version < 9:
+        outcome = outcome._replace(skip_assignment=False)
+    return outcome
+
+
+@pytest.mark.parametrize(("key", "version"), ALL)
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_every_version_is_read_and_answered_as_the_schema_says(key, version, data):
+    request = data.draw(REQUESTS[key])
+    outcome = fit(request, data.draw(OUTCOMES[key]), key, version)
+    frame = frame_of(request, key, version)
+    assert natively(frame, key, outcome) == reference(frame, outcome)
+
+
+@pytest.mark.parametrize(("key", "version"), ALL)
+def test_what_is_cut_or_lies_is_left_to_the_schema(key, version):
+    """Nothing but whole requests is served at once; a byte that is changed gives what the schema makes of it, or nothing."""
+    fields = {"group_id": "g", "member_id": "m"}
+    if key == JOIN:
+        protocol = join_group.Request.JoinGroupRequestProtocol(name="range", metadata=b"abc")
+        request = join_group.Request(session_timeout_ms=7, protocol_type="consumer", protocols=[protocol] * 2, **fields)
+        outcome = Joined(ErrorCode.NONE, "m", 3, "consumer", "range", "m")
+    elif key == SYNC:
+        assignment = sync_group.Request.SyncGroupRequestAssignment(member_id="m", assignment=b"abc")
+        request = sync_group.Request(protocol_type="c", protocol_name="r", assignments=[assignment] * 2, **fields)
+        outcome = Synced(ErrorCode.NONE, "c", "r", b"abc")
+    else:
+        request, outcome = heartbeat.Request(generation_id=1, **fields), ErrorCode.NONE
+    frame = frame_of(request, key, version)
+    assert READERS[key](frame) is not None
+    for end in range(len(frame)):
+        assert READERS[key](frame[:end]) is None
+    for at in range(8, len(frame)):  # behind the correlation id
+        for value in (0, 1, 0x7F, 0x80, 0xFF, frame[at] ^ 1):
+            changed = frame[:at] + bytes([value]) + frame[at + 1 :]
+            served = natively(changed, key, outcome)
+            if served is not None:
+                assert served == reference(changed, outcome)
+
+
+@pytest.mark.parametrize("key", READERS)
+def test_versions_that_are_not_served_are_left_alone(key):
+    request = {JOIN: join_group, BEAT: heartbeat, SYNC: sync_group}[key].Request(group_id="g")
+    frame = frame_of(request, key, BY_KEY[key].max_version)
+    for version in (-1, BY_KEY[key].max_version + 1, 32767):
+        assert READERS[key](frame[:2] + version.to_bytes(2, "big", signed=True) + frame[4:]) is None
+    assert READERS[key]((99).to_bytes(2, "big") + frame[2:]) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "outcome"),
+    [
+        (JOIN, Joined(ErrorCode.NONE, "m" * 32768, 1, "consumer", "range", "m")),
+        (SYNC, Synced(ErrorCode.NONE, "consumer", "r" * 32768)),
+    ],
+)
+def test_an_answer_that_cannot_be_told_fails_its_own_request_alone(key, outcome):
+    """The group answers many members in one go: what is wrong with one answer must not keep the others waiting."""
+    assert FAILED == Status.FAILED
+    request = {JOIN: join_group, SYNC: sync_group}[key].Request(group_id="g", protocol_type="c")
+    if key == SYNC:
+        request.protocol_name = "r"
+    answers = []
+    serve = function_named(BY_KEY[key].at_once)
+    frame = frame_of(request, key, BY_KEY[key].max_version)
+    view = SimpleNamespace(groups=Recorder(outcome))
+    assert serve(frame, view, lambda *answer: answers.append(answer), ASKER)
+    assert answers == [(b"", 0, Status.FAILED)]
