@@ -45,6 +45,7 @@ cdef class Pending:
     cdef readonly bint done
     cdef readonly bint cancelled               # the connection is gone: answers are dropped
     cdef public object context                 # the handler's
+    cdef bint follows                          # a forwarded request of a kind that need not wait for its like before it
     cdef Pending next
     cdef OutQueue answer
     cdef OutQueue after                        # immediate responses that were written behind it
@@ -57,6 +58,7 @@ cdef class Pending:
     cdef int64_t attached_us
     cdef int64_t answered_us
     cdef int complete_bytes(self, const uint8_t* data, int64_t length) except -1
+    cdef int complete_framed(self, const uint8_t* data, int64_t length) except -1     # with its length in front
     # Between `begin` and `finish` (one at a time) the DataLoop's out_* write this answer, also amid another's turn.
     cdef int begin(self) except -1
     cdef int finish(self) except -1
@@ -75,6 +77,7 @@ cdef class Connection:
     cdef public object client_software_name
     cdef public object client_software_version
     cdef public object session                 # the handler's state of this connection
+    cdef object told                           # to the coordinator: who its client is
     cdef public object close_reason            # set before FRAME_CLOSE
     cdef readonly int pending_count
     cdef readonly int64_t last_activity_ms

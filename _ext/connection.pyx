@@ -32,6 +32,7 @@ from broker._ext.output cimport (
     SendState,
     add_copy,
     add_file,
+    add_framed,
     add_part,
     drop_queue,
     join_queues,
@@ -187,6 +188,15 @@ cdef class Pending:
             raise RuntimeError("a response was completed twice")
         if not self.cancelled:
             add_copy(&self.answer, data, length)
+            self.count_answer()
+            self.answered()
+        return 0
+
+    cdef int complete_framed(self, const uint8_t* data, int64_t length) except -1:
+        if self.done:
+            raise RuntimeError("a response was completed twice")
+        if not self.cancelled:
+            add_framed(&self.answer, data, length)
             self.count_answer()
             self.answered()
         return 0

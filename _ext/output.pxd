@@ -44,6 +44,7 @@ cdef class FileSlice:
 
 
 cdef int add_copy(OutQueue* queue, const uint8_t* data, int64_t length) except -1
+cdef int add_framed(OutQueue* queue, const uint8_t* data, int64_t length) except -1       # with its length in four bytes in front
 cdef int add_file(OutQueue* queue, object owner, int fd, int64_t position, int64_t length) except -1
 # A bytes-like object (not copied unless small: it must not change), or a FileSlice.
 cdef int add_part(OutQueue* queue, object part) except -1

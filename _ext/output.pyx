@@ -9,11 +9,12 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.errno cimport EAGAIN, EINTR, errno
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from broker._ext.page_cache cimport read_resident, resident
+from broker._ext.records cimport store32
 
 
 cdef extern from "<sys/socket.h>" nogil:
@@ -99,6 +100,15 @@ cdef int add_copy(OutQueue* queue, const uint8_t* data, int64_t length) except -
     node = new_node(length)
     memcpy(node.data, data, length)
     node.length = length
+    append_node(queue, node)
+    return 0
+
+
+cdef int add_framed(OutQueue* queue, const uint8_t* data, int64_t length) except -1:
+    cdef OutNode* node = new_node(4 + length)
+    store32(node.data, <uint32_t>length)
+    memcpy(node.data + 4, data, length)
+    node.length = 4 + length
     append_node(queue, node)
     return 0
 

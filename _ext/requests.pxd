@@ -4,6 +4,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 from broker._ext.connection cimport Connection, FrameHandler
 from broker._ext.fetch cimport Fetching
+from broker._ext.forwarding cimport ForwardTable, Route
 from broker._ext.produce cimport Producing
 from broker._ext.waiting cimport WaitingRoom
 
@@ -13,6 +14,8 @@ cdef class RequestHandler(FrameHandler):
     cdef readonly Fetching fetching
     cdef readonly WaitingRoom room
     cdef object dispatch
+    cdef readonly ForwardTable forward_table
+    cdef dict routes                    # version of an API, as `route_number` counts them -> Route
     cdef readonly int64_t produce_requests
     cdef readonly int64_t fetch_requests
     cdef readonly int64_t other_requests

@@ -1,11 +1,12 @@
 """Reads a request's header and hands the request to whom it belongs; runs in a worker's loop."""
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from broker._ext.connection cimport FRAME_CLOSE, FRAME_DEFER, FRAME_DONE, FRAME_PENDING, Connection
 from broker._ext.cursor cimport Cursor, cursor_init, read_bytes, read_int16, read_int32, read_string_length, skip_tagged_fields
 from broker._ext.fetch cimport Fetching
+from broker._ext.forwarding cimport ForwardTable, Route
 from broker._ext.metering cimport (
     METER_KEY_UNKNOWN,
     TOPIC_NONE,
@@ -28,19 +29,29 @@ cdef enum:
     FETCH_FLEXIBLE = 12
 
 
+cdef inline int32_t route_number(int16_t key, int16_t version) noexcept:
+    return <int32_t>key * 65536 + <uint16_t>version
+
+
 cdef class RequestHandler(FrameHandler):
     """One a worker.
 
     dispatch(connection, api_key, api_version, correlation_id, client_id, frame) executes every other request; frame is a copy, with
     its header. It returns the response with its header and without its length; None when it attached a Pending; False when
     the connection is to be closed (`connection.close_reason` says why).
+
+    :param forward_table: where requests that the coordinator serves go, as they are.
+    :param routes: which these are: {(API key, version): Route}.
     """
 
-    def __init__(self, Producing producing, Fetching fetching, WaitingRoom room, dispatch):
+    def __init__(self, Producing producing, Fetching fetching, WaitingRoom room, dispatch, ForwardTable forward_table=None,
+                 routes=()):
         self.producing = producing
         self.fetching = fetching
         self.room = room
         self.dispatch = dispatch
+        self.forward_table = forward_table
+        self.routes = {route_number(key, version): route for (key, version), route in dict(routes).items()}
 
     cdef void note_request(self, int16_t key, int16_t version, int32_t correlation_id, const uint8_t* client, int64_t length) noexcept:
         """Leave in the process table what is executed, so that a request that crashes the process is named [R 7]."""
@@ -60,6 +71,7 @@ cdef class RequestHandler(FrameHandler):
         cdef int32_t correlation_id
         cdef int64_t length
         cdef int result
+        cdef Route route
         cdef const uint8_t* client = NULL
         cursor_init(&body, data, size)
         key = read_int16(&body)
@@ -90,7 +102,8 @@ cdef class RequestHandler(FrameHandler):
             self.produce_requests += result != FRAME_DEFER        # it is offered, and counted, again
             return result
         self.producing.execute(connection)
-        if connection.pending_tail is not None:
+        route = <Route>self.routes.get(route_number(key, version))
+        if connection.pending_tail is not None and not (route is not None and route.follows and connection.pending_tail.follows):
             return FRAME_DEFER
         if key == FETCH:
             if version >= FETCH_FLEXIBLE:
@@ -100,6 +113,8 @@ cdef class RequestHandler(FrameHandler):
             return self.fetching.offer(connection, version, correlation_id, &body, data, size)
         self.other_requests += 1
         connection.count_frame(connection.data_loop.api, version, size + 4)
+        if route is not None:
+            return self.forward_table.forward(connection, route, client, length, data, size)
         return self.other(connection, key, version, correlation_id, None if length < 0 else (<const char*>client)[:length],
                           (<const char*>data)[:size])
 

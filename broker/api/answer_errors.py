@@ -70,15 +70,21 @@ def leads_with_error(api_key: int) -> bool:
     return api_key in _THROTTLED_FROM
 
 
+def error_position(api_key: int, version: int) -> int:
+    """Where a response, from its header on, states its error code; -1 if it has none, or none that is simply found."""
+    if api_key not in _THROTTLED_FROM:
+        return -1
+    throttled_from = _THROTTLED_FROM[api_key]
+    position = 4 + response_header_version(api_key, version)  # correlation id, no tagged fields
+    if throttled_from is not None and version >= throttled_from:
+        position += 4
+    return position
+
+
 def top_level_error(api_key: int, version: int, response: bytes) -> int:
     """The error code of a response with its header, without its length; 0 if there is none, or none that is simply found.
 
     It is found in responses that have one before anything of variable length.
     """
-    if api_key not in _THROTTLED_FROM:
-        return 0
-    throttled_from = _THROTTLED_FROM[api_key]
-    position = 4 + response_header_version(api_key, version)  # correlation id, no tagged fields
-    if throttled_from is not None and version >= throttled_from:
-        position += 4
-    return int.from_bytes(response[position : position + 2], "big", signed=True)
+    position = error_position(api_key, version)
+    return int.from_bytes(response[position : position + 2], "big", signed=True) if position >= 0 else 0

@@ -1,4 +1,4 @@
-"""Executes a worker's requests other than Produce and Fetch: here, on an off-loop thread, or by forwarding.
+"""Executes a worker's requests other than Produce and Fetch, and those that are forwarded: here, or on an off-loop thread.
 
 One a worker, in its loop. What a client sends wrong costs its connection, with a reason in the log; what a handler does wrong
 costs the connection, too, with a traceback.
@@ -43,7 +43,6 @@ def _count_more(api_key: int, codes: Sequence[int]) -> None:
 
 class Dispatcher:
     """:param view: what handlers see.
-    :param forward: hands a request to the coordinator: (connection, row, version, correlation id, client id, frame).
     :param auto_create: asks the coordinator for topics, see `Call`.
     :param off_loop: (work, done): calls `work()` on a thread and then `done(result or exception)` in the loop.
     :param settle: called after a response was completed outside of a turn of the loop.
@@ -52,18 +51,15 @@ class Dispatcher:
     def __init__(
         self,
         view: WorkerView,
-        forward: Callable[..., None],
         auto_create: Callable[..., None],
         off_loop: Callable[[Callable[[], Any], Callable[[Any], None]], None],
         settle: Callable[[], None],
     ) -> None:
         self._view = view
-        self._forward = forward
         self._auto_create = auto_create
         self._off_loop = off_loop
         self._settle = settle
         self._handlers = handlers_of(Where.WORKER)
-        self._forwarded = {row.key for row in BY_KEY.values() if row.where in (Where.COORDINATOR, Where.GROUPS)}
         self.unknown_requests = 0
 
     def __call__(
@@ -79,9 +75,6 @@ class Dispatcher:
             connection.close_reason = f"a request of API key {api_key}, version {version}: {known} served here"
             return False
         name = client_id.decode("utf-8", "replace") if client_id is not None else None
-        if api_key in self._forwarded:
-            self._forward(connection, row, version, correlation_id, name, frame)
-            return None
         try:
             _, body = decode_request_header(frame)
             request, _ = decode(by_key(api_key).request, version, frame, body)
@@ -97,7 +90,9 @@ class Dispatcher:
             listener_index=connection.listener_index,
             connection=connection,
             view=self._view,
-            auto_create=lambda names, then, *patience_s: self._auto_create(connection, name, names, then, *patience_s),
+            auto_create=lambda names, then, *patience_s: self._auto_create(
+                connection, client_id, names, then, *patience_s
+            ),
             answer_later=lambda: self._later(connection, row, version, correlation_id),
         )
         handler = self._handlers[api_key]

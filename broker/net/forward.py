@@ -4,24 +4,19 @@ A worker owns one `ForwardClient` on its event loop, which is all the protection
 listening socket, so that a worker can connect while there is no coordinator: what it sends then waits in the socket
 for the successor. The promise: a request is sent at most once. One that was not yet sent waits, bounded in time,
 count and bytes; of one that was sent on a stream that broke nobody knows what became, and its caller is told so.
+
+What each request passes is native (`_ext/forwarding.pyx`): the queue, the table of those without an answer, the frames, and the
+answers' way into the responses of clients' connections. Here is what is rare: the stream, the timer, and the errors.
 """
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import cast
+from math import inf
+from typing import Any, cast
 
-from broker.net.forward_frames import (
-    ForwardContext,
-    ForwardReply,
-    FrameCutter,
-    Kind,
-    MalformedFrame,
-    decode_reply,
-    encode_request,
-)
+from broker._ext.forwarding import ForwardTable
+from broker.net.forward_frames import ForwardContext, ForwardReply, Kind, Status, encode_context
 
 log = logging.getLogger(__name__)
 
@@ -29,8 +24,8 @@ DEFAULT_TIMEOUT_S = 30.0
 MAX_QUEUED = 10_000
 MAX_QUEUED_BYTES = 64 << 20
 FIRST_RETRY_S, LONGEST_RETRY_S = 0.01, 1.0
-WRITE_BYTES = 64 << 10
 EXPIRY_STEP_S = 0.01
+ANONYMOUS = "User:ANONYMOUS"
 
 
 class ForwardError(Exception):
@@ -56,20 +51,10 @@ class QueueFull(ForwardError):
 Callback = Callable[[ForwardReply | ForwardError], None]
 
 
-@dataclass(slots=True, eq=False)
-class _Pending:
-    correlation: int
-    kind: Kind
-    context: ForwardContext
-    deadline: float
-    payload: bytes
-    callback: Callback | None
-    sent: bool = False
-    dropped: bool = False  # finished before it was sent
+class ForwardClient(ForwardTable, asyncio.Protocol):
+    """A process's way to the coordinator.
 
-
-class ForwardClient(asyncio.Protocol):
-    """A worker's way to the coordinator.
+    Clients' requests come by `RequestHandler`, natively; an answer that cannot be had costs the client's connection.
 
     :param loop: the loop that calls back; all methods are called on it.
     :param path: of the coordinator's Unix socket (a text that begins with NUL for an abstract one).
@@ -85,31 +70,16 @@ class ForwardClient(asyncio.Protocol):
         max_queued: int = MAX_QUEUED,
         max_queued_bytes: int = MAX_QUEUED_BYTES,
     ) -> None:
+        super().__init__(settled, max_queued, max_queued_bytes)
         self._loop = loop
         self._path = path
         self._settled = settled
-        self._max_queued = max_queued
-        self._max_queued_bytes = max_queued_bytes
-        self._queue: deque[_Pending] = deque()
-        self._queued = 0
-        self._queued_bytes = 0
-        self._pending: dict[int, _Pending] = {}  # queued and sent, by correlation
         self._transport: asyncio.Transport | None = None
-        self._writable = False
-        self._cutter = FrameCutter()
-        self._next_correlation = 1
         self._retry_s = FIRST_RETRY_S
         self._retry: asyncio.TimerHandle | None = None
         self._connecting: asyncio.Task | None = None
         self._closed = False
         self._expiry: asyncio.TimerHandle | None = None
-        self._expiry_at = 0.0
-        self._held = False
-
-    @property
-    def waiting(self) -> int:
-        """Requests without an answer yet, queued or sent."""
-        return len(self._pending)
 
     def send(
         self,
@@ -127,49 +97,26 @@ class ForwardClient(asyncio.Protocol):
             DeadlinePassed. Not called after `cancel` or `close`.
         :raises QueueFull: at the bounds; the callback is not called then.
         """
-        if self._queued >= self._max_queued or self._queued_bytes + len(payload) > self._max_queued_bytes:
-            raise QueueFull(f"{self._queued} requests of {self._queued_bytes} bytes wait for the coordinator")
-        pending = _Pending(self._next_correlation, kind, context, deadline, payload, callback)
-        self._next_correlation += 1
-        self._pending[pending.correlation] = pending
-        if self._expiry is None or deadline < self._expiry_at:
-            self._expire_at(deadline)
-        self._enqueue(pending)
-        if self._transport is None:
-            self.connect()
-        elif not self._held:
-            self._flush()
+        if not self.put(kind, encode_context(context), context.connection_id, deadline, payload, callback):
+            raise QueueFull(f"{self.queued} requests of {self.queued_bytes} bytes wait for the coordinator")
 
-    def hold(self) -> None:
-        """Until `release`, keep what is to be sent, so that it leaves together."""
-        self._held = True
+    def describe(self, connection: Any, client_id: bytes | None) -> bytes:
+        """As `ForwardTable` says."""
+        return encode_context(context_of(connection, client_id))
 
-    def release(self) -> None:
-        """Send what was kept."""
-        self._held = False
-        if self._queue:
-            self._flush()
-
-    def cancel(self, connection_id: int) -> None:
-        """A client's connection is gone: forget its requests, and have the coordinator forget those already sent."""
-        mine = [pending for pending in self._pending.values() if pending.context.connection_id == connection_id]
-        for pending in mine:
-            self._forget(pending)
-        if any(pending.sent for pending in mine) and self._transport is not None:
-            self._enqueue(_Pending(0, Kind.CANCEL, mine[0].context, self._loop.time(), b"", None))
-            self._flush()
+    def replied(self, callback: Callback, status: int, metadata_version: int, payload: bytes) -> None:
+        """As `ForwardTable` says."""
+        callback(ForwardReply(Status(status), metadata_version, payload))
 
     def connect(self) -> None:
-        """Connect now unless that is done or under way; otherwise the first `send` does."""
+        """Connect now unless that is done or under way; otherwise the first request does."""
         if self._transport is None and self._connecting is None and self._retry is None and not self._closed:
             self._connecting = self._loop.create_task(self._connect())
 
     def close(self) -> None:
         """Let go of everything; no callback is called any more."""
         self._closed = True
-        for pending in list(self._pending.values()):
-            self._forget(pending)
-        self._queue.clear()
+        self.forget_all()
         if self._expiry is not None:
             self._expiry.cancel()
         if self._retry is not None:
@@ -184,10 +131,13 @@ class ForwardClient(asyncio.Protocol):
             await self._loop.create_unix_connection(lambda: self, self._path)
         except OSError as error:
             log.warning("cannot reach the coordinator, next try in %d ms: %s", self._retry_s * 1000, error)
-            self._retry = self._loop.call_later(self._retry_s, self._connect_again)
-            self._retry_s = min(self._retry_s * 2, LONGEST_RETRY_S)
+            self._connect_later()
         finally:
             self._connecting = None
+
+    def _connect_later(self) -> None:
+        self._retry = self._loop.call_later(self._retry_s, self._connect_again)
+        self._retry_s = min(self._retry_s * 2, LONGEST_RETRY_S)
 
     def _connect_again(self) -> None:
         self._retry = None
@@ -196,109 +146,57 @@ class ForwardClient(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send what has waited."""
         self._transport = cast(asyncio.Transport, transport)
-        self._writable = True
-        self._cutter = FrameCutter()
-        self._flush()
+        self.opened(self._transport.write)
 
-    def pause_writing(self) -> None:
-        """The coordinator takes no more for now: keep the rest, which may then still be cancelled."""
-        self._writable = False
-
-    def resume_writing(self) -> None:
-        """Go on."""
-        self._writable = True
-        self._flush()
-
-    def data_received(self, data: bytes) -> None:
-        """Answers."""
-        self._retry_s = FIRST_RETRY_S
-        try:
-            for frame in self._cutter.feed(data):
-                correlation, reply = decode_reply(frame)
-                pending = self._pending.get(correlation)
-                if pending is not None:  # else it was cancelled, or its deadline passed
-                    self._finish(pending, reply)
-        except MalformedFrame as error:
-            log.error("the coordinator sent what is no frame, the stream is dropped: %s", error)
-            assert self._transport is not None
+    def babble(self, error: Exception) -> None:
+        """As `ForwardTable` says."""
+        log.error("the coordinator sent what is no frame, the stream is dropped: %s", error)
+        if self._transport is not None:
             self._transport.abort()
-        self._settled()
 
     def connection_lost(self, error: Exception | None) -> None:
         """What was sent is lost; what was not waits for the next connection."""
         self._transport = None
-        self._writable = False
+        if self.heard:
+            self._retry_s = FIRST_RETRY_S
+        sent = self.lost()
         if self._closed:
             return
-        sent = [pending for pending in self._pending.values() if pending.sent]
         log.warning("the coordinator is gone with %d request(s) unanswered (%s)", len(sent), error or "closed")
-        for pending in sent:
-            self._finish(pending, ConnectionLost("the coordinator ended before it answered"))
+        for one in sent:
+            self.fail(one, ConnectionLost("the coordinator ended before it answered"))
         self._settled()
-        for pending in self._queue:
-            if pending.kind == Kind.CANCEL:  # what it would cancel is gone with the stream
-                self._forget(pending)
         if self._transport is None and self._retry is None and self._connecting is None:
-            self._retry = self._loop.call_later(self._retry_s, self._connect_again)
-            self._retry_s = min(self._retry_s * 2, LONGEST_RETRY_S)
+            self._connect_later()
 
-    def _enqueue(self, pending: _Pending) -> None:
-        self._queue.append(pending)
-        self._queued += 1
-        self._queued_bytes += len(pending.payload)
-        if len(self._queue) > 2 * self._queued + 64:
-            self._queue = deque(one for one in self._queue if not one.dropped)
-
-    def _flush(self) -> None:
-        while self._writable and self._queue:
-            frames: list[bytes] = []
-            size = 0
-            while self._queue and size < WRITE_BYTES:
-                pending = self._queue.popleft()
-                if pending.dropped:
-                    continue
-                self._queued -= 1
-                self._queued_bytes -= len(pending.payload)
-                pending.sent = True
-                frames.append(
-                    encode_request(
-                        pending.correlation, pending.kind, pending.context, pending.deadline, pending.payload
-                    )
-                )
-                size += len(frames[-1])
-                pending.payload = b""
-            assert self._transport is not None
-            if frames:
-                self._transport.write(b"".join(frames))
-
-    def _expire_at(self, when: float) -> None:
+    def expire_at(self, when: float) -> None:
         """One timer for all: it is set to the first deadline there was, and looks around when it fires."""
         if self._expiry is not None:
             self._expiry.cancel()
-        self._expiry_at = when
+        self.expires_at = when
         self._expiry = self._loop.call_at(when, self._expire)
 
     def _expire(self) -> None:
         self._expiry = None
+        self.expires_at = inf
         now = self._loop.time()
-        for pending in [one for one in self._pending.values() if one.deadline <= now]:
-            self._finish(pending, DeadlinePassed(pending.sent))
-        if self._pending:
-            first = min(pending.deadline for pending in self._pending.values())
-            self._expire_at(max(first, now + EXPIRY_STEP_S))
+        for one in self.due(now):
+            self.fail(one, DeadlinePassed(one.sent))
+        if self.waiting:
+            first = max(self.next_deadline(), now + EXPIRY_STEP_S)
+            if first < self.expires_at:
+                self.expire_at(first)
         self._settled()
 
-    def _finish(self, pending: _Pending, result: ForwardReply | ForwardError) -> None:
-        callback = pending.callback
-        self._forget(pending)
-        if callback is not None:
-            callback(result)
 
-    def _forget(self, pending: _Pending) -> None:
-        self._pending.pop(pending.correlation, None)
-        pending.callback = None
-        if not pending.sent and not pending.dropped:  # its place in the queue goes when its turn comes
-            pending.dropped = True
-            self._queued -= 1
-            self._queued_bytes -= len(pending.payload)
-            pending.payload = b""
+def context_of(connection: Any, client_id: bytes | None) -> ForwardContext:
+    """Where the requests of a client's connection come from."""
+    return ForwardContext(
+        connection_id=connection.connection_id,
+        listener=connection.listener_index,
+        peer=connection.peer,
+        client_id=None if client_id is None else client_id.decode("utf-8", "replace"),
+        principal=connection.principal or ANONYMOUS,
+        software_name=connection.client_software_name,
+        software_version=connection.client_software_version,
+    )

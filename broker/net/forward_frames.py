@@ -1,6 +1,7 @@
 """The frames in which workers hand requests to the coordinator, and it the answers back.
 
-Pure functions, and a cutter of streams. Big-endian, length-prefixed (u32, not counting itself). Request: correlation
+Pure functions; those that every request passes are native (`_ext/forward_frames.pyx`), and here as Python sees them.
+Big-endian, length-prefixed (u32, not counting itself). Request: correlation
 u64, kind u8, deadline f64, size of the context u32, context, then the payload. Context: connection u64, listener u16,
 five texts (u16 length; 65535 for none). Response: correlation u64, status u8, metadata version u64, payload.
 
@@ -10,15 +11,13 @@ A connection's context is the same with each of its requests, so both sides keep
 import struct
 from enum import IntEnum
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
-MAX_FRAME_BYTES = 128 << 20
+import broker._ext.forward_frames as forward_frames
+from broker._ext.forward_frames import MalformedFrame
 
 CONTEXTS_KEPT = 4096
-_LENGTH = struct.Struct(">I")
-_REQUEST, _REQUEST_FRAME = struct.Struct(">QBdI"), struct.Struct(">IQBdI")
 _CONTEXT = struct.Struct(">QH")
-_RESPONSE, _RESPONSE_FRAME = struct.Struct(">QBQ"), struct.Struct(">IQBQ")
 _TEXT = struct.Struct(">H")
 _NO_TEXT = 0xFFFF
 
@@ -39,14 +38,6 @@ class Status(IntEnum):
     FAILED = 1  # the handler raised: answer UNKNOWN_SERVER_ERROR, or close
     MALFORMED = 2  # the request cannot be decoded: close the connection
     UNSUPPORTED = 3  # no handler for that API or version
-
-
-_KINDS = {int(kind): kind for kind in Kind}
-_STATUSES = {int(status): status for status in Status}
-
-
-class MalformedFrame(ValueError):
-    """Bytes that are no frame of this protocol."""
 
 
 class ForwardContext(NamedTuple):
@@ -108,13 +99,15 @@ def _read_texts(frame: bytes, position: int, count: int) -> tuple[list[str | Non
 
 
 @lru_cache(CONTEXTS_KEPT)
-def _encode_context(context: ForwardContext) -> bytes:
+def encode_context(context: ForwardContext) -> bytes:
+    """As a request's frame tells it."""
     texts = (context.peer, context.client_id, context.principal, context.software_name, context.software_version)
     return _CONTEXT.pack(context.connection_id, context.listener) + _texts(texts)
 
 
 @lru_cache(CONTEXTS_KEPT)
-def _decode_context(data: bytes) -> ForwardContext:
+def decode_context(data: bytes) -> ForwardContext:
+    """What `encode_context` made. Raises MalformedFrame."""
     if len(data) < _CONTEXT.size:
         raise MalformedFrame(f"request context of {len(data)} bytes")
     connection_id, listener = _CONTEXT.unpack_from(data)
@@ -126,41 +119,24 @@ def _decode_context(data: bytes) -> ForwardContext:
 
 def encode_request(correlation: int, kind: Kind, context: ForwardContext, deadline: float, payload: bytes) -> bytes:
     """A request's frame, length included."""
-    told = _encode_context(context)
-    size = _REQUEST.size + len(told) + len(payload)
-    return _REQUEST_FRAME.pack(size, correlation, kind, deadline, len(told)) + told + payload
+    return cast(bytes, forward_frames.encode_request(correlation, kind, encode_context(context), deadline, payload))
 
 
 def decode_request(frame: bytes) -> tuple[int, ForwardRequest]:
     """Correlation and request of a frame without its length. Raises MalformedFrame."""
-    if len(frame) < _REQUEST.size:
-        raise MalformedFrame(f"request frame of {len(frame)} bytes")
-    correlation, kind, deadline, context_bytes = _REQUEST.unpack_from(frame)
-    known = _KINDS.get(kind)
-    if known is None:
-        raise MalformedFrame(f"request frame of kind {kind}")
-    end = _REQUEST.size + context_bytes
-    if end > len(frame):
-        raise MalformedFrame("context beyond the frame's end")
-    context = _decode_context(frame[_REQUEST.size : end])
-    return correlation, ForwardRequest(known, context, deadline, frame[end:])
+    correlation, kind, context, deadline, payload = forward_frames.decode_request(frame)
+    return correlation, ForwardRequest(Kind(kind), decode_context(context), deadline, payload)
 
 
 def encode_reply(correlation: int, reply: ForwardReply) -> bytes:
     """A response's frame, length included."""
-    status, version, payload = reply
-    return _RESPONSE_FRAME.pack(_RESPONSE.size + len(payload), correlation, status, version) + payload
+    return cast(bytes, forward_frames.encode_reply(correlation, *reply))
 
 
 def decode_reply(frame: bytes) -> tuple[int, ForwardReply]:
     """Correlation and response of a frame without its length. Raises MalformedFrame."""
-    if len(frame) < _RESPONSE.size:
-        raise MalformedFrame(f"response frame of {len(frame)} bytes")
-    correlation, status, version = _RESPONSE.unpack_from(frame)
-    known = _STATUSES.get(status)
-    if known is None:
-        raise MalformedFrame(f"response frame of status {status}")
-    return correlation, ForwardReply(known, version, frame[_RESPONSE.size :])
+    correlation, status, metadata_version, payload = forward_frames.decode_reply(frame)
+    return correlation, ForwardReply(Status(status), metadata_version, payload)
 
 
 def encode_names(names: list[str]) -> bytes:
@@ -192,36 +168,3 @@ def decode_auto_created(payload: bytes) -> list[tuple[str, int, str | None]]:
         (name, message), position = _read_texts(payload, position + 2, 2)
         found.append((name or "", code, message))
     return found
-
-
-class FrameCutter:
-    """Cuts a byte stream into frames, however it arrives. Raises MalformedFrame for one that is too long."""
-
-    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
-        self._max = max_frame_bytes
-        self._buffer = bytearray()
-
-    def feed(self, data: bytes) -> list[bytes]:
-        """The frames, without their lengths, that are complete with `data`."""
-        if self._buffer:
-            self._buffer += data
-            frames, position = self._cut(self._buffer)
-            del self._buffer[:position]
-        else:  # most often it is whole frames
-            frames, position = self._cut(data)
-            if position < len(data):
-                self._buffer += memoryview(data)[position:]
-        return frames
-
-    def _cut(self, data: bytes | bytearray) -> tuple[list[bytes], int]:
-        frames, position, available = [], 0, len(data)
-        while available - position >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(data, position)
-            if length > self._max:
-                raise MalformedFrame(f"frame of {length} bytes, at most {self._max} are allowed")
-            start = position + _LENGTH.size
-            if start + length > available:
-                break
-            position = start + length
-            frames.append(bytes(memoryview(data)[start:position]))
-        return frames, position

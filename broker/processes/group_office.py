@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import cast
 
 import broker._ext.slots as slots
+from broker._ext.arrivals import Arrival
 from broker._ext.shared import Role, SharedMemory, SlotState
 from broker._ext.topics import TopicDirectory
 from broker.api.dispatch import frame_response
@@ -41,7 +42,7 @@ log = logging.getLogger(__name__)
 MINUTE_MS = 60_000
 LOAD_RETRY_S = 1.0
 KEY_BYTES = 2
-KAFKA, OK = Kind.KAFKA, Status.OK
+KAFKA = int(Kind.KAFKA)
 OF_GROUP = ("session.timeout", "heartbeat.interval", "assignment.interval")
 
 
@@ -288,18 +289,15 @@ class GroupOffice:
         """Whether a forwarded Kafka request is one of groups."""
         return int.from_bytes(request.payload[:KEY_BYTES], "big", signed=True) in self._handlers
 
-    def at_once(self, request: ForwardRequest, answer: Callable[[ForwardReply], None]) -> bool:
+    def at_once(self, request: Arrival) -> bool:
         """Serve a request without a task, if its API can; whether that was done. What it appends waits for `end_of_read`."""
-        serve = self._at_once.get(int.from_bytes(request.payload[:KEY_BYTES], "big", signed=True))
-        if serve is None or self._view is None or request.kind is not KAFKA:
+        serve = self._at_once.get(request.api_key)
+        if serve is None or self._view is None or request.kind != KAFKA:
             return False
-        self._refresh()
-        self._turn.held = True
-
-        def reply(payload: bytes, metadata_version: int = 0, status: int = OK) -> None:
-            answer(ForwardReply(Status(status), metadata_version, payload))
-
-        done: bool = serve(request.payload, self._view, reply, request.context)
+        if not self._turn.held:  # the first of its read
+            self._refresh()
+            self._turn.held = True
+        done: bool = serve(request.payload, self._view, request.answer, request.context)
         return done
 
     def end_of_read(self) -> None:

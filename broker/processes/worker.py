@@ -30,12 +30,12 @@ from broker._ext.segment_list import SegmentCache
 from broker._ext.shared import ProcessState
 from broker._ext.topics import TopicDirectory
 from broker._ext.waiting import WaitingRoom
-from broker.api.answer_errors import top_level_error
 from broker.api.call import WorkerView
 from broker.api.dispatch import Dispatcher
-from broker.api.table import ApiRow, Where, handlers_of
-from broker.net.forward import DEFAULT_TIMEOUT_S, ForwardClient, ForwardError
-from broker.net.forward_frames import ForwardContext, ForwardReply, Kind, Status, decode_auto_created, encode_names
+from broker.api.routes import ROUTES
+from broker.api.table import Where, handlers_of
+from broker.net.forward import DEFAULT_TIMEOUT_S, ForwardClient, ForwardError, context_of
+from broker.net.forward_frames import ForwardReply, Kind, Status, decode_auto_created, encode_names
 from broker.net.handover import Receiver
 from broker.processes import logs
 from broker.processes.context import ProcessContext
@@ -51,8 +51,6 @@ SWEEP_EVERY_TICKS = 10
 RETRY_S = 0.0005
 QUICK_TRIES = 3
 STOP_LIMIT_S = 10.0
-ANONYMOUS = "User:ANONYMOUS"
-OK = Status.OK
 
 handlers_of(Where.WORKER).import_all()  # with this module, so in the supervisor: workers share the pages
 
@@ -131,7 +129,8 @@ class Worker:
             log_dirs=[str(path) for path in context.log_dirs],
             segments=SegmentCache(64),
         )
-        self.dispatcher = Dispatcher(self.view, self._forward, self._auto_create, self.look_ups, self._settle)
+        self.forward.serve(self.topics, self._take_over_metadata)
+        self.dispatcher = Dispatcher(self.view, self._auto_create, self.look_ups, self._settle)
         self._ticks = 0
         self.fetching = Fetching(
             self.topics,
@@ -147,6 +146,8 @@ class Worker:
             self.fetching,
             self.room,
             self.dispatcher,
+            self.forward,
+            ROUTES,
         )
         self.data_loop = DataLoop(
             self.handler,
@@ -161,7 +162,6 @@ class Worker:
         self._busy = BusyTime()
         self._tick_due = 0.0
         set_idle_ms(config.integer("metrics.usage.idle.ms"))
-        self._contexts: dict[int, ForwardContext] = {}
 
     def start(self) -> None:
         """Begin to serve."""
@@ -255,7 +255,6 @@ class Worker:
 
     def _connection_closed(self, connection_id: int) -> None:
         self._closed.append(connection_id)
-        self._contexts.pop(connection_id, None)
         self.forward.cancel(connection_id)
 
     # -- waiting ----------------------------------------------------------------------------------------------------
@@ -323,57 +322,10 @@ class Worker:
 
     # -- forwarding -------------------------------------------------------------------------------------------------
 
-    def _context_of(self, connection: Any, client_id: str | None) -> ForwardContext:
-        """Kept for the connection's next request: most of them say the same."""
-        known = self._contexts.get(connection.connection_id)
-        if (
-            known is not None
-            and known.client_id == client_id
-            and known.principal == (connection.principal or ANONYMOUS)
-            and known.software_name == connection.client_software_name
-            and known.software_version == connection.client_software_version
-        ):
-            return known
-        context = self._contexts[connection.connection_id] = ForwardContext(
-            connection_id=connection.connection_id,
-            listener=connection.listener_index,
-            peer=connection.peer,
-            client_id=client_id,
-            principal=connection.principal or ANONYMOUS,
-            software_name=connection.client_software_name,
-            software_version=connection.client_software_version,
-        )
-        return context
-
-    def _forward(
-        self, connection: Any, row: ApiRow, version: int, correlation_id: int, client_id: str | None, frame: bytes
-    ) -> None:
-        pending = connection.reserve()
-
-        def answered(reply: ForwardReply | ForwardError) -> None:
-            if pending.cancelled:
-                return
-            if isinstance(reply, ForwardReply) and reply.status is OK:
-                if reply.metadata_version > self.topics.version:
-                    self._take_over_metadata()
-                if code := top_level_error(row.key, version, reply.payload):
-                    pending.failed(code)
-                pending.complete((len(reply.payload).to_bytes(4, "big"), reply.payload))
-            else:
-                why = reply.status.name.lower() if isinstance(reply, ForwardReply) else str(reply)
-                self.data_loop.close(connection, f"a {row.name} request has no answer: {why}")
-
-        try:
-            deadline = self.loop.time() + row.patience_s
-            self.forward.send(frame, self._context_of(connection, client_id), deadline, answered)
-        except ForwardError as error:
-            self.loop.call_soon(answered, error)
-            self.loop.call_soon(self._settle)
-
     def _auto_create(
         self,
         connection: Any,
-        client_id: str | None,
+        client_id: bytes | None,
         names: list[str],
         then: Callable[[list[tuple[str, int, str | None]]], None],
         patience_s: float = DEFAULT_TIMEOUT_S,
@@ -390,7 +342,7 @@ class Worker:
         try:
             deadline = self.loop.time() + patience_s
             self.forward.send(
-                encode_names(names), self._context_of(connection, client_id), deadline, answered, Kind.AUTO_CREATE
+                encode_names(names), context_of(connection, client_id), deadline, answered, Kind.AUTO_CREATE
             )
         except ForwardError as error:
             self.loop.call_soon(answered, error)

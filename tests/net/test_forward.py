@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import uvloop
+from broker._ext.forward_frames import FrameCutter
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +15,6 @@ from broker.net.forward_frames import (
     ForwardContext,
     ForwardReply,
     ForwardRequest,
-    FrameCutter,
     Kind,
     MalformedFrame,
     Status,
@@ -349,7 +349,7 @@ def test_the_queue_is_bounded_in_count_and_bytes_by_what_still_waits(run):
         for _ in range(500):
             bench.ask(b"1234567890", connection=3)
             bench.client.cancel(3)
-        assert len(bench.client._queue) < 100
+        assert len(bench.client.queue) < 100
         last = bench.ask(b"1234567890")
         bench.show()
         await bench.coordinator(echo)
@@ -371,7 +371,7 @@ def test_a_coordinator_with_too_much_in_hand_stops_reading_until_it_has_less(run
         futures = [bench.ask(bytes(300_000)) for _ in range(40)]
         await asyncio.wait(futures, timeout=0.3)
         assert 1_000_000 < server.bytes_in_flight < 3_000_000
-        assert bench.client._queue  # the rest waits with the worker, where it can be cancelled
+        assert bench.client.queue  # the rest waits with the worker, where it can be cancelled
         gate.set()
         await asyncio.gather(*futures)
         assert (server.bytes_in_flight, len(running)) == (0, 40)
@@ -382,9 +382,9 @@ def test_a_coordinator_with_too_much_in_hand_stops_reading_until_it_has_less(run
 def at_once_for(*payloads):
     """Serves these without a task."""
 
-    def at_once(request, answer):
+    def at_once(request):
         if request.payload in payloads:
-            answer(ForwardReply(Status.OK, 3, request.payload))
+            request.answer(request.payload, 3)
             return True
         return False
 
@@ -415,11 +415,11 @@ def test_at_once_does_not_overtake_what_the_same_connection_asked_for_before(run
             order.append(request.payload)
             return await echo(request)
 
-        def at_once(request, answer):
+        def at_once(request):
             if not request.payload.startswith(b"quick"):
                 return False
             order.append(request.payload)
-            answer(ForwardReply(Status.OK, 3))
+            request.answer(b"", 3)
             return True
 
         await bench.coordinator(handler, at_once=at_once)
@@ -438,7 +438,7 @@ def test_at_once_does_not_overtake_what_the_same_connection_asked_for_before(run
 
 def test_at_once_that_raises_fails_its_own_request_only(run):
     async def test(bench):
-        def at_once(request, answer):
+        def at_once(request):
             if request.payload == b"bad":
                 raise RuntimeError("broken")
             return False

@@ -1,0 +1,48 @@
+"""Requests that workers forward, as the coordinator gets them. One owner, its event loop's thread; no lock.
+
+`ForwardServer` (broker/net/forward_server.py) is the rest of it: listening, tasks, the stop.
+"""
+
+from libc.stdint cimport int16_t, int64_t, uint8_t, uint64_t
+
+from broker._ext.cursor cimport WriteBuffer
+from broker._ext.forward_frames cimport FrameCutter, RequestHead
+
+
+cdef class Arrival:
+    """A request. Answered once, by anybody, at any time."""
+    cdef readonly bytes payload
+    cdef readonly object context                # what `decode_context` made of the context's bytes
+    cdef readonly double deadline               # in the loop's time, seconds: nobody waits for the answer afterwards
+    cdef readonly int kind
+    cdef readonly int64_t connection_id
+    cdef uint64_t correlation
+    cdef int64_t size                           # of its frame
+    cdef ArrivalStream stream                   # None: it was answered
+    cdef int reply(self, int status, uint64_t metadata_version, const uint8_t* payload, int64_t size) except -1
+
+
+cdef class InFlight:
+    """The requests under way, of all streams."""
+    cdef readonly int64_t bytes_in_flight
+    cdef readonly int64_t in_flight
+    cdef readonly int64_t max_bytes
+    cdef public bint told_when_idle
+    cdef int took(self, int64_t size) except -1
+    cdef int gave_back(self, int64_t size) except -1
+
+
+cdef class ArrivalStream:
+    """One worker's stream, but for its transport and its tasks."""
+    cdef readonly InFlight flight
+    cdef object at_once
+    cdef object end_of_read
+    cdef object decode_context
+    cdef object write                           # the transport's; None: there is none
+    cdef dict contexts                          # bytes -> what was made of them
+    cdef dict tasks_of                          # connection id -> how many of its requests are served by tasks
+    cdef FrameCutter cutter
+    cdef WriteBuffer out                        # answers that leave together
+    cdef bint reading
+    cdef int arrive(self, RequestHead* head, int64_t size) except -1
+    cdef object context(self, const uint8_t* data, int64_t size)
