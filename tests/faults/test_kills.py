@@ -22,6 +22,7 @@ from tests.faults.checker import faults, read_partitions
 from tests.faults.failing_calls import FailingCalls, build, missing
 from tests.faults.load import Load
 from tests.faults.wire import WireConnection, batch_of
+from tests.waiting import until
 
 TOPIC, PARTITIONS = "killed", 4
 ROUNDS = max(18, int(os.environ.get("ODRADEK_FAULT_ROUNDS", "0")))
@@ -38,8 +39,8 @@ def processes_of(broker, kind):
 
 
 def kill_one(broker, rng, kind):
-    """kill -9 of one of them; waits until it is gone, and tells which."""
-    victim = rng.choice(processes_of(broker, kind))
+    """kill -9 of one of them, once there is one; waits until it is gone, and tells which."""
+    victim = rng.choice(until(lambda: processes_of(broker, kind), f"a {kind} runs"))
     descriptor = os.pidfd_open(victim["pid"])
     try:
         signal.pidfd_send_signal(descriptor, signal.SIGKILL)
@@ -50,7 +51,7 @@ def kill_one(broker, rng, kind):
 
 
 def stop_one_for_a_while(broker, rng, kind="worker"):
-    victim = rng.choice(processes_of(broker, kind))
+    victim = rng.choice(until(lambda: processes_of(broker, kind), f"a {kind} runs"))
     descriptor = os.pidfd_open(victim["pid"])
     try:
         signal.pidfd_send_signal(descriptor, signal.SIGSTOP)
