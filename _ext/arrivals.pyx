@@ -9,7 +9,7 @@ cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int16_t, int64_t, uint8_t, uint64_t
 
-from broker._ext.cursor cimport WriteBuffer, buffer_free, buffer_init
+from broker._ext.cursor cimport buffer_free, buffer_init
 from broker._ext.forward_frames cimport (
     KIND_CANCEL,
     STATUS_FAILED,

@@ -15,7 +15,7 @@ from libc.stdint cimport int16_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcmp
 
 from broker._ext.connection cimport FRAME_CLOSE, FRAME_PENDING, Connection, Pending
-from broker._ext.cursor cimport WriteBuffer, buffer_free, buffer_init
+from broker._ext.cursor cimport buffer_free, buffer_init
 from broker._ext.forward_frames cimport (
     KIND_CANCEL,
     KIND_KAFKA,
