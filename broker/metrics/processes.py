@@ -123,7 +123,7 @@ def read_process(pid: int, supervisor: int, boot_seconds: float) -> ProcessFigur
         virtual_bytes=int(fields[20]),
         open_fds=open_fds,
         max_fds=float("inf") if soft == "unlimited" else float(soft),
-        start_seconds=boot_seconds + int(fields[19]) / _TICKS,
+        start_seconds=round(boot_seconds + int(fields[19]) / _TICKS, 2),
         disk_read_bytes=int(disk["read_bytes"]),
         disk_write_bytes=int(disk["write_bytes"]),
     )

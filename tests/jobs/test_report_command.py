@@ -47,10 +47,10 @@ def spool(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Boot]:
     return directory, boot
 
 
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+def run(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "broker.cli.main", "report", "usage", *map(str, arguments)]
     environment = os.environ | {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}  # runs are short
-    return subprocess.run(command, capture_output=True, text=True, timeout=1100, check=False, env=environment)
+    return subprocess.run(command, capture_output=True, text=True, timeout=1100, check=False, env=environment, cwd=cwd)
 
 
 @pytest.mark.timeout(1200)
@@ -63,8 +63,11 @@ def test_from_the_spool_to_the_page(spool: tuple[Path, Boot], tmp_path: Path) ->
         "--spool", directory, "--from", "2026-11-01", "--to", "2026-11-16", "--out", out, "--owners", tmp_path / "owners.csv",
         "--what-if", "growth=2",
     )  # fmt: skip
-    done = run(*arguments)
+    here = tmp_path / "here"
+    here.mkdir()
+    done = run(*arguments, cwd=here)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert list(here.iterdir()) == [], "Spark leaves nothing where the command was given"
     made = json.loads((out / "report.json").read_text())
     # an interval belongs to the hour in which it ended: the last one to the hour after the period
     wanted = {key: values for key, values in traffic(boot).items() if key[0] < END}

@@ -61,6 +61,23 @@ def stderr_in(path: Path) -> Iterator[None]:
 
 
 @contextmanager
+def started_in(directory: Path) -> Iterator[None]:
+    """Processes started meanwhile begin in `directory` (Spark makes an `artifacts` where it begins) and find this package."""
+    before, path = Path.cwd(), os.environ.get("PYTHONPATH")
+    package_root = str(Path(__file__).absolute().parents[3])
+    os.environ["PYTHONPATH"] = package_root if not path else f"{path}{os.pathsep}{package_root}"
+    os.chdir(directory)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+        if path is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = path
+
+
+@contextmanager
 def spark_session(master: str | None, log: Path, scratch: Path, memory: str) -> Iterator["SparkSession"]:
     """A session for the job, stopped afterwards if it was started here.
 
@@ -97,7 +114,7 @@ def spark_session(master: str | None, log: Path, scratch: Path, memory: str) -> 
         **({"spark.driver.host": "127.0.0.1"} if chosen.startswith("local") else {}),
     }.items():
         builder = builder.config(key, value)
-    with stderr_in(log):
+    with stderr_in(log), started_in(scratch):
         try:
             session = builder.getOrCreate()
         except Exception as error:  # whatever Java, Py4J or the master's URL made of it, for a person it is this line

@@ -1,0 +1,69 @@
+"""The broker as its unit shuts it in: what /proc does not show there (ProcSubset=pid) is not needed."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.waiting import until
+
+SHUT_IN = [
+    "unshare",
+    "--mount",
+    "--pid",
+    "--fork",
+    "--kill-child",
+    *(() if os.geteuid() == 0 else ("--map-root-user",)),
+]
+ONLY_PROCESSES = 'mount -t proc -o subset=pid proc /proc && exec "$@"'
+
+
+def shut_in(*command: object) -> list[str]:
+    return [*SHUT_IN, "sh", "-c", ONLY_PROCESSES, "sh", *map(str, command)]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
+@pytest.fixture
+def metrics_url(tmp_path: Path) -> Iterator[str]:
+    tried = (
+        subprocess.run(shut_in("true"), capture_output=True, text=True, timeout=60, check=False)
+        if shutil.which("unshare")
+        else None
+    )
+    if tried is None or tried.returncode:
+        pytest.skip(f"no namespaces can be made here: {tried.stderr.strip() if tried else 'there is no unshare'}")
+    url = f"127.0.0.1:{free_port()}"
+    settings = {"log.dirs": tmp_path / "data", "listeners": "PLAINTEXT://127.0.0.1:0", "metrics.listener": url}
+    arguments = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    command = shut_in(sys.executable, "-m", "broker.cli.main", "start", *arguments)
+    with open(tmp_path / "log", "w") as log, subprocess.Popen(command, stdout=log, stderr=log) as running:
+        yield f"http://{url}"
+        running.kill()
+
+
+def answer(url: str) -> str | None:
+    try:
+        with urllib.request.urlopen(url, timeout=30) as found:
+            return str(found.read().decode())
+    except OSError:
+        return None
+
+
+def test_metrics_and_usage_are_told_where_proc_shows_processes_alone(metrics_url: str, tmp_path: Path) -> None:
+    until(lambda: answer(f"{metrics_url}/readyz"), lambda: (tmp_path / "log").read_text())
+    told = answer(f"{metrics_url}/metrics")
+    assert told is not None, (tmp_path / "log").read_text()
+    started = [line for line in told.splitlines() if line.startswith("process_start_time_seconds{")]
+    assert any('process="worker"' in line for line in started)
+    assert json.loads(answer(f"{metrics_url}/usage") or "")
