@@ -87,6 +87,9 @@ class ClassicGroup:
         error = self._refusal(join)
         if error is not None:
             then(Joined(error, join.member_id))
+            if join.member_id in self.pending and error is ErrorCode.GROUP_MAX_SIZE_REACHED:
+                self._forget_pending(join.member_id)
+                self._complete_if_all_joined()  # it may have been the last that was waited for
             return
         if join.member_id:
             self._join_again(join, then)
@@ -111,7 +114,6 @@ class ClassicGroup:
         if not self._can_join(join):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if join.member_id not in self.members and self._full():
-            self._forget_pending(join.member_id)
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         return None
 
@@ -126,7 +128,11 @@ class ClassicGroup:
         """Whether a member with these protocols has one in common with all the others, itself as it was among them."""
         if not self.members:
             return can_be_first(join)
-        return join.protocol_type == self.protocol_type and any(self._all_support(name) for name, _ in join.protocols)
+        if join.protocol_type == self.protocol_type:
+            for name, _ in join.protocols:
+                if self._all_support(name):
+                    return True
+        return False
 
     def _all_support(self, name: str) -> bool:
         return self._supporters[name] == len(self.members)

@@ -223,3 +223,31 @@ def test_a_deleted_group_tells_all_who_wait():
     assert join.answer.error is ErrorCode.NOT_COORDINATOR
     assert room.group.heartbeat("x", 1) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     room.timers.advance(10 * REBALANCE_MS)
+
+
+def test_a_member_that_finds_no_room_is_not_waited_for():
+    room = Room(delay_ms=0, max_size=1)
+    told = room.join(id_required=True).answer
+    waiting = room.join()
+    assert waiting.waits, "for the one that was told an id"
+    assert room.join(told.member_id, id_required=True).answer.error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert waiting.answer.error is ErrorCode.NONE
+    assert not room.group.pending
+
+
+def test_a_member_that_waits_for_an_answer_is_not_silent_and_is_when_it_was_answered():
+    room = Room(delay_ms=0)
+    first = room.settled(1)[0]
+    other = room.join()  # 60 s may pass until the first one joins again
+    for _ in range(5):
+        room.timers.advance(SESSION_MS - 1)
+        assert room.group.heartbeat(first, 1) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert other.waits
+    room.join(first)
+    assert other.answer.error is ErrorCode.NONE
+    waiting = room.sync(other.answer.member_id, 2)
+    room.timers.advance(SESSION_MS)  # the leader is silent before it brings the assignments
+    assert set(room.group.members) == {other.answer.member_id}
+    assert waiting.answer.error is ErrorCode.REBALANCE_IN_PROGRESS
+    room.timers.advance(SESSION_MS)
+    assert not room.group.members
