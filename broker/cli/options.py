@@ -44,11 +44,13 @@ def on_cluster(function: Command) -> Command:
     @wraps(function)
     def run(servers: str, timeout: float, **options: Any) -> Any:
         from broker.clients.cluster import Cluster
-        from broker.clients.errors import ClientError
+        from broker.clients.errors import ClientError, Unreachable
 
         try:
             with Cluster(servers, timeout) as cluster:
                 return function(cluster, **options)
+        except Unreachable as error:
+            fail(f"{error}; -b HOST:PORT or {SERVERS} names another" if servers == DEFAULT_SERVERS else error)
         except ClientError as error:
             fail(error)
 

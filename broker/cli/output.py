@@ -60,7 +60,7 @@ def _draw(titles: Sequence[str], cells: Sequence[Sequence[str]], right: Sequence
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))  # eighty columns hold more
     for title, is_right in zip(titles, right, strict=True):
         table.add_column(title, justify="right" if is_right else "left", overflow="fold")
     for row in cells:

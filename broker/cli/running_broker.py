@@ -12,6 +12,8 @@ from broker.config.running import PID_FILE, RunningBroker, read_pid_file, start_
 from broker.testing.process_tree import open_files, wait_for_end
 from broker.testing.status import read_status
 
+_WHICH = ", Kafka's default: name the broker's configuration by --config FILE, or its directory by --data-dir DIR"
+
 
 class FindError(Exception):
     """A broker that cannot be found, asked or stopped; one line."""
@@ -44,7 +46,8 @@ def find(
     if running is None or not running.is_alive():
         running = _starting(directory) or running
     if running is None:
-        raise NotRunningError(f"no broker runs on {directory} (it has no {PID_FILE})")
+        told = "" if pid is not None or data_dir is not None or config_file or overrides else _WHICH
+        raise NotRunningError(f"no broker runs on {directory} (it has no {PID_FILE}){told}")
     if not running.is_alive():
         raise NotRunningError(f"no broker runs on {directory}: process {running.pid} of its {PID_FILE} has ended")
     if pid is not None and running.pid != pid:

@@ -1,53 +1,39 @@
-"""Shows a broker's status to people. Runs in the process of the command; the only place that needs ``rich``."""
+"""Shows a broker's status to people. Runs in the process of the command."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
-from rich.console import Console
-from rich.table import Table
+import click
 
+from broker.cli.output import print_table, size, span
 from broker.processes.status import recovery_line
 
-_COLUMNS: tuple[tuple[str, str, Literal["left", "right"]], ...] = (
-    ("kind", "process", "left"),
-    ("pid", "pid", "right"),
-    ("state", "state", "left"),
-    ("restarts", "restarts", "right"),
-    ("connections", "connections", "right"),
-    ("uptime_s", "uptime", "right"),
-    ("pss_bytes", "memory", "right"),
-    ("last_exit", "last exit", "left"),
-)
+_COLUMNS = {
+    "kind": "process",
+    "pid": "pid",
+    "state": "state",
+    "restarts": "restarts",
+    "connections": "conns",
+    "uptime_s": "uptime",
+    "pss_bytes": "memory",
+    "last_exit": "last exit",
+}
 
 
 def duration(seconds: float) -> str:
     """A time span in its two largest units."""
-    whole = int(seconds)
-    if whole < 60:
-        return f"{seconds:.1f} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    if whole < 86400:
-        return f"{whole // 3600} h {whole % 3600 // 60} min"
-    return f"{whole // 86400} d {whole % 86400 // 3600} h"
-
-
-def megabytes(size: int) -> str:
-    """A size in bytes as megabytes."""
-    return f"{size / 1e6:.1f} MB"
+    return span(int(seconds * 1000))
 
 
 def print_status(report: Mapping[str, Any]) -> None:
     """Writes what the supervisor answered (``Supervisor.status``) as text and a table."""
-    console = Console(highlight=False)
     for line in _summary(report):
-        console.print(line, markup=False)
-    table = Table()
-    for _, title, side in _COLUMNS:
-        table.add_column(title, justify=side)
-    for process in report["processes"]:
-        table.add_row(*(_cell(process, name) for name, _, _ in _COLUMNS))
-    console.print(table)
+        click.echo(line)
+    columns = dict(_COLUMNS)
+    if not any(process["last_exit"] for process in report["processes"]):
+        del columns["last_exit"]
+    rows = [[_cell(process, name) for name in columns] for process in report["processes"]]
+    print_table(list(columns.values()), rows, "no processes")
 
 
 def _summary(report: Mapping[str, Any]) -> list[str]:
@@ -73,7 +59,7 @@ def _summary(report: Mapping[str, Any]) -> list[str]:
     ]
     accepted, refused = report["connections_accepted"], report["connections_refused"]
     lines.append(f"  connections  {report['connections']} open, {accepted} accepted, {refused} refused")
-    lines.append(f"  memory       {megabytes(report['pss_bytes'])} (proportional)")
+    lines.append(f"  memory       {size(report['pss_bytes'])} (proportional)")
     return lines
 
 
@@ -84,11 +70,10 @@ def _condition(directory: Mapping[str, Any]) -> str:
     if directory["total_bytes"] < 0:
         return ""
     words = {"low": "low on room, ", "full": "full: producers are refused, "}.get(directory["disk"], "")
-    return f" ({words}{megabytes(directory['free_bytes'])} of {megabytes(directory['total_bytes'])} free)"
+    return f" ({words}{size(directory['free_bytes'])} of {size(directory['total_bytes'])} free)"
 
 
-def _cell(process: Mapping[str, Any], name: str) -> str:
+def _cell(process: Mapping[str, Any], name: str) -> Any:
     value = process[name]
-    if value is None or value == "":
-        return "-"
-    return {"uptime_s": duration, "pss_bytes": megabytes}.get(name, str)(value)
+    shown = {"uptime_s": duration, "pss_bytes": size}.get(name)
+    return value if value is None or shown is None else shown(value)

@@ -3,11 +3,15 @@
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
+from broker.cli import options, running_broker
+from broker.cli.main import main
 from broker.config.running import start_ticks
 from broker.testing import Broker
 
@@ -36,6 +40,27 @@ def test_status_tells_what_runs(running):
     assert report["pss_bytes"] > 1_000_000
     for_people = odradek("status", "--pid", running.pid)
     assert for_people.returncode == 0 and f"PLAINTEXT://127.0.0.1:{running.port}" in for_people.stdout
+    titles, *rows = [line.split() for line in for_people.stdout.splitlines() if not line.startswith(" ")][1:]
+    assert titles == ["PROCESS", "PID", "STATE", "RESTARTS", "CONNS", "UPTIME", "MEMORY"], (
+        "whole, as columns, in a pipe"
+    )
+    assert {row[0] for row in rows} >= {"supervisor", "coordinator", "worker", "cleaner"}
+
+
+def test_who_names_no_broker_is_told_how_to(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(running_broker, "load", lambda *_: SimpleNamespace(log_dirs=[str(tmp_path)]))
+    with pytest.raises(running_broker.NotRunningError, match=r"--config FILE.*--data-dir DIR"):
+        running_broker.find(None, (), None, None)
+    with pytest.raises(running_broker.NotRunningError) as named:
+        running_broker.find(None, (), str(tmp_path), None)
+    assert "--config" not in str(named.value)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        nobody = f"127.0.0.1:{taken.getsockname()[1]}"
+    for default, told in ((nobody, True), ("localhost:9092", False)):
+        monkeypatch.setattr(options, "DEFAULT_SERVERS", default)
+        with pytest.raises(SystemExit):
+            main(["topic", "list", "-b", nobody])
+        assert ("-b HOST:PORT" in capsys.readouterr().err) is told
 
 
 def test_stop_ends_the_broker_in_order(running):
@@ -69,8 +94,8 @@ def test_starts_that_cannot_work_are_one_line(running, tmp_path):
         str(running.data_dir): ["--set", "listeners=PLAINTEXT://127.0.0.1:0", "--set", f"log.dirs={running.data_dir}"],
         str(file): ["--set", "listeners=PLAINTEXT://127.0.0.1:0", "--set", f"log.dirs={file}"],
     }
-    for words, options in cases.items():
-        result = odradek("start", "--set", "metrics.listener=", *options)
+    for words, given in cases.items():
+        result = odradek("start", "--set", "metrics.listener=", *given)
         assert result.returncode == 1, result
         lines = [line for line in result.stderr.splitlines() if line.startswith("odradek: ")]
         assert len(lines) == 1 and words in lines[0] and "Traceback" not in result.stderr, result

@@ -1,8 +1,8 @@
 """What dashboards in use ask kafka_exporter for, with their variables: facts about them, so that they find the same here.
 
 Sources: Grafana's dashboard 7589 (Kafka Exporter Overview); kafka_exporter's own `kafka_exporter_overview.json`; Strimzi's
-`strimzi-kafka-exporter.json`, which is made from 7589. Left out of the last: two metrics by partition of the JMX exporter
-(`kafka_cluster_partition_atminisr`, `..._underminisr`), and `kafka_exporter_build_info`, which is kafka_exporter's own.
+`strimzi-kafka-exporter.json`, which is made from 7589, less `kafka_exporter_build_info`, which is kafka_exporter's own. And
+what Strimzi's `strimzi-kafka.json` asks the JMX exporter for, less metrics of the JVM, of Kubernetes, and of unclean elections.
 """
 
 DASHBOARD_7589 = {
@@ -56,9 +56,36 @@ STRIMZI = {
     "Consumer Group Lag": (
         'sum(kafka_consumergroup_lag{consumergroup=~"$consumergroup",topic=~"$topic"}) by (consumergroup,partition,topic)'
     ),
+    "At Min ISR Partitions": 'sum(kafka_cluster_partition_atminisr{topic=~"$topic"})',
+    "Under Min ISR Partitions": 'sum(kafka_cluster_partition_underminisr{topic=~"$topic"})',
     "Number of Partitions": 'sum(kafka_topic_partitions{topic=~"$topic"}) by (topic)',
     "Latest Offsets": 'sum(kafka_topic_partition_current_offset{topic=~"$topic"}) by (partition,topic)',
     "Oldest Offsets": 'sum(kafka_topic_partition_oldest_offset{topic=~"$topic"}) by (partition,topic)',
+}
+
+STRIMZI_KAFKA = {
+    "Brokers Online": "count(kafka_server_replicamanager_leadercount)",
+    "Active Controllers": "sum(kafka_controller_kafkacontroller_activecontrollercount)",
+    "Replicas": "sum(kafka_server_replicamanager_partitioncount)",
+    "Under Replicated Partitions": "sum(kafka_server_replicamanager_underreplicatedpartitions)",
+    "Partitions at minimum ISR": "sum(kafka_cluster_partition_atminisr)",
+    "Partitions under minimum ISR": "sum(kafka_cluster_partition_underminisr)",
+    "Offline Partitions": "sum(kafka_controller_kafkacontroller_offlinepartitionscount)",
+    "CPU Usage": "sum(rate(process_cpu_seconds_total[1m]))",
+    "Open File Descriptors": "sum(process_open_fds) by (instance)",
+    "Disk Writes": "sum(rate(kafka_server_kafkaserver_linux_disk_write_bytes[1m]))",
+    "Disk Reads": "sum(rate(kafka_server_kafkaserver_linux_disk_read_bytes[1m]))",
+    "Incoming Byte Rate": 'sum(irate(kafka_server_brokertopicmetrics_bytesin_total{topic!=""}[5m]))',
+    "Outgoing Byte Rate": 'sum(irate(kafka_server_brokertopicmetrics_bytesout_total{topic!=""}[5m]))',
+    "Incoming Messages Rate": 'sum(irate(kafka_server_brokertopicmetrics_messagesin_total{topic!=""}[5m]))',
+    "Total Produce Request Rate": 'sum(irate(kafka_server_brokertopicmetrics_totalproducerequests_total{topic!=""}[5m]))',
+    "Failed Produce Request Rate": 'sum(irate(kafka_server_brokertopicmetrics_failedproducerequests_total{topic!=""}[5m]))',
+    "Total Fetch Request Rate": 'sum(irate(kafka_server_brokertopicmetrics_totalfetchrequests_total{topic!=""}[5m]))',
+    "Failed Fetch Request Rate": 'sum(irate(kafka_server_brokertopicmetrics_failedfetchrequests_total{topic!=""}[5m]))',
+    "Network Processor Idle": "sum(kafka_network_socketserver_networkprocessoravgidle_percent*100) by (instance)",
+    "Request Handler Idle": "sum(kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent*100) by (instance)",
+    "Connection Count": "sum(kafka_server_socket_server_metrics_connection_count) by (listener)",
+    "Log Size": 'topk(10, sum(kafka_log_log_size{topic=~".+"}) by (topic))',
 }
 
 COUNTS_OF_WHAT_IS_WRONG = {

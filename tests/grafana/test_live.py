@@ -165,7 +165,7 @@ def test_a_panel_that_is_narrowed_to_one_topic_group_and_client_has_data(site: S
     site.prometheus.wait_for_data(queries)
 
 
-@pytest.mark.parametrize("source", ["DASHBOARD_7589", "OVERVIEW", "STRIMZI"])
+@pytest.mark.parametrize("source", ["DASHBOARD_7589", "OVERVIEW", "STRIMZI", "STRIMZI_KAFKA"])
 def test_dashboards_made_for_kafka_exporter_have_data(source: str, site: Site) -> None:
     queries = getattr(kafka_exporter_queries, source)
     values = CHOSEN | {"instance": site.target}

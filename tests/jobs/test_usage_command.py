@@ -201,6 +201,7 @@ def test_spark_submit_takes_the_same_options(tmp_path: Path, capfd: pytest.Captu
     assert job_main(arguments) == 1
     assert (
         capfd.readouterr().err
-        == f"usage_report: --spool {tmp_path / 'gone'}: does not exist; expected the broker's usage.spool.dir\n"
+        == f"usage_report: --spool {tmp_path / 'gone'}: does not exist; expected the broker's first log directory, "
+        "or its usage.spool.dir\n"
     )
     assert not (tmp_path / "out").exists()

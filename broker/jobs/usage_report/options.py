@@ -81,7 +81,7 @@ def check_source(spool: str | None, prometheus: str | None, match: str = "", ste
     assert spool is not None
     if not Path(spool).is_dir():
         what = "is no directory" if Path(spool).exists() else "does not exist"
-        raise ReportError(f"--spool {spool}: {what}; expected the broker's usage.spool.dir")
+        raise ReportError(f"--spool {spool}: {what}; expected the broker's first log directory, or its usage.spool.dir")
     if not os.access(spool, os.R_OK | os.X_OK):
         raise ReportError(f"--spool {spool}: may not be read by this user")
     return Source(spool=Path(spool).absolute())
