@@ -272,9 +272,10 @@ CONNECTIONS = Row(
             8,
             time_series(
                 "Closed",
-                "Connections closed, by reason.",
+                "Connections closed, by reason; refused: at once, because their address has max.connections.per.ip.",
                 "cps",
                 Query(f"sum by (reason) (rate(odradek_connections_closed_total{{{BROKER}}}[{RATE}]))", "{{reason}}"),
+                Query(f"sum(rate(odradek_connections_refused_total{{{BROKER}}}[{RATE}]))", "refused"),
                 stacked=True,
             ),
         ),
