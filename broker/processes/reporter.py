@@ -103,10 +103,17 @@ class Reporter:
         self._shm.drain_event()
         self._shm.take_full_look()
         self._shm.confirm_version(self._shm.metadata_version)
+        self._take_over_settings()
+
+    def _take_over_settings(self) -> None:
+        """None of its own changes while it runs, but who changes some waits until every process has them."""
+        if self._context.running.changed:
+            self._context.running.take_over(self._context.config)
 
     async def _beat(self) -> None:
         while True:
             self._shm.beat()
+            self._take_over_settings()
             logs.report_failures()
             await asyncio.sleep(BEAT_S)
 

@@ -14,7 +14,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
+from broker.protocol import incremental_alter_configs
 from broker.testing import Broker
+from tests.api.wire import Wire
 from tests.metrics.scraping import get, scrape
 from tests.waiting import until
 
@@ -136,6 +138,21 @@ def test_standard_metrics_of_every_process_are_those_of_the_kernel(broker):
             boot = next(int(line.split()[1]) for line in stat if line.startswith("btime"))
         started = found.value("process_start_time_seconds", **labels)
         assert started == pytest.approx(boot + ticks / os.sysconf("SC_CLK_TCK"), abs=1.5)
+
+
+def test_settings_of_the_broker_change_without_waiting_for_the_reporter(broker):
+    with Wire(broker.host, broker.port) as client:
+        make = incremental_alter_configs.Request
+        for value in ("400000", "500000"):
+            config = make.AlterableConfig(name="log.retention.ms", config_operation=0, value=value)
+            resource = make.AlterConfigsResource(resource_type=4, resource_name="", configs=[config])
+            assert (
+                client.ask(make(resources=[resource]), incremental_alter_configs.API_KEY, 1).responses[0].error_code
+                == 0
+            )
+    text = broker.log_file.read_text()
+    assert "settings of all brokers are now {'log.retention.ms': '500000'}" in text
+    assert "have not taken over" not in text
 
 
 def test_a_coordinator_that_hangs_costs_the_groups_alone(broker):
