@@ -129,6 +129,11 @@ def _why_not(kind: int) -> str:
     return f"Unknown resource type {kind}"
 
 
+def _as_policy_wants(kind: str, resource: Any, change: Change, call: CoordinatorCall) -> Change:
+    named = [one.name for one in resource.configs]
+    return call.view.controller.policies.checked(kind, resource.resource_name, named, change)
+
+
 def _alter_topic(resource: Any, make: MakeChange, validate_only: bool, call: CoordinatorCall) -> Outcome:
     name = resource.resource_name
     if not name:
@@ -137,9 +142,8 @@ def _alter_topic(resource: Any, make: MakeChange, validate_only: bool, call: Coo
     if reason is not None:
         raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
     defaults = call.view.config.topic_defaults
-    outcome = call.view.controller.alter_topic(
-        name, make(resource.configs, TOPIC_KEYS.get, defaults.__getitem__), validate_only
-    )
+    change = make(resource.configs, TOPIC_KEYS.get, defaults.__getitem__)
+    outcome = call.view.controller.alter_topic(name, _as_policy_wants("TOPIC", resource, change, call), validate_only)
     return outcome.code, outcome.message
 
 
@@ -148,7 +152,7 @@ def _alter_broker(resource: Any, make: MakeChange, validate_only: bool, call: Co
     if name:
         check_broker_name(name, call)
     change = make(resource.configs, broker_key, call.view.config.get)
-    call.view.settings.alter_broker(bool(name), change, validate_only)
+    call.view.settings.alter_broker(bool(name), _as_policy_wants("BROKER", resource, change, call), validate_only)
     return ErrorCode.NONE, None
 
 
@@ -157,7 +161,7 @@ def _alter_group(resource: Any, make: MakeChange, validate_only: bool, call: Coo
     if not name:
         raise Refusal(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
     change = make(resource.configs, GROUP_KEYS.get, call.view.config.get)
-    call.view.settings.alter_group(name, change, validate_only)
+    call.view.settings.alter_group(name, _as_policy_wants("GROUP", resource, change, call), validate_only)
     return ErrorCode.NONE, None
 
 

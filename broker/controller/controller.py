@@ -18,6 +18,7 @@ from broker.config.broker_config import BrokerConfig
 from broker.controller.assignment import Broker
 from broker.controller.image import ClusterImage, Topic, load_image, load_states
 from broker.controller.partitions import LocalPartitions
+from broker.controller.policies import Policies
 from broker.controller.topic_names import INTERNAL
 from broker.controller.topics import (
     NewPartitions,
@@ -62,6 +63,7 @@ class Controller:
 
     :param store: with a session begun.
     :param chance: where the first replicas of topics are put.
+    :raises ConfigError: a policy that the configuration names cannot be loaded.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Controller:
         broker_id: int,
         chance: random.Random | None = None,
     ) -> None:
+        self.policies = Policies(config)
         self._store = store
         self._partitions = partitions
         self._config = config
@@ -149,7 +152,9 @@ class Controller:
         """Create topics, each for itself: an outcome for each distinct name, in the order of the wishes."""
 
         def plan(wish: NewTopic, image: ClusterImage, brokers: list[Broker]) -> Plan:
-            return plan_topic(wish, image, self._config, brokers, self._chance)
+            made = plan_topic(wish, image, self._config, brokers, self._chance)
+            self.policies.check_topic(wish, made)
+            return made
 
         return self._change(wishes, plan, validate_only)
 

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Sequence
 
 from broker.config.broker_config import BrokerConfig
+from broker.config.errors import ConfigError
 from broker.config.listeners import Listener
 from broker.net import listeners
 from broker.processes import logs
@@ -26,6 +27,7 @@ def run(config: BrokerConfig, rows: Sequence[ProcessRow] = PROCESSES) -> int:
     :raises StartError: it cannot start; the message is one line for the operator.
     """
     logs.set_up("supervisor")
+    _check_policies(config)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MOST_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < most:
@@ -46,6 +48,17 @@ def run(config: BrokerConfig, rows: Sequence[ProcessRow] = PROCESSES) -> int:
         finally:
             for sock in sockets:
                 sock.close()
+
+
+def _check_policies(config: BrokerConfig) -> None:
+    """Before anything is made: the coordinator, which asks them, would have to end each time it is started."""
+    if config.get("create.topic.policy.class.name") or config.get("alter.config.policy.class.name"):
+        from broker.controller.policies import Policies  # hardly anybody has some
+
+        try:
+            Policies(config)
+        except ConfigError as error:
+            raise StartError(str(error)) from error
 
 
 def _bind_metrics(listener: Listener) -> socket.socket:
