@@ -1,7 +1,7 @@
 """Policies of the operator: Python classes that may refuse new topics and changes of settings, as Java classes may in Kafka.
 
 `create.topic.policy.class.name` and `alter.config.policy.class.name` name a class as `package.module:Class`. An object of it is
-made in the coordinator, which calls it in its controller thread, one request after the other: a policy that waits makes all wait.
+made in the coordinator, which calls it in its controller thread, one request after the other: one that waits makes all wait.
 The same checks are made of requests that only validate. Interfaces are those of Kafka's CreateTopicPolicy (KIP-108) and
 AlterConfigPolicy (KIP-133).
 """
