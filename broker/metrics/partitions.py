@@ -84,13 +84,18 @@ def _min_in_sync(rows: Rows, named: set[str], shown: Sequence[tuple[Partition, L
     """Under and at min.insync.replicas: sums over all series are those of the broker, so that a dashboard misses none."""
     rest = [row for topic, found in rows.items() if topic not in named for row in found]
     for name, meant in (
-        ("underminisr", lambda row: row.in_sync < row.min_in_sync),
-        ("atminisr", lambda row: row.in_sync == row.min_in_sync),
+        ("underminisr", lambda row: row.in_sync < _least_in_sync(row)),
+        ("atminisr", lambda row: row.in_sync == _least_in_sync(row)),
     ):
         samples: list[Sample] = [("", one, int(_leads_here(row) and meant(row))) for row, one in shown]
         if rest:
             samples.append(("", OTHER_PARTITIONS, sum(_leads_here(row) and meant(row) for row in rest)))
         yield Family(METRICS[f"kafka_cluster_partition_{name}"], samples)
+
+
+def _least_in_sync(row: Partition) -> int:
+    """Which min.insync.replicas counts: of no more replicas than there are, as in Kafka 4."""
+    return min(row.min_in_sync, row.replicas)
 
 
 def _leads_here(row: Partition) -> bool:
@@ -139,8 +144,8 @@ def broker_families(rows: Rows, shm: SharedMemory, places: Sequence[Place]) -> I
     yield single(prefix + "leadercount", len(led))
     yield single(prefix + "partitioncount", sum(row.state != SlotState.SLOT_REMOTE for row in everything))
     yield single(prefix + "underreplicatedpartitions", sum(row.in_sync < row.replicas for row in led))
-    yield single(prefix + "underminisrpartitioncount", sum(row.in_sync < row.min_in_sync for row in led))
-    yield single(prefix + "atminisrpartitioncount", sum(row.in_sync == row.min_in_sync for row in led))
+    yield single(prefix + "underminisrpartitioncount", sum(row.in_sync < _least_in_sync(row) for row in led))
+    yield single(prefix + "atminisrpartitioncount", sum(row.in_sync == _least_in_sync(row) for row in led))
     yield single(prefix + "offlinereplicacount", sum(row.state == SlotState.SLOT_OFFLINE for row in everything))
     failed = sum(shm.log_dir_offline(number) for number in range(shm.log_dir_count))
     yield single("kafka_log_logmanager_offlinelogdirectorycount", failed)

@@ -1,8 +1,8 @@
 """Requests of administration to this broker and to a real Kafka: the answers are the same, field by field.
 
 AlterReplicaLogDirs, AlterPartitionReassignments, ListPartitionReassignments, DescribeClientQuotas, AlterClientQuotas,
-DescribeUserScramCredentials, UpdateFeatures, DescribeTransactions and ListTransactions. Left out is what
-`test_against_kafka.comparable` leaves out.
+DescribeUserScramCredentials, UpdateFeatures, DescribeTransactions, ListTransactions, and those of access rules. Left out is
+what `test_against_kafka.comparable` leaves out.
 """
 
 import time
@@ -16,6 +16,9 @@ from broker.protocol import (
     alter_client_quotas,
     alter_partition_reassignments,
     alter_replica_log_dirs,
+    create_acls,
+    delete_acls,
+    describe_acls,
     describe_client_quotas,
     describe_transactions,
     describe_user_scram_credentials,
@@ -24,6 +27,7 @@ from broker.protocol import (
     list_transactions,
     update_features,
 )
+from broker.protocol.errors import ErrorCode
 from broker.testing import Broker
 from tests.api.test_against_kafka import comparable, differences
 from tests.api.wire import Wire
@@ -311,3 +315,17 @@ def test_transactions_by_filter(sides, version, fields):
     request = list_transactions.Request(**fields)
     told = same(sides, lambda _: request, list_transactions.API_KEY, range(version, 3))
     assert told["transaction_states"] == []
+
+
+def test_access_rules_without_an_authorizer(sides):
+    rule = {"operation": 3, "permission_type": 3}
+    of_topic = {"resource_type": 2, "resource_name": "topic", "principal": "User:a", "host": "*"}
+    filters = {"resource_type_filter": 2, "resource_name_filter": "topic", "principal_filter": None}
+    told = same(sides, lambda side: describe_acls.Request(**filters, **rule), describe_acls.API_KEY, range(1, 4))
+    assert told["error_code"] == ErrorCode.SECURITY_DISABLED
+    one = create_acls.Request.AclCreation(**of_topic, **rule)
+    told = same(sides, lambda side: create_acls.Request(creations=[one, one]), create_acls.API_KEY, range(1, 4))
+    assert [result["error_code"] for result in told["results"]] == [ErrorCode.SECURITY_DISABLED] * 2
+    gone = delete_acls.Request.DeleteAclsFilter(**filters, **rule)
+    told = same(sides, lambda side: delete_acls.Request(filters=[gone]), delete_acls.API_KEY, range(1, 4))
+    assert [result["error_code"] for result in told["filter_results"]] == [ErrorCode.SECURITY_DISABLED]

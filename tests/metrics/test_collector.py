@@ -99,6 +99,19 @@ def test_partitions_are_told_as_their_slots_are(broker):
     assert value(found, "kafka_cluster_partition_underminisr", **place) == 0
 
 
+@pytest.mark.parametrize(
+    ("wanted", "alone", "under", "at"), [(3, True, 1, 0), (3, False, 0, 1), (2, True, 1, 0), (1, False, 0, 0)]
+)
+def test_min_in_sync_counts_for_no_more_replicas_than_there_are(broker, wanted, alone, under, at):
+    broker.create("t", 0, alone=alone, min_in_sync_replicas=wanted)
+    found = samples(measured(collector(broker)))
+    place = {"topic": "t", "partition": "0"}
+    assert value(found, "kafka_cluster_partition_underminisr", **place) == under
+    assert value(found, "kafka_cluster_partition_atminisr", **place) == at
+    assert value(found, "kafka_server_replicamanager_underminisrpartitioncount") == under
+    assert value(found, "kafka_server_replicamanager_atminisrpartitioncount") == at
+
+
 def test_partitions_below_min_in_sync_are_the_brokers_whichever_topics_have_names(broker):
     for topic in ("a", "b", "c"):
         broker.create(topic, 0)
