@@ -3,7 +3,6 @@
 Runs in the supervisor only. It starts no thread, takes no slot's lock, and reads of the shared memory only the process table.
 """
 
-import ctypes
 import importlib
 import logging
 import os
@@ -14,6 +13,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from broker._ext.process import die_with_parent, set_name
 from broker._ext.shared import ProcessState, SharedMemory
 from broker.processes import logs
 from broker.processes.event_loop import STOP_SIGNALS
@@ -24,7 +24,6 @@ log = logging.getLogger(__name__)
 FIRST_DELAY_S, LONGEST_DELAY_S = 0.1, 10.0
 SHORT_LIFE_S = 10.0
 MEMORY_FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL}
-_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 
 
 class RestartDelay:
@@ -137,9 +136,8 @@ class Children:
     def _become(self, child: Child, parent: int, mask: Iterable[int]) -> None:
         code: object = 1
         try:
-            libc = ctypes.CDLL(None)
-            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-            libc.prctl(_PR_SET_NAME, f"odradek-{child.row.name[:7]}".encode())
+            orphan = not die_with_parent(signal.SIGTERM, parent)
+            set_name(f"odradek-{child.row.name[:7]}".encode())
             signal.set_wakeup_fd(-1)
             for number in (*STOP_SIGNALS, signal.SIGCHLD):
                 signal.signal(number, signal.SIG_DFL)
@@ -148,7 +146,7 @@ class Children:
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             logs.set_up(child.name)
-            if os.getppid() != parent:
+            if orphan:
                 code = 0
             else:
                 self.shm.enter(child.index)

@@ -42,8 +42,9 @@ def report_failures() -> None:
 
 def set_up(process: str, level: int = logging.INFO) -> None:
     """Send this process's log to stderr under its name; called again after each fork."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Formatter(process, _is_journal()))
     root = logging.getLogger()
-    root.handlers[:] = [handler]
-    root.setLevel(level)
+    if not root.handlers:
+        root.addHandler(logging.StreamHandler(sys.stderr))
+    root.handlers[0].setFormatter(_Formatter(process, _is_journal()))
+    if root.level != level:  # it forgets what each logger has found: in a child pages would be copied for that
+        root.setLevel(level)
