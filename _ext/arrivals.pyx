@@ -12,6 +12,7 @@ from libc.stdint cimport int16_t, int64_t, uint8_t, uint64_t
 from broker._ext.cursor cimport buffer_free, buffer_init
 from broker._ext.forward_frames cimport (
     KIND_CANCEL,
+    KIND_METRICS,
     STATUS_FAILED,
     STATUS_OK,
     FrameCutter,
@@ -21,7 +22,7 @@ from broker._ext.forward_frames cimport (
     taken,
 )
 from broker._ext.forward_frames import MalformedFrame
-from broker._ext.metering cimport clock_us
+from broker._ext.metering cimport FORWARDED_BYTES_IN, FORWARDED_BYTES_OUT, FORWARDED_REQUESTS, add, clock_us
 from broker._ext.records cimport load16
 
 
@@ -56,6 +57,8 @@ cdef class Arrival:
         stream.flight.gave_back(self.size)
         if stream.write is None:
             return 0
+        if self.kind != KIND_METRICS:
+            add(FORWARDED_BYTES_OUT, size)
         if not stream.reading and stream.out.size == 0:
             stream.flush_soon()
         put_reply(&stream.out, self.correlation, <uint8_t>status, metadata_version, payload, size)
@@ -199,6 +202,9 @@ cdef class ArrivalStream:
         one.size = size
         one.stream = self
         self.flight.took(size)
+        if head.kind != KIND_METRICS:
+            add(FORWARDED_REQUESTS, 1)
+            add(FORWARDED_BYTES_IN, head.payload_bytes)
         try:                                    # but not before what its connection asked for earlier has begun
             if not (self.tasks_of and one.connection_id in self.tasks_of) and self.at_once(one):
                 return 0

@@ -11,5 +11,7 @@ cdef class BatchBuilder:
     cdef int64_t base_timestamp
     cdef int64_t max_timestamp
 
+    # Makes the records a whole batch, in place; once.
+    cdef int seal(self, int codec, compress) except -1
     # Adds a record without headers; a length of -1 is null.
     cdef int put(self, const uint8_t* key, Py_ssize_t key_bytes, const uint8_t* value, Py_ssize_t value_bytes, int64_t timestamp) except -1

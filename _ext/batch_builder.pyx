@@ -103,7 +103,11 @@ cdef class BatchBuilder:
 
         :param codec: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd. :param compress: (codec, bytes) to bytes, for all but 0.
         """
-        cdef bytes batch, packed
+        self.seal(codec, compress)
+        return PyBytes_FromStringAndSize(<char*>self.out.data, self.out.size)
+
+    cdef int seal(self, int codec, compress) except -1:
+        cdef bytes packed
         cdef uint8_t* start
         cdef Py_ssize_t size
         if codec:
@@ -113,8 +117,7 @@ cdef class BatchBuilder:
             if self.out.error:
                 raise MemoryError("no memory for a batch")
         size = self.out.size
-        batch = PyBytes_FromStringAndSize(<char*>self.out.data, size)
-        start = <uint8_t*><char*>batch
+        start = self.out.data
         memset(start, 0, AT_RECORDS)
         store32(start + AT_BATCH_LENGTH, <uint32_t>(size - BATCH_OVERHEAD_BYTES))
         store32(start + AT_PARTITION_LEADER_EPOCH, 0xFFFFFFFF)
@@ -126,4 +129,4 @@ cdef class BatchBuilder:
         memset(start + AT_PRODUCER_ID, 0xFF, AT_RECORD_COUNT - AT_PRODUCER_ID)      # no producer, epoch, sequence
         store32(start + AT_RECORD_COUNT, <uint32_t>self.count)
         store32(start + AT_CRC, crc32c(0, start + AT_ATTRIBUTES, size - AT_ATTRIBUTES))
-        return batch
+        return 0

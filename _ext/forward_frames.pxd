@@ -11,6 +11,7 @@ from broker._ext.cursor cimport WriteBuffer
 cdef enum:
     KIND_KAFKA = 0
     KIND_CANCEL = 2
+    KIND_METRICS = 3
     KINDS = 4
     STATUS_OK = 0
     STATUS_FAILED = 1

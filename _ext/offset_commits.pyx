@@ -118,6 +118,39 @@ cdef str read_text(Cursor* c, bint compact, bint* null):
     return PyUnicode_DecodeUTF8(<const char*>at, length, NULL)
 
 
+def join(list queue not None, BatchBuilder builder not None, int most_records, int64_t most_bytes, int64_t timestamp):
+    """Put appends from the front of a queue into a batch, at least one: how many went in. What the first one raises goes through.
+
+    :param queue: of (records or OffsetCommit, whatever). :param most_bytes: that they have together, about.
+    """
+    cdef Py_ssize_t taken = 0, count, size_before
+    cdef int64_t size
+    cdef int count_before
+    cdef OffsetCommit commit
+    for records, _ in queue:
+        commit = <OffsetCommit>records if isinstance(records, OffsetCommit) else None
+        if commit is not None:
+            count, size = commit.stored, commit.record_bytes
+        else:
+            count, size = len(records), sum([len(key) + len(value or b"") for key, value in records])
+        if taken and (builder.count + count > most_records or builder.out.size + size > most_bytes):
+            break
+        size_before, count_before = builder.out.size, builder.count
+        try:
+            if commit is not None:
+                commit.put_records(builder, None, timestamp)
+            else:
+                for key, value in records:
+                    builder.add(key, value, timestamp)
+        except Exception:                   # its own affair, once it is the first
+            if taken == 0:
+                raise
+            builder.out.size, builder.count, builder.out.error = size_before, count_before, 0
+            break
+        taken += 1
+    return taken
+
+
 def read(bytes frame not None, TopicDirectory topics, int64_t longest_note, int64_t now_ms):
     """An OffsetCommit from a request with its header; None for one that is not plain.
 
@@ -378,6 +411,31 @@ cdef class OffsetCommit:
         finally:
             buffer_free(&out)
         return 0
+
+    @property
+    def offsets(self):
+        """What is committed: itself."""
+        return self
+
+    def answered(self, int16_t outcome):
+        """Give `reply` the response."""
+        reply, self.reply = self.reply, None
+        reply(self.response(outcome))
+
+    def under_way(self, group not None, then not None):
+        """It is about to be appended; `appended` is to be called with the outcome."""
+        group.commits_under_way += 1
+        self.group = group
+        self.then = then
+
+    def appended(self, outcome):
+        """The append has ended: what was stored is committed, and whoever waits is told."""
+        group, then = self.group, self.then
+        self.group = self.then = None
+        group.commits_under_way -= 1
+        if outcome == 0:
+            group.offsets.put_all(self)
+        then(outcome)
 
     def response(self, int16_t outcome):
         """The response with its header: `outcome` for every partition that was to be stored, its own error for the rest."""

@@ -29,6 +29,7 @@ from broker._ext.appends cimport (
     wake_everyone,
     write_epoch_file,
 )
+from broker._ext.batch_builder cimport BatchBuilder
 from broker._ext.atomics cimport fault_point, store_release_32, store_release_64
 from broker._ext.faults cimport *
 from broker._ext.file_calls cimport file_error, file_rename
@@ -54,7 +55,7 @@ from broker._ext.producers cimport (
     run_start,
     settle_last_stable,
 )
-from broker._ext.records cimport check_batch
+from broker._ext.records cimport ERROR_MESSAGE_TOO_LARGE, check_batch
 from broker._ext.segments cimport LoadedLog
 from broker._ext.shared cimport (
     CHANGE_RING,
@@ -645,6 +646,33 @@ def append(uint32_t index, batches, *, incarnation=None, int leader_epoch=-1, wa
     if result != 0:
         raise SlotChanged(APPEND_RESULTS[<int>result])
     return [(items[i].error, items[i].base_offset, bool(items[i].duplicate)) for i in range(n)]
+
+
+def append_built(uint32_t index, BatchBuilder builder not None, incarnation, int leader_epoch, int codec, compress, int64_t max_bytes):
+    """Append what was built, as leader, as one batch: (error, base offset).
+
+    :param compress: as of `BatchBuilder.finish`. :param max_bytes: a larger batch is MESSAGE_TOO_LARGE.
+    :raises SlotChanged: with the reason when it could not be judged: nothing was written.
+    """
+    cdef AppendItem item
+    cdef AppendOutcome outcome
+    cdef AppendResult result
+    cdef uint32_t wanted = incarnation
+    cdef int64_t now = now_ms()
+    cdef int checked
+    builder.seal(codec, compress)
+    if builder.out.size > max_bytes:
+        return ERROR_MESSAGE_TOO_LARGE, -1
+    memset(&item, 0, sizeof(AppendItem))
+    item.data = builder.out.data
+    checked = check_batch(item.data, builder.out.size, False, &item.info)
+    if checked != 0:
+        raise ValueError(f"a batch that was built is refused by the checks: error {checked}")
+    with nogil:
+        result = append_as_leader(index, wanted, leader_epoch, &item, 1, now, SPINS_OF_THREAD, &outcome)
+    if result != 0:
+        raise SlotChanged(APPEND_RESULTS[<int>result])
+    return item.error, item.base_offset
 
 
 def follow(uint32_t index, data, int64_t leader_high_watermark, *, int leader_epoch=-1, int64_t leader_log_start_offset=0):

@@ -24,17 +24,8 @@ def at_once(frame: bytes, view: GroupView, answer: AnswerBytes, _: Asker) -> boo
     commit = read(frame, view.topics, groups.settings.offset_metadata_max_bytes, groups.wall_ms())
     if commit is None:
         return False
-    groups.commit(
-        Commit(
-            commit.group_id,
-            commit.member_id,
-            commit.generation_id,
-            commit.instance_id,
-            commit,
-            commit.knows_epochs,
-        ),
-        lambda outcome: answer(commit.response(outcome)),
-    )
+    commit.reply = answer
+    groups.commit(commit, commit.answered)
     return True
 
 

@@ -40,7 +40,6 @@ MAX_RECORDS_AT_ONCE = 1000
 class Commit(NamedTuple):
     """An OffsetCommit: who commits what. `generation_id` is -1 for a client that assigns itself.
 
-    :param offsets: by place; or as a request that was read natively.
     :param knows_epochs: the client knows the errors of KIP-848 (from version 9 on).
     """
 
@@ -48,7 +47,7 @@ class Commit(NamedTuple):
     member_id: str
     generation_id: int
     instance_id: str | None
-    offsets: Mapping[Place, Committed] | OffsetCommit
+    offsets: Mapping[Place, Committed]
     knows_epochs: bool = True
 
 
@@ -393,18 +392,22 @@ class GroupCoordinator:
 
     # -- offsets --------------------------------------------------------------------------------------------------
 
-    def commit(self, commit: Commit, then: Callable[[ErrorCode], None]) -> None:
-        """Store offsets; answered once all in-sync replicas have them. Notes that are too long are the caller's to refuse."""
-        error, shard = self.shard_of(commit.group_id)
+    def commit(self, commit: Commit | OffsetCommit, then: Callable[[ErrorCode], None]) -> None:
+        """Store offsets; answered once all in-sync replicas have them. Notes that are too long are the caller's to refuse.
+
+        :param commit: as objects, or as a request that was read natively.
+        """
+        group_id = commit.group_id
+        error, shard = self.shard_of(group_id)
         if shard is None:
             then(error)
             return
-        group = shard.groups.get(commit.group_id)
+        group = shard.groups.get(group_id)
         if group is None:
             if commit.generation_id >= 0:
                 then(ErrorCode.GROUP_ID_NOT_FOUND if commit.knows_epochs else ErrorCode.ILLEGAL_GENERATION)
                 return
-            group = self._new_group(commit.group_id)
+            group = self._new_group(group_id)
         if group.consumer is not None:
             error = group.consumer.commit_error(commit.member_id, commit.generation_id, commit.knows_epochs)
         else:
@@ -413,19 +416,17 @@ class GroupCoordinator:
         if error is not NONE or not commit.offsets:
             then(error)
             return
-        shard.groups[commit.group_id] = group
-        offsets: Any = commit.offsets
-        native = isinstance(offsets, OffsetCommit)
-        records: Sequence[Record] = offsets  # read natively, it is a sequence of its records
-        if not native:
-            group_id = commit.group_id
-            records = [offset_record(group_id, topic, number, one) for (topic, number), one in offsets.items()]
+        shard.groups[group_id] = group
+        if isinstance(commit, OffsetCommit):  # it is the sequence of its records, and does natively what `appended` does
+            commit.under_way(group, then)
+            shard.log.append(commit, commit.appended)
+            return
+        offsets = commit.offsets
+        records = [offset_record(group_id, topic, number, one) for (topic, number), one in offsets.items()]
 
         def appended(error: ErrorCode) -> None:
             group.commits_under_way -= 1
-            if error is NONE and native:
-                group.offsets.put_all(offsets)
-            elif error is NONE:
+            if error is NONE:
                 for (topic, partition), committed in offsets.items():
                     group.offsets.put(topic, partition, committed)
             then(error)

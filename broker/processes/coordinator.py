@@ -22,7 +22,7 @@ from pathlib import Path
 import uvloop
 
 from broker._ext.log_dirs import note_error
-from broker._ext.metering import count, count_loop_delay
+from broker._ext.metering import count_loop_delay
 from broker._ext.shared import ProcessState
 from broker.api.coordinator_call import CoordinatorCall, CoordinatorView
 from broker.api.dispatch import frame_response
@@ -245,16 +245,12 @@ class Coordinator:
     async def _serve(self, request: ForwardRequest) -> ForwardReply:
         if request.kind == Kind.METRICS:
             return await self._groups.tell()
-        count("forwarded_requests")
-        count("forwarded_bytes_in", len(request.payload))
         if request.kind == Kind.KAFKA and self._groups.serves(request):
-            reply = await self._groups.execute(request)
-        else:
-            found: list[Untold | None] = []
-            reply = await self._loop.run_in_executor(self._thread, self._office.execute, request, found.append)
-            for untold in found:
-                count_untold(untold, request.context)
-        count("forwarded_bytes_out", len(reply.payload))
+            return await self._groups.execute(request)
+        found: list[Untold | None] = []
+        reply = await self._loop.run_in_executor(self._thread, self._office.execute, request, found.append)
+        for untold in found:
+            count_untold(untold, request.context)
         return reply
 
     def _on_wake(self) -> None:

@@ -11,13 +11,12 @@ import errno
 import logging
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import broker._ext.slots as slots
 from broker._ext.batch_builder import BatchBuilder
-from broker._ext.offset_commits import OffsetCommit
+from broker._ext.offset_commits import join
 from broker.groups.environment import Appended
 from broker.groups.environment import Record as Pair
 from broker.protocol.errors import ErrorCode
@@ -72,14 +71,17 @@ class AppendTurn:
             self._handle = self._loop.call_soon(self.run)
 
     def run(self) -> None:
-        """Write."""
+        """Write. What goes wrong with one log is not the others' affair."""
         self.held = False
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
         logs, self._logs = self._logs, []
         for one in logs:
-            one.write()
+            try:
+                one.write()
+            except Exception:
+                log.exception("a partition of __consumer_offsets could not be written")
 
 
 class OffsetsLog:
@@ -101,7 +103,7 @@ class OffsetsLog:
         self._codec = codec
         self._max_bytes = max_bytes
         self._most_bytes = min(MOST_BYTES, max_bytes // 2)  # joined; with room for what a batch adds
-        self._queue: deque[tuple[Sequence[Pair], Appended]] = deque()
+        self._queue: list[tuple[Sequence[Pair], Appended]] = []
         self._due = False
         self._unacknowledged: deque[tuple[int, list[Appended]]] = deque()
         self._closed = False
@@ -119,12 +121,11 @@ class OffsetsLog:
     def close(self) -> None:
         """Whoever waits is told that this is not the coordinator any more."""
         self._closed = True
-        waiting = [then for _, then in self._queue]
-        waiting += [then for _, callbacks in self._unacknowledged for then in callbacks]
+        waiting = [then for _, callbacks in self._unacknowledged for then in callbacks]
+        waiting += [then for _, then in self._queue]
         self._queue.clear()
         self._unacknowledged.clear()
-        for then in waiting:
-            then(ErrorCode.NOT_COORDINATOR)
+        tell(waiting, ErrorCode.NOT_COORDINATOR)
 
     def look(self) -> None:
         """The high watermark may have moved."""
@@ -133,66 +134,48 @@ class OffsetsLog:
         high_watermark = slots.high_watermark(self.place[0])
         while self._unacknowledged and self._unacknowledged[0][0] <= high_watermark:
             _, callbacks = self._unacknowledged.popleft()
-            for then in callbacks:
-                then(NONE)
+            tell(callbacks, NONE)
 
     def write(self) -> None:
         """Append what is queued."""
+        slot, incarnation, leader_epoch = self.place
         self._due = False
         while self._queue:
-            builder, parts = self._joined()
-            count, callbacks = builder.count, [then for _, then in parts]
-            batch = builder.finish(self._codec, compression.compress)
-            if len(batch) > self._max_bytes:
-                self._tell(callbacks, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
-                continue
+            count = 1  # of the queue's first appends, which this is about
             try:
-                ((error, base_offset, _),) = slots.append(
-                    self.place[0],
-                    [batch],
-                    incarnation=self.place[1],
-                    leader_epoch=self.place[2],
+                builder = BatchBuilder()
+                count = join(self._queue, builder, MOST_RECORDS, self._most_bytes, time.time_ns() // 1_000_000)
+                error, base_offset = slots.append_built(
+                    slot, builder, incarnation, leader_epoch, self._codec, compression.compress, self._max_bytes
                 )
+                outcome = OF_ERROR.get(BY_NUMBER[error], ErrorCode.COORDINATOR_NOT_AVAILABLE) if error else NONE
             except slots.SlotChanged as refusal:
                 reason = str(refusal)
                 if reason == "busy":
-                    self._queue.extendleft(reversed(parts))
                     self._due = True
                     self._loop.call_later(BUSY_S, self.write)
                     return
                 log.warning("an append to __consumer_offsets was refused: %s", reason)
-                self._tell(callbacks, OF_REFUSAL.get(reason, ErrorCode.COORDINATOR_NOT_AVAILABLE))
-                continue
-            if error:
-                code = BY_NUMBER[error]
-                self._tell(callbacks, OF_ERROR.get(code, ErrorCode.COORDINATOR_NOT_AVAILABLE))
-                continue
-            self._unacknowledged.append((base_offset + count, callbacks))
+                outcome = OF_REFUSAL.get(reason, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            except Exception:  # an error of this program: those behind these must not wait for ever
+                log.exception("an append to __consumer_offsets failed")
+                outcome = ErrorCode.UNKNOWN_SERVER_ERROR
+            callbacks = [then for _, then in self._queue[:count]]
+            del self._queue[:count]
+            if outcome is NONE:
+                self._unacknowledged.append((base_offset + builder.count, callbacks))
+            else:
+                tell(callbacks, outcome)
         self.look()
 
-    def _joined(self) -> tuple[BatchBuilder, list[tuple[Sequence[Pair], Appended]]]:
-        """As many appends as one batch holds."""
-        now_ms = time.time_ns() // 1_000_000
-        builder = BatchBuilder()
-        parts: list[tuple[Sequence[Pair], Appended]] = []
-        while self._queue:
-            records, _ = self._queue[0]
-            commit: Any = records if isinstance(records, OffsetCommit) else None
-            size = commit.size if commit is not None else sum(len(key) + len(value or b"") for key, value in records)
-            if parts and (builder.count + len(records) > MOST_RECORDS or builder.size + size > self._most_bytes):
-                break
-            if commit is not None:
-                commit.add_to(builder, now_ms)
-            else:
-                for key, value in records:
-                    builder.add(key, value, now_ms)
-            parts.append(self._queue.popleft())
-        return builder, parts
 
-    @staticmethod
-    def _tell(callbacks: list[Appended], code: ErrorCode) -> None:
-        for then in callbacks:
+def tell(callbacks: Iterable[Appended], code: ErrorCode) -> None:
+    """Call each of them, whatever the others do."""
+    for then in callbacks:
+        try:
             then(code)
+        except Exception:
+            log.exception("after an append to __consumer_offsets")
 
 
 def read_records(slot: int, log_dirs: Sequence[Path]) -> Iterator[list[Pair]]:
