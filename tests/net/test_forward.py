@@ -88,6 +88,43 @@ def test_frames_that_lie_are_refused():
         decode_reply(b"\0" * 8 + b"\x63" + b"\0" * 8)
 
 
+@given(st.binary(max_size=80), st.booleans())
+def test_hostile_bytes_are_a_frame_that_is_written_the_same_way_or_none(data, as_request):
+    decode, head = (decode_request, 21) if as_request else (decode_reply, 17)
+    try:
+        correlation, told = decode(data)
+    except MalformedFrame:
+        return
+    assert len(data) >= head
+    assert data.endswith(told.payload)
+    if as_request:
+        assert told.context.connection_id == int.from_bytes(data[21:29], "big")
+    else:
+        assert encode_reply(correlation, told)[4:] == data
+
+
+@given(REQUESTS, st.integers(17, 20), st.integers(0, 255))
+def test_a_context_of_another_length_is_refused_or_stays_within_its_frame(request, at, byte):
+    frame = bytearray(encode_request(1, request.kind, request.context, request.deadline, request.payload)[4:])
+    frame[at] = byte
+    try:
+        _, told = decode_request(bytes(frame))
+    except MalformedFrame:
+        return
+    assert len(told.payload) <= len(frame) - 21 - 10
+
+
+@given(st.lists(st.binary(max_size=40), max_size=6), st.data())
+def test_frames_are_the_same_in_whatever_pieces_they_come(payloads, data):
+    whole = b"".join(len(one).to_bytes(4, "big") + one for one in payloads)
+    cutter, found, rest = FrameCutter(), [], whole
+    while rest:
+        size = data.draw(st.integers(1, len(rest)))
+        found += cutter.feed(rest[:size])
+        rest = rest[size:]
+    assert found == payloads
+
+
 class Bench:
     """The supervisor's listening socket, a client as a worker has it, servers as coordinators come and go."""
 
@@ -479,5 +516,83 @@ def test_babble_ends_that_stream_alone(run):
         assert await reader.read() == b""
         writer.close()
         assert (await bench.ask(b"fine")).payload == b"fine"
+
+    run(test)
+
+
+def test_an_answer_that_its_asker_cannot_take_keeps_no_other_from_its_own(run, caplog):
+    async def test(bench):
+        await bench.coordinator(echo)
+        told = []
+
+        def callback(result):
+            told.append(result.payload)
+            if result.payload == b"bad":
+                raise RuntimeError("a broken asker")
+
+        bench.client.hold()
+        for payload in (b"first", b"bad", b"last"):
+            context = ForwardContext(1, 0, "peer")
+            bench.client.send(payload, context, bench.loop.time() + 20, callback)
+        after = bench.ask(b"after")
+        bench.client.release()
+        await after
+        assert told == [b"first", b"bad", b"last"]
+
+    run(test)
+    assert "a broken asker" in caplog.text
+
+
+def test_an_end_of_read_that_raises_keeps_no_answer_back(run, caplog):
+    async def test(bench):
+        await bench.coordinator(echo, at_once=at_once_for(b"quick"), end_of_read=lambda: 1 / 0)
+        assert (await bench.ask(b"quick")).payload == b"quick"
+        assert (await bench.ask(b"slow")).payload == b"slow"
+
+    run(test)
+    assert "ZeroDivisionError" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "babble",
+    [
+        (200 << 20).to_bytes(4, "big"),  # a frame that is too long
+        encode_reply(1, ForwardReply(Status.OK, 0))[:-1]
+        + b"\0" * 5,  # a good one, and the beginning of one of length 0
+        encode_reply(2, ForwardReply(Status.OK, 0)),  # for what was not sent: it is cancelled below
+        b"\0\0\0\x11" + (1).to_bytes(8, "big") + b"\x09" + bytes(8),  # of no known status
+    ],
+)
+def test_a_coordinator_that_babbles_loses_its_stream_and_the_next_one_serves(run, babble):
+    async def test(bench):
+        asked = bench.ask(b"asked")
+        accepted, _ = await bench.loop.run_in_executor(None, bench.listener.accept)
+        with accepted:
+            accepted.setblocking(False)
+            await bench.loop.sock_recv(accepted, 1)
+            await bench.loop.sock_sendall(accepted, babble + bytes(4))
+            outcome = await asyncio.gather(asked, return_exceptions=True)
+            assert isinstance(outcome[0], ForwardReply | ConnectionLost)
+            while await bench.loop.sock_recv(accepted, 1000):
+                pass
+        await bench.coordinator(echo)
+        assert (await bench.ask(b"fine")).payload == b"fine"
+
+    run(test)
+
+
+def test_a_stream_of_another_user_is_refused(run, monkeypatch):
+    async def test(bench):
+        monkeypatch.setattr("broker.net.forward_server.os.geteuid", lambda: 12345)
+        seen = []
+
+        async def handler(request):
+            seen.append(request)
+            return await echo(request)
+
+        await bench.coordinator(handler)
+        with pytest.raises((ConnectionLost, DeadlinePassed)):
+            await bench.ask(b"not for you", timeout_s=5)
+        assert seen == []
 
     run(test)

@@ -1,98 +1,155 @@
-"""Reading a partition of `__consumer_offsets` for a load: all of it, or an error; never a part that looks like all."""
+"""A partition of `__consumer_offsets` as it is written: what goes wrong with one append is not the others' affair."""
+
+import asyncio
 
 import pytest
 
-from broker.processes import offsets_log
-from broker.processes.offsets_log import LogMoved, read_records
-from broker.storage.batch import Record, build_batch
+from broker._ext import slots
+from broker.processes.offsets_log import AppendTurn, OffsetsLog, read_records
+from broker.protocol.errors import ErrorCode
+from tests.shm.one_broker import OneBroker
 
 
 @pytest.fixture
-def log(tmp_path, monkeypatch):
-    """A log whose files and state are the test's."""
-    return Log(tmp_path, monkeypatch)
+def broker(tmp_path):
+    with OneBroker(tmp_path) as made:
+        yield made
 
 
-class Log:
-    def __init__(self, directory, monkeypatch):
-        self.state = {
-            "log_dir": 0,
-            "topic": "__consumer_offsets",
-            "partition": 0,
-            "log_start_offset": 0,
-            "log_end_offset": 0,
-            "generation": 1,
-        }
-        self.directory = directory / "__consumer_offsets-0"
-        self.directory.mkdir()
-        monkeypatch.setattr(offsets_log.slots, "describe", lambda slot: dict(self.state))
+class Bench:
+    """Logs of one loop and one turn. `told`: what was called back, in order."""
 
-    def segment(self, base, *offsets):
-        """A file with a batch for each offset; returns its bytes by batch."""
-        parts = [build_batch([Record(b"%d" % one, b"v", 1)], base_offset=one) for one in offsets]
-        (self.directory / f"{base:020}.log").write_bytes(b"".join(parts))
-        return parts
+    def __init__(self, broker, loop):
+        self.broker = broker
+        self.loop = loop
+        self.turn = AppendTurn(loop)
+        self.told = []
 
-    def keys(self):
-        return [int(key) for piece in read_records(7, [self.directory.parent]) for key, _ in piece]
+    def log(self, topic="offsets", max_bytes=1 << 20, incarnation=None, alone=True):
+        slot = self.broker.create(topic, alone=alone)
+        state = slots.describe(slot)
+        place = slot, state["incarnation"] if incarnation is None else incarnation, state["leader_epoch"]
+        return OffsetsLog(self.loop, self.turn, place, 0, max_bytes)
 
+    def then(self, name):
+        return lambda code: self.told.append((name, code))
 
-def test_an_empty_log_has_nothing(log):
-    assert log.keys() == []
-    log.segment(0)
-    assert log.keys() == []
-    log.state.update(log_start_offset=5, log_end_offset=5)
-    assert log.keys() == []
+    def broken(self, name):
+        def then(code):
+            self.told.append((name, code))
+            raise RuntimeError("a broken callback")
+
+        return then
+
+    def stored(self, log):
+        return [pair for piece in read_records(log.place[0], [self.broker.path]) for pair in piece]
 
 
-def test_segments_are_read_in_order_from_the_start_to_the_end(log):
-    log.segment(0, 0, 1, 2)
-    log.segment(3, 3, 4, 5)
-    log.state.update(log_start_offset=1, log_end_offset=5)  # offset 5 came after the look
-    assert log.keys() == [1, 2, 3, 4]
+@pytest.fixture
+def bench(broker):
+    loop = asyncio.new_event_loop()
+    yield Bench(broker, loop)
+    loop.close()
 
 
-def test_gaps_of_compaction_are_no_loss(log):
-    """Also where the last records of a segment are gone and the next one has none yet."""
-    log.segment(0, 0)
-    log.segment(10, 12)
-    log.segment(20)
-    log.state.update(log_end_offset=20)
-    assert log.keys() == [0, 12]
+NONE = ErrorCode.NONE
 
 
-@pytest.mark.parametrize("present", [(), (0,), (0, 1)])
-def test_a_log_that_ends_early_is_an_error(log, present):
-    if present:
-        log.segment(0, *present)
-    log.state.update(log_end_offset=3)
-    with pytest.raises(OSError, match=rf"reaches to offset {len(present)} and should to 3"):
-        log.keys()
+def test_a_callback_that_raises_leaves_none_of_the_others_untold(bench):
+    log = bench.log()
+    log.append([(b"a", b"1")], bench.then("first"))
+    log.append([(b"b", b"2")], bench.broken("broken"))
+    log.append([(b"c", None)], bench.then("last"))
+    bench.turn.run()
+    assert bench.told == [("first", NONE), ("broken", NONE), ("last", NONE)]
+    assert bench.stored(log) == [(b"a", b"1"), (b"b", b"2"), (b"c", None)]
+    log.append([(b"d", b"3")], bench.then("next"))
+    bench.turn.run()
+    assert bench.told[3:] == [("next", NONE)]
 
 
-@pytest.mark.parametrize("harm", [lambda data: data[:-1], lambda data: data[:-1] + bytes([data[-1] ^ 1])])
-def test_a_spoilt_batch_is_an_error_that_names_the_file(log, harm):
-    parts = log.segment(0, 0, 1)
-    file = log.directory / f"{0:020}.log"
-    file.write_bytes(parts[0] + harm(parts[1]))
-    log.state.update(log_end_offset=2)
-    with pytest.raises(OSError, match="no sound batch") as raised:
-        log.keys()
-    assert raised.value.filename == str(file)
+def test_who_waits_for_the_other_replicas_is_told_whatever_one_of_them_raises(bench):
+    log = bench.log(alone=False)
+    log.append([(b"a", b"1")], bench.broken("broken"))
+    bench.turn.run()
+    log.append([(b"b", b"2")], bench.broken("broken too"))
+    log.append([(b"c", b"3")], bench.then("last"))
+    bench.turn.run()
+    assert bench.told == []
+    slots.raise_high_watermark(log.place[0], 1)
+    log.look()
+    assert bench.told == [("broken", NONE)]
+    slots.raise_high_watermark(log.place[0], 3)
+    log.look()
+    assert bench.told[1:] == [("broken too", NONE), ("last", NONE)]
 
 
-def test_files_that_change_meanwhile_are_told(log):
-    log.segment(0, 0)
-    log.segment(1, 1)
-    log.state.update(log_end_offset=2)
-    pieces = read_records(7, [log.directory.parent])
-    next(pieces)
-    (log.directory / f"{1:020}.log").unlink()
-    with pytest.raises(LogMoved, match="is gone"):
-        next(pieces)
-    log.segment(1, 1)
-    pieces = read_records(7, [log.directory.parent])
-    next(pieces)
-    log.state.update(generation=2)
-    with pytest.raises(LogMoved, match="segments changed"):
-        list(pieces)
+def test_the_end_of_a_log_is_told_to_all_whatever_one_of_them_raises(bench):
+    log = bench.log()
+    log.append([(b"a", b"1")], bench.broken("broken"))
+    log.append([(b"b", b"2")], bench.then("last"))
+    log.close()
+    assert bench.told == [("broken", ErrorCode.NOT_COORDINATOR), ("last", ErrorCode.NOT_COORDINATOR)]
+    bench.turn.run()
+    assert bench.stored(log) == []
+
+
+def test_records_that_are_none_fail_alone(bench):
+    log = bench.log()
+    log.append([(b"a", b"1")], bench.then("before"))
+    log.append([(b"half", b"written"), ("no bytes", b"x")], bench.then("bad"))
+    log.append([(b"b", b"2")], bench.then("behind"))
+    bench.turn.run()
+    told = dict(bench.told)
+    assert told == {"before": NONE, "bad": ErrorCode.UNKNOWN_SERVER_ERROR, "behind": NONE}
+    assert bench.stored(log) == [(b"a", b"1"), (b"b", b"2")]
+
+
+def test_a_batch_that_is_too_large_fails_alone(bench):
+    log = bench.log(max_bytes=2000)
+    log.append([(b"a", bytes(1500)), (b"b", bytes(1500))], bench.then("large"))
+    log.append([(b"c", b"3")], bench.then("small"))
+    bench.turn.run()
+    assert bench.told == [("large", ErrorCode.INVALID_COMMIT_OFFSET_SIZE), ("small", NONE)]
+    assert bench.stored(log) == [(b"c", b"3")]
+
+
+def test_appends_beyond_one_batch_become_several_in_their_order(bench):
+    log = bench.log(max_bytes=4000)
+    for number in range(20):
+        log.append([(b"%d" % number, bytes(500))], bench.then(number))
+    bench.turn.run()
+    assert bench.told == [(number, NONE) for number in range(20)]
+    assert [key for key, _ in bench.stored(log)] == [b"%d" % number for number in range(20)]
+    assert slots.describe(log.place[0])["log_end_offset"] == 20
+
+
+def test_a_slot_that_is_another_ones_now_refuses(bench):
+    log = bench.log(incarnation=99)
+    log.append([(b"a", b"1")], bench.then("late"))
+    bench.turn.run()
+    assert bench.told == [("late", ErrorCode.NOT_COORDINATOR)]
+
+
+def test_one_log_that_cannot_be_written_keeps_no_other_from_it(bench, monkeypatch):
+    bad, good = bench.log("bad"), bench.log("good")
+    bad.append([(b"a", b"1")], bench.then("bad"))
+    good.append([(b"b", b"2")], bench.then("good"))
+    monkeypatch.setattr(bad, "write", lambda: 1 / 0)
+    bench.turn.run()
+    assert bench.told == [("good", NONE)]
+
+
+def test_what_a_callback_appends_is_written_in_its_turn(bench):
+    log = bench.log()
+
+    def then(code):
+        bench.told.append(("outer", code))
+        log.append([(b"inner", b"2")], bench.then("inner"))
+        log.append([(b"inner", b"3")], bench.broken("inner too"))
+
+    log.append([(b"outer", b"1")], then)
+    bench.turn.run()
+    bench.turn.run()
+    assert [name for name, _ in bench.told] == ["outer", "inner", "inner too"]
+    assert [value for _, value in bench.stored(log)] == [b"1", b"2", b"3"]

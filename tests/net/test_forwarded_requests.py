@@ -1,0 +1,361 @@
+"""A client's requests that the coordinator serves, from the connection's bytes and back: order, answers, ends."""
+
+import asyncio
+import logging
+import socket
+from pathlib import Path
+
+import pytest
+import uvloop
+from broker._ext.connection import DataLoop
+from broker._ext.fetch import Fetching
+from broker._ext.forwarding import Route
+from broker._ext.produce import Producing
+from broker._ext.requests import RequestHandler
+from broker._ext.topics import TopicDirectory
+from broker._ext.waiting import WaitingRoom
+
+from broker.api.routes import ROUTES
+from broker.net.forward import ForwardClient
+from broker.net.forward_frames import Status
+from broker.net.forward_server import ForwardServer
+from tests.shm.one_broker import OneBroker
+
+COMMIT, FETCH_OFFSETS, HEARTBEAT, JOIN = (8, 9), (9, 7), (12, 4), (11, 9)
+PATIENCE_S = 20
+
+
+def frame(api, number, body=b"", client=b"me"):
+    """A request as a client sends it."""
+    key, version = api
+    head = key.to_bytes(2, "big") + version.to_bytes(2, "big") + number.to_bytes(4, "big")
+    data = head + len(client).to_bytes(2, "big") + client + body
+    return len(data).to_bytes(4, "big") + data
+
+
+class Bench:
+    """A worker's connections and a coordinator that answers when the test says so."""
+
+    def __init__(self, tmp_path, topics, routes=ROUTES, **limits):
+        self.asyncio = asyncio.get_running_loop()
+        self.topics = topics
+        self.path = str(tmp_path / "forward")
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(self.path)
+        self.listener.listen(4)
+        self.settled = 0
+        self.newer = []
+        self.client = ForwardClient(self.asyncio, self.path, self._settle, **limits)
+        self.client.serve(topics, lambda: self.newer.append(len(self.answers)))
+        self.room = WaitingRoom(lambda deadline_ms: None)
+        unused = lambda *_: pytest.fail("not a forwarded request")  # noqa: E731
+        handler = RequestHandler(
+            Producing(topics, self.room, unused, unused, unused),
+            Fetching(topics, self.room, [str(tmp_path)], 0, 10, 1 << 20, unused),
+            self.room,
+            unused,
+            self.client,
+            routes,
+        )
+        self.loop = DataLoop(handler, on_closed=self.client.cancel)
+        self.asyncio.add_reader(self.loop.fileno(), self._turn)
+        self.arrived = []
+        self.arrival = asyncio.Event()
+        self.answers = []
+        self.sockets = []
+        self.server = None
+
+    def _turn(self):
+        self.client.hold()
+        try:
+            self.loop.on_events()
+        finally:
+            self.client.release()
+
+    def _settle(self):
+        self.settled += 1
+        self.loop.flush_dirty()
+
+    async def serve(self):
+        self.server = ForwardServer(None, self._at_once)
+        await self.server.start(self.listener.dup())
+
+    def _at_once(self, request):
+        self.arrived.append(request)
+        self.arrival.set()
+        return True
+
+    async def until_arrived(self, count):
+        while len(self.arrived) < count:
+            self.arrival.clear()
+            await asyncio.wait_for(self.arrival.wait(), PATIENCE_S)
+        return self.arrived[:count]
+
+    def connect(self):
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        self.sockets.append(ours)
+        self.loop.add(theirs.detach(), len(self.sockets), 3, f"peer-{len(self.sockets)}")
+        return ours
+
+    async def send(self, sock, data):
+        await self.asyncio.sock_sendall(sock, data)
+
+    async def receive(self, sock):
+        """The next answer without its length; b"" at the end."""
+        data = b""
+        while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "big"):
+            wanted = 4 - len(data) if len(data) < 4 else 4 + int.from_bytes(data[:4], "big") - len(data)
+            piece = await asyncio.wait_for(self.asyncio.sock_recv(sock, wanted), PATIENCE_S)
+            if not piece:
+                assert not data
+                return b""
+            data += piece
+        return data[4:]
+
+    async def close(self):
+        self.asyncio.remove_reader(self.loop.fileno())
+        self.loop.close_all()
+        self.client.close()
+        if self.server is not None:
+            await self.server.stop(0)
+        self.listener.close()
+        for sock in self.sockets:
+            sock.close()
+
+
+@pytest.fixture(autouse=True)
+def ends_are_logged(caplog):
+    caplog.set_level(logging.DEBUG)
+
+
+@pytest.fixture(scope="module")
+def topics(tmp_path_factory):
+    with OneBroker(tmp_path_factory.mktemp("data")) as made:
+        made.create("t")
+        directory = TopicDirectory()
+        directory.refresh()
+        yield directory
+
+
+@pytest.fixture(params=["uvloop", "asyncio"])
+def run(request, tmp_path, topics):
+    """Runs `test(bench)` on a fresh loop; with `serving` false there is no coordinator yet."""
+
+    def runner(test, serving=True, **options):
+        async def main():
+            bench = Bench(tmp_path, topics, **options)
+            try:
+                if serving:
+                    await bench.serve()
+                await asyncio.wait_for(test(bench), 3 * PATIENCE_S)
+            finally:
+                await bench.close()
+
+        factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
+        with asyncio.Runner(loop_factory=factory) as loop:
+            loop.run(main())
+
+    return runner
+
+
+def test_a_request_arrives_as_it_was_sent_with_who_sent_it(run):
+    async def test(bench):
+        sock = bench.connect()
+        await bench.send(sock, frame(HEARTBEAT, 7, b"body", b"cl\xc3\xa9"))
+        (request,) = await bench.until_arrived(1)
+        assert request.payload == frame(HEARTBEAT, 7, b"body", b"cl\xc3\xa9")[4:]
+        context = request.context
+        assert (context.connection_id, context.listener, context.peer, context.client_id) == (
+            1,
+            3,
+            "peer-1",
+            "cl\u00e9",
+        )
+        assert (context.principal, context.software_name, request.api_key) == ("User:ANONYMOUS", None, 12)
+        request.answer(b"answer" * 50_000)
+        assert await bench.receive(sock) == b"answer" * 50_000
+        assert (bench.client.waiting, bench.server.in_flight, bench.server.bytes_in_flight) == (0, 0, 0)
+
+    run(test)
+
+
+def test_what_a_connection_says_of_itself_is_told_anew_when_it_changes(run):
+    async def test(bench):
+        sock = bench.connect()
+        connection = bench.loop.connections[1]
+        told = []
+        for number, change in enumerate([lambda: None, lambda: setattr(connection, "principal", "User:a"),
+                                         lambda: connection.runs("lib", "1.2"), lambda: None]):  # fmt: skip
+            change()
+            await bench.send(sock, frame(HEARTBEAT, number, client=b"b" if number == 3 else b"a"))
+            *_, request = await bench.until_arrived(number + 1)
+            request.answer(b"x")
+            await bench.receive(sock)
+            context = request.context
+            told.append((context.principal, context.software_name, context.software_version, context.client_id))
+        assert told == [
+            ("User:ANONYMOUS", None, None, "a"),
+            ("User:a", None, None, "a"),
+            ("User:a", "lib", "1.2", "a"),
+            ("User:a", "lib", "1.2", "b"),
+        ]
+
+    run(test)
+
+
+def test_commits_follow_each_other_and_are_answered_in_their_order(run):
+    async def test(bench):
+        sock = bench.connect()
+        await bench.send(sock, b"".join(frame(COMMIT, number) for number in range(5)))
+        requests = await bench.until_arrived(5)
+        assert [request.payload for request in requests] == [frame(COMMIT, number)[4:] for number in range(5)]
+        for number in (3, 0, 4, 2, 1):  # the coordinator may answer in any order
+            requests[number].answer(b"answer-%d" % number)
+        assert [await bench.receive(sock) for _ in range(5)] == [b"answer-%d" % number for number in range(5)]
+
+    run(test)
+
+
+@pytest.mark.parametrize("other", [HEARTBEAT, FETCH_OFFSETS, (8, 0)])
+def test_what_is_no_commit_waits_for_the_commits_before_it_and_they_for_it(run, other):
+    async def test(bench):
+        sock = bench.connect()
+        await bench.send(sock, frame(COMMIT, 0) + frame(COMMIT, 1) + frame(other, 2) + frame(COMMIT, 3))
+        first, second = await bench.until_arrived(2)
+        second.answer(b"1")
+        first.answer(b"0")
+        assert [await bench.receive(sock), await bench.receive(sock)] == [b"0", b"1"]
+        *_, third = await bench.until_arrived(3)
+        assert third.payload == frame(other, 2)[4:]
+        other_sock = bench.connect()
+        await bench.send(other_sock, frame(HEARTBEAT, 9))  # what came later than the fourth, of another connection
+        assert (await bench.until_arrived(4))[3].payload == frame(HEARTBEAT, 9)[4:]
+        third.answer(b"2")
+        assert await bench.receive(sock) == b"2"
+        assert (await bench.until_arrived(5))[4].payload == frame(COMMIT, 3)[4:]
+
+    run(test)
+
+
+@pytest.mark.parametrize("status", [Status.FAILED, Status.MALFORMED, Status.UNSUPPORTED])
+def test_a_request_that_was_not_served_costs_its_connection_alone(run, status, caplog):
+    async def test(bench):
+        sock, other = bench.connect(), bench.connect()
+        await bench.send(sock, frame(HEARTBEAT, 1))
+        await bench.send(other, frame(HEARTBEAT, 2))
+        bad, good = await bench.until_arrived(2)
+        bad, good = (bad, good) if bad.connection_id == 1 else (good, bad)
+        bad.answer(b"", 0, status)
+        good.answer(b"fine")
+        assert await bench.receive(sock) == b""
+        assert await bench.receive(other) == b"fine"
+
+    run(test)
+    assert f"a Heartbeat request has no answer: {status.name.lower()}" in caplog.text
+
+
+def test_an_answer_that_rests_on_newer_metadata_waits_until_that_was_taken_over(run):
+    async def test(bench):
+        sock = bench.connect()
+        for number, newer in enumerate((0, 1)):
+            await bench.send(sock, frame(HEARTBEAT, number))
+            *_, request = await bench.until_arrived(number + 1)
+            request.answer(b"x", bench.topics.version + newer)
+            await bench.receive(sock)
+            bench.answers.append(number)
+        assert bench.newer == [1]  # for the second answer, before it left
+
+    run(test)
+
+
+def test_a_connection_that_closes_is_forgotten_and_its_answers_dropped(run):
+    async def test(bench):
+        sock, other = bench.connect(), bench.connect()
+        await bench.send(sock, frame(COMMIT, 1) + frame(COMMIT, 2))
+        requests = await bench.until_arrived(2)
+        sock.close()
+        await bench.send(other, frame(HEARTBEAT, 3))
+        *_, last = await bench.until_arrived(3)
+        while 1 in bench.loop.connections:
+            await asyncio.sleep(0)
+        assert bench.client.waiting == 1
+        for request in (*requests, last):
+            request.answer(b"x")
+            request.answer(b"once more")  # no answer leaves twice
+        assert await bench.receive(other) == b"x"
+        assert bench.client.waiting == 0
+
+    run(test)
+
+
+def test_a_lost_coordinator_costs_the_connections_that_wait_and_no_other(run, caplog):
+    async def test(bench):
+        sock, other = bench.connect(), bench.connect()
+        await bench.send(sock, frame(COMMIT, 1))
+        await bench.until_arrived(1)
+        await bench.server.stop(0)
+        assert await bench.receive(sock) == b""
+        await bench.serve()
+        await bench.send(other, frame(COMMIT, 2))
+        *_, request = await bench.until_arrived(2)
+        assert request.payload == frame(COMMIT, 2)[4:]  # the first one was not sent again
+        request.answer(b"x")
+        assert await bench.receive(other) == b"x"
+
+    run(test)
+    assert "a OffsetCommit request has no answer: the coordinator ended before it answered" in caplog.text
+
+
+def test_a_deadline_that_passes_costs_the_connection(run, caplog):
+    async def test(bench):
+        sock = bench.connect()
+        await bench.send(sock, frame(HEARTBEAT, 1))
+        assert await bench.receive(sock) == b""
+        assert bench.client.waiting == 0
+
+    run(test, routes={HEARTBEAT: Route("Heartbeat", 0.05, 8, False)})
+    assert "a Heartbeat request has no answer: the coordinator did not answer in time" in caplog.text
+
+
+def test_a_full_queue_costs_the_connection_that_asks_for_more(run, caplog):
+    async def test(bench):
+        hidden = Path(bench.path).rename(bench.path + ".away")  # nobody can connect: what is asked stays in the queue
+        socks = [bench.connect() for _ in range(3)]
+        for number, sock in enumerate(socks[:2]):
+            await bench.send(sock, frame(COMMIT, number))
+            while bench.client.queued <= number:
+                await asyncio.sleep(0)
+        await bench.send(socks[2], frame(COMMIT, 2))
+        assert await bench.receive(socks[2]) == b""
+        hidden.rename(bench.path)
+        await bench.serve()
+        for request in await bench.until_arrived(2):
+            request.answer(b"x")
+        assert [await bench.receive(sock) for sock in socks[:2]] == [b"x", b"x"]
+
+    run(test, serving=False, max_queued=2)
+    assert "a OffsetCommit request has no answer: 2 requests of" in caplog.text
+
+
+def test_the_turns_requests_leave_in_one_write(run):
+    async def test(bench):
+        await bench.serve()
+        first = bench.connect()
+        await bench.send(first, frame(COMMIT, 0))
+        await bench.until_arrived(1)
+        writes = []
+        write = bench.client._transport.write
+
+        def counted(data):
+            writes.append(len(data))
+            write(data)
+
+        bench.client.opened(counted)
+        socks = [bench.connect() for _ in range(4)]
+        for number, sock in enumerate(socks):
+            sock.send(frame(COMMIT, 2 * number) + frame(COMMIT, 2 * number + 1))
+        await bench.until_arrived(9)
+        assert len(writes) == 1
+
+    run(test, serving=False)
