@@ -417,7 +417,7 @@ class GroupCoordinator:
             then(error)
             return
         shard.groups[group_id] = group
-        if isinstance(commit, OffsetCommit):  # it is the sequence of its records, and does natively what `appended` does
+        if isinstance(commit, OffsetCommit):  # a sequence of its records; it does natively what `appended` does
             commit.under_way(group, then)
             shard.log.append(commit, commit.appended)
             return
