@@ -6,12 +6,15 @@ page; of a forwarded one the worker counts the code that the response begins wit
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from broker.protocol.header import response_header_version
 from broker.protocol.registry import by_key
 
+METADATA = 3
 _THROTTLED_FROM = {  # API key: first version in which the throttle time stands before the error code
     11: 2,  # JoinGroup
     12: 1,  # Heartbeat
@@ -28,38 +31,49 @@ class _Where(NamedTuple):
     """Which fields of a structure hold error codes: its own one, and those of the structures in these arrays."""
 
     own: bool
-    inside: tuple[tuple[str, _Where], ...]
+    leaves: tuple[Callable[[Any], Any], ...]
+    """Arrays whose structures have a code of their own and no more below them."""
+    trees: tuple[tuple[Callable[[Any], Any], _Where], ...]
 
 
 def _where(structure: Any) -> _Where:
-    inside = []
+    leaves, trees = [], []
     own = False
     for field in structure.fields:
         if field.structure is None:
             own = own or field.attribute == "error_code"
-        elif field.is_array and (found := _where(field.structure)) != (False, ()):
-            inside.append((field.attribute, found))
-    return _Where(own, tuple(inside))
+        elif field.is_array:
+            inner = _where(field.structure)
+            if inner.leaves or inner.trees:
+                trees.append((attrgetter(field.attribute), inner))
+            elif inner.own:
+                leaves.append(attrgetter(field.attribute))
+    return _Where(own, tuple(leaves), tuple(trees))
 
 
 @cache
 def _of_api(api_key: int) -> _Where:
-    return _where(by_key(api_key).response._structure)
+    where = _where(by_key(api_key).response._structure)
+    if api_key == METADATA:  # every client asks for all partitions: their codes would cost as much as the answer
+        return where._replace(leaves=tuple(tree for tree, _ in where.trees), trees=())
+    return where
 
 
 def _collect(message: Any, where: _Where, found: list[int]) -> None:
     if where.own and message.error_code:
         found.append(int(message.error_code))
-    for attribute, inner in where.inside:
-        for one in getattr(message, attribute) or ():
-            if inner.inside:
-                _collect(one, inner, found)
-            elif one.error_code:
-                found.append(int(one.error_code))
+    for leaf in where.leaves:
+        found.extend(int(one.error_code) for one in leaf(message) or () if one.error_code)
+    for tree, inner in where.trees:
+        for one in tree(message) or ():
+            _collect(one, inner, found)
 
 
 def errors_of(api_key: int, response: Any) -> list[int]:
-    """All error codes of a response, as objects, that are not 0: its own first, then those of its parts in their order."""
+    """All error codes of a response, as objects, that are not 0: its own first, then those of its parts in their order.
+
+    Of Metadata those of partitions are left out.
+    """
     found: list[int] = []
     _collect(response, _of_api(api_key), found)
     return found

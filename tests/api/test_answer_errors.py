@@ -6,7 +6,7 @@ from broker._ext.encoder import encode
 from broker.api.answer_errors import errors_of, leads_with_error, top_level_error
 from broker.api.dispatch import frame_response
 from broker.api.table import BY_KEY
-from broker.protocol import create_topics, describe_configs, leave_group, metadata
+from broker.protocol import create_topics, describe_configs, leave_group, metadata, offset_commit
 from broker.protocol.registry import by_key
 
 KNOWN = (11, 12, 13, 14, 16, 22, 47, 68)
@@ -40,7 +40,10 @@ def test_codes_of_topics_partitions_and_resources_are_found() -> None:
     assert errors_of(32, describe_configs.Response(results=[resource(error_code=40)])) == [40]
     topic, partition = metadata.Response.MetadataResponseTopic, metadata.Response.MetadataResponsePartition
     partitions = [partition(error_code=code) for code in (0, 5)]
-    assert errors_of(3, metadata.Response(topics=[topic(partitions=partitions), topic(error_code=3)])) == [5, 3]
+    assert errors_of(3, metadata.Response(topics=[topic(partitions=partitions), topic(error_code=3)])) == [3]
+    of_commit = offset_commit.Response.OffsetCommitResponseTopic
+    parts = [offset_commit.Response.OffsetCommitResponsePartition(error_code=code) for code in (0, 22)]
+    assert errors_of(8, offset_commit.Response(topics=[of_commit(partitions=parts), of_commit()])) == [22]
 
 
 def test_what_a_null_array_would_hold_is_no_error() -> None:
