@@ -1,23 +1,15 @@
 """Compaction of one log: what a pass carries. One Compactor a thread of the cleaner, used by that thread alone.
 
 The rules are those of Kafka's LogCleaner (KIP-58, KIP-98, KIP-354, KIP-534); `docs/decisions/0009` says where we differ.
+`CompactedLog` reads the log, `KeyedLog` builds the map of its keys, a Compactor rewrites it by that.
 """
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from broker._ext.compacted_records cimport RecordKey
 from broker._ext.compacted_segment cimport Output
-from broker._ext.compaction_transactions cimport Transactions
+from broker._ext.compaction_map cimport KeyedLog
 from broker._ext.log_state cimport Array
-from broker._ext.offset_map cimport OffsetMap
-from broker._ext.records cimport BatchInfo
-from broker._ext.shared cimport Slot
-
-
-cdef struct LastOfProducer:       # the batch or marker that an active producer's state lives by
-    int64_t producer_id
-    int64_t last_offset           # -1: none, its epoch stands in a marker
-    int16_t epoch
 
 
 cdef struct Verdict:              # on a batch as a whole
@@ -38,54 +30,20 @@ cdef struct Replaced:             # a segment that the new one takes the place o
     uint64_t inode
 
 
-cdef class Compactor:
-    cdef OffsetMap map
-    cdef uint8_t* buffer
-    cdef size_t buffer_bytes      # now; a batch larger than it makes it grow
-    cdef size_t usual_bytes
-    cdef double load_factor
-    cdef object decompress, compress, open_old, reduce_old, pace, swap_lock
-    cdef int stop                 # set by another thread
-    # the log of this pass
-    cdef uint32_t slot, incarnation
-    cdef uint64_t truncations
-    cdef int directory
-    cdef int32_t index_interval_bytes
-    cdef int64_t now_ms, delete_retention_ms
-    cdef int64_t first_dirty_offset, upper_bound, latest_offset
+cdef class Compactor(KeyedLog):
+    cdef object compress, reduce_old
+    cdef int64_t now_ms, upper_bound
     cdef int64_t old_horizon_ns
     cdef bint old_tombstones_stay  # in the segment at hand
-    cdef int64_t next_offset, segment_end      # what a batch's offsets lie between
-    cdef Transactions transactions
-    cdef Array producers          # of LastOfProducer, by id
     cdef Output output
     cdef Array spans              # of Span
     cdef Array replaced           # of Replaced
     cdef Array rebuilt            # of bytes: records with new timestamp deltas
     cdef bint swap_begun          # in this group: its `.swap` files are no longer the pass's to remove
     cdef Verdict verdict
-    cdef BatchInfo batch
-    cdef int64_t bytes_read, bytes_written, map_bytes_read, records_read, records_kept, keyless
+    cdef int64_t bytes_read, bytes_written, records_read, records_kept, keyless
 
-    cdef int lock(self) noexcept nogil
-    cdef int open_log(self) except -1
-    cdef int close_log(self) except -1
     cdef bint sources_stand(self) noexcept nogil
-    cdef int open_file(self, int64_t base_offset, int kind) except -1
-    cdef bytes read_index(self, int64_t base_offset, int kind)
-    cdef int read_producers(self) except -1
-    cdef int copy_producers(self, Slot* slot) noexcept nogil
-    cdef int64_t fill(self, int descriptor, int64_t position, int64_t size) except -1
-    cdef int grow(self, int64_t base_offset, int64_t position, int64_t size, int64_t got) except -1
-    cdef int next_batch(self, const uint8_t* p, size_t n) noexcept nogil
-    cdef bytes open_batch(self, const uint8_t* batch, int64_t base, int64_t position)
-    # the map
-    cdef int build_step(self, int descriptor, int64_t base, int64_t* position, int64_t size) except -1
-    cdef int build_window(self, const uint8_t* p, size_t n, size_t* used) noexcept nogil
-    cdef int map_records(self, const uint8_t* p, size_t n) noexcept nogil
-    cdef int map_old(self, const uint8_t* message, int64_t base, int64_t position) except -1
-    cdef list opened(self, const uint8_t* message, int64_t base, int64_t position)
-    # the rewriting
     cdef int clean_step(self, int descriptor, int64_t base, int64_t* position, int64_t size) except -1
     cdef int clean_window(self, const uint8_t* p, size_t n, size_t* used) noexcept nogil
     cdef int clean_compressed(self, const uint8_t* batch, int64_t base, int64_t position) except -1

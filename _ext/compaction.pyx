@@ -14,17 +14,14 @@ Messages of format v0 and v1 are sifted too, by Python (`clean_old`): only logs 
 """
 
 import os
-import secrets
 from collections import namedtuple
 
-from libc.errno cimport ENOENT, ENOMEM, errno
+from libc.errno cimport ENOMEM, errno
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport bsearch, free, malloc, qsort, realloc
+from libc.stdlib cimport bsearch, malloc
 from libc.string cimport memcmp
-from posix.fcntl cimport O_RDONLY
 from posix.unistd cimport close
 
-from broker._ext.append_files cimport open_directory
 from broker._ext.appends cimport give_up, wake_after
 from broker._ext.atomics cimport fault_point
 from broker._ext.compacted_records cimport (
@@ -46,26 +43,25 @@ from broker._ext.compacted_segment cimport (
     remove_unswapped,
     start_output,
 )
-from broker._ext.compaction_transactions cimport (
-    AbortedEntry,
-    free_transactions,
-    init_transactions,
-    meet_batch,
-    meet_marker,
-    sort_aborted,
-    start_transactions,
+from broker._ext.compaction_log cimport (
+    GONE_SOURCE,
+    STEP_CODEC,
+    STEP_CORRUPT,
+    STEP_DONE,
+    LastOfProducer,
+    by_producer,
+    clear_array,
+    free_array,
 )
+from broker._ext.compaction_transactions cimport meet_batch, meet_marker, start_transactions
 from broker._ext.crc32c cimport crc32c
 from broker._ext.faults cimport *
-from broker._ext.file_calls cimport file_error, file_open, file_sync
-from broker._ext.locks cimport set_lane, unlock
+from broker._ext.file_calls cimport file_sync
+from broker._ext.locks cimport unlock
 from broker._ext.log_dirs cimport note_device
-from broker._ext.log_scan cimport read_at
-from broker._ext.log_state cimport FILE_INDEX, FILE_LOG, FILE_TXN_INDEX, Array, append_item
-from broker._ext.lookup cimport LOOKUP_BEYOND, LOOKUP_FOUND, FoundBatch, find_position
-from broker._ext.offset_map cimport begin_map, close_map, get_offset, open_map, put_offset
-from broker._ext.old_messages cimport MESSAGE_HEADER_BYTES, message_crc_matches, parse_message
-from broker._ext.producers cimport ProducerEntry, entry_batches, entry_epoch, newest_batch, run_entries, run_start
+from broker._ext.log_state cimport FILE_LOG, append_item
+from broker._ext.offset_map cimport get_offset, open_map
+from broker._ext.old_messages cimport parse_message
 from broker._ext.records cimport (
     AT_ATTRIBUTES,
     AT_CRC,
@@ -75,19 +71,15 @@ from broker._ext.records cimport (
     ATTRIBUTE_LOG_APPEND_TIME,
     ATTRIBUTE_TRANSACTIONAL,
     BATCH_HEADER_BYTES,
-    BATCH_OVERHEAD_BYTES,
     CODEC_NONE,
-    CODEC_ZSTD,
-    ERROR_INVALID_RECORD,
-    crc_matches,
-    load64,
-    parse_batch_header,
+    BatchInfo,
     store32,
 )
-from broker._ext.shared cimport SLOT_ONLINE, Slot, region, slot_at
-from broker._ext.slots cimport wait_slot
+from broker._ext.shared cimport Slot, region, slot_at
 from broker._ext.state_files cimport file_name
-from broker._ext.swapping cimport drop_swaps, prepare_swap, swap_segments
+from broker._ext.swapping cimport prepare_swap, swap_segments
+
+from broker._ext.compaction_log import CorruptSegmentError
 
 
 cdef extern from "<sys/stat.h>" nogil:
@@ -98,41 +90,13 @@ cdef extern from "<sys/stat.h>" nogil:
 
 
 cdef enum:
-    STEP_DONE = 0
-    STEP_CODEC = 1                # the batch at `used` is compressed
-    STEP_MAP_FULL = 2
-    STEP_CORRUPT = 3
-    LOCK_WAIT_MS = 15000
     LARGEST_SEGMENT = 0x7FFFFFFF
-    LARGEST_OPENED = 0x7FFFFFFF   # bytes that a compressed batch may open to: it was bounded when it was appended
-    CLEANER_LANE = 1
-    # Why a pass ends, where nothing is wrong
-    GONE_BUSY = 1
-    GONE_DELETED = 2
-    GONE_TRUNCATED = 3
-    GONE_SOURCE = 4
-
-REASONS = {
-    GONE_BUSY: "the slot's lock did not come free",
-    GONE_DELETED: "the partition was deleted or went offline",
-    GONE_TRUNCATED: "the log was truncated",
-    GONE_SOURCE: "a segment went, or another came in its place",
-}
-
-
-class CompactionAborted(Exception):
-    """The log was truncated, deleted or shortened by retention meanwhile, or the broker stops: nothing is wrong."""
-
-
-class CorruptSegmentError(Exception):
-    """A segment holds something else than sound batches; the message names file, position and offset."""
 
 
 class MapTooSmallError(Exception):
     """Not even the first dirty batch's keys fit into the map."""
 
 
-Source = namedtuple("Source", "base_offset end_offset size inode modified_ns index_bytes time_index_bytes")
 PassResult = namedtuple(
     "PassResult",
     "end_offset segments_before segments_after bytes_read bytes_written map_bytes_read records_read records_kept keyless keys map_full",
@@ -145,22 +109,7 @@ cdef inline void fault(int point) noexcept nogil:
     fault_point(region().header.fault, <uint64_t>point)
 
 
-cdef void clear_array(Array* array) noexcept nogil:
-    array.count = 0
-
-
-cdef void free_array(Array* array) noexcept nogil:
-    free(array.items)
-    array.items = NULL
-    array.count = array.room = 0
-
-
-cdef int by_producer(const void* left, const void* right) noexcept nogil:
-    cdef int64_t a = (<const LastOfProducer*>left).producer_id, b = (<const LastOfProducer*>right).producer_id
-    return -1 if a < b else a > b
-
-
-cdef class Compactor:
+cdef class Compactor(KeyedLog):
     """What a thread needs to compact, one log after another.
 
     :param map_bytes: memory for the map (`log.cleaner.dedupe.buffer.size` / threads); `load_factor`: how much of it may be taken.
@@ -175,9 +124,6 @@ cdef class Compactor:
 
     def __cinit__(self, size_t map_bytes, double load_factor, size_t buffer_bytes, decompress, compress, open_old, reduce_old,
                   pace, swap_lock):
-        self.directory = -1
-        init_transactions(&self.transactions)
-        self.producers.item_bytes = sizeof(LastOfProducer)
         self.spans.item_bytes = sizeof(Span)
         self.rebuilt.item_bytes = 1
         self.replaced.item_bytes = sizeof(Replaced)
@@ -197,11 +143,7 @@ cdef class Compactor:
             raise MemoryError(f"no memory for the map of keys: {map_bytes} bytes")
 
     def __dealloc__(self):
-        close_map(&self.map)
-        free(self.buffer)
-        free_transactions(&self.transactions)
         free_output(&self.output)
-        free_array(&self.producers)
         free_array(&self.spans)
         free_array(&self.rebuilt)
         free_array(&self.replaced)
@@ -250,409 +192,9 @@ cdef class Compactor:
             raise
         finally:
             self.close_log()
+            free_array(&self.rebuilt)
         return PassResult(end, segments, after, self.bytes_read, self.bytes_written, self.map_bytes_read, self.records_read,
                           self.records_kept, self.keyless, self.map.count, full)
-
-    # -- the log ------------------------------------------------------------------------------------------------------
-
-    cdef int lock(self) noexcept nogil:
-        """Take the slot's lock, and see that the log is still the one of this pass; a LOCK_ result, nothing held but for 0."""
-        cdef Slot* slot = slot_at(self.slot)
-        set_lane(CLEANER_LANE)
-        if wait_slot(self.slot, slot, LOCK_WAIT_MS) != 0:
-            return GONE_BUSY
-        if slot.incarnation != self.incarnation or slot.state != SLOT_ONLINE or region().header.log_dir_offline[slot.log_dir]:
-            unlock(self.slot, slot)
-            return GONE_DELETED
-        if self.directory >= 0 and slot.truncations != self.truncations:
-            unlock(self.slot, slot)
-            return GONE_TRUNCATED
-        return 0
-
-    def check(self, int result):
-        """Raise what a result of a step under the lock means, unless it is 0."""
-        if result > 0:
-            raise CompactionAborted(REASONS[result])
-        if result == -ENOMEM:
-            raise MemoryError
-        if result < 0:
-            raise file_error(-result, "a file of the log")
-
-    cdef int open_log(self) except -1:
-        """The log as the pass begins; what a pass before it left half done goes."""
-        cdef Slot* slot = slot_at(self.slot)
-        cdef int result, directory = -1
-        with self.swap_lock, nogil:
-            result = self.lock()
-            if result == 0:
-                self.truncations = slot.truncations
-                self.index_interval_bytes = slot.settings.index_interval_bytes
-                self.delete_retention_ms = slot.settings.delete_retention_ms
-                result = drop_swaps(slot)
-                if result == 0:
-                    directory = open_directory(slot)
-                    result = min(directory, 0)
-                unlock(self.slot, slot)
-        self.check(result)
-        self.directory = directory
-        return 0
-
-    cdef int close_log(self) except -1:
-        if self.directory >= 0:
-            close(self.directory)
-        self.directory = -1
-        if self.buffer_bytes > self.usual_bytes:
-            free(self.buffer)
-            self.buffer = <uint8_t*>malloc(self.usual_bytes)
-            self.buffer_bytes = self.usual_bytes
-            if self.buffer == NULL:
-                raise MemoryError("no memory for a read buffer")
-        free_array(&self.rebuilt)
-        return 0
-
-    def group(self, sources, int64_t end):
-        """Runs of segments that together make one: by size, by size of indexes, and by what a relative offset can say."""
-        cdef Slot* slot = slot_at(self.slot)
-        cdef int64_t largest = slot.settings.segment_bytes, largest_index = slot.settings.index_max_bytes
-        chosen = [source for source in sources if source.base_offset < end]
-        groups = []
-        for source in chosen:
-            last = source.end_offset - 1
-            if groups:
-                group = groups[len(groups) - 1]
-                if (
-                    sum(one.size for one in group) + source.size <= largest
-                    and sum(one.index_bytes for one in group) + source.index_bytes <= largest_index
-                    and sum(one.time_index_bytes for one in group) + source.time_index_bytes <= largest_index
-                    and (source.size == 0 or last - group[0].base_offset <= 0x7FFFFFFF)
-                ):
-                    group.append(source)
-                    continue
-            groups.append([source])
-        return groups
-
-    def stat(self, str name):
-        return os.stat(name, dir_fd=self.directory)
-
-    def list_sources(self, int64_t before):
-        """The segments with a base offset below `before`, ascending; raises CompactionAborted when one goes meanwhile."""
-        found = []
-        try:
-            for name in os.listdir(self.directory):
-                if len(name) == 24 and name.endswith(".log") and name[:20].isdigit() and int(name[:20]) < before:
-                    log, index, times = (self.stat(name[:20] + kind) for kind in (".log", ".index", ".timeindex"))
-                    found.append((int(name[:20]), log.st_size, log.st_ino, log.st_mtime_ns, index.st_size, times.st_size))
-        except FileNotFoundError as error:
-            raise CompactionAborted("a segment went while the log was listed") from error
-        found.sort()
-        ends = [one[0] for one in found[1:]] + [before]
-        return [Source(one[0], end, *one[1:]) for one, end in zip(found, ends, strict=True)]
-
-    cdef bint sources_stand(self) noexcept nogil:
-        """Whether the segments to replace are those that were read: same files, same sizes."""
-        cdef Replaced* item = <Replaced*>self.replaced.items
-        cdef char[64] name
-        cdef stat_result status
-        cdef int64_t i
-        for i in range(self.replaced.count):
-            file_name(name, item[i].base_offset, FILE_LOG, b"")
-            if fstatat(self.directory, name, &status, 0) != 0 or <int64_t>status.st_size != item[i].size \
-                    or <uint64_t>status.st_ino != item[i].inode:
-                return False
-        return True
-
-    cdef int open_file(self, int64_t base_offset, int kind) except -1:
-        cdef char[64] name
-        cdef int descriptor
-        file_name(name, base_offset, kind, b"")
-        descriptor = file_open(self.directory, name, O_RDONLY)
-        if descriptor < 0:
-            if errno == ENOENT:
-                raise CompactionAborted(f"segment {base_offset} was removed")
-            raise file_error(errno, (<bytes>name).decode())
-        return descriptor
-
-    def read_aborted(self):
-        """All aborted transactions of the log, those too that end behind the part to compact."""
-        cdef const uint8_t* p
-        cdef AbortedEntry* entry
-        cdef Py_ssize_t at
-        clear_array(&self.transactions.aborted)
-        for name in os.listdir(self.directory):
-            if not (len(name) == 29 and name.endswith(".txnindex") and name[:20].isdigit()):
-                continue
-            content = self.read_index(int(name[:20]), FILE_TXN_INDEX)
-            p = content
-            for at in range(0, len(content) - 33, 34):
-                entry = <AbortedEntry*>append_item(&self.transactions.aborted)
-                if entry == NULL:
-                    raise MemoryError
-                entry.producer_id = <int64_t>load64(p + at + 2)
-                entry.first_offset = <int64_t>load64(p + at + 10)
-                entry.last_offset = <int64_t>load64(p + at + 18)
-                entry.last_stable_offset = <int64_t>load64(p + at + 26)
-        sort_aborted(&self.transactions)
-
-    cdef bytes read_index(self, int64_t base_offset, int kind):
-        """All of an index; raises CompactionAborted when its segment is gone, OSError."""
-        cdef int descriptor = self.open_file(base_offset, kind)
-        cdef int64_t got
-        cdef uint8_t* p
-        try:
-            content = bytearray(os.fstat(descriptor).st_size)
-            p = content
-            got = read_at(descriptor, p, <size_t>len(content), 0)
-        finally:
-            close(descriptor)
-        if got < 0:
-            raise file_error(<int>-got, f"{base_offset:020d}")
-        return bytes(content[:got])
-
-    cdef int read_producers(self) except -1:
-        """The last batch, or the epoch, of each active producer, as of now."""
-        cdef Slot* slot = slot_at(self.slot)
-        cdef int result = 1
-        cdef int64_t room
-        while result == 1:
-            room = run_entries(slot) + 1        # nothing is allocated under the lock
-            if room > self.producers.room:
-                free_array(&self.producers)
-                self.producers.items = malloc(<size_t>room * sizeof(LastOfProducer))
-                if self.producers.items == NULL:
-                    raise MemoryError
-                self.producers.room = room
-            with self.swap_lock, nogil:
-                result = self.lock()
-                if result == 0:
-                    result = self.copy_producers(slot)
-                    unlock(self.slot, slot)
-                else:
-                    result += 1                 # told from "the run has grown"
-            if result > 1:
-                self.check(result - 1)
-        if self.producers.count:
-            qsort(self.producers.items, <size_t>self.producers.count, sizeof(LastOfProducer), &by_producer)
-        return 0
-
-    cdef int copy_producers(self, Slot* slot) noexcept nogil:
-        """0, or 1 if the run has grown beyond the room."""
-        cdef ProducerEntry* start = run_start(slot)
-        cdef LastOfProducer* item
-        cdef uint32_t i
-        self.producers.count = 0
-        if <int64_t>run_entries(slot) > self.producers.room:
-            return 1
-        for i in range(run_entries(slot)):
-            if start[i].key == 0 or start[i].key == ~<uint64_t>0:
-                continue
-            item = <LastOfProducer*>self.producers.items + self.producers.count
-            self.producers.count += 1
-            item.producer_id = <int64_t>(start[i].key - 1)
-            item.last_offset = newest_batch(&start[i]).last_offset if entry_batches(&start[i]) else -1
-            item.epoch = entry_epoch(&start[i])
-        return 0
-
-    # -- reading ------------------------------------------------------------------------------------------------------
-
-    cdef int64_t fill(self, int descriptor, int64_t position, int64_t size) except -1:
-        """Read what the buffer takes from `position` on; the bytes read. Raises OSError, CompactionAborted."""
-        cdef int64_t wanted = min(size - position, <int64_t>self.buffer_bytes), got
-        if self.stop:
-            raise CompactionAborted("the broker stops")
-        with nogil:
-            got = read_at(descriptor, self.buffer, <size_t>wanted, position)
-        if got < 0:
-            raise file_error(<int>-got, "a segment")
-        if got < wanted:
-            raise CompactionAborted("a segment was cut")
-        return got
-
-    cdef int grow(self, int64_t base_offset, int64_t position, int64_t size, int64_t got) except -1:
-        """The batch at the buffer's start does not fit: make room for it."""
-        cdef int64_t wanted
-        cdef uint8_t* larger
-        if got < MESSAGE_HEADER_BYTES or got == size - position:
-            raise self.corrupt(base_offset, position)
-        wanted = <int64_t>load64(self.buffer + 4) & 0xFFFFFFFF
-        wanted += BATCH_OVERHEAD_BYTES
-        if wanted > size - position or wanted <= <int64_t>self.buffer_bytes:
-            raise self.corrupt(base_offset, position)
-        larger = <uint8_t*>realloc(self.buffer, <size_t>wanted)
-        if larger == NULL:
-            raise MemoryError(f"no memory for a batch of {wanted} bytes")
-        self.buffer = larger
-        self.buffer_bytes = <size_t>wanted
-        return 0
-
-    def corrupt(self, base_offset, position):
-        return CorruptSegmentError(f"{base_offset:020d}.log: no sound batch at position {position}, offset {self.next_offset} or later")
-
-    # -- the map ------------------------------------------------------------------------------------------------------
-
-    def build_map(self, sources, int64_t start, int64_t end):
-        """Put the keys of the dirty part into the map until it is full; whether it was."""
-        cdef int64_t begin = 0, position, size, base
-        cdef int descriptor, result = STEP_DONE
-        dirty = [source for source in sources if source.end_offset > start]
-        begin_map(&self.map, end - start, self.load_factor, secrets.randbits(64), secrets.randbits(64))
-        start_transactions(&self.transactions)
-        self.latest_offset = -1
-        for source in dirty:
-            base = source.base_offset
-            size = source.size
-            self.next_offset = base
-            self.segment_end = source.end_offset
-            descriptor = self.open_file(base, FILE_LOG)
-            try:
-                position = self.position_of(descriptor, source, start) if base < start else begin
-                while position < size and result != STEP_MAP_FULL:
-                    result = self.build_step(descriptor, base, &position, size)
-            finally:
-                close(descriptor)
-            if result == STEP_MAP_FULL:
-                return True
-            # Where offsets are missing at a segment's end, nothing is left to be seen of them.
-            self.latest_offset = max(self.latest_offset, source.end_offset - 1)
-        return False
-
-    def position_of(self, int descriptor, source, int64_t offset):
-        """Where in a segment the batch that holds `offset` begins; its start where the index does not tell."""
-        cdef FoundBatch found
-        cdef int64_t base = source.base_offset, size = source.size, entries = source.index_bytes // 8
-        cdef int result, index = self.open_file(base, FILE_INDEX)
-        with nogil:
-            result = find_position(descriptor, index, entries, base, size, offset, &found)
-        close(index)
-        if result < 0:
-            raise file_error(-result, f"{base:020d}.index")
-        if result == LOOKUP_BEYOND:
-            return size
-        return found.position if result == LOOKUP_FOUND else 0
-
-    cdef int build_step(self, int descriptor, int64_t base, int64_t* position, int64_t size) except -1:
-        """One buffer of a segment into the map; STEP_DONE or STEP_MAP_FULL."""
-        cdef int64_t got = self.fill(descriptor, position[0], size)
-        cdef size_t used = 0
-        cdef int result
-        cdef const uint8_t* plain
-        cdef Py_ssize_t n
-        with nogil:
-            result = self.build_window(self.buffer, <size_t>got, &used)
-        if result == STEP_CODEC and self.batch.magic != 2:
-            result = self.map_old(self.buffer + used, base, position[0] + <int64_t>used)
-            if result == STEP_DONE:
-                self.latest_offset = last_offset_of(&self.batch)
-                used += <size_t>self.batch.size
-        elif result == STEP_CODEC:
-            content = self.open_batch(self.buffer + used, base, position[0] + <int64_t>used)
-            plain = content
-            n = len(content)
-            with nogil:
-                result = self.map_records(plain, <size_t>n)
-            if result == STEP_DONE:
-                self.latest_offset = max(self.latest_offset, last_offset_of(&self.batch))
-                used += <size_t>self.batch.size
-        elif result == STEP_DONE and used == 0:
-            self.grow(base, position[0], size, got)
-        if result == STEP_CORRUPT:
-            raise self.corrupt(base, position[0] + <int64_t>used)
-        if result < 0:
-            raise MemoryError
-        position[0] += <int64_t>used
-        self.map_bytes_read += <int64_t>used
-        self.pace(used)
-        return result
-
-    cdef bytes open_batch(self, const uint8_t* batch, int64_t base, int64_t position):
-        """The records of a compressed batch; raises CorruptSegmentError where its codec does not read them."""
-        payload = (<const char*>batch)[AT_RECORDS:self.batch.size]
-        try:
-            return self.decompress(self.batch.codec, payload, LARGEST_OPENED)
-        except ValueError as error:
-            raise self.corrupt(base, position) from error
-
-    cdef int next_batch(self, const uint8_t* p, size_t n) noexcept nogil:
-        """Judge the header at p into `batch`: STEP_DONE with size 0 when it does not lie in memory whole, or STEP_CORRUPT."""
-        cdef int error
-        if n < MESSAGE_HEADER_BYTES:
-            self.batch.size = 0
-            return STEP_DONE
-        error = parse_batch_header(p, n, &self.batch)
-        if error == ERROR_INVALID_RECORD and n >= MESSAGE_HEADER_BYTES:
-            error = parse_message(p, n, &self.batch)
-        if error and n >= BATCH_HEADER_BYTES:
-            return STEP_CORRUPT
-        elif error or <size_t>self.batch.size > n:
-            self.batch.size = 0
-            return STEP_DONE
-        elif self.batch.base_offset < self.next_offset or self.batch.last_offset_delta < 0 \
-                or last_offset_of(&self.batch) >= self.segment_end \
-                or (self.batch.record_count < 0 and self.batch.magic == 2) \
-                or self.batch.codec > CODEC_ZSTD:
-            return STEP_CORRUPT
-        elif not (crc_matches(p, &self.batch) if self.batch.magic == 2 else message_crc_matches(p, &self.batch)):
-            return STEP_CORRUPT
-        return STEP_DONE
-
-    cdef int build_window(self, const uint8_t* p, size_t n, size_t* used) noexcept nogil:
-        """The whole batches in p[0:n] into the map."""
-        cdef bint aborted = False
-        cdef int result
-        used[0] = 0
-        while used[0] < n:
-            result = self.next_batch(p + used[0], n - used[0])
-            if result or self.batch.size == 0:
-                return result
-            self.next_offset = last_offset_of(&self.batch) + 1
-            if self.batch.magic == 2:
-                if self.batch.control:
-                    result = meet_marker(&self.transactions, p + used[0], &self.batch, NULL, &aborted)
-                else:
-                    result = meet_batch(&self.transactions, &self.batch, &aborted)
-                if result:
-                    return result
-                if not self.batch.control and not aborted and last_offset_of(&self.batch) >= self.first_dirty_offset:
-                    if self.batch.codec != CODEC_NONE and self.batch.record_count:
-                        return STEP_CODEC
-                    result = self.map_records(p + used[0] + AT_RECORDS, <size_t>self.batch.size - AT_RECORDS)
-                    if result:
-                        return result
-            elif last_offset_of(&self.batch) >= self.first_dirty_offset:
-                return STEP_CODEC
-            if last_offset_of(&self.batch) >= self.first_dirty_offset:
-                self.latest_offset = last_offset_of(&self.batch)
-            used[0] += <size_t>self.batch.size
-        return STEP_DONE
-
-    cdef int map_records(self, const uint8_t* p, size_t n) noexcept nogil:
-        """The keys of `batch`, whose records are p[0:n]."""
-        cdef const uint8_t* end = p + n
-        cdef RecordKey record
-        cdef int32_t _
-        for _ in range(self.batch.record_count):
-            if read_key(&p, end, &record):
-                return STEP_CORRUPT
-            if record.key_bytes >= 0 and self.batch.base_offset + record.offset_delta >= self.first_dirty_offset:
-                if put_offset(&self.map, record.key, <size_t>record.key_bytes, self.batch.base_offset + record.offset_delta):
-                    return STEP_MAP_FULL
-        return STEP_DONE
-
-    cdef int map_old(self, const uint8_t* message, int64_t base, int64_t position) except -1:
-        """The keys of a message of format v0 or v1, or of those in a wrapper; STEP_DONE or STEP_MAP_FULL."""
-        cdef const uint8_t* p
-        for offset, key, _ in self.opened(message, base, position):
-            if key is not None and offset >= self.first_dirty_offset:
-                p = <const uint8_t*><const char*>key
-                if put_offset(&self.map, p, <size_t>len(key), offset):
-                    return STEP_MAP_FULL
-        return STEP_DONE
-
-    cdef list opened(self, const uint8_t* message, int64_t base, int64_t position):
-        """What a message of format v0 or v1 holds; raises CorruptSegmentError."""
-        try:
-            return self.open_old((<const char*>message)[:self.batch.size])
-        except ValueError as error:
-            raise self.corrupt(base, position) from error
 
     # -- the rewriting ------------------------------------------------------------------------------------------------
 
@@ -712,6 +254,19 @@ cdef class Compactor:
             if self.output.descriptor >= 0 and not done and not self.swap_begun:
                 remove_unswapped(self.directory, self.output.base_offset)
             self.output.descriptor = self.output.source = -1
+
+    cdef bint sources_stand(self) noexcept nogil:
+        """Whether the segments to replace are those that were read: same files, same sizes."""
+        cdef Replaced* item = <Replaced*>self.replaced.items
+        cdef char[64] name
+        cdef stat_result status
+        cdef int64_t i
+        for i in range(self.replaced.count):
+            file_name(name, item[i].base_offset, FILE_LOG, b"")
+            if fstatat(self.directory, name, &status, 0) != 0 or <int64_t>status.st_size != item[i].size \
+                    or <uint64_t>status.st_ino != item[i].inode:
+                return False
+        return True
 
     def swap(self, int64_t last_base, int files):
         """The new segment in the place of the old ones. The lock is held twice, for renamings; the directory is synced between."""
@@ -793,7 +348,7 @@ cdef class Compactor:
             return False
         wanted.producer_id = self.batch.producer_id
         found = <LastOfProducer*>bsearch(&wanted, self.producers.items, <size_t>self.producers.count, sizeof(LastOfProducer),
-                                         &by_producer)
+                                         by_producer)
         if found == NULL:
             return False
         if found.last_offset >= 0:

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import broker._ext.slots as slots
-from broker._ext.compaction import CompactionAborted, Compactor, CorruptSegmentError, MapTooSmallError, PassResult
+from broker._ext.compaction import Compactor, MapTooSmallError, PassResult
+from broker._ext.compaction_log import CompactionAborted, CorruptSegmentError
 from broker._ext.log_dirs import note_error
 from broker._ext.shared import SharedMemory
 from broker.config.broker_config import BrokerConfig

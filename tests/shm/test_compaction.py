@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from broker._ext.compaction import CompactionAborted, CorruptSegmentError, MapTooSmallError
+from broker._ext.compaction import MapTooSmallError
+from broker._ext.compaction_log import CompactionAborted, CorruptSegmentError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

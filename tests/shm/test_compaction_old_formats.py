@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from broker._ext.compaction import CorruptSegmentError
+from broker._ext.compaction_log import CorruptSegmentError
 
 from broker._ext import slots
 from broker.storage.batch import Record, build_batch, read_batches
