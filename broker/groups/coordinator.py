@@ -408,11 +408,11 @@ class GroupCoordinator:
                 then(ErrorCode.GROUP_ID_NOT_FOUND if commit.knows_epochs else ErrorCode.ILLEGAL_GENERATION)
                 return
             group = self._new_group(group_id)
-        if group.consumer is not None:
-            error = group.consumer.commit_error(commit.member_id, commit.generation_id, commit.knows_epochs)
+        protocol = group.protocol
+        if isinstance(protocol, ClassicGroup):
+            error = protocol.commit_error(commit.member_id, commit.generation_id, commit.instance_id)
         else:
-            assert group.classic is not None
-            error = group.classic.commit_error(commit.member_id, commit.generation_id, commit.instance_id)
+            error = protocol.commit_error(commit.member_id, commit.generation_id, commit.knows_epochs)
         if error is not NONE or not commit.offsets:
             then(error)
             return
