@@ -1,6 +1,6 @@
 """Building the map of keys; see `compaction_map.pxd`. Without a lock: nothing here looks at more than closed segments."""
 
-import secrets
+import os
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from posix.unistd cimport close
@@ -26,7 +26,8 @@ cdef class KeyedLog(CompactedLog):
         cdef int64_t begin = 0, position, size, base
         cdef int descriptor, result = STEP_DONE
         dirty = [source for source in sources if source.end_offset > start]
-        begin_map(&self.map, end - start, self.load_factor, secrets.randbits(64), secrets.randbits(64))
+        keys = os.urandom(16)
+        begin_map(&self.map, end - start, self.load_factor, int.from_bytes(keys[:8], "big"), int.from_bytes(keys[8:], "big"))
         start_transactions(&self.transactions)
         self.latest_offset = -1
         for source in dirty:

@@ -32,7 +32,7 @@ from broker.processes.context import ProcessContext
 from broker.processes.event_loop import EventLoop, StopSignals
 from broker.processes.log_dirs import LogDirectories, StartError
 from broker.processes.status import StatusSocket, loading_report, recovery_line
-from broker.processes.table import PROCESSES, ProcessRow
+from broker.processes.table import LAST_STAGE, PROCESSES, ProcessRow
 from broker.shm.running_config import RunningConfig
 
 log = logging.getLogger(__name__)
@@ -371,10 +371,10 @@ class Supervisor:
     # -- start, serve, stop -----------------------------------------------------------------------------------------
 
     def _start_all(self) -> None:
-        """Stage after stage, until all serve that are waited for; or until a stop is asked for.
+        """All but the last stage, one after another, until all of them serve; or until a stop is asked for.
 
-        Modules are imported in this process, so that children share their pages, and so that a successor is of the same build
-        as what it succeeds whatever was installed meanwhile; but as late as that, while those started before already work.
+        Modules are imported in this process, so that children share their pages, and so that a successor of who serves clients
+        is of the same build whatever was installed meanwhile; but as late as that, while those started before already work.
         """
         began = self.clock()
         gc.disable()  # what a collection freed here each child would fill, in a copy of the page of its own
@@ -390,16 +390,17 @@ class Supervisor:
             if one["bytes_recovered"]:
                 log.info("%s", recovery_line(one))
         others = [*self._start_stage(1), *self._start_stage(2)]
-        while not (self.signals.count or all(self._has_started(child) for child in others if child.row.awaited)):
+        while not (self.signals.count or all(self._has_started(child) for child in others)):
             self.loop.turn()
 
     def _start_stage(self, stage: int) -> list[Child]:
         """Start what belongs to a stage; what it will execute is imported first, all of it: each import after a fork would
-        leave both sides with copies of pages.
+        leave both sides with copies of pages. Who is of the last stage imports its own: nobody waits for it, or shares it.
         """
         children = self.children.of_stage(stage)
         for child in children:
-            resolve(child.row.main)
+            if stage != LAST_STAGE:
+                resolve(child.row.main)
         gc.freeze()
         for child in children:
             self._start(child)
@@ -424,6 +425,7 @@ class Supervisor:
         self._served = True
         self._look_at_accepting()
         write_pid_file(str(self._home), self.bound)
+        self._start_stage(LAST_STAGE)
         names = ", ".join(str(listener) for listener in self.bound)
         log.info("ready after %.0f ms: %s", (self.clock() - self.started) * 1000, names)
         self.notifier.send(READY=1, MAINPID=os.getpid(), STATUS=f"serving on {names}")

@@ -12,10 +12,10 @@ class ProcessRow:
     """A kind of process.
 
     :param main: "module:function", called with a ProcessContext in the forked child; returns the exit code.
-    :param stage: 0 runs to its end before anything of stage 1 starts; 2 follows 1 at once, and what takes longest is in 1.
+    :param stage: 0 runs to its end before anything of stage 1 starts; 2 follows 1 at once, and what takes
+        longest is in 1; `LAST_STAGE` is started when the broker serves, and nobody waits for it.
     :param count: how many of it, from the configuration.
     :param stop_order: SIGTERM goes to one order after the other; the next waits until those before have ended.
-    :param awaited: clients are accepted once it serves.
     """
 
     kind: int
@@ -24,7 +24,6 @@ class ProcessRow:
     stage: int
     count: Callable[[BrokerConfig], int]
     stop_order: int
-    awaited: bool = True
 
 
 def _workers(config: BrokerConfig) -> int:
@@ -32,6 +31,7 @@ def _workers(config: BrokerConfig) -> int:
 
 
 MOST_LOADERS = 16
+LAST_STAGE = 3
 
 
 def _loaders(config: BrokerConfig) -> int:
@@ -52,5 +52,5 @@ PROCESSES = (
     ProcessRow(ProcessKind.COORDINATOR, "coordinator", "broker.processes.coordinator:main", 1, _one, 1),
     ProcessRow(ProcessKind.WORKER, "worker", "broker.processes.worker:main", 2, _workers, 0),
     ProcessRow(ProcessKind.CLEANER, "cleaner", "broker.processes.cleaner:main", 2, _one, 3),
-    ProcessRow(ProcessKind.METRICS, "reporter", "broker.processes.reporter:main", 2, _reporters, 2, awaited=False),
+    ProcessRow(ProcessKind.METRICS, "reporter", "broker.processes.reporter:main", LAST_STAGE, _reporters, 2),
 )

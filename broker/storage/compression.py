@@ -2,7 +2,7 @@
 
 Runs in append threads of workers (the libraries release the GIL), in look-ups by timestamp, and in tools. Stateless.
 Gzip is zlib's, snappy comes raw or in the framing of Java's xerial library (what Kafka writes), lz4 in its frame
-format, zstd in its own.
+format, zstd in its own. Each library is loaded with the first batch that needs it: processes that meet none stay small.
 """
 
 from __future__ import annotations
@@ -10,10 +10,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 from typing import Any
-
-import lz4.frame
-import snappy
-import zstandard
 
 import broker._ext.records as records
 from broker.storage import lz4_header
@@ -130,6 +126,8 @@ def _gunzip(data: bytes | memoryview, limit: int) -> bytes:
 
 
 def _unlz4(data: bytes | memoryview, limit: int) -> bytes:
+    import lz4.frame
+
     frame = lz4.frame.LZ4FrameDecompressor()
     parts: list[bytes] = []
     left = limit
@@ -151,6 +149,8 @@ def _unlz4(data: bytes | memoryview, limit: int) -> bytes:
 
 def _unzstd(data: bytes | memoryview, limit: int) -> bytes:
     """Frames one after another; the window is bounded too, so that a header of a few bytes cannot claim gigabytes."""
+    import zstandard
+
     window = max(limit, 1 << 20)
     parts: list[bytes] = []
     left = limit
@@ -179,6 +179,8 @@ def _raw_snappy_length(data: bytes | memoryview) -> int:
 
 
 def _raw_unsnappy(data: bytes | memoryview, limit: int) -> bytes:
+    import snappy
+
     length = _raw_snappy_length(data)
     if length > limit:
         raise DecompressionLimitError(f"snappy: {length} bytes where {limit} are allowed")
@@ -217,6 +219,8 @@ def _as_it_is(data: bytes, _level: int | None) -> bytes:
 
 
 def _snappy(data: bytes, _level: int | None) -> bytes:
+    import snappy
+
     blocks = [XERIAL_MAGIC, (1).to_bytes(4, "big"), (1).to_bytes(4, "big")]
     for start in range(0, len(data), XERIAL_BLOCK_BYTES):
         block = snappy.compress(data[start : start + XERIAL_BLOCK_BYTES])
@@ -230,6 +234,8 @@ def _gzip(data: bytes, level: int | None) -> bytes:
 
 
 def _lz4(data: bytes, level: int | None) -> bytes:
+    import lz4.frame
+
     fast = level is None or level == LZ4_DEFAULT_LEVEL
     return lz4.frame.compress(
         data, compression_level=0 if fast else level, content_checksum=False, block_linked=False, store_size=False
@@ -237,6 +243,8 @@ def _lz4(data: bytes, level: int | None) -> bytes:
 
 
 def _zstd(data: bytes, level: int | None) -> bytes:
+    import zstandard
+
     return zstandard.ZstdCompressor(level=ZSTD_DEFAULT_LEVEL if level is None else level).compress(data)
 
 
