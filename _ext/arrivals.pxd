@@ -39,10 +39,8 @@ cdef class ArrivalStream:
     cdef object end_of_read
     cdef object decode_context
     cdef object write                           # the transport's; None: there is none
-    cdef dict contexts                          # bytes -> what was made of them
     cdef dict tasks_of                          # connection id -> how many of its requests are served by tasks
     cdef FrameCutter cutter
     cdef WriteBuffer out                        # answers that leave together
     cdef bint reading
     cdef int arrive(self, RequestHead* head, int64_t size) except -1
-    cdef object context(self, const uint8_t* data, int64_t size)

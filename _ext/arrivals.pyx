@@ -28,9 +28,6 @@ from broker._ext.records cimport load16
 
 LOG = logging.getLogger("broker.net.forward_server")
 
-cdef enum:
-    CONTEXTS_KEPT = 4096
-
 
 @cython.final
 @cython.freelist(256)
@@ -106,7 +103,7 @@ cdef class InFlight:
 cdef class ArrivalStream:
     """:param at_once: (Arrival): serves it if it can, at once, and says whether it does; its answer may come later.
     :param end_of_read: called after each read.
-    :param decode_context: (bytes): what a request's context says. Raises MalformedFrame.
+    :param decode_context: (bytes): what a request's context says, the same with each request of a connection. Raises MalformedFrame.
     """
 
     def __cinit__(self):
@@ -117,7 +114,6 @@ cdef class ArrivalStream:
         self.at_once = at_once
         self.end_of_read = end_of_read
         self.decode_context = decode_context
-        self.contexts = {}
         self.tasks_of = {}
         self.cutter = FrameCutter()
 
@@ -193,7 +189,7 @@ cdef class ArrivalStream:
 
     cdef int arrive(self, RequestHead* head, int64_t size) except -1:
         cdef Arrival one = Arrival.__new__(Arrival)
-        one.context = self.context(head.context, head.context_bytes)
+        one.context = self.decode_context(PyBytes_FromStringAndSize(<const char*>head.context, head.context_bytes))
         one.payload = PyBytes_FromStringAndSize(<const char*>head.payload, head.payload_bytes)
         one.deadline = head.deadline
         one.kind = head.kind
@@ -213,17 +209,6 @@ cdef class ArrivalStream:
             LOG.exception("request of %s failed", one.context.peer)
             one.reply(STATUS_FAILED, 0, NULL, 0)
         return 0
-
-    cdef object context(self, const uint8_t* data, int64_t size):
-        """A connection's context is the same with each of its requests."""
-        cdef bytes told = PyBytes_FromStringAndSize(<const char*>data, size)
-        known = self.contexts.get(told)
-        if known is None:
-            known = self.decode_context(told)
-            if len(self.contexts) >= CONTEXTS_KEPT:
-                self.contexts.clear()
-            self.contexts[told] = known
-        return known
 
     # -- tasks ----------------------------------------------------------------------------------------------------------
 

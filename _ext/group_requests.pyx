@@ -7,7 +7,7 @@ encoding raises ValueError.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeUTF8
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 from broker._ext.cursor cimport (
@@ -20,13 +20,10 @@ from broker._ext.cursor cimport (
     buffer_free,
     buffer_init,
     cursor_fail,
-    cursor_init,
     cursor_left,
     read_bytes,
-    read_int16,
     read_int32,
     read_length,
-    read_string_length,
     skip_tagged_fields,
     write_bytes,
     write_int8,
@@ -35,6 +32,7 @@ from broker._ext.cursor cimport (
     write_length,
     write_string_length,
 )
+from broker._ext.plain_requests cimport finished, header, text
 
 cdef enum:
     JOIN_GROUP = 11
@@ -51,16 +49,6 @@ cdef enum:
 
 
 # -- Reading ---------------------------------------------------------------------------------------------------------
-
-cdef object text(Cursor* c, bint compact, bint nullable):
-    """A string. Raises UnicodeDecodeError; null where it may not be sets the cursor's error."""
-    cdef int64_t length = read_string_length(c, compact)
-    if length < 0:
-        if not nullable:
-            cursor_fail(c, CURSOR_NULL, 0)
-        return None
-    return PyUnicode_DecodeUTF8(<const char*>read_bytes(c, length), length, NULL)
-
 
 cdef bytes data(Cursor* c, bint compact):
     """Bytes; None with the cursor's error set."""
@@ -84,20 +72,17 @@ cdef int64_t array_length(Cursor* c, bint compact) noexcept:
     return count
 
 
-cdef int header(Cursor* c, bytes frame, int16_t api_key, int newest, int flexible, int32_t* correlation_id) except -2:
-    """Begins a cursor on a request and steps over its header; the version, -1 if it is not to be served here."""
-    cdef int16_t version
-    cursor_init(c, <const char*>frame, len(frame))
-    if read_int16(c) != api_key:
-        return -1
-    version = read_int16(c)
-    correlation_id[0] = read_int32(c)
-    if c.error != CURSOR_OK or version < 0 or version > newest:
-        return -1
-    text(c, False, True)                # the client's id, which the forwarded context tells
-    if version >= flexible:
-        skip_tagged_fields(c)
-    return version
+cdef list named_data(Cursor* c, bint compact):
+    """An array of a name and bytes: [(name, bytes)]. What stops short has set the cursor's error."""
+    cdef list found = []
+    cdef int64_t count = array_length(c, compact)
+    while count > 0 and c.error == CURSOR_OK:
+        name = text(c, compact, False)
+        found.append((name, data(c, compact)))
+        if compact:
+            skip_tagged_fields(c)
+        count -= 1
+    return found
 
 
 def read_join(bytes frame not None):
@@ -107,7 +92,6 @@ def read_join(bytes frame not None):
     cdef Cursor c
     cdef int32_t correlation_id = 0, session_ms, rebalance_ms
     cdef int version
-    cdef int64_t count
     cdef bint compact
     try:
         version = header(&c, frame, JOIN_GROUP, NEWEST_JOIN, FLEXIBLE_JOIN, &correlation_id)
@@ -120,14 +104,7 @@ def read_join(bytes frame not None):
         member_id = text(&c, compact, False)
         instance_id = text(&c, compact, True) if version >= 5 else None
         protocol_type = text(&c, compact, False)
-        protocols = []
-        count = array_length(&c, compact)
-        while count > 0 and c.error == CURSOR_OK:
-            name = text(&c, compact, False)
-            protocols.append((name, data(&c, compact)))
-            if compact:
-                skip_tagged_fields(&c)
-            count -= 1
+        protocols = named_data(&c, compact)
         reason = text(&c, compact, True) if version >= 8 else None
         if compact:
             skip_tagged_fields(&c)
@@ -146,7 +123,6 @@ def read_sync(bytes frame not None):
     cdef Cursor c
     cdef int32_t correlation_id = 0, generation_id
     cdef int version
-    cdef int64_t count
     cdef bint compact
     try:
         version = header(&c, frame, SYNC_GROUP, NEWEST_SYNC, FLEXIBLE_SYNC, &correlation_id)
@@ -159,14 +135,7 @@ def read_sync(bytes frame not None):
         instance_id = text(&c, compact, True) if version >= 3 else None
         protocol_type = text(&c, compact, True) if version >= 5 else None
         protocol_name = text(&c, compact, True) if version >= 5 else None
-        assignments = {}
-        count = array_length(&c, compact)
-        while count > 0 and c.error == CURSOR_OK:
-            name = text(&c, compact, False)
-            assignments[name] = data(&c, compact)
-            if compact:
-                skip_tagged_fields(&c)
-            count -= 1
+        assignments = dict(named_data(&c, compact))
         if compact:
             skip_tagged_fields(&c)
     except UnicodeDecodeError:
@@ -225,12 +194,6 @@ cdef int put_data(WriteBuffer* out, bytes value, bint compact) except -1:
     return 0
 
 
-cdef bytes taken(WriteBuffer* out):
-    if out.error:
-        raise MemoryError("no memory for a response")
-    return PyBytes_FromStringAndSize(<const char*>out.data, out.size)
-
-
 cdef int begin(WriteBuffer* out, int32_t correlation_id, bint compact, bint throttled, int16_t error) except -1:
     write_int32(out, correlation_id)
     if compact:
@@ -274,7 +237,7 @@ def join_response(
                 write_int8(&out, 0)
         if compact:
             write_int8(&out, 0)
-        return taken(&out)
+        return finished(&out)
     finally:
         buffer_free(&out)
 
@@ -294,7 +257,7 @@ def sync_response(
         put_data(&out, assignment, compact)
         if compact:
             write_int8(&out, 0)
-        return taken(&out)
+        return finished(&out)
     finally:
         buffer_free(&out)
 
@@ -308,6 +271,6 @@ def heartbeat_response(int version, int32_t correlation_id, int16_t error):
         begin(&out, correlation_id, compact, version >= 1, error)
         if compact:
             write_int8(&out, 0)
-        return taken(&out)
+        return finished(&out)
     finally:
         buffer_free(&out)

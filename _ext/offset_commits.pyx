@@ -8,7 +8,7 @@ requests that cannot be read, and so every error's text.
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 from libc.stdlib cimport free, malloc, realloc
 
 from broker._ext.batch_builder cimport BatchBuilder
@@ -19,9 +19,7 @@ from broker._ext.cursor cimport (
     WriteBuffer,
     buffer_free,
     buffer_init,
-    cursor_init,
     cursor_left,
-    read_int16,
     read_int32,
     read_int64,
     read_length,
@@ -36,6 +34,7 @@ from broker._ext.cursor cimport (
     write_length,
     write_string_length,
 )
+from broker._ext.plain_requests cimport finished, header, text
 from broker._ext.topics cimport Topic, TopicDirectory
 
 
@@ -90,12 +89,12 @@ cdef class Committed:
         return f"Committed{self.fields()}"
 
 
-def partition_for(str text not None, int partitions):
+def partition_for(str group_id not None, int partitions):
     """The partition of `__consumer_offsets` that holds a group: Java's hash of the id, without its sign."""
     cdef uint32_t number = 0
     cdef Py_UCS4 char
     cdef int32_t hashed
-    for char in text:
+    for char in group_id:
         if char > 0xFFFF:
             number = 31 * number + (0xD800 + ((<uint32_t>char - 0x10000) >> 10))
             number = 31 * number + (0xDC00 + ((<uint32_t>char - 0x10000) & 0x3FF))
@@ -105,17 +104,6 @@ def partition_for(str text not None, int partitions):
     if hashed < 0:
         hashed = 0 if number == 0x80000000 else -hashed
     return hashed % partitions
-
-
-cdef str read_text(Cursor* c, bint compact, bint* null):
-    """A string; "" with `null` set for null. Raises UnicodeDecodeError."""
-    cdef int64_t length = read_string_length(c, compact)
-    cdef const uint8_t* at
-    null[0] = length < 0
-    if length <= 0 or c.error != CURSOR_OK:
-        return ""
-    at = read_bytes(c, length)
-    return PyUnicode_DecodeUTF8(<const char*>at, length, NULL)
 
 
 def join(list queue not None, BatchBuilder builder not None, int most_records, int64_t most_bytes, int64_t timestamp):
@@ -159,34 +147,23 @@ def read(bytes frame not None, TopicDirectory topics, int64_t longest_note, int6
     cdef OffsetCommit commit
     cdef Cursor c
     cdef int64_t retention_ms = -1
-    cdef bint compact, null = False
-    cursor_init(&c, <const char*>frame, len(frame))
-    if read_int16(&c) != OFFSET_COMMIT:
-        return None
+    cdef bint compact
     commit = OffsetCommit.__new__(OffsetCommit)
     commit.frame = frame
-    commit.version = read_int16(&c)
-    if commit.version < 1 or commit.version > NEWEST:
-        return None
-    compact = commit.version >= FLEXIBLE
-    commit.correlation_id = read_int32(&c)
     try:
-        read_text(&c, False, &null)         # the client's id
-        if compact:
-            skip_tagged_fields(&c)
-        commit.group_id = read_text(&c, compact, &null)
-        if null:
+        commit.version = <int16_t>header(&c, frame, OFFSET_COMMIT, NEWEST, FLEXIBLE, &commit.correlation_id)
+        if commit.version < 1:
             return None
+        compact = commit.version >= FLEXIBLE
+        commit.group_id = text(&c, compact, False)
         commit.generation_id = read_int32(&c)
-        commit.member_id = read_text(&c, compact, &null)
-        if null:
-            return None
+        commit.member_id = text(&c, compact, False)
         if commit.version >= WITH_INSTANCE:
-            commit.instance_id = read_text(&c, compact, &null)
-            if null:
-                commit.instance_id = None
+            commit.instance_id = text(&c, compact, True)
         if 2 <= commit.version <= 4:
             retention_ms = read_int64(&c)
+        if c.error != CURSOR_OK:
+            return None
         commit.group_bytes = commit.group_id.encode()
         commit.expire_timestamp_ms = now_ms + retention_ms if retention_ms >= 0 else NO_TIME
         commit.read_topics(&c, topics, longest_note, now_ms)
@@ -468,8 +445,6 @@ cdef class OffsetCommit:
                     write_int8(&out, 0)
             if compact:
                 write_int8(&out, 0)
-            if out.error:
-                raise MemoryError("no memory for a response")
-            return PyBytes_FromStringAndSize(<char*>out.data, out.size)
+            return finished(&out)
         finally:
             buffer_free(&out)

@@ -80,12 +80,15 @@ def errors_of(api_key: int, response: Any) -> list[int]:
 
 
 def leads_with_error(api_key: int) -> bool:
-    """Whether `top_level_error` finds the code of the API's responses."""
+    """Whether `error_position` finds the code of the API's responses."""
     return api_key in _THROTTLED_FROM
 
 
 def error_position(api_key: int, version: int) -> int:
-    """Where a response, from its header on, states its error code; -1 if it has none, or none that is simply found."""
+    """Where a response, from its header on, states its error code; -1 if it has none, or none that is simply found.
+
+    It is found in responses that have one before anything of variable length.
+    """
     if api_key not in _THROTTLED_FROM:
         return -1
     throttled_from = _THROTTLED_FROM[api_key]
@@ -93,12 +96,3 @@ def error_position(api_key: int, version: int) -> int:
     if throttled_from is not None and version >= throttled_from:
         position += 4
     return position
-
-
-def top_level_error(api_key: int, version: int, response: bytes) -> int:
-    """The error code of a response with its header, without its length; 0 if there is none, or none that is simply found.
-
-    It is found in responses that have one before anything of variable length.
-    """
-    position = error_position(api_key, version)
-    return int.from_bytes(response[position : position + 2], "big", signed=True) if position >= 0 else 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -10,6 +11,8 @@ from typing import Any, Protocol, TypeVar
 from broker._ext.topics import Topic, TopicDirectory
 from broker.config.broker_config import BrokerConfig
 from broker.groups.coordinator import GroupCoordinator
+
+log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 
@@ -82,6 +85,19 @@ class AnswerBytes(Protocol):
 
 FAILED = 1
 """The status of a request that cannot be answered: its connection is closed."""
+
+
+def answer_encoded(answer: AnswerBytes, asker: Asker, api: str, encode: Callable[..., bytes], *fields: object) -> None:
+    """Answer with what `encode` makes of the fields. What has no encoding fails this request alone: a group answers many
+    members, and the others must not suffer.
+    """
+    try:
+        payload = encode(*fields)
+    except ValueError as error:
+        log.error("a %s request of %s cannot be answered: %s", api, asker.peer, error)
+        answer(b"", 0, FAILED)
+    else:
+        answer(payload)
 
 
 def host_of(peer: str) -> str:

@@ -1,14 +1,11 @@
 """JoinGroup (11): a member joins a classic group, or joins it again. Executed by the coordinator, in its loop."""
 
-import logging
 from typing import Any
 
 from broker._ext.group_requests import join_response, read_join
-from broker.api.group_call import FAILED, AnswerBytes, Asker, GroupCall, GroupView, answered, host_of
+from broker.api.group_call import AnswerBytes, Asker, GroupCall, GroupView, answer_encoded, answered, host_of
 from broker.groups.classic_member import Join, Joined
 from broker.protocol import join_group
-
-log = logging.getLogger(__name__)
 
 FIRST_WITH_MEMBER_ID_REQUIRED = 4
 FIRST_NULLABLE_PROTOCOL = 7
@@ -23,24 +20,10 @@ def at_once(frame: bytes, view: GroupView, answer: AnswerBytes, asker: Asker) ->
     version, correlation_id, group_id, session_ms, rebalance_ms, member_id, instance_id, kind, protocols, reason = read
 
     def joined(told: Joined) -> None:
-        try:
-            payload = join_response(
-                version,
-                correlation_id,
-                told.error,
-                told.generation_id,
-                told.protocol_type,
-                told.protocol_name,
-                told.leader,
-                told.skip_assignment,
-                told.member_id,
-                told.members,
-            )
-        except ValueError as error:  # of this member alone: those whom the group answers with it must not suffer
-            log.error("a JoinGroup request of %s cannot be answered: %s", asker.peer, error)
-            answer(b"", 0, FAILED)
-        else:
-            answer(payload)
+        answer_encoded(
+            answer, asker, "JoinGroup", join_response, version, correlation_id, told.error, told.generation_id,
+            told.protocol_type, told.protocol_name, told.leader, told.skip_assignment, told.member_id, told.members,
+        )  # fmt: skip
 
     join = Join(
         member_id,

@@ -1,15 +1,12 @@
 """SyncGroup (14): a member of a classic group gets its assignment; the leader brings all. In the coordinator's loop."""
 
-import logging
 from typing import Any
 
 from broker._ext.group_requests import read_sync, sync_response
-from broker.api.group_call import FAILED, AnswerBytes, Asker, GroupCall, GroupView, answered
+from broker.api.group_call import AnswerBytes, Asker, GroupCall, GroupView, answer_encoded, answered
 from broker.groups.classic_member import Sync, Synced
 from broker.protocol import sync_group
 from broker.protocol.errors import ErrorCode
-
-log = logging.getLogger(__name__)
 
 FIRST_WITH_PROTOCOL = 5
 
@@ -22,15 +19,10 @@ def at_once(frame: bytes, view: GroupView, answer: AnswerBytes, asker: Asker) ->
     version, correlation_id, group_id, generation_id, member_id, instance_id, kind, name, assignments = read
 
     def synced(told: Synced) -> None:
-        try:
-            payload = sync_response(
-                version, correlation_id, told.error, told.protocol_type, told.protocol_name, told.assignment
-            )
-        except ValueError as error:  # of this member alone: those whom the group answers with it must not suffer
-            log.error("a SyncGroup request of %s cannot be answered: %s", asker.peer, error)
-            answer(b"", 0, FAILED)
-        else:
-            answer(payload)
+        answer_encoded(
+            answer, asker, "SyncGroup", sync_response, version, correlation_id, told.error, told.protocol_type,
+            told.protocol_name, told.assignment,
+        )  # fmt: skip
 
     if version >= FIRST_WITH_PROTOCOL and (kind is None or name is None):
         synced(Synced(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))

@@ -150,11 +150,6 @@ def handlers_of(where: Where) -> Handlers:
     return Handlers((row.key, row.handler) for row in BY_KEY.values() if row.where is where)
 
 
-def handler_of(row: ApiRow) -> Callable[..., Any]:
-    """The row's function; its module is imported."""
-    return function_named(row.handler)
-
-
 def function_named(text: str) -> Callable[..., Any]:
     """The function of "module:function"; its module is imported."""
     module, _, name = text.partition(":")

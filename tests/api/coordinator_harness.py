@@ -1,7 +1,7 @@
 """Calls a coordinator's handler as the coordinator does: through the bytes of every version, over a real store and table."""
 
 from broker.api.coordinator_call import CoordinatorCall, CoordinatorView
-from broker.api.table import BY_KEY, handler_of
+from broker.api.table import BY_KEY, function_named
 from broker.controller.broker_settings import BrokerSettings
 from broker.controller.producer_ids import ProducerIds
 from broker.protocol import decode, encode
@@ -28,7 +28,7 @@ class Harness:
         received, end = decode(schema.request, version, data)
         assert end == len(data)
         call = CoordinatorCall(version, "tests", "127.0.0.1:1", "User:ANONYMOUS", 0, self.view)
-        response = handler_of(row)(received, call)
+        response = function_named(row.handler)(received, call)
         answer, _ = decode(schema.response, version, encode(response, version))
         return answer
 

@@ -3,11 +3,18 @@
 import pytest
 from broker._ext.encoder import encode
 
-from broker.api.answer_errors import errors_of, leads_with_error, top_level_error
+from broker.api.answer_errors import error_position, errors_of, leads_with_error
 from broker.api.dispatch import frame_response
 from broker.api.table import BY_KEY
 from broker.protocol import create_topics, describe_configs, leave_group, metadata, offset_commit
 from broker.protocol.registry import by_key
+
+
+def top_level_error(api_key: int, version: int, response: bytes) -> int:
+    """What stands there, as a worker reads it; 0 where nothing is known of it."""
+    position = error_position(api_key, version)
+    return int.from_bytes(response[position : position + 2], "big", signed=True) if position >= 0 else 0
+
 
 KNOWN = (11, 12, 13, 14, 16, 22, 47, 68)
 

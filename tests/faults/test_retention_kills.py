@@ -19,6 +19,7 @@ from tests.api.wire import Wire, batch, fetch_request
 from tests.faults.checker import RecordId, decode_id, faults
 from tests.faults.load import Load
 from tests.faults.test_kills import kill_group, kill_one, processes_of, stop_one_for_a_while
+from tests.waiting import until
 
 TOPIC, PARTITIONS = "aging", 3
 ROUNDS = int(os.environ.get("ODRADEK_FAULT_ROUNDS", "12"))
@@ -172,9 +173,7 @@ def test_nothing_goes_that_was_to_stay_whoever_is_killed(tmp_path):
 
 
 def until_gone(directory: Path, pattern: str) -> None:
-    deadline = time.monotonic() + 30
-    while list(directory.glob(pattern)):
-        assert time.monotonic() < deadline, f"{pattern} stays"
+    until(lambda: not list(directory.glob(pattern)), f"{pattern} stays", 30)
 
 
 @pytest.fixture

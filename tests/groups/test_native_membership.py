@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from broker._ext import group_requests as native
 from broker.api.dispatch import frame_response
 from broker.api.group_call import FAILED, GroupCall, host_of
-from broker.api.table import BY_KEY, function_named, handler_of
+from broker.api.table import BY_KEY, function_named
 from broker.groups.classic_member import Joined, Synced
 from broker.net.forward_frames import ForwardContext, Status
 from broker.protocol import decode, encode, heartbeat, join_group, sync_group
@@ -57,7 +57,7 @@ def reference(frame, outcome):
     message, _ = decode(by_key(row.key).request, version, frame, body)
     groups = Recorder(outcome)
     call = GroupCall(version, ASKER.client_id, host_of(ASKER.peer), ASKER.principal, SimpleNamespace(groups=groups))
-    response = asyncio.run(handler_of(row)(message, call))
+    response = asyncio.run(function_named(row.handler)(message, call))
     return groups.asked, frame_response(row, version, header.correlation_id, response)
 
 

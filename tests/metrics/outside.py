@@ -1,6 +1,5 @@
 """The meter pages of a running broker, read from the process of the test through the supervisor's descriptor of the mapping."""
 
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +9,7 @@ from broker._ext.shared import ProcessKind, SharedMemory
 
 from broker.metrics import pages
 from broker.testing import Broker
+from tests import waiting
 
 PATIENCE_S = 40.0
 SUMS = ("bytes_in", "bytes_out", "records_in", "records_out", "requests", "errors", "throttle_ms", "connection_ms")
@@ -75,11 +75,12 @@ class Totals:
 
 def until(shm: SharedMemory, condition: Callable[[Totals], bool]) -> Totals:
     """Look until it holds; the totals then. Raises AssertionError with what they were last."""
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        totals = Totals(shm)
-        if condition(totals):
-            return totals
-        if time.monotonic() > deadline:
-            raise AssertionError(f"balance {totals.balance}, words {dict(totals.words)}, usage {totals.of()}")
-        time.sleep(0.05)
+    last = Totals(shm)
+
+    def met() -> bool:
+        nonlocal last
+        last = Totals(shm)
+        return condition(last)
+
+    waiting.until(met, lambda: f"balance {last.balance}, words {dict(last.words)}, usage {last.of()}", PATIENCE_S)
+    return last

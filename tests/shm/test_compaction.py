@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,14 +20,6 @@ from tests.shm.compaction_model import parse
 from tests.shm.one_broker import OneBroker
 
 CODECS = range(5)
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[OneBroker]:
-    data = tmp_path / "data"
-    data.mkdir()
-    with OneBroker(data) as made:
-        yield made
 
 
 def check_files(log: CompactedLog, scratch: Path) -> None:

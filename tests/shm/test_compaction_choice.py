@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,14 +13,6 @@ from broker.shm.compaction import Throttle
 from broker.storage.checkpoints import read_offset_checkpoint
 from tests.shm.compaction_harness import CompactedLog, compaction, record
 from tests.shm.one_broker import OneBroker
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[OneBroker]:
-    data = tmp_path / "data"
-    data.mkdir()
-    with OneBroker(data) as made:
-        yield made
 
 
 def two_segments(broker: OneBroker, topic: str, dirty: int, **settings: int) -> CompactedLog:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from broker._ext.compaction_log import CorruptSegmentError
@@ -20,14 +18,6 @@ from tests.storage.old_writer import message, wrapper
 START = 1_400_000_000_000
 Line = tuple[int, bytes | None, bytes | None]
 """(offset, key, value) of a record."""
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[OneBroker]:
-    data = tmp_path / "data"
-    data.mkdir()
-    with OneBroker(data) as made:
-        yield made
 
 
 def log_of(broker: OneBroker, segments: list[list[bytes]], **settings: int) -> int:

@@ -2,7 +2,6 @@
 
 import errno
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,14 +22,6 @@ BLOCK = 4096
 TOTAL = 100_000 * BLOCK
 SOFT, HARD, RESERVE = 10_000 * BLOCK, 4_000 * BLOCK, 100 * BLOCK
 NOT_ENOUGH_REPLICAS = 19
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[OneBroker]:
-    data = tmp_path / "data"
-    data.mkdir()
-    with OneBroker(data) as made:
-        yield made
 
 
 class Disk:

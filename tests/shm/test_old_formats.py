@@ -2,7 +2,6 @@
 
 import os
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,14 +22,6 @@ SETS = [
 ]
 ENDS = [1, 4, 5, 7, 8]
 BEFORE = (0, 0)  # the epoch in which this broker led the empty log; old messages bring none
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[OneBroker]:
-    data = tmp_path / "data"
-    data.mkdir()
-    with OneBroker(data) as made:
-        yield made
 
 
 def followed(broker: OneBroker, sets: list[bytes] = SETS, **settings: int) -> int:

@@ -2,7 +2,6 @@
 
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import broker._ext.log_start as log_start
@@ -89,14 +88,6 @@ def test_a_segment_without_timestamps_is_as_old_as_its_file(tmp_path):
 
 
 # -- over a real table ------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[OneBroker]:
-    data = tmp_path / "data"
-    data.mkdir()
-    with OneBroker(data) as made:
-        yield made
 
 
 def four_segments(broker: OneBroker, **settings: int) -> int:

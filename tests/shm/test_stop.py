@@ -5,7 +5,6 @@ import resource
 import shutil
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,14 +17,6 @@ from broker.shm import checkpoints, shutdown, upkeep
 from broker.storage import file_names
 from broker.storage.checkpoints import read_offset_checkpoint
 from tests.shm.one_broker import OneBroker, batch
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[OneBroker]:
-    data = tmp_path / "data"
-    data.mkdir()
-    with OneBroker(data) as made:
-        yield made
 
 
 def stop(broker: OneBroker) -> None:
