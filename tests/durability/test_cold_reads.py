@@ -122,15 +122,24 @@ def test_a_client_that_goes_while_its_look_up_is_read_costs_nothing(worker):
     assert not worker.loop.connections
 
 
-def test_pages_that_are_evicted_again_and_again_are_waited_for_in_the_end(worker):
-    slot = filled(worker, "cold")
-    wire = ask_cold(worker, slot, "cold", 150)
+def evicted_at_every_turn(worker, slot, wire):
+    """How many readers one look-up asked whose pages were evicted again before it went on."""
     rounds = 0
     while worker.reader.look_ups:
         _, callback = worker.reader.look_ups.pop()
         rounds += 1
         make_cold(worker, slot)
         callback(None)
-    assert 1 < rounds < 20
     worker.reader.work()
     assert values(wire.receive().responses[0].partitions[0].records)[0] == b"150"
+    return rounds
+
+
+def test_pages_that_are_evicted_again_and_again_are_waited_for_in_the_end(worker):
+    slot = filled(worker, "cold")
+    for _ in range(TRIES):
+        rounds = evicted_at_every_turn(worker, slot, ask_cold(worker, slot, "cold", 150))
+        assert 1 <= rounds < 20
+        if rounds > 1:  # a quick device may have had the page again at once: that try says nothing
+            return
+    raise AssertionError(f"none of {TRIES} look-ups was read for a second time")
