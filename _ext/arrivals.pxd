@@ -11,13 +11,13 @@ from broker._ext.forward_frames cimport FrameCutter, RequestHead
 
 cdef class Arrival:
     """A request. Answered once, by anybody, at any time."""
-    cdef readonly bytes payload
+    cdef readonly bytes payload                 # b"": it was parked
     cdef readonly object context                # what `decode_context` made of the context's bytes
     cdef readonly double deadline               # in the loop's time, seconds: nobody waits for the answer afterwards
     cdef readonly int kind
     cdef readonly int64_t connection_id
     cdef uint64_t correlation
-    cdef int64_t size                           # of its frame
+    cdef int64_t size                           # of its frame, while that is in memory
     cdef ArrivalStream stream                   # None: it was answered
     cdef int reply(self, int status, uint64_t metadata_version, const uint8_t* payload, int64_t size) except -1
 
@@ -29,6 +29,7 @@ cdef class InFlight:
     cdef readonly int64_t max_bytes
     cdef public bint told_when_idle
     cdef int took(self, int64_t size) except -1
+    cdef int released(self, int64_t size) except -1
     cdef int gave_back(self, int64_t size) except -1
 
 

@@ -61,6 +61,13 @@ cdef class Arrival:
         put_reply(&stream.out, self.correlation, <uint8_t>status, metadata_version, payload, size)
         return 0
 
+    def park(self):
+        """It was read, and is answered later, when others have done something: it holds no bytes until then."""
+        if self.stream is not None:
+            self.stream.flight.released(self.size)
+            self.size = 0
+        self.payload = b""
+
     def drop(self):
         """Nobody is going to answer it."""
         if self.stream is not None:
@@ -89,12 +96,16 @@ cdef class InFlight:
             self.crowded(True)
         return 0
 
-    cdef int gave_back(self, int64_t size) except -1:
+    cdef int released(self, int64_t size) except -1:
         cdef bint over = self.bytes_in_flight > self.max_bytes
         self.bytes_in_flight -= size
-        self.in_flight -= 1
         if over and self.bytes_in_flight <= self.max_bytes:
             self.crowded(False)
+        return 0
+
+    cdef int gave_back(self, int64_t size) except -1:
+        self.released(size)
+        self.in_flight -= 1
         if self.in_flight == 0 and self.told_when_idle:
             self.idle()
         return 0

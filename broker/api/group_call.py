@@ -46,13 +46,18 @@ class OffsetTree:
 
 @dataclass
 class GroupCall:
-    """One a request. :param host: address of the client without its port, as groups tell it of their members."""
+    """One a request.
+
+    :param host: address of the client without its port, as groups tell it of their members.
+    :param park: see `PlainRequest.park`.
+    """
 
     version: int
     client_id: str | None
     host: str
     principal: str
     view: GroupView
+    park: Callable[[], None]
 
     def topic(self, name: str) -> Topic | None:
         """A topic by name."""
@@ -76,28 +81,40 @@ class Asker(Protocol):
         """As its header says."""
 
 
-class AnswerBytes(Protocol):
-    """Answers a request that is served at once, exactly once, now or later."""
+class PlainRequest(Protocol):
+    """A request that is served at once. It is answered exactly once, now or later."""
 
-    def __call__(self, payload: bytes, metadata_version: int = 0, status: int = 0) -> None:
+    @property
+    def payload(self) -> bytes:
+        """With its header."""
+
+    @property
+    def context(self) -> Asker:
+        """Who asks."""
+
+    def answer(self, payload: bytes, metadata_version: int = 0, status: int = 0) -> None:
         """:param payload: the response with its header. :param status: see `broker.net.forward_frames.Status`."""
+
+    def park(self) -> None:
+        """It was read and waits for what other clients do, for minutes perhaps: `payload` goes, and with it its share of the
+        bytes of requests under way, beyond which the coordinator reads no more. What is kept of it is the group's."""
 
 
 FAILED = 1
 """The status of a request that cannot be answered: its connection is closed."""
 
 
-def answer_encoded(answer: AnswerBytes, asker: Asker, api: str, encode: Callable[..., bytes], *fields: object) -> None:
+def answer_encoded(request: PlainRequest, api: str, encode: Callable[..., bytes], *fields: object) -> None:
     """Answer with what `encode` makes of the fields. What has no encoding fails this request alone: a group answers many
     members, and the others must not suffer.
     """
     try:
         payload = encode(*fields)
     except ValueError as error:
-        log.error("a %s request of %s cannot be answered: %s", api, asker.peer, error)
-        answer(b"", 0, FAILED)
+        log.error("a %s request of %s cannot be answered: %s", api, request.context.peer, error)
+        request.answer(b"", 0, FAILED)
     else:
-        answer(payload)
+        request.answer(payload)
 
 
 def host_of(peer: str) -> str:
@@ -117,4 +134,5 @@ async def answered(verb: Callable[[Callable[[Answer], None]], Any]) -> Answer:
             future.set_result(answer)
 
     verb(then)
+    del verb  # and what it was called with
     return await future

@@ -3,18 +3,18 @@
 from typing import Any
 
 from broker._ext.group_requests import heartbeat_response, read_heartbeat
-from broker.api.group_call import AnswerBytes, Asker, GroupCall, GroupView
+from broker.api.group_call import GroupCall, GroupView, PlainRequest
 from broker.protocol import heartbeat
 
 
-def at_once(frame: bytes, view: GroupView, answer: AnswerBytes, _: Asker) -> bool:
-    """Serve a request, with its header, without decoding it to objects; False if it is not plain: `handle` is to serve it."""
-    read = read_heartbeat(frame)
+def at_once(request: PlainRequest, view: GroupView) -> bool:
+    """Serve a request without decoding it to objects; False if it is not plain: `handle` is to serve it."""
+    read = read_heartbeat(request.payload)
     if read is None:
         return False
     version, correlation_id, group_id, generation_id, member_id, instance_id = read
     error = view.groups.heartbeat(group_id, member_id, generation_id, instance_id)
-    answer(heartbeat_response(version, correlation_id, error))
+    request.answer(heartbeat_response(version, correlation_id, error))
     return True
 
 

@@ -1,9 +1,10 @@
 """JoinGroup (11): a member joins a classic group, or joins it again. Executed by the coordinator, in its loop."""
 
+from functools import partial
 from typing import Any
 
 from broker._ext.group_requests import join_response, read_join
-from broker.api.group_call import AnswerBytes, Asker, GroupCall, GroupView, answer_encoded, answered, host_of
+from broker.api.group_call import GroupCall, GroupView, PlainRequest, answer_encoded, answered, host_of
 from broker.groups.classic_member import Join, Joined
 from broker.protocol import join_group
 
@@ -12,19 +13,20 @@ FIRST_NULLABLE_PROTOCOL = 7
 FIRST_SKIP_ASSIGNMENT = 9
 
 
-def at_once(frame: bytes, view: GroupView, answer: AnswerBytes, asker: Asker) -> bool:
-    """Serve a request, with its header, without decoding it to objects; False if it is not plain: `handle` is to serve it."""
-    read = read_join(frame)
+def at_once(request: PlainRequest, view: GroupView) -> bool:
+    """Serve a request without decoding it to objects; False if it is not plain: `handle` is to serve it."""
+    read = read_join(request.payload)
     if read is None:
         return False
     version, correlation_id, group_id, session_ms, rebalance_ms, member_id, instance_id, kind, protocols, reason = read
 
     def joined(told: Joined) -> None:
         answer_encoded(
-            answer, asker, "JoinGroup", join_response, version, correlation_id, told.error, told.generation_id,
+            request, "JoinGroup", join_response, version, correlation_id, told.error, told.generation_id,
             told.protocol_type, told.protocol_name, told.leader, told.skip_assignment, told.member_id, told.members,
         )  # fmt: skip
 
+    asker = request.context
     join = Join(
         member_id,
         session_ms,
@@ -38,6 +40,7 @@ def at_once(frame: bytes, view: GroupView, answer: AnswerBytes, asker: Asker) ->
         version >= FIRST_SKIP_ASSIGNMENT,
         reason or "",
     )
+    request.park()
     view.groups.join(group_id, join, joined)
     return True
 
@@ -58,7 +61,10 @@ async def handle(request: Any, call: GroupCall) -> Any:
         skip_assignment=call.version >= FIRST_SKIP_ASSIGNMENT,
         reason=request.reason or "",
     )
-    joined: Joined = await answered(lambda then: call.view.groups.join(request.group_id, join, then))
+    asked = [partial(call.view.groups.join, request.group_id, join)]
+    del request, join  # who waits keeps nothing that the group does not
+    call.park()
+    joined: Joined = await answered(asked.pop())
     name = joined.protocol_name
     return join_group.Response(
         error_code=joined.error,

@@ -6,7 +6,7 @@ Version 0 writes to the metadata tree, without a coordinator's checks; 1 and lat
 from typing import Any
 
 from broker._ext.offset_commits import read
-from broker.api.group_call import AnswerBytes, Asker, GroupCall, GroupView, answered
+from broker.api.group_call import GroupCall, GroupView, PlainRequest, answered
 from broker.groups.coordinator import Commit
 from broker.groups.offsets import NO_EXPIRY, Committed, Place
 from broker.metadata.group_offsets import may_be_in_tree
@@ -18,13 +18,13 @@ FIRST_BY_ID = 10
 DEFAULT_TIME = -1
 
 
-def at_once(frame: bytes, view: GroupView, answer: AnswerBytes, _: Asker) -> bool:
-    """Serve a request, with its header, without decoding it to objects; False if it is not plain: `handle` is to serve it."""
+def at_once(request: PlainRequest, view: GroupView) -> bool:
+    """Serve a request without decoding it to objects; False if it is not plain: `handle` is to serve it."""
     groups = view.groups
-    commit = read(frame, view.topics, groups.settings.offset_metadata_max_bytes, groups.wall_ms())
+    commit = read(request.payload, view.topics, groups.settings.offset_metadata_max_bytes, groups.wall_ms())
     if commit is None:
         return False
-    commit.reply = answer
+    commit.reply = request.answer
     groups.commit(commit, commit.answered)
     return True
 

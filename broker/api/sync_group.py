@@ -1,9 +1,10 @@
 """SyncGroup (14): a member of a classic group gets its assignment; the leader brings all. In the coordinator's loop."""
 
+from functools import partial
 from typing import Any
 
 from broker._ext.group_requests import read_sync, sync_response
-from broker.api.group_call import AnswerBytes, Asker, GroupCall, GroupView, answer_encoded, answered
+from broker.api.group_call import GroupCall, GroupView, PlainRequest, answer_encoded, answered
 from broker.groups.classic_member import Sync, Synced
 from broker.protocol import sync_group
 from broker.protocol.errors import ErrorCode
@@ -11,22 +12,23 @@ from broker.protocol.errors import ErrorCode
 FIRST_WITH_PROTOCOL = 5
 
 
-def at_once(frame: bytes, view: GroupView, answer: AnswerBytes, asker: Asker) -> bool:
-    """Serve a request, with its header, without decoding it to objects; False if it is not plain: `handle` is to serve it."""
-    read = read_sync(frame)
+def at_once(request: PlainRequest, view: GroupView) -> bool:
+    """Serve a request without decoding it to objects; False if it is not plain: `handle` is to serve it."""
+    read = read_sync(request.payload)
     if read is None:
         return False
     version, correlation_id, group_id, generation_id, member_id, instance_id, kind, name, assignments = read
 
     def synced(told: Synced) -> None:
         answer_encoded(
-            answer, asker, "SyncGroup", sync_response, version, correlation_id, told.error, told.protocol_type,
+            request, "SyncGroup", sync_response, version, correlation_id, told.error, told.protocol_type,
             told.protocol_name, told.assignment,
         )  # fmt: skip
 
     if version >= FIRST_WITH_PROTOCOL and (kind is None or name is None):
         synced(Synced(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
         return True
+    request.park()
     view.groups.sync(group_id, Sync(member_id, generation_id, assignments, instance_id, kind, name), synced)
     return True
 
@@ -43,7 +45,10 @@ async def handle(request: Any, call: GroupCall) -> Any:
         request.protocol_type,
         request.protocol_name,
     )
-    return _response(await answered(lambda then: call.view.groups.sync(request.group_id, sync, then)))
+    asked = [partial(call.view.groups.sync, request.group_id, sync)]
+    del request, sync  # who waits keeps nothing that the group does not
+    call.park()
+    return _response(await answered(asked.pop()))
 
 
 def _response(synced: Synced) -> Any:

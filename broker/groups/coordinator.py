@@ -323,6 +323,14 @@ class GroupCoordinator:
         shortest, longest = self.settings.min_session_timeout_ms, self.settings.max_session_timeout_ms
         if shard is not None and not shortest <= join.session_timeout_ms <= longest:
             error, shard = ErrorCode.INVALID_SESSION_TIMEOUT, None
+        size, most = sum(len(name) + len(data) for name, data in join.protocols), self.settings.max_member_bytes
+        if shard is not None and size > most:
+            log.warning(
+                "a JoinGroup of %s at %s to group %s brings %d bytes of subscriptions; at most message.max.bytes (%d) can be "
+                "stored",
+                join.client_id, join.client_host, group_id, size, most,
+            )  # fmt: skip
+            error, shard = ErrorCode.UNKNOWN_SERVER_ERROR, None  # as a generation that cannot be stored
         if shard is None:
             then(Joined(error, join.member_id))
             return

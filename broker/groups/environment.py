@@ -47,12 +47,17 @@ class GroupLog(Protocol):
 
 @dataclass(frozen=True)
 class GroupSettings:
-    """The broker's keys that groups go by; times in ms."""
+    """The broker's keys that groups go by; times in ms.
+
+    :param max_member_bytes: the largest subscription, of all its assignors together, that a member may bring: one that is
+        larger than a batch of `__consumer_offsets` could never be stored with a generation.
+    """
 
     initial_rebalance_delay_ms: int = 3000
     min_session_timeout_ms: int = 6000
     max_session_timeout_ms: int = 1_800_000
     max_size: int = 2**31 - 1
+    max_member_bytes: int = 1_048_588
     offset_metadata_max_bytes: int = 4096
     offsets_retention_ms: int = 10_080 * 60_000
 

@@ -13,14 +13,14 @@ from collections.abc import Awaitable, Callable
 from typing import cast
 
 from broker._ext.arrivals import Arrival, ArrivalStream, InFlight
-from broker.net.forward_frames import ForwardReply, ForwardRequest, Kind, Status, decode_context
+from broker.net.forward_frames import ForwardReply, Status, decode_context
 
 log = logging.getLogger(__name__)
 
 MAX_BYTES_IN_FLIGHT = 256 << 20
 _PEER_CREDENTIALS = struct.Struct("3i")
 
-Handler = Callable[[ForwardRequest], Awaitable[ForwardReply]]
+Handler = Callable[[Arrival], Awaitable[ForwardReply]]
 AtOnce = Callable[[Arrival], bool]
 
 
@@ -35,11 +35,11 @@ def _nothing() -> None:
 class ForwardServer(InFlight):
     """The coordinator's end: a task for each request, cancelled when its connection or its worker is gone.
 
-    :param handler: answers a request; what it raises becomes Status.FAILED, with a line in the log.
+    :param handler: answers a request, and may park it; what it raises becomes Status.FAILED, with a line in the log.
     :param at_once: asked first: serves a request without a task if it can, and says whether it did. It may `answer` it
         later; a client that goes away does not cancel it.
     :param end_of_read: called when all requests of one read of a stream were handed over.
-    :param max_bytes_in_flight: of all requests under way; beyond it no stream is read.
+    :param max_bytes_in_flight: of all requests under way that are not parked; beyond it no stream is read.
     """
 
     def __init__(
@@ -163,11 +163,10 @@ class _Stream(ArrivalStream, asyncio.Protocol):
         task.add_done_callback(done)
 
     async def _serve(self, arrival: Arrival) -> None:
-        request = ForwardRequest(Kind(arrival.kind), arrival.context, arrival.deadline, arrival.payload)
         try:
-            status, metadata_version, payload = await self._handler(request)
+            status, metadata_version, payload = await self._handler(arrival)
         except Exception:
-            log.exception("request of %s failed", request.context.peer)
+            log.exception("request of %s failed", arrival.context.peer)
             status, metadata_version, payload = Status.FAILED, 0, b""
         arrival.answer(payload, metadata_version, status)
 

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import uvloop
 
+from broker._ext.arrivals import Arrival
 from broker._ext.log_dirs import note_error
 from broker._ext.metering import count_loop_delay
 from broker._ext.shared import ProcessState
@@ -39,7 +40,6 @@ from broker.metadata.store import Session, StoreError
 from broker.metadata.znodes import BrokerRegistration
 from broker.net.forward_frames import (
     ForwardReply,
-    ForwardRequest,
     Kind,
     MalformedFrame,
     Status,
@@ -101,7 +101,7 @@ class Office:
         controller.take_office()
         self._view = CoordinatorView(config, store, controller, ProducerIds(store, config.node_id), table, settings)
 
-    def execute(self, request: ForwardRequest, told: Callable[[Untold | None], None]) -> ForwardReply:
+    def execute(self, request: Arrival, told: Callable[[Untold | None], None]) -> ForwardReply:
         """One request of a worker, from its bytes to those of the answer. What handlers raise goes through.
 
         :param told: called with the errors of the answer that are to be counted here, by the loop.
@@ -242,7 +242,7 @@ class Coordinator:
 
         return OffsetTree(read, write)
 
-    async def _serve(self, request: ForwardRequest) -> ForwardReply:
+    async def _serve(self, request: Arrival) -> ForwardReply:
         if request.kind == Kind.METRICS:
             return await self._groups.tell()
         if request.kind == Kind.KAFKA and self._groups.serves(request):

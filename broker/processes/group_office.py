@@ -22,14 +22,14 @@ from broker._ext.shared import Role, SharedMemory, SlotState
 from broker._ext.topics import TopicDirectory
 from broker.api.dispatch import frame_response
 from broker.api.group_call import GroupCall, GroupView, OffsetTree, host_of
-from broker.api.table import BY_KEY, ApiRow, Handlers, Where, handlers_of
+from broker.api.table import BY_KEY, Handlers, Where, handlers_of
 from broker.config.broker_config import BrokerConfig
 from broker.config.dynamic import group_values
 from broker.controller.topic_names import CONSUMER_OFFSETS
 from broker.groups.consumer_group import ConsumerSettings
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.environment import GroupSettings, Timer
-from broker.net.forward_frames import ForwardReply, ForwardRequest, Kind, Status
+from broker.net.forward_frames import ForwardReply, Kind, Status
 from broker.processes.group_report import report
 from broker.processes.metering import count_untold, untold_errors
 from broker.processes.offsets_log import AppendTurn, LogMoved, OffsetsLog, read_records
@@ -41,7 +41,6 @@ log = logging.getLogger(__name__)
 
 MINUTE_MS = 60_000
 LOAD_RETRY_S = 1.0
-KEY_BYTES = 2
 KAFKA = int(Kind.KAFKA)
 OF_GROUP = ("session.timeout", "heartbeat.interval", "assignment.interval")
 
@@ -72,6 +71,7 @@ def settings_of(config: BrokerConfig) -> GroupSettings:
         min_session_timeout_ms=config.integer("group.min.session.timeout.ms"),
         max_session_timeout_ms=config.integer("group.max.session.timeout.ms"),
         max_size=config.integer("group.max.size"),
+        max_member_bytes=config.integer("message.max.bytes"),
         offset_metadata_max_bytes=config.integer("offset.metadata.max.bytes"),
         offsets_retention_ms=config.integer("offsets.retention.minutes") * MINUTE_MS,
     )
@@ -285,9 +285,9 @@ class GroupOffice:
 
     # -- requests -------------------------------------------------------------------------------------------------
 
-    def serves(self, request: ForwardRequest) -> bool:
+    def serves(self, request: Arrival) -> bool:
         """Whether a forwarded Kafka request is one of groups."""
-        return int.from_bytes(request.payload[:KEY_BYTES], "big", signed=True) in self._handlers
+        return request.api_key in self._handlers
 
     def at_once(self, request: Arrival) -> bool:
         """Serve a request without a task, if its API can; whether that was done. What it appends waits for `end_of_read`."""
@@ -297,7 +297,7 @@ class GroupOffice:
         if not self._turn.held:  # the first of its read
             self._refresh()
             self._turn.held = True
-        done: bool = serve(request.payload, self._view, request.answer, request.context)
+        done: bool = serve(request, self._view)
         return done
 
     def end_of_read(self) -> None:
@@ -305,7 +305,7 @@ class GroupOffice:
         if self._turn.held:
             self._turn.run()
 
-    async def execute(self, request: ForwardRequest) -> ForwardReply:
+    async def execute(self, request: Arrival) -> ForwardReply:
         """One request, from its bytes to those of the answer. What handlers raise goes through."""
         try:
             header, body = decode_request_header(request.payload)
@@ -313,12 +313,13 @@ class GroupOffice:
             version = header.request_api_version
             if not row.min_version <= version <= row.max_version:
                 return ForwardReply(Status.UNSUPPORTED, 0)
-            message, _ = decode(by_key(row.key).request, version, request.payload, body)
+            message = [decode(by_key(row.key).request, version, request.payload, body)[0]]
         except ProtocolError as error:
             log.warning("a request of %s cannot be read: %s", request.context.peer, error)
             return ForwardReply(Status.MALFORMED, 0)
         self._refresh()
-        response = await self._answer(row, version, message, request)
+        # Popped, so that the handler alone keeps it: one that waits for other members lets it go.
+        response = await self._handlers[row.key](message.pop(), self._call(version, request))
         count_untold(untold_errors(row.key, response), request.context)
         return ForwardReply(Status.OK, 0, frame_response(row, version, header.correlation_id, response))
 
@@ -330,16 +331,16 @@ class GroupOffice:
             return ForwardReply(Status.FAILED, 0)
         return ForwardReply(Status.OK, 0, await report(self.groups))
 
-    async def _answer(self, row: ApiRow, version: int, message: object, request: ForwardRequest) -> object:
+    def _call(self, version: int, request: Arrival) -> GroupCall:
         context = request.context
-        call = GroupCall(
+        return GroupCall(
             version=version,
             client_id=context.client_id,
             host=host_of(context.peer),
             principal=context.principal,
             view=self._view or self._view_without_topic(),
+            park=request.park,
         )
-        return await self._handlers[row.key](message, call)
 
     def _view_without_topic(self) -> GroupView:
         """While there is no `__consumer_offsets`: every group is NOT_COORDINATOR, and offsets in the tree are served."""

@@ -1,5 +1,6 @@
 """Groups on their way to the log and back: commits that are under way, loads, heartbeats that make no group."""
 
+from broker.groups.classic_member import Join
 from broker.groups.consumer_member import Beat
 from broker.groups.coordinator import Commit, GroupCoordinator
 from broker.groups.environment import GroupSettings
@@ -49,6 +50,18 @@ def test_a_group_with_a_commit_on_its_way_is_not_deleted():
     assert deleted.answer is ErrorCode.NON_EMPTY_GROUP
     office.log.acknowledge()
     assert committed(office) == 5
+
+
+def test_a_subscription_that_no_generation_can_hold_is_refused_when_it_comes():
+    office = Office()
+    most = office.groups.settings.max_member_bytes
+    join = Join("", 10_000, 10_000, "consumer", [("range", bytes(most - 5))])
+    refused, taken = Once(), Once()
+    office.groups.join("g", join._replace(protocols=[*join.protocols, ("roundrobin", b"")]), refused)
+    assert refused.answer.error is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert office.groups.find("g") == (ErrorCode.NONE, None)
+    office.groups.join("g", join, taken)
+    assert taken.answer.error is ErrorCode.MEMBER_ID_REQUIRED
 
 
 def test_a_commit_that_failed_leaves_what_was_there():

@@ -75,14 +75,14 @@ def reference(frame, view):
     header, body = decode_request_header(frame)
     version = header.request_api_version
     message, _ = decode(Request, version, frame, body)
-    call = GroupCall(version, "c", "h", "p", view)
+    call = GroupCall(version, "c", "h", "p", view, lambda: None)
     response = asyncio.run(api.handle(message, call))
     return view.groups.commits[0], frame_response(BY_KEY[8], version, header.correlation_id, response)
 
 
 def natively(frame, view):
     answers = []
-    assert api.at_once(frame, view, answers.append, None)
+    assert api.at_once(SimpleNamespace(payload=frame, answer=answers.append), view)
     return view.groups.commits[0], *answers
 
 

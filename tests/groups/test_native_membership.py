@@ -56,16 +56,23 @@ def reference(frame, outcome):
     row, version = BY_KEY[header.request_api_key], header.request_api_version
     message, _ = decode(by_key(row.key).request, version, frame, body)
     groups = Recorder(outcome)
-    call = GroupCall(version, ASKER.client_id, host_of(ASKER.peer), ASKER.principal, SimpleNamespace(groups=groups))
+    view = SimpleNamespace(groups=groups)
+    call = GroupCall(version, ASKER.client_id, host_of(ASKER.peer), ASKER.principal, view, lambda: None)
     response = asyncio.run(function_named(row.handler)(message, call))
     return groups.asked, frame_response(row, version, header.correlation_id, response)
+
+
+def asked(frame, answers):
+    return SimpleNamespace(
+        payload=frame, context=ASKER, answer=lambda *answer: answers.append(answer), park=lambda: None
+    )
 
 
 def natively(frame, key, outcome):
     """Likewise at once; None if it is left to the handler."""
     groups, answers = Recorder(outcome), []
     serve = function_named(BY_KEY[key].at_once)
-    if not serve(frame, SimpleNamespace(groups=groups), lambda *answer: answers.append(answer), ASKER):
+    if not serve(asked(frame, answers), SimpleNamespace(groups=groups)):
         assert not groups.asked and not answers
         return None
     ((answer,),) = answers
@@ -195,5 +202,5 @@ def test_an_answer_that_cannot_be_told_fails_its_own_request_alone(key, outcome)
     serve = function_named(BY_KEY[key].at_once)
     frame = frame_of(request, key, BY_KEY[key].max_version)
     view = SimpleNamespace(groups=Recorder(outcome))
-    assert serve(frame, view, lambda *answer: answers.append(answer), ASKER)
+    assert serve(asked(frame, answers), view)
     assert answers == [(b"", 0, Status.FAILED)]

@@ -416,6 +416,44 @@ def test_a_coordinator_with_too_much_in_hand_stops_reading_until_it_has_less(run
     run(test)
 
 
+@pytest.mark.parametrize("with_task", [False, True])
+def test_what_is_parked_is_under_way_but_not_in_hand(run, with_task):
+    async def test(bench):
+        parked, gate = [], asyncio.Event()
+
+        def park(request):
+            assert len(request.payload) in (0, 300_000)
+            if not request.payload:
+                return False
+            request.park()
+            assert request.payload == b""
+            parked.append(request)
+            return True
+
+        def at_once(request):
+            return not with_task and park(request)
+
+        async def handler(request):
+            if with_task and park(request):
+                await gate.wait()
+                return ForwardReply(Status.OK, 5)
+            return await echo(request)
+
+        server = await bench.coordinator(handler, at_once=at_once, max_bytes_in_flight=1_000_000)
+        futures = [bench.ask(bytes(300_000), connection=number) for number in range(2, 22)]
+        assert (await bench.ask(b"")).metadata_version == 7
+        assert (server.bytes_in_flight, server.in_flight, len(parked)) == (0, 20, 20)
+        gate.set()
+        for request in parked:
+            request.answer(b"", 5)
+            request.park()  # nothing more to give back
+        replies = await asyncio.gather(*futures)
+        assert {reply.metadata_version for reply in replies} == {5}
+        assert (server.bytes_in_flight, server.in_flight) == (0, 0)
+
+    run(test)
+
+
 def at_once_for(*payloads):
     """Serves these without a task."""
 
