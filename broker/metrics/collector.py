@@ -10,7 +10,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from prometheus_client.core import Metric as ClientMetric
 
 from broker import __version__
 from broker._ext import overview
@@ -33,9 +35,6 @@ from broker.metrics.partitions import Address, PartitionLabels, Rows
 from broker.metrics.processes import Place, single
 from broker.metrics.seats import Seats
 from broker.metrics.spool import Spool
-
-if TYPE_CHECKING:
-    from prometheus_client.core import Metric as ClientMetric
 
 log = logging.getLogger(__name__)
 
@@ -277,7 +276,7 @@ class Collector:
         self._locks = (base_busy, base_recoveries, *seen)
         return base_busy + seen[0], base_recoveries + seen[1]
 
-    def collect(self) -> "Iterator[ClientMetric]":
+    def collect(self) -> Iterator[ClientMetric]:
         """As prometheus_client's registries want it; without groups, which this process does not have."""
         with self.lock:
             yield from client_metrics(self.families(None))

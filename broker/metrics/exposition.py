@@ -6,12 +6,11 @@ each sample; what is written here is held equal to theirs by a test. Which forma
 
 import math
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+from prometheus_client.core import Metric as ClientMetric
 
 from broker.metrics.names import COUNTER, UNTYPED, Metric
-
-if TYPE_CHECKING:
-    from prometheus_client.core import Metric as ClientMetric
 
 Value = int | float
 
@@ -77,10 +76,8 @@ def pieces(families: Iterable[Family], openmetrics: bool) -> Iterator[bytes]:
         yield b"# EOF\n"
 
 
-def client_metrics(families: Iterable[Family]) -> "Iterator[ClientMetric]":
-    """The same as objects of prometheus_client, which no process of the broker imports: it brings 5 MB with it."""
-    from prometheus_client.core import Metric as ClientMetric
-
+def client_metrics(families: Iterable[Family]) -> Iterator[ClientMetric]:
+    """The same as objects of prometheus_client."""
     for metric, samples in families:
         name = metric.name.removesuffix("_total") if metric.type == COUNTER else metric.name
         one = ClientMetric(name, metric.help, metric.type)

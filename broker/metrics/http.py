@@ -1,4 +1,4 @@
-"""HTTP of the reporter: a thread a connection, on the standard library's TCP server; what is told is handed in.
+"""HTTP of the reporter: a thread a connection, on the standard library's server; what is told is handed in.
 
 The socket is the supervisor's and outlives this process. A client that is slow or hangs holds up nobody: each has one request,
 a bounded time for it, and there are at most so many; when all places are taken, the one that has waited longest with its
@@ -13,23 +13,13 @@ import sys
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
-from broker.metrics.http_requests import (
-    BAD_REQUEST,
-    INTERNAL_ERROR,
-    NOT_FOUND,
-    OK,
-    UNAVAILABLE,
-    Request,
-    RequestError,
-    accepts_gzip,
-    metrics_format,
-    read_request,
-    response_head,
-)
+from prometheus_client.exposition import choose_encoder
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +27,6 @@ MOST_CONNECTIONS = 32
 PATIENCE_S = 10.0  # with a request, and with each of a slow reader's steps
 LONGEST_S = 60.0
 LOOK_EVERY_S = 0.5
-RECEIVE_BYTES = 4096
 GZIP_LEVEL = 1  # of ten megabytes, level 1 takes a tenth of the time of 9 and is a fifth larger
 _PLAIN = "text/plain; charset=utf-8"
 _JSON = "application/json"
@@ -104,98 +93,92 @@ def _join(pieces: Iterable[bytes], gzip: bool) -> bytes:
     return b"".join([*map(squeeze.compress, pieces), squeeze.flush()])
 
 
-class Answer(NamedTuple):
-    """An answer to a request."""
+def accepts_gzip(header: str | None) -> bool:
+    """Whether an Accept-Encoding allows gzip."""
+    for part in (header or "").split(","):
+        coding, _, weight = part.partition(";")
+        if coding.strip().lower() in ("gzip", "*"):
+            return weight.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
+    return False
 
-    status: int
+
+class Answer(NamedTuple):
+    """An answer to a GET."""
+
+    status: HTTPStatus
     content_type: str
     data: bytes
     gzip: bool = False
 
 
-class _Handler(socketserver.BaseRequestHandler):
-    """One connection: one request, its answer, the end."""
-
-    request: socket.socket
+class _Handler(BaseHTTPRequestHandler):
     server: "HttpServer"
+    timeout = PATIENCE_S
+    server_version = "odradek"
+    sys_version = ""
+    protocol_version = "HTTP/1.1"
 
-    def handle(self) -> None:
-        """Read the request, answer it. What the socket raises goes through, to `HttpServer.handle_error`."""
-        self.request.settimeout(PATIENCE_S)
+    def do_GET(self) -> None:
+        """One of the paths."""
+        self.server.has_request(self.connection)
+        url = urlsplit(self.path)
         try:
-            request = self._read()
-        except RequestError as error:
-            self._send(Answer(error.status, _PLAIN, f"{error}\n".encode()), with_body=True)
-            return
-        if request is not None:
-            self.server.has_request(self.request)
-            self._send(self._answer(request), with_body=request.method != "HEAD")
-
-    def _read(self) -> Request | None:
-        """None if the client ends before its request does. Raises RequestError."""
-        head = bytearray()
-        while (request := read_request(head)) is None:
-            more = self.request.recv(RECEIVE_BYTES)
-            if not more:
-                return None
-            head += more
-        return request
-
-    def _answer(self, request: Request) -> Answer:
-        try:
-            url = urlsplit(request.target)
-        except ValueError as error:
-            return Answer(BAD_REQUEST, _PLAIN, f"the target is no URL: {error}\n".encode())
-        try:
-            return self._find(url.path, url.query, request.headers)
+            answer = self._find(url.path, url.query)
         except Exception:  # one of the three borders: a connection
-            log.exception("GET %s failed", request.target)
-            return Answer(INTERNAL_ERROR, _PLAIN, b"an error of the broker; its log tells more\n")
+            log.exception("GET %s failed", self.path)
+            answer = Answer(HTTPStatus.INTERNAL_SERVER_ERROR, _PLAIN, b"an error of the broker; its log tells more\n")
+        self._send(answer)
 
-    def _find(self, path: str, query: str, headers: Mapping[str, str]) -> Answer:
+    do_HEAD = do_GET
+
+    def _find(self, path: str, query: str) -> "Answer":
         if path == "/metrics":
-            return self._metrics(headers)
+            return self._metrics()
         if path == "/usage":
             return self._usage(query)
         if path == "/readyz":
             reason = self.server.pages.not_ready()
             if reason is not None:
-                return Answer(UNAVAILABLE, _PLAIN, f"not ready: {reason}\n".encode())
-            return Answer(OK, _PLAIN, b"ready\n")
+                return Answer(HTTPStatus.SERVICE_UNAVAILABLE, _PLAIN, f"not ready: {reason}\n".encode())
+            return Answer(HTTPStatus.OK, _PLAIN, b"ready\n")
         if path == "/healthz":
-            return Answer(OK, _PLAIN, b"ok\n")
+            return Answer(HTTPStatus.OK, _PLAIN, b"ok\n")
         if path == "/":
-            return Answer(OK, _PLAIN, b"/metrics\n/healthz\n/readyz\n/usage\n")
-        return Answer(NOT_FOUND, _PLAIN, f"there is no {path}; see /\n".encode())
+            return Answer(HTTPStatus.OK, _PLAIN, b"/metrics\n/healthz\n/readyz\n/usage\n")
+        return Answer(HTTPStatus.NOT_FOUND, _PLAIN, f"there is no {path}; see /\n".encode())
 
-    def _metrics(self, headers: Mapping[str, str]) -> Answer:
-        openmetrics, content_type = metrics_format(headers.get("accept", ""))
-        gzip = accepts_gzip(headers.get("accept-encoding", ""))
-        return Answer(OK, content_type, self.server.pages.metrics.get(openmetrics, gzip), gzip)
+    def _metrics(self) -> "Answer":
+        content_type = choose_encoder(self.headers.get("Accept", ""))[1]
+        gzip = accepts_gzip(self.headers.get("Accept-Encoding"))
+        data = self.server.pages.metrics.get(content_type.startswith("application/openmetrics-text"), gzip)
+        return Answer(HTTPStatus.OK, content_type, data, gzip)
 
-    def _usage(self, query: str) -> Answer:
+    def _usage(self, query: str) -> "Answer":
         try:
             document = self.server.pages.usage(parse_qs(query, keep_blank_values=True))
         except ValueError as error:
-            return Answer(BAD_REQUEST, _JSON, json.dumps({"error": str(error)}).encode() + b"\n")
-        return Answer(OK, _JSON, json.dumps(document).encode() + b"\n")
+            return Answer(HTTPStatus.BAD_REQUEST, _JSON, json.dumps({"error": str(error)}).encode() + b"\n")
+        return Answer(HTTPStatus.OK, _JSON, json.dumps(document).encode() + b"\n")
 
-    def _send(self, answer: Answer, with_body: bool) -> None:
+    def _send(self, answer: "Answer") -> None:
+        self.close_connection = True
         headers = {
             "Content-Type": answer.content_type,
             "Content-Length": str(len(answer.data)),
+            "Connection": "close",
             "X-Content-Type-Options": "nosniff",
         }
         if answer.gzip:
             headers["Content-Encoding"] = "gzip"
-        head, body = response_head(answer.status, headers, time.time()), answer.data if with_body else b""
-        sent = self.request.sendmsg([head, body])
-        if sent < len(head):
-            self.request.sendall(head[sent:])
-            sent = len(head)
-        rest = memoryview(body)[sent - len(head) :]
-        while rest:  # not sendall: its patience would be for all of it; of a slow reader's steps it is for each
-            rest = rest[self.request.send(rest) :]
+        self.send_response(answer.status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(answer.data)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Requests are not told of; what is malformed is answered."""
 
 
 class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
