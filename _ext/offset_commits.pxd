@@ -52,7 +52,7 @@ cdef class OffsetCommit:
     cdef int64_t record_bytes           # about what its records take
     cdef public object reply            # called with the bytes of the response
     cdef object group                   # while its append is under way
-    cdef object then                    # likewise
+    cdef object then                    # likewise, until it is told
 
     cdef int read_topics(self, Cursor* c, TopicDirectory topics, int64_t longest_note, int64_t now_ms) except -1
     cdef int read_entry(self, Cursor* c, Entry* entry, Topic topic, int64_t longest_note, int64_t now_ms) except -1

@@ -54,6 +54,7 @@ cdef enum:
     VALUE_VERSION_WITH_EXPIRY = 1
     RECORD_OVERHEAD = 40                # key and value without their texts, and what a record adds
     UNKNOWN_TOPIC_OR_PARTITION = 3
+    COORDINATOR_NOT_AVAILABLE = 15
     OFFSET_METADATA_TOO_LARGE = 12
     UNKNOWN_TOPIC_ID = 100
     NO_TIME = -1
@@ -109,13 +110,14 @@ def partition_for(str group_id not None, int partitions):
 def join(list queue not None, BatchBuilder builder not None, int most_records, int64_t most_bytes, int64_t timestamp):
     """Put appends from the front of a queue into a batch, at least one: how many went in. What the first one raises goes through.
 
-    :param queue: of (records or OffsetCommit, whatever). :param most_bytes: that they have together, about.
+    :param queue: of tuples that begin with records or an OffsetCommit. :param most_bytes: that they have together, about.
     """
     cdef Py_ssize_t taken = 0, count, size_before
     cdef int64_t size
     cdef int count_before
     cdef OffsetCommit commit
-    for records, _ in queue:
+    for append in queue:
+        records = (<tuple>append)[0]
         commit = <OffsetCommit>records if isinstance(records, OffsetCommit) else None
         if commit is not None:
             count, size = commit.stored, commit.record_bytes
@@ -400,7 +402,7 @@ cdef class OffsetCommit:
         reply(self.response(outcome))
 
     def under_way(self, group not None, then not None):
-        """It is about to be appended; `appended` is to be called with the outcome."""
+        """It is about to be appended; `appended` is to be called with the outcome, and before that perhaps `late`."""
         group.commits_under_way += 1
         self.group = group
         self.then = then
@@ -412,7 +414,13 @@ cdef class OffsetCommit:
         group.commits_under_way -= 1
         if outcome == 0:
             group.offsets.put_all(self)
-        then(outcome)
+        if then is not None:
+            then(outcome)
+
+    def late(self):
+        """The append takes too long: whoever waits is told that now, and the outcome matters to the group alone."""
+        then, self.then = self.then, None
+        then(COORDINATOR_NOT_AVAILABLE)
 
     def response(self, int16_t outcome):
         """The response with its header: `outcome` for every partition that was to be stored, its own error for the rest."""

@@ -1,6 +1,7 @@
 """ConsumerGroupDescribe (69): groups of KIP-848, their members, what these hold and are to hold. In the coordinator's loop."""
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from broker.api.describe_groups import OPERATIONS
@@ -16,6 +17,10 @@ CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
 async def handle(request: Any, call: GroupCall) -> Any:
     """GROUP_ID_NOT_FOUND for a group that there is not, or of another kind."""
+    disabled = call.view.without_consumer_protocol
+    if disabled is not None:
+        refused = partial(Response.DescribedGroup, error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=disabled)
+        return Response(groups=[refused(group_id=group_id) for group_id in request.group_ids])
     answer = Response(groups=[_described(group_id, call) for group_id in request.group_ids])
     if request.include_authorized_operations:
         for group in answer.groups:

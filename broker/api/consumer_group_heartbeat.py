@@ -13,6 +13,9 @@ Response = consumer_group_heartbeat.Response
 
 async def handle(request: Any, call: GroupCall) -> Any:
     """Answered when what changed is durable."""
+    disabled = call.view.without_consumer_protocol
+    if disabled is not None:
+        return Response(error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=disabled)
     wrong = _wrong(request, call.version)
     interval_ms = call.view.groups.consumer_settings.of(request.group_id).heartbeat_interval_ms
     if wrong is not None:

@@ -14,6 +14,8 @@ from broker.groups.coordinator import GroupCoordinator
 
 log = logging.getLogger(__name__)
 
+CONSUMER = "consumer"
+
 Answer = TypeVar("Answer")
 
 
@@ -30,6 +32,14 @@ class GroupView:
     groups: GroupCoordinator
     topics: TopicDirectory
     tree: OffsetTree
+
+    @property
+    def without_consumer_protocol(self) -> str | None:
+        """Why there are no groups of KIP-848; None if there are."""
+        enabled = self.config["group.coordinator.rebalance.protocols"]
+        if isinstance(enabled, tuple) and CONSUMER in enabled:
+            return None
+        return "group.coordinator.rebalance.protocols of this broker does not contain consumer."
 
 
 @dataclass

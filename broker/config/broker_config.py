@@ -247,6 +247,9 @@ class BrokerConfig:
                     (lesser, greater, "at most") if self.is_set(lesser) else (greater, lesser, "at least")
                 )
                 raise self._error(name, f"must be {word} {other}={show(self._values[other])}")
+        name = "group.coordinator.rebalance.protocols"
+        if "classic" not in _items(self._values[name]):
+            raise self._error(name, "must contain classic, which cannot be disabled")
         if self._values["metadata.store"] == "zookeeper" and not self._values["zookeeper.connect"]:
             raise self._error("metadata.store", "needs zookeeper.connect")
 

@@ -104,8 +104,9 @@ KEYS = (
         "How often the recovery points are written to their checkpoint file."),
     ConfigKey("log.flush.start.offset.checkpoint.interval.ms", INT, 60000, Range(0), HIGH, READ_ONLY, NOW,
         "How often the log start offsets are written to their checkpoint file."),
-    ConfigKey("log.preallocate", BOOLEAN, False, None, MEDIUM, CLUSTER_WIDE, NONE_YET,
-        "Whether a new segment takes its whole size on disk at once."),
+    ConfigKey("log.preallocate", BOOLEAN, False, None, MEDIUM, CLUSTER_WIDE, NONE,
+        "Whether Kafka gives a new segment its whole size on disk at once. Files here are always as long as what is in them: "
+        "that is what recovery goes by. For disks that fill up see odradek.log.dir.soft.free.bytes."),
     ConfigKey("log.message.timestamp.type", STRING, "CreateTime",
         OneOf(("CreateTime", "LogAppendTime")), MEDIUM, CLUSTER_WIDE, NOW,
         "Whether a record keeps its producer's time (CreateTime) or gets the broker's (LogAppendTime)."),

@@ -4,6 +4,8 @@ Constants and pure functions. Everything else that speaks of keys (loading, Desc
 derives from ``AREAS``.
 """
 
+from collections.abc import Mapping
+
 from broker.config import (
     broker,
     group,
@@ -23,7 +25,7 @@ from broker.config import (
     zookeeper,
 )
 from broker.config.errors import ConfigError
-from broker.config.key import ConfigKey, Value
+from broker.config.key import NONE, NONE_YET, ConfigKey, Value
 
 AREAS = (
     broker,
@@ -79,6 +81,16 @@ def topic_key(name: str) -> ConfigKey:
 def validate_topic_config(name: str, value: str) -> Value:
     """The typed value of a topic's key. Raises ConfigError naming key, value and what is allowed."""
     return topic_key(name).parse(value)
+
+
+def without_effect(settings: Mapping[str, str]) -> dict[str, str]:
+    """Those of a topic's settings that ask for something else than the default and do not get it."""
+    rows = {name: topic_key(name) for name in settings}
+    return {
+        name: settings[name]
+        for name, row in rows.items()
+        if row.effect in (NONE, NONE_YET) and row.parse(settings[name]) != row.default
+    }
 
 
 def validate_topic_configs(overrides: dict[str, str]) -> dict[str, Value]:

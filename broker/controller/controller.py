@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from broker.config.broker_config import BrokerConfig
+from broker.config.table import without_effect
 from broker.controller.assignment import Broker
 from broker.controller.image import ClusterImage, Topic, load_image, load_states
 from broker.controller.partitions import LocalPartitions
@@ -236,6 +237,7 @@ class Controller:
             slots += self._partitions.ensure(made.topic, {p: (state, 0) for p, state in made.states.items()})
             self.image.put(made.topic)
             log.info("topic %s: %d partition(s) added", made.topic.name, len(made.added))
+            _warn(made.topic, {} if made.replaces is None else made.topic.config)
         self.metadata_version = self._partitions.announce(slots)
         self._stale = False
 
@@ -276,14 +278,14 @@ class Controller:
                 return Outcome(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
             changed = Topic(name, topic.assignment, checked_config(change(topic.config), self._config), topic.version)
             if not validate_only and changed.config != topic.config:
-                self._store_config(changed)
+                self._store_config(changed, topic.config)
         except Refusal as refusal:
             return Outcome(name, refusal.code, refusal.message)
         except (StoreError, NotController) as error:
             return _failed(name, error)
         return Outcome(name, ErrorCode.NONE, None, changed, changed.topic_id)
 
-    def _store_config(self, topic: Topic) -> None:
+    def _store_config(self, topic: Topic, before: Mapping[str, str]) -> None:
         """Durable first, then in the slots: a successor takes it from the store."""
         self._stale = True  # until slots and image have followed
         self._write_settings(znodes.topic_config_path(topic.name), topic.config, True)
@@ -291,6 +293,7 @@ class Controller:
         self.image.put(topic)
         self._stale = False
         log.info("topic %s: settings are now %s", topic.name, topic.config)
+        _warn(topic, before)
 
     def write_settings(self, path: str, settings: Mapping[str, str], keep_empty: bool = True) -> None:
         """Make the settings of a node durable, parents included; without settings the node goes, unless it is to be kept.
@@ -394,6 +397,13 @@ def _named(outcome: Outcome, wish: str | uuid.UUID) -> Outcome:
     else:
         outcome.topic_id = wish
     return outcome
+
+
+def _warn(topic: Topic, before: Mapping[str, str]) -> None:
+    """Tell what was asked for and is not to be had. :param before: the topic's settings until now."""
+    changed = {name: value for name, value in topic.config.items() if before.get(name) != value}
+    for name, value in without_effect(changed).items():
+        log.warning("topic %s: %s=%s has no effect here, see docs/configuration.md", topic.name, name, value)
 
 
 def _failed(name: str, error: Exception) -> Outcome:

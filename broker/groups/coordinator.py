@@ -16,7 +16,7 @@ from broker.groups.classic import ClassicGroup, can_be_first
 from broker.groups.classic_member import Join, Joined, Sync, Synced
 from broker.groups.consumer_group import ConsumerGroup, SettingsSource, Topics, wrong_with
 from broker.groups.consumer_member import JOINING, Beat, Beaten
-from broker.groups.environment import Appended, GroupLog, GroupSettings, Record, Timers
+from broker.groups.environment import Appended, GroupLog, GroupSettings, Record, Timers, Waiter
 from broker.groups.group import CONSUMER, Group, classic_record, restore_classic
 from broker.groups.offsets import Committed, Offsets, Place, committed_of, offset_record
 from broker.protocol import ProtocolError
@@ -208,14 +208,15 @@ class GroupCoordinator:
         if shard is None:
             then(error)
             return
+        waiter = Waiter(then)
 
         def appended(error: ErrorCode) -> None:
             too_large = (
                 error is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
             )  # said of a generation, it means nothing to members
-            then(ErrorCode.UNKNOWN_SERVER_ERROR if too_large else error)
+            waiter(ErrorCode.UNKNOWN_SERVER_ERROR if too_large else error)
 
-        shard.log.append([classic_record(group, assignments)], appended)
+        shard.log.append([classic_record(group, assignments)], appended, waiter.late)
 
     def _new_consumer(self, group_id: str) -> ConsumerGroup:
         return ConsumerGroup(group_id, self._timers, self.consumer_settings, self._topics, self._persist_records)
@@ -225,13 +226,14 @@ class GroupCoordinator:
         if shard is None:
             then(error)
             return
+        waiter = Waiter(then)
 
         def appended(error: ErrorCode) -> None:
             if error is not NONE and self._shards.get(shard.partition) is shard:
                 self._diverged(shard.partition)  # the group is ahead of its log: what the log says counts
-            then(error)
+            waiter(error)
 
-        shard.log.append(records, appended)
+        shard.log.append(records, appended, waiter.late)
 
     # -- KIP-848 --------------------------------------------------------------------------------------------------
 
@@ -427,20 +429,21 @@ class GroupCoordinator:
         shard.groups[group_id] = group
         if isinstance(commit, OffsetCommit):  # a sequence of its records; it does natively what `appended` does
             commit.under_way(group, then)
-            shard.log.append(commit, commit.appended)
+            shard.log.append(commit, commit.appended, commit.late)
             return
         offsets = commit.offsets
         records = [offset_record(group_id, topic, number, one) for (topic, number), one in offsets.items()]
+        waiter = Waiter(then)
 
         def appended(error: ErrorCode) -> None:
             group.commits_under_way -= 1
             if error is NONE:
                 for (topic, partition), committed in offsets.items():
                     group.offsets.put(topic, partition, committed)
-            then(error)
+            waiter(error)
 
         group.commits_under_way += 1
-        shard.log.append(records, appended)
+        shard.log.append(records, appended, waiter.late)
 
     def fetch(self, group_id: str, member_id: str | None = None, member_epoch: int = -1) -> tuple[ErrorCode, Offsets]:
         """What a group has committed; nothing for a group that there is not.
@@ -488,6 +491,7 @@ class GroupCoordinator:
         parts = [present[at : at + MAX_RECORDS_AT_ONCE] for at in range(0, len(present), MAX_RECORDS_AT_ONCE)]
         waiting = len(parts)
         failed = NONE
+        waiter = Waiter(then)
 
         def appended(part: Sequence[Place], error: ErrorCode) -> None:
             nonlocal waiting, failed
@@ -498,12 +502,13 @@ class GroupCoordinator:
             else:
                 failed = error
             if waiting == 0:
-                then(failed)
+                waiter(failed)
 
         for part in parts:
             shard.log.append(
                 [offset_record(group.group_id, *place, None) for place in part],
                 lambda error, part=part: appended(part, error),  # type: ignore[misc]
+                waiter.late,
             )
 
     # -- whole groups ---------------------------------------------------------------------------------------------
@@ -533,7 +538,8 @@ class GroupCoordinator:
         group.protocol.die(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if shard.groups.get(group.group_id) is group:
             del shard.groups[group.group_id]
-        shard.log.append(group.tombstones(), then)
+        waiter = Waiter(then)
+        shard.log.append(group.tombstones(), waiter, waiter.late)
 
     def topics_deleted(self, topics: Iterable[str]) -> None:
         """The offsets of deleted topics go, of all groups."""

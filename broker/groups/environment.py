@@ -14,6 +14,7 @@ Record = tuple[bytes, bytes | None]
 """Key and value of a record of `__consumer_offsets`; a value of None is a tombstone."""
 
 Appended = Callable[[ErrorCode], None]
+Late = Callable[[], None] | None
 
 
 class Timer(Protocol):
@@ -39,10 +40,30 @@ class Timers(Protocol):
 class GroupLog(Protocol):
     """One partition of `__consumer_offsets` that this broker leads."""
 
-    def append(self, records: Sequence[Record], then: Appended) -> None:
+    def append(self, records: Sequence[Record], then: Appended, late: Late = None) -> None:
         """Append the records as one batch or joined with others, all or none; `then` is called once, in order of the
         appends: NONE when all in-sync replicas have them, else the error for the client (COORDINATOR_NOT_AVAILABLE,
-        NOT_COORDINATOR, INVALID_COMMIT_OFFSET_SIZE ...), and then none of them is or will be there."""
+        NOT_COORDINATOR, INVALID_COMMIT_OFFSET_SIZE ...), and then none of them is or will be there.
+
+        :param late: called at most once, before `then`, if the replicas take longer than `offsets.commit.timeout.ms`: the
+            client is to be told so, whatever comes of the records.
+        """
+
+
+class Waiter:
+    """Who waits for an append: told once, of its outcome, or before that it takes too long."""
+
+    def __init__(self, then: Appended) -> None:
+        self._then: Appended | None = then
+
+    def __call__(self, error: ErrorCode) -> None:
+        then, self._then = self._then, None
+        if then is not None:
+            then(error)
+
+    def late(self) -> None:
+        """The append takes too long; as Kafka says it."""
+        self(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,7 @@ log = logging.getLogger(__name__)
 MINUTE_MS = 60_000
 LOAD_RETRY_S = 1.0
 KAFKA = int(Kind.KAFKA)
+OF_LOG = ("offsets.topic.compression.codec", "message.max.bytes", "offsets.commit.timeout.ms")
 OF_GROUP = ("session.timeout", "heartbeat.interval", "assignment.interval")
 
 
@@ -233,8 +234,8 @@ class GroupOffice:
 
     def _begin(self, partition: int, place: tuple[int, int, int]) -> None:
         assert self.groups is not None
-        codec, most = (self._config.integer(key) for key in ("offsets.topic.compression.codec", "message.max.bytes"))
-        group_log = OffsetsLog(self._loop, self._turn, place, codec, most)
+        codec, most, patience_ms = (self._config.integer(key) for key in OF_LOG)
+        group_log = OffsetsLog(self._loop, self._turn, place, codec, most, patience_ms)
         self.groups.begin(partition, group_log)
         task = self._loop.create_task(self._load(partition, group_log))
         task.add_done_callback(lambda task: self._load_ended(partition, task))

@@ -11,13 +11,14 @@ import errno
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import broker._ext.slots as slots
 from broker._ext.batch_builder import BatchBuilder
 from broker._ext.offset_commits import join
-from broker.groups.environment import Appended
+from broker.groups.environment import Appended, Late
 from broker.groups.environment import Record as Pair
 from broker.protocol.errors import ErrorCode
 from broker.storage import compression
@@ -84,9 +85,23 @@ class AppendTurn:
                 log.exception("a partition of __consumer_offsets could not be written")
 
 
+@dataclass(slots=True)
+class Unacknowledged:
+    """A batch that not all in-sync replicas have.
+
+    :param end: the high watermark that it waits for. :param late: to be called at `deadline`, in the loop's time.
+    """
+
+    end: int
+    callbacks: list[Appended]
+    late: list[Callable[[], None]]
+    deadline: float | None = None
+
+
 class OffsetsLog:
     """:param place: slot, incarnation and leader epoch in which the partition is led.
     :param max_bytes: the largest batch that the partition takes.
+    :param patience_ms: `offsets.commit.timeout.ms`: after so long who waits for an append is told that it takes too long.
     """
 
     def __init__(
@@ -96,6 +111,7 @@ class OffsetsLog:
         place: tuple[int, int, int],
         codec: int,
         max_bytes: int,
+        patience_ms: int,
     ) -> None:
         self.place = place
         self._loop = loop
@@ -103,17 +119,20 @@ class OffsetsLog:
         self._codec = codec
         self._max_bytes = max_bytes
         self._most_bytes = min(MOST_BYTES, max_bytes // 2)  # joined; with room for what a batch adds
-        self._queue: list[tuple[Sequence[Pair], Appended]] = []
+        self._patience_s = patience_ms / 1000
+        self._queue: list[tuple[Sequence[Pair], Appended, Late]] = []
         self._due = False
-        self._unacknowledged: deque[tuple[int, list[Appended]]] = deque()
+        self._busy_since: float | None = None
+        self._unacknowledged: deque[Unacknowledged] = deque()
+        self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
-    def append(self, records: Sequence[Pair], then: Appended) -> None:
+    def append(self, records: Sequence[Pair], then: Appended, late: Late = None) -> None:
         """As `GroupLog` says."""
         if self._closed:
             self._loop.call_soon(then, ErrorCode.NOT_COORDINATOR)
             return
-        self._queue.append((records, then))
+        self._queue.append((records, then, late))
         if not self._due:
             self._due = True
             self._turn.add(self)
@@ -121,10 +140,13 @@ class OffsetsLog:
     def close(self) -> None:
         """Whoever waits is told that this is not the coordinator any more."""
         self._closed = True
-        waiting = [then for _, callbacks in self._unacknowledged for then in callbacks]
-        waiting += [then for _, then in self._queue]
+        waiting = [then for one in self._unacknowledged for then in one.callbacks]
+        waiting += [then for _, then, _ in self._queue]
         self._queue.clear()
         self._unacknowledged.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         tell(waiting, ErrorCode.NOT_COORDINATOR)
 
     def look(self) -> None:
@@ -132,9 +154,8 @@ class OffsetsLog:
         if not self._unacknowledged:
             return
         high_watermark = slots.high_watermark(self.place[0])
-        while self._unacknowledged and self._unacknowledged[0][0] <= high_watermark:
-            _, callbacks = self._unacknowledged.popleft()
-            tell(callbacks, NONE)
+        while self._unacknowledged and self._unacknowledged[0].end <= high_watermark:
+            tell(self._unacknowledged.popleft().callbacks, NONE)
 
     def write(self) -> None:
         """Append what is queued."""
@@ -152,21 +173,68 @@ class OffsetsLog:
             except slots.SlotChanged as refusal:
                 reason = str(refusal)
                 if reason == "busy":
-                    self._due = True
-                    self._loop.call_later(BUSY_S, self.write)
+                    self._wait_for_lock()
                     return
                 log.warning("an append to __consumer_offsets was refused: %s", reason)
                 outcome = OF_REFUSAL.get(reason, ErrorCode.COORDINATOR_NOT_AVAILABLE)
             except Exception:  # an error of this program: those behind these must not wait for ever
                 log.exception("an append to __consumer_offsets failed")
                 outcome = ErrorCode.UNKNOWN_SERVER_ERROR
-            callbacks = [then for _, then in self._queue[:count]]
+            done = self._queue[:count]
             del self._queue[:count]
+            self._busy_since = None
+            callbacks = [then for _, then, _ in done]
             if outcome is NONE:
-                self._unacknowledged.append((base_offset + builder.count, callbacks))
+                late = [one for _, _, one in done if one is not None]
+                self._unacknowledged.append(Unacknowledged(base_offset + builder.count, callbacks, late))
             else:
                 tell(callbacks, outcome)
         self.look()
+        if self._unacknowledged:
+            self._watch()
+
+    def _wait_for_lock(self) -> None:
+        """Another process has the partition's lock: try again, and after a while refuse what is queued."""
+        now = self._loop.time()
+        if self._busy_since is None:
+            self._busy_since = now
+        if now < self._busy_since + self._patience_s:
+            self._due = True
+            self._loop.call_later(BUSY_S, self.write)
+            return
+        log.warning(
+            "%d append(s) to __consumer_offsets are refused: the partition's lock was not free for %g s",
+            len(self._queue), self._patience_s,
+        )  # fmt: skip
+        self._busy_since = None
+        waiting = [then for _, then, _ in self._queue]
+        self._queue.clear()
+        tell(waiting, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    def _watch(self) -> None:
+        """What is not acknowledged has so much time, from now on unless it has less already."""
+        deadline = self._loop.time() + self._patience_s
+        for one in reversed(self._unacknowledged):
+            if one.deadline is not None:
+                break
+            one.deadline = deadline
+        first = self._unacknowledged[0].deadline
+        if self._timer is None and first is not None:
+            self._timer = self._loop.call_at(first, self._overdue)
+
+    def _overdue(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        for one in list(self._unacknowledged):
+            if one.deadline is not None and one.deadline > now:
+                self._timer = self._loop.call_at(one.deadline, self._overdue)
+                return
+            late, one.late = one.late, []
+            for told in late:
+                try:
+                    told()
+                except Exception:
+                    log.exception("while an append to __consumer_offsets waits")
 
 
 def tell(callbacks: Iterable[Appended], code: ErrorCode) -> None:

@@ -33,6 +33,23 @@ def wire(broker: Broker) -> Iterator[GroupTalk]:
         yield one
 
 
+def test_without_the_consumer_protocol_its_members_are_refused_and_classic_ones_served(tmp_path: Path) -> None:
+    config = CONFIG | {"group.coordinator.rebalance.protocols": "classic"}
+    with Broker(config, directory=tmp_path) as broker, GroupTalk(broker.host, broker.port) as wire:
+        wire.create("topic", 1)
+        wire.until_coordinated("g")
+        refused = wire.beat("g", "m", 0)
+        assert refused.error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert "group.coordinator.rebalance.protocols" in refused.error_message
+        assert wire.list_groups().groups == []
+        wire.joined("g")
+        described = wire.describe_consumer("g", "h").groups
+        assert [(one.group_id, one.error_code) for one in described] == [
+            ("g", ErrorCode.UNSUPPORTED_VERSION), ("h", ErrorCode.UNSUPPORTED_VERSION)
+        ]  # fmt: skip
+        assert wire.describe("g").groups[0].group_state == "Stable"
+
+
 @pytest.mark.parametrize("version", range(2))
 def test_offsets_of_the_oldest_versions(wire: GroupTalk, version: int) -> None:
     group = f"old-{version}"

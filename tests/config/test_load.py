@@ -115,6 +115,7 @@ def test_unknown_keys_are_told_with_their_place(tmp_path):
         ("remote.log.storage.system.enable=true", "false"),
         ("zookeeper.connect=a b", "host:port"),
         ("log.retention.ms=0", "or -1"),
+        ("group.coordinator.rebalance.protocols=consumer", "must contain classic"),
     ],
 )
 def test_a_value_that_is_not_allowed_is_told_in_one_line(override, allowed):

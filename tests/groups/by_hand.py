@@ -54,9 +54,14 @@ class HandLog:
         self.held = held
         self.failing: ErrorCode | None = None
         self.waiting: list[tuple[list[Record], Callable[[ErrorCode], None]]] = []
+        self.late: list[Callable[[], None]] = []
 
-    def append(self, records: list[Record], then: Callable[[ErrorCode], None]) -> None:
+    def append(
+        self, records: list[Record], then: Callable[[ErrorCode], None], late: Callable[[], None] | None = None
+    ) -> None:
         self.waiting.append((list(records), then))
+        if late is not None:
+            self.late.append(late)
         if not self.held:
             self.acknowledge()
 
@@ -67,6 +72,13 @@ class HandLog:
             if self.failing is None:
                 self.records += records
             then(self.failing or ErrorCode.NONE)
+        self.late.clear()
+
+    def dawdle(self) -> None:
+        """What waits, waits for too long."""
+        late, self.late = self.late, []
+        for tell in late:
+            tell()
 
 
 class Once:

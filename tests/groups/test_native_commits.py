@@ -21,6 +21,7 @@ from broker.protocol.errors import ErrorCode
 from broker.protocol.header import RequestHeader, decode_request_header, request_header_version
 from broker.storage import compression
 from broker.storage.batch import Record, build_batch, read_batch
+from tests.groups.test_migration import Office
 from tests.protocol.messages import RANGES
 from tests.shm.one_broker import OneBroker
 
@@ -160,6 +161,22 @@ def full_request():
         member_id="m",
         topics=[Topic(name="orders", topic_id=IDS["orders"], partitions=[part])],
     )
+
+
+def test_a_commit_that_takes_too_long_is_refused_at_once_and_counts_once_it_is_there(topics):
+    office = Office()
+    office.log.held = True
+    request = full_request()
+    request.generation_id_or_member_epoch, request.member_id = -1, ""
+    commit, answers = read(frame_of(request, 9), topics, LONGEST_NOTE, NOW_MS), []
+    commit.reply = answers.append
+    office.groups.commit(commit, commit.answered)
+    office.log.dawdle()
+    assert answers == [commit.response(ErrorCode.COORDINATOR_NOT_AVAILABLE)]
+    assert office.groups.fetch("g\u00fc")[1].get("orders", 2) is None
+    office.log.acknowledge()
+    assert len(answers) == 1
+    assert office.groups.fetch("g\u00fc")[1].get("orders", 2).offset == 5
 
 
 @pytest.mark.parametrize("version", NATIVE)

@@ -7,7 +7,10 @@ import pytest
 from broker._ext import slots
 from broker.processes.offsets_log import AppendTurn, OffsetsLog, read_records
 from broker.protocol.errors import ErrorCode
+from tests.groups.by_hand import HandTimers
 from tests.shm.one_broker import OneBroker
+
+PATIENCE_MS = 5000
 
 
 @pytest.fixture
@@ -29,10 +32,13 @@ class Bench:
         slot = self.broker.create(topic, alone=alone)
         state = slots.describe(slot)
         place = slot, state["incarnation"] if incarnation is None else incarnation, state["leader_epoch"]
-        return OffsetsLog(self.loop, self.turn, place, 0, max_bytes)
+        return OffsetsLog(self.loop, self.turn, place, 0, max_bytes, PATIENCE_MS)
 
     def then(self, name):
         return lambda code: self.told.append((name, code))
+
+    def late(self, name):
+        return lambda: self.told.append((name, "late"))
 
     def broken(self, name):
         def then(code):
@@ -43,6 +49,28 @@ class Bench:
 
     def stored(self, log):
         return [pair for piece in read_records(log.place[0], [self.broker.path]) for pair in piece]
+
+
+class HandLoop(HandTimers):
+    """A loop whose time is stepped."""
+
+    def time(self):
+        return self.now_ms() / 1000
+
+    def call_at(self, when_s, action, *arguments):
+        return super().call_at(round(when_s * 1000), lambda: action(*arguments))
+
+    def call_later(self, delay_s, action):
+        return super().call_at(self.now_ms() + max(1, round(delay_s * 1000)), action)
+
+    def call_soon(self, action, *arguments):
+        return self.call_at(self.time(), action, *arguments)
+
+
+@pytest.fixture
+def stepped(broker):
+    """A bench on a loop that is stepped."""
+    return Bench(broker, HandLoop())
 
 
 @pytest.fixture
@@ -153,3 +181,65 @@ def test_what_a_callback_appends_is_written_in_its_turn(bench):
     bench.turn.run()
     assert [name for name, _ in bench.told] == ["outer", "inner", "inner too"]
     assert [value for _, value in bench.stored(log)] == [b"1", b"2", b"3"]
+
+
+def test_who_waits_too_long_for_the_other_replicas_is_told_so_and_of_the_outcome_later(stepped):
+    log = stepped.log(alone=False)
+    log.append([(b"a", b"1")], stepped.then("a"), stepped.late("a"))
+    log.append([(b"b", b"2")], stepped.then("b"))
+    stepped.turn.run()
+    stepped.loop.advance(2000)
+    log.append([(b"c", b"3")], stepped.then("c"), lambda: 1 / 0)
+    log.append([(b"d", b"4")], stepped.then("d"), stepped.late("d"))
+    stepped.turn.run()
+    stepped.loop.advance(2999)
+    assert stepped.told == []
+    stepped.loop.advance(1)
+    assert stepped.told == [("a", "late")]
+    stepped.loop.advance(1999)
+    assert stepped.told == [("a", "late")]
+    stepped.loop.advance(1)
+    assert stepped.told[1:] == [("d", "late")]
+    stepped.loop.advance(60_000)
+    slots.raise_high_watermark(log.place[0], 4)
+    log.look()
+    assert stepped.told[2:] == [(name, NONE) for name in "abcd"]
+
+
+def test_who_is_told_in_time_is_not_told_that_it_takes_too_long(stepped):
+    log = stepped.log(alone=False)
+    log.append([(b"a", b"1")], stepped.then("a"), stepped.late("a"))
+    stepped.turn.run()
+    stepped.loop.advance(4000)
+    slots.raise_high_watermark(log.place[0], 1)
+    log.look()
+    log.append([(b"b", b"2")], stepped.then("b"), stepped.late("b"))
+    stepped.turn.run()
+    stepped.loop.advance(4000)
+    log.close()
+    stepped.loop.advance(60_000)
+    assert stepped.told == [("a", NONE), ("b", ErrorCode.NOT_COORDINATOR)]
+
+
+def test_a_lock_that_is_not_free_in_time_costs_what_waits_for_it_and_nothing_is_written(stepped, monkeypatch):
+    log = stepped.log()
+    append_built = slots.append_built
+
+    def busy(*arguments):
+        raise slots.SlotChanged("busy")
+
+    monkeypatch.setattr(slots, "append_built", busy)
+    log.append([(b"a", b"1")], stepped.then("a"), stepped.late("a"))
+    stepped.turn.run()
+    stepped.loop.advance(4000)
+    log.append([(b"b", b"2")], stepped.then("b"))
+    assert stepped.told == []
+    stepped.loop.advance(1000)
+    assert stepped.told == [("a", ErrorCode.COORDINATOR_NOT_AVAILABLE), ("b", ErrorCode.COORDINATOR_NOT_AVAILABLE)]
+    log.append([(b"c", b"3")], stepped.then("c"))
+    stepped.turn.run()
+    stepped.loop.advance(4900)
+    monkeypatch.setattr(slots, "append_built", append_built)
+    stepped.loop.advance(10)
+    assert stepped.told[2:] == [("c", NONE)]
+    assert stepped.stored(log) == [(b"c", b"3")]

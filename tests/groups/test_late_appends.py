@@ -1,0 +1,109 @@
+"""Appends whose replicas take longer than `offsets.commit.timeout.ms`: who waits is told so, and memory goes by the outcome."""
+
+import pytest
+
+from broker.groups.classic_member import Sync
+from broker.groups.consumer_member import Beat
+from broker.groups.coordinator import Commit
+from broker.groups.offsets import Committed
+from broker.protocol.errors import ErrorCode
+from tests.groups.by_hand import Once
+from tests.groups.test_migration import Office, assignment
+
+NONE, TOO_LONG = ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def by_objects(office, offset):
+    once = Once()
+    office.groups.commit(Commit("g", "", -1, None, {("orders", 0): Committed(offset)}), once)
+    return once
+
+
+def committed(office):
+    found = office.groups.fetch("g")[1].get("orders", 0)
+    return None if found is None else found.offset
+
+
+def first_beat(office):
+    once = Once()
+    beat = Beat("a", 0, topics=("orders",), rebalance_timeout_ms=30_000, owned=frozenset())
+    office.groups.beat("g", beat, once)
+    return once
+
+
+def test_a_commit_that_takes_too_long_is_refused_and_counts_once_it_is_there():
+    office = Office()
+    office.log.held = True
+    once = by_objects(office, 7)
+    office.log.dawdle()
+    assert once.answer is TOO_LONG
+    assert committed(office) is None
+    assert office.group().commits_under_way == 1
+    office.log.acknowledge()
+    assert committed(office) == 7
+    assert office.group().commits_under_way == 0
+
+
+@pytest.mark.parametrize("failing", [None, ErrorCode.NOT_COORDINATOR])
+def test_a_generation_that_takes_too_long_comes_to_nothing_and_the_members_join_again(failing):
+    office = Office()
+    me = office.join().answer
+    office.log.held = True
+    synced = Once()
+    office.groups.sync("g", Sync(me.member_id, me.generation_id, {me.member_id: assignment(0)}), synced)
+    assert synced.waits
+    office.log.dawdle()
+    assert synced.answer.error is TOO_LONG
+    assert office.group().state_name == "PreparingRebalance"
+    office.log.failing = failing
+    office.log.acknowledge()
+    assert office.group().state_name == "PreparingRebalance"
+    office.log.held, office.log.failing = False, None
+    again = office.join(me.member_id).answer
+    assert (again.error, again.generation_id) == (NONE, me.generation_id + 1)
+    told = office.sync(me.member_id, again.generation_id, {me.member_id: assignment(0)})
+    assert (told.error, told.assignment) == (NONE, assignment(0))
+
+
+def test_a_heartbeat_that_takes_too_long_is_refused_and_the_member_is_told_in_full_at_its_next_one():
+    office = Office()
+    office.log.held = True
+    once = first_beat(office)
+    office.log.dawdle()
+    assert once.answer.error is TOO_LONG
+    office.log.acknowledge()
+    assert office.diverged == []
+    office.log.held = False
+    told = office.beat("a", 0)
+    assert (told.error, len(told.assignment)) == (NONE, 4)
+
+
+def test_a_heartbeat_that_took_too_long_and_then_fails_has_the_groups_loaded_anew():
+    office = Office()
+    office.log.held = True
+    once = first_beat(office)
+    office.log.dawdle()
+    office.log.failing = ErrorCode.NOT_COORDINATOR
+    office.log.acknowledge()
+    assert once.answer.error is TOO_LONG
+    assert office.diverged == [0]
+
+
+def test_offsets_whose_tombstones_take_too_long_are_there_until_these_are():
+    office = Office()
+    by_objects(office, 7)
+    office.log.held = True
+    deleted, told = Once(), []
+    office.groups.delete("g", deleted)
+    office.groups.delete_offsets("g", [("orders", 0)], lambda *outcome: told.append(outcome[0]))
+    office.log.dawdle()
+    assert deleted.answer is TOO_LONG
+    assert told == [TOO_LONG]
+    assert committed(office) == 7
+    office.log.acknowledge()
+    assert committed(office) is None
+    office.log.held = False
+    again = Once()
+    office.groups.delete("g", again)
+    assert again.answer is NONE
+    assert office.group() is None
