@@ -605,6 +605,15 @@ def count_usage(bytes principal, bytes client_id, topic, int api_key, tuple valu
         entry.values[i] += <uint64_t>values[i]
 
 
+def count_failed_request(context not None, int api_key):
+    """Of a request that was counted as one: it is answered with an error.
+
+    :param context: of its connection: whose `principal` and `client_id` it is.
+    """
+    cdef tuple one_failed = (0, 1, 0, 0, 0, 0, 0, 0)
+    count_usage(context.principal.encode(), (context.client_id or "").encode(), None, api_key, one_failed)
+
+
 def put_reader_position(bytes principal, bytes client_id, uint32_t slot, uint32_t incarnation, int64_t offset):
     """Note the offset that a reader asked for last."""
     cdef Client client

@@ -50,7 +50,8 @@ cdef class OffsetCommit:
     cdef int section_count
     cdef int stored                     # entries without error
     cdef int64_t record_bytes           # about what its records take
-    cdef public object reply            # called with the bytes of the response
+    cdef public object request          # to be answered by `answered`; see `PlainRequest` (broker/api/group_call.py)
+    cdef bint failed                    # some partition was answered with an error
     cdef object group                   # while its append is under way
     cdef object then                    # likewise, until it is told
 

@@ -13,6 +13,7 @@ from libc.stdlib cimport free, malloc, realloc
 
 from broker._ext.batch_builder cimport BatchBuilder
 from broker._ext.metering cimport count_error
+from broker._ext.metering import count_failed_request
 from broker._ext.cursor cimport (
     CURSOR_OK,
     Cursor,
@@ -397,9 +398,12 @@ cdef class OffsetCommit:
         return self
 
     def answered(self, int16_t outcome):
-        """Give `reply` the response."""
-        reply, self.reply = self.reply, None
-        reply(self.response(outcome))
+        """Answer `request`."""
+        request, self.request = self.request, None
+        payload = self.response(outcome)
+        if self.failed:                     # which the worker does not see: no error leads the response
+            count_failed_request(request.context, OFFSET_COMMIT)
+        request.answer(payload)
 
     def under_way(self, group not None, then not None):
         """It is about to be appended; `appended` is to be called with the outcome, and before that perhaps `late`."""
@@ -446,6 +450,7 @@ cdef class OffsetCommit:
                     write_int32(&out, self.entries[k].partition)
                     write_int16(&out, self.entries[k].error or outcome)
                     if self.entries[k].error or outcome:
+                        self.failed = True
                         count_error(OFFSET_COMMIT, self.entries[k].error or outcome)
                     if compact:
                         write_int8(&out, 0)

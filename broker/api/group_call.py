@@ -90,6 +90,10 @@ class Asker(Protocol):
     def client_id(self) -> str | None:
         """As its header says."""
 
+    @property
+    def principal(self) -> str:
+        """Who it is for metering."""
+
 
 class PlainRequest(Protocol):
     """A request that is served at once. It is answered exactly once, now or later."""

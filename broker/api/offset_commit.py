@@ -24,7 +24,7 @@ def at_once(request: PlainRequest, view: GroupView) -> bool:
     commit = read(request.payload, view.topics, groups.settings.offset_metadata_max_bytes, groups.wall_ms())
     if commit is None:
         return False
-    commit.reply = request.answer
+    commit.request = request
     groups.commit(commit, commit.answered)
     return True
 

@@ -6,12 +6,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import broker._ext.meter_reading as meter_reading
-from broker._ext.metering import count, count_request_error, count_usage
+from broker._ext.metering import count, count_failed_request, count_request_error
 from broker.api.answer_errors import errors_of, leads_with_error
 from broker.net.forward_frames import ForwardContext
-
-ONE_FAILED = (0, 1, 0, 0, 0, 0, 0, 0)
-"""As `count_usage` takes it: a request with an error, which a worker counts as a request."""
 
 
 class Untold(NamedTuple):
@@ -42,8 +39,7 @@ def count_untold(untold: Untold | None, context: ForwardContext) -> None:
     for code in untold.codes:
         count_request_error(untold.api_key, code)
     if untold.of_request:
-        client_id = (context.client_id or "").encode()
-        count_usage(context.principal.encode(), client_id, None, untold.api_key, ONE_FAILED)
+        count_failed_request(context, untold.api_key)
 
 
 class BusyTime:

@@ -16,6 +16,7 @@ from broker.api.group_call import GroupCall
 from broker.api.table import BY_KEY
 from broker.groups.environment import GroupSettings
 from broker.groups.offsets import Committed, Offsets, offset_record
+from broker.net.forward_frames import ForwardContext
 from broker.protocol import ProtocolError, decode, encode, offset_commit
 from broker.protocol.errors import ErrorCode
 from broker.protocol.header import RequestHeader, decode_request_header, request_header_version
@@ -25,6 +26,7 @@ from tests.groups.test_migration import Office
 from tests.protocol.messages import RANGES
 from tests.shm.one_broker import OneBroker
 
+ASKER = ForwardContext(7, 0, "[::1]:4711", "caf\u00e9")
 NOW_MS = 1_700_000_000_000
 LONGEST_NOTE = 12
 NATIVE = range(1, 11)
@@ -83,7 +85,7 @@ def reference(frame, view):
 
 def natively(frame, view):
     answers = []
-    assert api.at_once(SimpleNamespace(payload=frame, answer=answers.append), view)
+    assert api.at_once(SimpleNamespace(payload=frame, answer=answers.append, context=ASKER), view)
     return view.groups.commits[0], *answers
 
 
@@ -169,7 +171,7 @@ def test_a_commit_that_takes_too_long_is_refused_at_once_and_counts_once_it_is_t
     request = full_request()
     request.generation_id_or_member_epoch, request.member_id = -1, ""
     commit, answers = read(frame_of(request, 9), topics, LONGEST_NOTE, NOW_MS), []
-    commit.reply = answers.append
+    commit.request = SimpleNamespace(answer=answers.append, context=ASKER)
     office.groups.commit(commit, commit.answered)
     office.log.dawdle()
     assert answers == [commit.response(ErrorCode.COORDINATOR_NOT_AVAILABLE)]

@@ -17,6 +17,7 @@ from broker.protocol import (
     offset_commit,
 )
 from broker.testing import Broker
+from tests.api.group_talk import GroupTalk
 from tests.api.wire import Wire
 from tests.metrics.scraping import scrape
 from tests.waiting import until
@@ -120,7 +121,26 @@ def test_errors_of_topics_groups_and_resources_inside_of_answers_are_counted(bro
     inside = sum(bool(one.error_code) for one in left.members)
     assert after.sum(ERRORS, request="LeaveGroup") == bool(left.error_code) + inside > 0
     # A request is one that failed once, whatever is wrong inside of its answer.
-    for api in ("CreateTopics", "DeleteTopics", "DescribeConfigs", "Metadata", "LeaveGroup"):
+    for api in ("CreateTopics", "DeleteTopics", "DescribeConfigs", "Metadata", "LeaveGroup", "OffsetCommit"):
         assert (
             after.sum("odradek_usage_errors_total", api=api) - before.sum("odradek_usage_errors_total", api=api) == 1
         ), api
+
+
+def test_a_commit_that_is_answered_natively_with_errors_failed_once_in_its_clients_name(broker: Broker) -> None:
+    def told() -> tuple[float, float, float]:
+        found = scrape(broker)
+        mine = {"api": "OffsetCommit", "client_id": "wire"}
+        usage = [found.sum(f"odradek_usage_{what}_total", **mine) for what in ("requests", "errors")]
+        return usage[0], usage[1], found.sum(ERRORS, request="OffsetCommit")
+
+    with GroupTalk(broker.host, broker.port) as wire:
+        wire.create("committed", 2)
+        wire.until_coordinated("native")
+        topic, before = "committed", told()
+        wire.commit("native", {(topic, 0): 1})
+        wire.commit("native", {(topic, 0): 2, (topic, 1): 2})
+        assert [one - other for one, other in zip(told(), before, strict=True)] == [2, 0, 0]
+        wire.commit("native", {(topic, 0): 3, (topic, 7): 3, (topic, 8): 3})
+        wire.commit("native", {(topic, 0): 4}, generation_id_or_member_epoch=3, member_id="nobody")
+        assert [one - other for one, other in zip(told(), before, strict=True)] == [4, 2, 3]
