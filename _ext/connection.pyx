@@ -614,11 +614,11 @@ cdef class DataLoop:
 
     cdef uint8_t* out_reserve(self, int64_t length) except NULL:
         """Room for `length` bytes, valid until the next out_reserve; out_commit says how many were written."""
-        cdef int64_t room = self.out_room
+        cdef int64_t room = max(self.out_room, <int64_t>OUT_ROOM)       # there is none where memory was short
         cdef uint8_t* grown
         if self.current is None and self.target is None:
             raise RuntimeError("a response was written while no connection is at hand")
-        if self.out_length + length > room:
+        if self.out_length + length > self.out_room:
             while self.out_length + length > room:
                 room *= 2
             grown = <uint8_t*>realloc(self.out, room)

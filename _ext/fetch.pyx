@@ -109,7 +109,7 @@ cdef enum:
     NEWEST = 18
     BATCH_LENGTH_BYTES = 12
     REPORT_AGAIN_MS = 60000
-    MAX_PARTITIONS = 100000           # of one request: more would take memory out of proportion
+    MAX_PARTITIONS = 100000           # of one request, and of a session: more would take memory out of proportion
     EVICTABLE_AFTER_MS = 120000
     WARM_ROUNDS = 8                   # then the loop waits for the disk: what is read is evicted faster than it is used
     HEADER_READ_BYTES = 4096
@@ -660,6 +660,8 @@ cdef class Fetching:
                 if body.error:
                     return 0
                 wait.put(p)
+                if len(wait.partitions) > MAX_PARTITIONS:
+                    return 0                    # a session that grows request by request
             if flexible:
                 skip_tagged_fields(body)
         if version >= 7 and not self.read_forgotten(wait, version, body):

@@ -76,7 +76,8 @@ cdef class FrameCutter:
     cdef int finish(self) except -1:
         cdef int64_t rest = self.end - self.at
         if self.part.size:
-            memmove(self.part.data, self.at, rest)
+            if rest and self.at != self.part.data:      # most often a long frame's next piece came: it stays where it is
+                memmove(self.part.data, self.at, rest)
             self.part.size = rest
         elif rest:
             write_bytes(&self.part, self.at, rest)
@@ -157,7 +158,8 @@ cdef int put_reply(WriteBuffer* out, uint64_t correlation, uint8_t status, uint6
     store64(to, correlation)
     to[8] = status
     store64(to + 9, metadata_version)
-    memcpy(to + REPLY_BYTES, payload, payload_bytes)
+    if payload_bytes:
+        memcpy(to + REPLY_BYTES, payload, payload_bytes)
     return 0
 
 

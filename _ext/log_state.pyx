@@ -201,7 +201,7 @@ cdef int parse_marker(const BatchInfo* info, const uint8_t* record, size_t n, in
     if read_varint(&p, end, &length) or length < 6 or length > end - p:
         return -1
     coordinator_epoch[0] = <int32_t>load32(p + 2)
-    timestamp[0] = info.max_timestamp if info.log_append_time else info.base_timestamp + delta
+    timestamp[0] = info.max_timestamp if info.log_append_time else <int64_t>(<uint64_t>info.base_timestamp + <uint64_t>delta)
     return 0
 
 

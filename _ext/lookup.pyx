@@ -9,7 +9,7 @@ log.
 import os
 
 from libc.errno cimport ENOMEM
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 
 from broker._ext.log_scan cimport SCAN_BATCH, SCAN_END, Scanner, read_at, scan_batch, scan_file
@@ -63,8 +63,9 @@ cdef int floor_entry(int descriptor, int64_t entries, int entry_bytes, int64_t t
         start = low + (high - low) // 2
         if step % 2 == 0:
             if high_key > low_key and low_key <= target < high_key:
-                share = <double>(target - low_key) / <double>(high_key - low_key)
-                start = low + <int64_t>(<double>(high - low) * share)
+                share = (<double>target - <double>low_key) / (<double>high_key - <double>low_key)
+                if 0 <= share < 1:          # else the keys are too far apart, or too close, for a double
+                    start = low + <int64_t>(<double>(high - low) * share)
             elif step == 0:
                 start = high - 1            # the tail is what is asked for most
         step += 1
@@ -213,7 +214,8 @@ cdef int search_records(const uint8_t* p, const uint8_t* end, const BatchInfo* i
         if read_varlong(&p, stop, &timestamp_delta) or read_varint(&p, stop, &offset_delta):
             return LOOKUP_CORRUPT
         out.offset = info.base_offset + offset_delta
-        out.timestamp = info.max_timestamp if info.log_append_time else info.base_timestamp + timestamp_delta
+        out.timestamp = info.max_timestamp if info.log_append_time else \
+            <int64_t>(<uint64_t>info.base_timestamp + <uint64_t>timestamp_delta)
         if out.timestamp >= target_timestamp and out.offset >= from_offset:
             out.partition_leader_epoch = info.partition_leader_epoch
             return LOOKUP_FOUND

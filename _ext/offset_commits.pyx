@@ -8,7 +8,7 @@ requests that cannot be read, and so every error's text.
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
+from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint32_t
 from libc.stdlib cimport free, malloc, realloc
 
 from broker._ext.batch_builder cimport BatchBuilder
@@ -35,6 +35,7 @@ from broker._ext.cursor cimport (
     write_length,
     write_string_length,
 )
+from broker._ext.decoder cimport MAX_ELEMENTS
 from broker._ext.plain_requests cimport finished, header, text
 from broker._ext.topics cimport Topic, TopicDirectory
 
@@ -168,7 +169,7 @@ def read(bytes frame not None, TopicDirectory topics, int64_t longest_note, int6
         if c.error != CURSOR_OK:
             return None
         commit.group_bytes = commit.group_id.encode()
-        commit.expire_timestamp_ms = now_ms + retention_ms if retention_ms >= 0 else NO_TIME
+        commit.expire_timestamp_ms = now_ms + min(retention_ms, INT64_MAX - now_ms) if retention_ms >= 0 else NO_TIME
         commit.read_topics(&c, topics, longest_note, now_ms)
     except UnicodeDecodeError:
         return None
@@ -197,7 +198,7 @@ cdef class OffsetCommit:
         self.notes = []
         if c.error != CURSOR_OK:
             return 0
-        if count < 0 or count > cursor_left(c) // LEAST_TOPIC_BYTES:
+        if count < 0 or count > cursor_left(c) // LEAST_TOPIC_BYTES or count > MAX_ELEMENTS:
             c.error = -1
             return 0
         self.sections = <Section*>malloc(max(count, 1) * sizeof(Section))
@@ -224,7 +225,7 @@ cdef class OffsetCommit:
             length = read_length(c, compact)
             if c.error != CURSOR_OK:
                 return 0
-            if length < 0 or length > cursor_left(c) // LEAST_PARTITION_BYTES:
+            if length < 0 or length > cursor_left(c) // LEAST_PARTITION_BYTES or count + self.entry_count + length > MAX_ELEMENTS:
                 c.error = -1
                 return 0
             section.first = self.entry_count

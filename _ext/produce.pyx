@@ -9,7 +9,7 @@ follow a Produce that is appended but not answered, nothing else may.
 
 import logging
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset, strlen
 
@@ -37,10 +37,12 @@ from broker._ext.connection cimport (
     Pending,
 )
 from broker._ext.cursor cimport (
+    CURSOR_LENGTH,
     Cursor,
     WriteBuffer,
     buffer_free,
     buffer_init,
+    cursor_fail,
     read_bytes,
     read_int16,
     read_int32,
@@ -275,8 +277,8 @@ cdef class Producing:
     cdef int parse(self, int16_t version, int32_t correlation_id, Cursor* body) except -1:
         """Take a request's partitions into the arrays; 0 if it cannot be read."""
         cdef bint flexible = version >= FIRST_FLEXIBLE
-        cdef int64_t topics, partitions, t, p, length
-        cdef int first = self.item_count
+        cdef int64_t topics, partitions, t, p, length, size
+        cdef int first = self.item_count, room
         cdef const uint8_t* name
         cdef ProduceRequest* request
         cdef ProduceItem* item
@@ -308,7 +310,10 @@ cdef class Producing:
                 item.topic_partitions = <int32_t>partitions if p == 0 else 0
                 item.request = self.request_count
                 item.partition = read_int32(body)
-                item.append.info.size = <int32_t>read_length(body, flexible)
+                size = read_length(body, flexible)
+                if size > INT32_MAX:
+                    cursor_fail(body, CURSOR_LENGTH, size)
+                item.append.info.size = <int32_t>size
                 item.sent_bytes = max(item.append.info.size, 0)
                 item.append.data = NULL
                 if item.append.info.size > 0:
@@ -326,11 +331,12 @@ cdef class Producing:
             self.item_count = first
             return 0
         if self.request_count == self.request_room:
-            self.request_room = max(16, self.request_room * 2)
-            request = <ProduceRequest*>realloc(self.requests, self.request_room * sizeof(ProduceRequest))
+            room = max(16, self.request_room * 2)
+            request = <ProduceRequest*>realloc(self.requests, room * sizeof(ProduceRequest))
             if request == NULL:
                 raise MemoryError("no memory for produce requests")
             self.requests = request
+            self.request_room = room
         request = &self.requests[self.request_count]
         self.request_count += 1
         request.correlation_id = correlation_id
@@ -346,12 +352,14 @@ cdef class Producing:
 
     cdef ProduceItem* new_item(self) except NULL:
         cdef ProduceItem* grown
+        cdef int room
         if self.item_count == self.item_room:
-            self.item_room = max(64, self.item_room * 2)
-            grown = <ProduceItem*>realloc(self.items, self.item_room * sizeof(ProduceItem))
+            room = max(64, self.item_room * 2)
+            grown = <ProduceItem*>realloc(self.items, room * sizeof(ProduceItem))
             if grown == NULL:
                 raise MemoryError("no memory for produce items")
             self.items = grown
+            self.item_room = room
         grown = &self.items[self.item_count]
         self.item_count += 1
         memset(grown, 0, sizeof(ProduceItem))

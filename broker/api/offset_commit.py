@@ -16,6 +16,7 @@ from broker.protocol.errors import ErrorCode
 FIRST_WITH_EPOCHS = 9
 FIRST_BY_ID = 10
 DEFAULT_TIME = -1
+LATEST_MS = (1 << 63) - 1
 
 
 def at_once(request: PlainRequest, view: GroupView) -> bool:
@@ -97,5 +98,5 @@ def _committed(one: Any, request: Any, now_ms: int) -> Committed:
         one.committed_leader_epoch,
         one.committed_metadata or "",
         time_ms,
-        now_ms + kept_ms if kept_ms >= 0 else NO_EXPIRY,
+        min(now_ms + kept_ms, LATEST_MS) if kept_ms >= 0 else NO_EXPIRY,
     )

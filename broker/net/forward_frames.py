@@ -17,6 +17,8 @@ import broker._ext.forward_frames as forward_frames
 from broker._ext.forward_frames import MalformedFrame
 
 CONTEXTS_KEPT = 4096
+KEPT_BYTES = 1024
+"""Of a context that is kept: a client may say a name of 32 KiB, and another one with each request."""
 _CONTEXT = struct.Struct(">QH")
 _TEXT = struct.Struct(">H")
 _NO_TEXT = 0xFFFF
@@ -98,16 +100,18 @@ def _read_texts(frame: bytes, position: int, count: int) -> tuple[list[str | Non
     return found, position
 
 
-@lru_cache(CONTEXTS_KEPT)
 def encode_context(context: ForwardContext) -> bytes:
-    """As a request's frame tells it."""
+    """As a request's frame tells it. A connection's is kept with the connection."""
     texts = (context.peer, context.client_id, context.principal, context.software_name, context.software_version)
     return _CONTEXT.pack(context.connection_id, context.listener) + _texts(texts)
 
 
-@lru_cache(CONTEXTS_KEPT)
 def decode_context(data: bytes) -> ForwardContext:
     """What `encode_context` made. Raises MalformedFrame."""
+    return _decode_kept(data) if len(data) <= KEPT_BYTES else _decode(data)
+
+
+def _decode(data: bytes) -> ForwardContext:
     if len(data) < _CONTEXT.size:
         raise MalformedFrame(f"request context of {len(data)} bytes")
     connection_id, listener = _CONTEXT.unpack_from(data)
@@ -115,6 +119,9 @@ def decode_context(data: bytes) -> ForwardContext:
     if position != len(data):
         raise MalformedFrame(f"request context of {len(data)} bytes, {position} were expected")
     return ForwardContext(connection_id, listener, peer or "", client_id, principal or "", name, version)
+
+
+_decode_kept = lru_cache(CONTEXTS_KEPT)(_decode)
 
 
 def encode_request(correlation: int, kind: Kind, context: ForwardContext, deadline: float, payload: bytes) -> bytes:
