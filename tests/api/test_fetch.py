@@ -7,11 +7,13 @@ import pytest
 
 from broker.protocol import fetch, produce
 from broker.protocol.errors import ErrorCode
-from tests.api.wire import NOBODY, batch, fetch_request, offsets, produce_request, values, whole
+from tests.api.wire import NOBODY, TIMEOUT_S, batch, fetch_request, offsets, produce_request, values, whole
 
 pytestmark = [pytest.mark.xdist_group("api-fetch"), pytest.mark.timeout(60)]
 
 KEY = fetch.API_KEY
+LONG_MS = 60_000
+"""A wait that is ended by something else, on any machine in less than half of it."""
 
 
 @pytest.mark.parametrize("version", range(4, 19))
@@ -116,7 +118,7 @@ def parked(wire, *frames_of):
     except BlockingIOError:
         return True
     finally:
-        wire.socket.settimeout(20)
+        wire.socket.settimeout(TIMEOUT_S)
     return False
 
 
@@ -125,7 +127,7 @@ def test_a_long_poll_is_woken_by_another_connection(connect, name, acks):
     first, *readers = [connect() for _ in range(5)]
     first.create(name)
     for reader in readers:  # spread over the workers
-        reader.send(fetch_request([(name, 0, 0)], wait_ms=10_000), KEY, 12)
+        reader.send(fetch_request([(name, 0, 0)], wait_ms=LONG_MS), KEY, 12)
     first.metadata(name)
     assert all(parked(reader) for reader in readers)
     arrived = {}
@@ -140,20 +142,20 @@ def test_a_long_poll_is_woken_by_another_connection(connect, name, acks):
     sent = time.monotonic()
     first.send(produce_request([(name, [(0, batch(b"now"))])], acks), produce.API_KEY, 9)
     for thread in threads:
-        thread.join(20)
+        thread.join(TIMEOUT_S)
     assert [one[1] for one in arrived.values()] == [[b"now"]] * len(readers)
-    assert max(one[0] for one in arrived.values()) - sent < 2  # the fetches would wait for 10 s or more
+    assert max(one[0] for one in arrived.values()) - sent < LONG_MS / 2000  # else their own time was up
 
 
 def test_max_wait_is_kept_and_not_waited_with_data(wire, name):
     filled(wire, name, 1)
     began = time.monotonic()
     assert bytes(wire.fetch(name, 1, wait_ms=300).records or b"") == b""
-    assert 0.29 <= time.monotonic() - began < 5
+    assert time.monotonic() - began >= 0.29
     began = time.monotonic()
-    assert offsets(wire.fetch(name, 0, wait_ms=5000).records) == [0]
-    assert wire.fetch(name, 1, wait_ms=5000, min_bytes=0).error_code == 0
-    assert time.monotonic() - began < 4
+    assert offsets(wire.fetch(name, 0, wait_ms=LONG_MS).records) == [0]
+    assert wire.fetch(name, 1, wait_ms=LONG_MS, min_bytes=0).error_code == 0
+    assert time.monotonic() - began < LONG_MS / 2000
 
 
 def test_min_bytes_are_waited_for(connect, name):
@@ -178,22 +180,22 @@ def test_deletion_answers_a_long_poll_at_once(connect, name, version):
     topic = filled(owner, name, 1)
     target = topic if version >= 13 else name
     for reader in readers:
-        reader.send(fetch_request([(target, 0, 1)], wait_ms=15_000), KEY, version)
+        reader.send(fetch_request([(target, 0, 1)], wait_ms=LONG_MS), KEY, version)
     owner.metadata(name)
     began = time.monotonic()
     owner.delete(name)
     error = ErrorCode.UNKNOWN_TOPIC_ID if version >= 13 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     for reader in readers:
         assert reader.receive().responses[0].partitions[0].error_code == error
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < LONG_MS / 2000
 
 
 def test_an_error_beside_a_long_poll_answers_at_once(wire, name):
     filled(wire, name, 1)
     began = time.monotonic()
-    response = wire.ask(fetch_request([(name, 0, 1), ("no-such", 0, 0)], wait_ms=10_000), KEY, 12)
+    response = wire.ask(fetch_request([(name, 0, 1), ("no-such", 0, 0)], wait_ms=LONG_MS), KEY, 12)
     assert [topic.partitions[0].error_code for topic in response.responses] == [0, 3]
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < LONG_MS / 2000
 
 
 def test_a_client_that_leaves_during_a_long_poll_harms_nobody(connect, name):

@@ -14,7 +14,7 @@ from broker.protocol.header import RequestHeader, ResponseHeader, request_header
 from broker.protocol.registry import by_key
 from broker.storage.batch import Record, build_batch, read_batches
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 90.0
 UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER = 3, 6
 NOBODY = bytes(15) + b"\x01"
 """A topic id that no topic has."""

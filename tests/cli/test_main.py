@@ -169,7 +169,7 @@ def test_stop_waits_for_the_end(stand_in, tmp_path, way):
     }
     result = odradek("stop", *options[way])
     assert result.returncode == 0 and f"stopped broker {process.pid} of {tmp_path}" in result.stdout
-    assert process.wait(5) == 0
+    assert process.wait(60) == 0
 
 
 def test_stop_is_bounded(stand_in, tmp_path):

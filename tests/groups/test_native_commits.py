@@ -137,7 +137,7 @@ REQUESTS = st.builds(
     generation_id_or_member_epoch=number("int32"),
     member_id=TEXT,
     group_instance_id=st.none() | TEXT,
-    retention_time_ms=st.sampled_from([-1, 0, 60_000]),
+    retention_time_ms=st.sampled_from([-1, 0, 60_000, (1 << 63) - 1]),
     topics=st.lists(TOPICS, max_size=4, unique_by=(lambda one: one.name, lambda one: bytes(one.topic_id))),
 )
 

@@ -406,8 +406,10 @@ def test_a_coordinator_with_too_much_in_hand_stops_reading_until_it_has_less(run
 
         server = await bench.coordinator(handler, max_bytes_in_flight=1_000_000)
         futures = [bench.ask(bytes(300_000)) for _ in range(40)]
-        await asyncio.wait(futures, timeout=0.3)
-        assert 1_000_000 < server.bytes_in_flight < 3_000_000
+        while server.bytes_in_flight <= 1_000_000:
+            await asyncio.sleep(0.01)
+        await asyncio.wait(futures, timeout=0.1)  # were it still reading, more would come
+        assert server.bytes_in_flight < 3_000_000
         assert bench.client.queue  # the rest waits with the worker, where it can be cancelled
         gate.set()
         await asyncio.gather(*futures)
