@@ -12,8 +12,9 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
-from broker._ext.process import die_with_parent, set_name
+from broker._ext.process import die_with_parent, set_name, set_signals
 from broker._ext.shared import ProcessState, SharedMemory
 from broker.processes import logs
 from broker.processes.event_loop import STOP_SIGNALS
@@ -139,12 +140,8 @@ class Children:
             orphan = not die_with_parent(signal.SIGTERM, parent)
             set_name(f"odradek-{child.row.name[:7]}".encode())
             signal.set_wakeup_fd(-1)
-            for number in (*STOP_SIGNALS, signal.SIGCHLD):
-                signal.signal(number, signal.SIG_DFL)
             # A terminal's ^C and hang-up reach the whole group; the supervisor passes them on in order.
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-            signal.signal(signal.SIGHUP, signal.SIG_IGN)
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            set_signals((signal.SIGTERM, signal.SIGCHLD), (signal.SIGINT, signal.SIGHUP), mask)
             logs.set_up(child.name)
             if orphan:
                 code = 0
@@ -236,12 +233,14 @@ class Children:
 def close_all_but(keep: Collection[int]) -> None:
     """Close every descriptor of this process but the standard ones and these."""
     low = 3
-    for fd in sorted({fd for fd in keep if fd >= low}):
-        os.closerange(low, fd)
-        low = fd + 1
+    for fd in sorted(keep):
+        if fd >= low:
+            os.closerange(low, fd)
+            low = fd + 1
     os.closerange(low, max(low, resource.getrlimit(resource.RLIMIT_NOFILE)[0]))
 
 
+@cache
 def resolve(main: str) -> Callable[..., int]:
     """The function that "module:function" names. Imports its module: before the fork, so that children share its pages."""
     module, _, name = main.partition(":")

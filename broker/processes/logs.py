@@ -12,12 +12,21 @@ _PRIORITY = {logging.CRITICAL: 2, logging.ERROR: 3, logging.WARNING: 4, logging.
 
 
 class _Formatter(logging.Formatter):
-    def __init__(self, process: str, journal: bool) -> None:
-        plain = f"%(asctime)s %(levelname)s {process}[{os.getpid()}] %(message)s"
-        super().__init__(f"{process}: %(message)s" if journal else plain)
+    """One a broker, made before the first fork: each process only names itself.
+
+    `origin`: the process's name, and its number where the journal does not say that.
+    """
+
+    def __init__(self, journal: bool) -> None:
+        super().__init__("%(origin)s: %(message)s" if journal else "%(asctime)s %(levelname)s %(origin)s %(message)s")
         self._journal = journal
+        self.origin = ""
+
+    def name(self, process: str) -> None:
+        self.origin = process if self._journal else f"{process}[{os.getpid()}]"
 
     def format(self, record: logging.LogRecord) -> str:
+        record.origin = self.origin
         line = super().format(record)
         if not self._journal:
             return line
@@ -41,10 +50,15 @@ def report_failures() -> None:
 
 
 def set_up(process: str, level: int = logging.INFO) -> None:
-    """Send this process's log to stderr under its name; called again after each fork."""
+    """Send this process's log to stderr under its name; called again after each fork, where it does as little as it can:
+    a child has copies of all pages that it touches."""
     root = logging.getLogger()
     if not root.handlers:
         root.addHandler(logging.StreamHandler(sys.stderr))
-    root.handlers[0].setFormatter(_Formatter(process, _is_journal()))
-    if root.level != level:  # it forgets what each logger has found: in a child pages would be copied for that
+    formatter = root.handlers[0].formatter
+    if not isinstance(formatter, _Formatter):
+        formatter = _Formatter(_is_journal())
+        root.handlers[0].setFormatter(formatter)
+    formatter.name(process)
+    if root.level != level:
         root.setLevel(level)

@@ -14,6 +14,7 @@ import os
 import resource
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable, Sequence
 
@@ -181,6 +182,9 @@ class Supervisor:
         for ordinal, (ours, _) in enumerate(self._channels):
             self._watch(ours.fileno(), lambda ordinal=ordinal: self._channel_readable(ordinal))  # type: ignore[misc]
         self.children = children
+        self._advertised = listeners.advertised(self.config.advertised_listeners, self.bound)
+        self._kept = {self.shm.memfd, *self.running.descriptors, *self.directories.descriptors}
+        self._kept |= {self.shm.event_fd(info.index) for info in self.shm.processes()}
 
     def _watch(self, fd: int, action: Callable[[], None]) -> None:
         self.loop.watch(fd, action)
@@ -217,20 +221,26 @@ class Supervisor:
             self.notifier.send(STATUS=f"starting anew after a memory fault: {fault}")
 
     def _run_child(self, child: Child) -> int:
-        """In the child: close what is not its own, then its main function."""
+        """In the child: close what is not its own, then its main function.
+
+        What all children need was made before the fork: a child has copies of all pages that it touches, code's included.
+        """
         row = child.row
-        forward_listener = self._forward_listener if row.kind == ProcessKind.COORDINATOR else None
-        handover_fd = self._channels[child.ordinal][1].fileno() if row.kind == ProcessKind.WORKER else -1
-        keep = {self.shm.memfd, handover_fd, *self.running.descriptors, *self.directories.descriptors}
-        keep |= {self.shm.event_fd(info.index) for info in self.shm.processes()}
-        if forward_listener is not None:
+        keep = self._kept.copy()
+        forward_listener = metrics_socket = None
+        handover_fd = reporter_memory = -1
+        if row.kind == ProcessKind.WORKER:
+            handover_fd = self._channels[child.ordinal][1].fileno()
+            keep.add(handover_fd)
+        elif row.kind == ProcessKind.COORDINATOR:
+            forward_listener = self._forward_listener
             keep.add(forward_listener.fileno())
-        reports = row.kind == ProcessKind.METRICS
-        metrics_socket = self.metrics_socket if reports else None
-        if metrics_socket is not None:
-            keep.add(metrics_socket.fileno())
-        if reports:
-            keep.add(self._reporter_memory.fileno())
+        elif row.kind == ProcessKind.METRICS:
+            reporter_memory = self._reporter_memory.fileno()
+            keep.add(reporter_memory)
+            metrics_socket = self.metrics_socket
+            if metrics_socket is not None:
+                keep.add(metrics_socket.fileno())
         close_all_but(keep)
         self.running.enter(child.index)
         self.running.take_over(self.config)
@@ -241,7 +251,7 @@ class Supervisor:
             kind=row.kind,
             ordinal=child.ordinal,
             listeners=self.bound,
-            advertised=listeners.advertised(self.config.advertised_listeners, self.bound),
+            advertised=self._advertised,
             log_dirs=self.directories.paths,
             clean=self.directories.clean,
             # Through the inherited descriptor: the path of a Unix socket has at most 107 bytes.
@@ -249,7 +259,7 @@ class Supervisor:
             forward_listener=forward_listener,
             handover_fd=handover_fd,
             metrics_socket=metrics_socket,
-            reporter_memory=self._reporter_memory.fileno() if reports else -1,
+            reporter_memory=reporter_memory,
             running=self.running,
             notes={"count": row.count(self.config)},
         )
@@ -259,6 +269,7 @@ class Supervisor:
     # -- children ---------------------------------------------------------------------------------------------------
 
     def _start(self, child: Child) -> None:
+        self._take_over()  # once here, and not by each child
         if self.children.start(child):
             self.loop.watch(child.pidfd, lambda: self._child_ended(child))
         else:
@@ -318,9 +329,14 @@ class Supervisor:
 
     def _woken(self) -> None:
         self.shm.drain_event()
+        self._take_over()
+        self._hand_over()
+
+    def _take_over(self) -> None:
+        """Act by the settings that changed."""
         if self.running.take_over(self.config):
             self._take_over_limits()
-        self._hand_over()
+            self._advertised = listeners.advertised(self.config.advertised_listeners, self.bound)
 
     def _limits(self) -> tuple[int, int, dict[str, int]]:
         """Of connections: in all, from one address, from some. Raises ValueError."""
@@ -374,33 +390,46 @@ class Supervisor:
         """All but the last stage, one after another, until all of them serve; or until a stop is asked for.
 
         Modules are imported in this process, so that children share their pages, and so that a successor of who serves clients
-        is of the same build whatever was installed meanwhile; but as late as that, while those started before already work.
+        is of the same build whatever was installed meanwhile; and while loaders work, so that nobody waits for it. The loaders'
+        own come before their fork, all others' before that of the first who stays: each import after a fork leaves both sides
+        with copies of pages.
         """
         began = self.clock()
         gc.disable()  # what a collection freed here each child would fill, in a copy of the page of its own
         loaders = self._start_stage(0)
         self.loop.after(LOADING_TOLD_EVERY_S, "loading", self._tell_loading)
+        to_import = [row.main for row in self.rows if 0 < row.stage < LAST_STAGE]
+        self._import_next(to_import)
         while not (self.signals.count or all(child.ended for child in loaders)):
             self.loop.turn()
         self.loop.cancel("loading")
+        self.loop.cancel("import")
         if self.signals.count:
             return
         log.info("logs loaded in %.0f ms: %d partitions", (self.clock() - began) * 1000, self.shm.slots_used)
         for one in loading_report(self.shm.loading_dirs, self.directories.paths)["directories"]:
             if one["bytes_recovered"]:
                 log.info("%s", recovery_line(one))
+        for main in to_import:
+            resolve(main)
         others = [*self._start_stage(1), *self._start_stage(2)]
         while not (self.signals.count or all(self._has_started(child) for child in others)):
             self.loop.turn()
 
+    def _import_next(self, mains: list[str]) -> None:
+        """Import one module after the other, in turns of the loop, which serves the status meanwhile; they leave the list."""
+        if mains:
+            resolve(mains.pop(0))
+            self.loop.after(0.0, "import", lambda: self._import_next(mains))
+
     def _start_stage(self, stage: int) -> list[Child]:
-        """Start what belongs to a stage; what it will execute is imported first, all of it: each import after a fork would
-        leave both sides with copies of pages. Who is of the last stage imports its own: nobody waits for it, or shares it.
-        """
+        """Start what belongs to a stage. Who is of the last stage imports its own: nobody waits for it, or shares it."""
         children = self.children.of_stage(stage)
         for child in children:
             if stage != LAST_STAGE:
                 resolve(child.row.main)
+        # A child that puts another method into the cache of them lets go of the name that was there: a page for each.
+        sys._clear_type_cache()
         gc.freeze()
         for child in children:
             self._start(child)

@@ -109,8 +109,9 @@ class RunningConfig:
         return best, found
 
     def enter(self, index: int) -> None:
-        """Say which place in the shared process table the calling process has."""
+        """Say which place in the shared process table the calling process has; it acts by what its parent had taken over."""
         self._index = index
+        self._words[1 + index] = self._seen
 
     def take_over(self, config: BrokerConfig) -> bool:
         """Bring this process's configuration to the newest version, and tell that it is; whether anything was new."""
