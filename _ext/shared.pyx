@@ -530,18 +530,24 @@ cdef class SharedMemory:
 
     @property
     def loading_dirs(self):
-        """How far the logs of each log directory are, as dicts of LoadingDir, and how long it took so far (ms)."""
+        """How far the logs of each log directory are, as dicts of LoadingDir, and how long it took so far (ms).
+
+        A loader may cut a log's torn end off while another one measures it: then more is recovered than was measured,
+        and that is what there was to recover.
+        """
         cdef Header* header = the_region.header
         cdef LoadingDir* dir
+        cdef uint64_t recovered
         cdef int i
         found = []
         for i in range(header.log_dir_count):
             dir = &header.loading[i]
+            recovered = dir.bytes_recovered
             found.append({
                 "logs_done": dir.logs_done,
                 "logs": dir.logs,
-                "bytes_recovered": dir.bytes_recovered,
-                "bytes_to_recover": dir.bytes_to_recover,
+                "bytes_recovered": recovered,
+                "bytes_to_recover": recovered if recovered > dir.bytes_to_recover else dir.bytes_to_recover,
                 "truncated_bytes": dir.truncated_bytes,
                 "truncated_logs": dir.truncated_logs,
                 "elapsed_ms": (dir.ended_ms if dir.ended_ms else monotonic_ms()) - dir.began_ms if dir.began_ms else 0,

@@ -212,6 +212,16 @@ def test_the_header_tells_what_was_recovered_and_what_was_cut_off_in_each_direct
     assert [row["path"] for row in report["directories"]] == [str(path) for path in cluster.data]
 
 
+def test_a_torn_end_that_was_cut_off_before_it_was_measured_counts_as_measured(cluster, monkeypatch):
+    cluster.controller.create_topics([NewTopic("a")])
+    ((number, path),) = [(n, path) for n, data in enumerate(cluster.data) for path in data.glob("a-0")]
+    size = fill_and_tear(path, torn=b"torn" * 30)
+    monkeypatch.setattr(loader, "bytes_to_recover", lambda *_: size - 120)
+    load(cluster, clean=False)
+    found = cluster.shm.loading_dirs[number]
+    assert (found["bytes_to_recover"], found["bytes_recovered"]) == (size, size)
+
+
 def test_after_an_ordered_stop_nothing_is_measured_or_recovered(cluster):
     cluster.controller.create_topics([NewTopic("a", 2)])
     load(cluster, clean=True)
