@@ -1,15 +1,24 @@
-"""The connections of one worker: frames in, responses out in order.
-
-What a FrameHandler may rely on: frames of a connection are offered in the order of arrival, one at a time, in the
-loop's thread; whatever it writes with `DataLoop.out_*`, and whatever its Pendings are completed with, leaves in the
-order in which it was written and reserved. All times are CLOCK_MONOTONIC milliseconds.
-"""
+"""A connection, the places of its responses, and what writes them. All times are CLOCK_MONOTONIC milliseconds."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-from broker._ext.buffers cimport Buffer, BufferPool
+from broker._ext.buffers cimport Buffer
 from broker._ext.metering cimport Client
 from broker._ext.output cimport OutQueue
+
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    #include <time.h>
+
+    static inline int64_t coarse_ms(void) {
+        struct timespec t;
+        clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+        return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+    }
+    """
+    int64_t coarse_ms() noexcept nogil
 
 
 cpdef enum FrameResult:
@@ -39,6 +48,10 @@ cdef enum Hold:                   # why a connection offers no frame
     HOLD_CLOSING = 16
 
 
+cdef enum:
+    OUT_ROOM = 128 * 1024         # bytes of responses that are gathered before anything grows
+
+
 cdef class Pending:
     """The place of one response that comes later. May be subclassed to carry what waits for it."""
     cdef readonly Connection connection
@@ -59,7 +72,7 @@ cdef class Pending:
     cdef int64_t answered_us
     cdef int complete_bytes(self, const uint8_t* data, int64_t length) except -1
     cdef int complete_framed(self, const uint8_t* data, int64_t length) except -1     # with its length in front
-    # Between `begin` and `finish` (one at a time) the DataLoop's out_* write this answer, also amid another's turn.
+    # Between `begin` and `finish` (one at a time) `data_loop.out_*` write this answer, also amid another's turn.
     cdef int begin(self) except -1
     cdef int finish(self) except -1
     cdef int abandon(self) except -1           # drop what was written since `begin`; it is still to be answered
@@ -68,7 +81,7 @@ cdef class Pending:
 
 
 cdef class Connection:
-    cdef readonly DataLoop data_loop
+    cdef readonly ResponseOutput data_loop     # the DataLoop
     cdef readonly int fd                       # -1: closed
     cdef readonly int64_t connection_id
     cdef readonly int listener_index
@@ -118,56 +131,18 @@ cdef class Connection:
     cdef int attach(self, Pending pending) except -1
 
 
-cdef class FrameHandler:
-    """Executes frames. One a DataLoop; subclassed."""
-    # One complete frame without its length. `data` may be written to and stays valid until `flush` returns. Returns a
-    # FrameResult. A handler that joined frames executes these before it writes any other response.
-    cdef int frame(self, Connection connection, uint8_t* data, int64_t size) except -1
-    # After the last complete frame of a read, and before the memory of any frame is used again.
-    cdef int flush(self, Connection connection) except -1
-    # The peer sends no more but may read yet: a good moment to answer its long polls.
-    cdef int half_closed(self, Connection connection) except -1
-    # Told once; its Pendings are cancelled already.
-    cdef int closed(self, Connection connection) except -1
-
-
-cdef class DataLoop:
-    cdef readonly FrameHandler handler
-    cdef readonly BufferPool pool
-    cdef readonly dict connections             # by connection_id
-    cdef public int64_t max_request_bytes
-    cdef public int64_t idle_ms
-    cdef public int max_pending
-    cdef public int64_t max_queued_bytes
-    cdef public object cold_reader
-    cdef public object on_file_error      # (fd, errno) of a file that could not be read or sent; None: nobody asks
-    cdef public object on_closed
+cdef class ResponseOutput:
     cdef readonly int64_t now_ms               # when this turn began
-    cdef readonly int64_t bytes_in
-    cdef readonly int64_t bytes_out
-    cdef readonly int64_t frames
-    cdef readonly int64_t bad_frames
-    cdef readonly int64_t sendfile_bytes
-    cdef readonly bint stopping
-    cdef int64_t[9] closes_by_reason
-    cdef int epoll_fd
-    cdef uint8_t* shared                       # receive buffer
-    cdef int64_t shared_bytes
     cdef uint8_t* out                          # responses of the connection at hand
     cdef int64_t out_room
     cdef int64_t out_length
     cdef int64_t out_base                      # bytes before it leave before the first Pending
     cdef Connection current
     cdef Pending target
-    cdef bint in_turn
-    cdef int64_t used_first
-    cdef int64_t used_second
-    cdef list dirty
-    cdef list graveyard
+    cdef list dirty                            # connections whose turn is to be ended
     cdef list throttled
     # metering
     cdef int api                               # of the frame at hand
-    cdef int64_t turn_us                       # when the turn began
     cdef int64_t clock                         # as read last
     cdef int64_t began_us                      # when the executing of the read at hand began
     cdef int64_t executed_us
@@ -177,7 +152,6 @@ cdef class DataLoop:
     cdef void executed(self, int api) noexcept
     cdef void not_executed(self, int api) noexcept
     cdef void settle_times(self, Connection c) noexcept
-    cdef void end_clock(self) noexcept
 
     # --- for handlers: write responses of the connection at hand (in frame, flush), or of the Pending begun ---
     cdef uint8_t* out_reserve(self, int64_t length) except NULL
@@ -188,32 +162,9 @@ cdef class DataLoop:
     # Send what Pendings were completed with. Called at the end of every callback that completes any, except in a
     # FrameHandler's methods, where it does nothing: the turn's end does it.
     cpdef int flush_dirty(self) except -1
-
-    # --- reading ---
-    cdef int handle_event(self, Connection c, uint32_t events) except -1
-    cdef int readable(self, Connection c) except -1
-    cdef int end_of_stream(self, Connection c) except -1
-    cdef int offer(self, Connection c, uint8_t* first, int64_t first_n, uint8_t* second, int64_t second_n) except -1
-    cdef int64_t offer_frames(self, Connection c, uint8_t* data, int64_t n) except -1
-    cdef int after_part(self, Connection c, int64_t extra) except -1
-    cdef int offer_held(self, Connection c) except -1
-    cdef int keep(self, Connection c, uint8_t* data, int64_t n) except -1
-    cdef bint refuse(self, Connection c, const uint8_t* data, int64_t size) except -1
-    # --- writing ---
-    cdef OutQueue* out_queue(self) noexcept
-    cdef int spill(self) except -1
-    cdef int deliver(self, Connection c) except -1
-    cdef int pump(self, Connection c) except -1
-    cdef int read_cold(self, Connection c) except -1
-    cdef int file_failed(self, Connection c, int number) except -1
-    # --- states ---
-    cdef int end_turn(self, Connection c) except -1
-    cdef void release_holds(self, Connection c) noexcept
-    cdef bint queue_full(self, Connection c) noexcept
-    cdef void mark_dirty(self, Connection c)
-    cdef int settle_dirty(self) except -1
-    cdef int update_interest(self, Connection c, bint force) except -1
     cdef int begin_close(self, Connection c, int reason, object text) except -1
     cdef int close_now(self, Connection c, int reason, object text) except -1
-    cdef int fail(self, Connection c) except -1
-    cdef void release_buffers(self, Connection c) noexcept
+
+    cdef OutQueue* out_queue(self) noexcept
+    cdef int spill(self) except -1
+    cdef void mark_dirty(self, Connection c)

@@ -3,7 +3,7 @@
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from broker._ext.appends cimport AppendItem
-from broker._ext.connection cimport Connection, DataLoop, Pending
+from broker._ext.connection cimport Connection, Pending, ResponseOutput
 from broker._ext.cursor cimport Cursor, WriteBuffer
 from broker._ext.flushing cimport Flusher
 from broker._ext.metering cimport Client
@@ -80,7 +80,7 @@ cdef class Producing:
     cdef int count_arrival(self, ProduceRequest* request, ProduceItem* items, int64_t size) noexcept
     cdef int count_in(self, ProduceRequest* request, ProduceItem* items) noexcept
     cdef int count_answer(self, ProduceRequest* request, ProduceItem* items, int64_t size) noexcept
-    cdef int write_response(self, DataLoop out, ProduceRequest* request, ProduceItem* items) except -1
+    cdef int write_response(self, ResponseOutput out, ProduceRequest* request, ProduceItem* items) except -1
 
 
 cdef class ProducePending(Pending):

@@ -33,8 +33,8 @@ from broker._ext.connection cimport (
     CLOSE_ERROR,
     CLOSE_HANDLER,
     Connection,
-    DataLoop,
     Pending,
+    ResponseOutput,
 )
 from broker._ext.cursor cimport (
     CURSOR_LENGTH,
@@ -432,7 +432,7 @@ cdef class Producing:
         cdef int r
         cdef ProduceRequest* request
         cdef ProducePending pending
-        cdef DataLoop out = connection.data_loop
+        cdef ResponseOutput out = connection.data_loop
         if self.request_count == 0:
             self.joined_by = None
             return 0
@@ -524,7 +524,7 @@ cdef class Producing:
                     items[i].append.info.last_offset_delta + 1)
         return 0
 
-    cdef int write_response(self, DataLoop out, ProduceRequest* request, ProduceItem* items) except -1:
+    cdef int write_response(self, ResponseOutput out, ProduceRequest* request, ProduceItem* items) except -1:
         """The response of a request all of whose items are decided."""
         cdef WriteBuffer* b = &self.response
         cdef int16_t version = request.version

@@ -2,9 +2,10 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
-from broker._ext.connection cimport Connection, FrameHandler
+from broker._ext.connection cimport Connection
 from broker._ext.fetch cimport Fetching
 from broker._ext.forwarding cimport ForwardTable, Route
+from broker._ext.frame_reading cimport FrameHandler
 from broker._ext.produce cimport Producing
 from broker._ext.waiting cimport WaitingRoom
 

@@ -19,7 +19,7 @@ from typing import Any
 import uvloop
 
 from broker._ext.append_files import sweep_append_files
-from broker._ext.connection import DataLoop
+from broker._ext.data_loop import DataLoop
 from broker._ext.fetch import Fetching
 from broker._ext.log_dirs import note_error
 from broker._ext.metering import count_loop_delay, gauge, set_idle_ms

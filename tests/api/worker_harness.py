@@ -9,7 +9,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from broker._ext.connection import DataLoop
+from broker._ext.data_loop import DataLoop
 from broker._ext.fetch import Fetching
 from broker._ext.produce import Producing
 from broker._ext.requests import RequestHandler

@@ -5,7 +5,9 @@ import select
 import socket
 import struct
 
-from broker._ext.connection import DataLoop, FrameResult, PythonFrameHandler
+from broker._ext.connection import FrameResult
+from broker._ext.data_loop import DataLoop
+from broker._ext.frame_reading import PythonFrameHandler
 
 
 class EchoHandler(PythonFrameHandler):

@@ -10,7 +10,8 @@ import tracemalloc
 
 import pytest
 import uvloop
-from broker._ext.connection import DataLoop, FrameResult
+from broker._ext.connection import FrameResult
+from broker._ext.data_loop import DataLoop
 from broker._ext.output import FileSlice
 from broker._ext.page_cache import ColdReader, is_resident
 from connection_driver import Driver, EchoHandler, framed

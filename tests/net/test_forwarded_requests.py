@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import uvloop
-from broker._ext.connection import DataLoop
+from broker._ext.data_loop import DataLoop
 from broker._ext.fetch import Fetching
 from broker._ext.forwarding import Route
 from broker._ext.produce import Producing

@@ -1,0 +1,119 @@
+"""What a Fetch asks for, and the plan of its response; what its versions and errors are called."""
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
+
+from broker._ext.connection cimport Pending
+from broker._ext.metering cimport Client
+from broker._ext.segment_list cimport OpenSegment
+from broker._ext.topics cimport Topic
+from broker._ext.waiting cimport Waiter
+
+
+cdef enum:
+    FIRST_FLEXIBLE = 12
+    FIRST_BY_ID = 13
+    FIRST_WITH_BATCHES = 4            # before: message sets of format v0, from version 2 on of v1
+    FIRST_WITH_V1 = 2
+    FIRST_WITH_MAX_BYTES = 3          # before: the limits of the partitions hold, each for itself
+    FIRST_WITH_STORAGE_ERROR = 6
+    WARM_ROUNDS = 8                   # then the loop waits for the disk: what is read is evicted faster than it is used
+
+cdef enum:
+    FETCH = 1                         # the API's key
+    NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    NOT_LEADER_OR_FOLLOWER = 6
+    UNSUPPORTED_VERSION = 35
+    KAFKA_STORAGE_ERROR = 56
+    UNSUPPORTED_COMPRESSION_TYPE = 76
+    FETCH_SESSION_ID_NOT_FOUND = 70
+    INVALID_FETCH_SESSION_EPOCH = 71
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 75
+    UNKNOWN_TOPIC_ID = 100
+    FETCH_SESSION_TOPIC_ID_ERROR = 106
+
+
+cdef inline int16_t storage_error(int16_t version) noexcept:
+    """KAFKA_STORAGE_ERROR, or for clients that do not know it what makes them look for the leader and try again (as Kafka)."""
+    return KAFKA_STORAGE_ERROR if version >= FIRST_WITH_STORAGE_ERROR else NOT_LEADER_OR_FOLLOWER
+
+
+cdef class FetchPartition:
+    cdef bytes topic                  # name, or id from version 13 on
+    cdef bint by_id
+    cdef int32_t partition
+    cdef uint32_t slot                # slot + 1; 0: not known
+    cdef uint32_t incarnation
+    # asked for
+    cdef int64_t fetch_offset
+    cdef int64_t log_start_offset
+    cdef int32_t max_bytes
+    cdef int32_t leader_epoch         # -1: not said
+    cdef int32_t last_fetched_epoch
+    cdef bint forgotten
+    # what a session's client was told last
+    cdef int64_t told_high_watermark
+    cdef int64_t told_log_start
+    cdef bint told
+    # where the next fetch is likely to begin
+    cdef int64_t place_offset
+    cdef int64_t place_base
+    cdef int64_t place_position
+    cdef uint64_t place_generation
+    cdef uint64_t generation          # of the slot, from before this plan's look at it
+    # the plan of this response
+    cdef int16_t error
+    cdef bint wanted                  # it belongs into the response
+    cdef int64_t high_watermark
+    cdef int64_t last_stable_offset
+    cdef int64_t now_log_start
+    cdef OpenSegment segment
+    cdef int64_t position
+    cdef int64_t length
+    # of a response in an old format
+    cdef int64_t extent               # bytes of the segment from `position` to where reading must end
+    cdef int64_t allowed              # bytes of the response
+    # metering
+    cdef Topic counted                # that of the slot; None: not known
+    cdef bint asked                   # by the request at hand
+    cdef bint served                  # records from `fetch_offset` on were given, as far as to `served_limit`
+    cdef int64_t served_limit
+    cdef int64_t limit                # of the plan
+    cdef int64_t moved                # how far this request goes on from what was given
+    cdef object converted             # what takes the place of the slice of the file; None: the slice goes out as it is
+
+
+cdef class FetchContext(Waiter):
+    """A session, or the partitions of one request without a session; parked while `pending` is set."""
+    cdef list partitions              # of FetchPartition, in the order to serve them
+    cdef dict by_key                  # (topic, partition) -> FetchPartition; None without session
+    cdef int32_t session_id           # 0: no session
+    cdef int32_t epoch                # of the next incremental request
+    cdef int64_t last_used_ms
+    cdef bint stale                   # the partitions or their slots are others than those that are watched
+    # the request at hand
+    cdef Pending pending
+    cdef int16_t version
+    cdef int32_t correlation_id
+    cdef int32_t min_bytes
+    cdef int32_t max_bytes
+    cdef int32_t replica_id
+    cdef bint read_committed
+    cdef bint incremental
+    cdef object reader                # the worker's ColdReader, or None
+    cdef list cold                    # of look-ups that met pages which are not in the cache: (segment, index_fd, entries, size, offset)
+    cdef int warm_rounds              # how often such look-ups were handed to the reader for this request
+    cdef int64_t until_ms             # of the request
+    cdef int64_t planned_bytes
+    cdef bint planned_error
+    cdef Client client                # whose request
+
+    cdef int put(self, FetchPartition p) except -1
+    cdef int forget(self, tuple key) except -1
+    cdef int drop_forgotten(self) except -1
+    cdef int count_moves(self, FetchContext before) except -1
+    cdef int count_positions(self) except -1
+    cdef bint enough(self) noexcept
+    cdef int go_on(self) except -1

@@ -1,0 +1,78 @@
+"""Versions 0 to 3 are answered with message sets: a thread of the worker converts what the plan names, batch by batch and no more
+than the response may hold, and the response is written when that is done. Used in a worker's loop.
+"""
+
+from libc.stdint cimport int32_t, int64_t
+
+from broker._ext.connection cimport CLOSE_ERROR, Pending
+from broker._ext.fetch_context cimport (
+    FIRST_WITH_MAX_BYTES,
+    FIRST_WITH_V1,
+    KAFKA_STORAGE_ERROR,
+    FetchContext,
+    FetchPartition,
+    storage_error,
+)
+from broker._ext.fetch_responses cimport FetchResponses
+from broker._ext.shared cimport monotonic_ms, slot_at
+
+
+cdef class FetchConversion:
+    """One a worker. max_bytes: fetch.max.bytes.
+
+    down_convert(parts, done): on a thread, convert what the parts name, then call done(result) in the loop; part and result
+    are those of `broker.storage.down_conversion.convert`, or the result is the exception it raised.
+    """
+
+    def __init__(self, FetchResponses responses, int32_t max_bytes, down_convert):
+        self.responses = responses
+        self.max_bytes = max_bytes
+        self.down_convert = down_convert
+
+    cdef int start(self, FetchContext wait, Pending pending) except -1:
+        """Have what the plan names converted; the response follows in `converted`. The wait is not in the room."""
+        cdef FetchPartition p
+        cdef list parts = [], given = []
+        cdef int magic = 1 if wait.version >= FIRST_WITH_V1 else 0
+        cdef bint each = wait.version < FIRST_WITH_MAX_BYTES
+        cdef int64_t budget = min(wait.max_bytes, self.max_bytes)
+        for p in wait.partitions:
+            if p.length:
+                # The first of a response, and in the oldest versions each, gives one batch at least.
+                parts.append((p.segment, p.segment.log_fd, p.position, p.extent, p.fetch_offset, p.allowed, magic,
+                              each or not parts, not slot_at(p.slot - 1).settings.no_down_conversion))
+                given.append(p)
+                p.segment = None
+        self.down_convert((parts, budget), lambda result: self.converted(wait, pending, given, result))
+        return 0
+
+    cdef int converted(self, FetchContext wait, Pending pending, list parts, object result) except -1:
+        """In the loop, after the conversion of `parts`: the response, or a wait for more if it was all markers."""
+        cdef FetchPartition p
+        cdef bint something = wait.planned_error
+        if pending.cancelled:
+            return 0
+        if isinstance(result, BaseException):
+            pending.connection.data_loop.close_now(pending.connection, CLOSE_ERROR, f"a Fetch could not be converted: {result!r}")
+            return 0
+        for p, (error, data, next_offset) in zip(parts, result):
+            p.length = len(data)
+            p.converted = data
+            p.error = storage_error(wait.version) if error == KAFKA_STORAGE_ERROR else error
+            if error:
+                p.high_watermark = p.last_stable_offset = p.now_log_start = -1
+            if error or p.length:
+                something = True
+            else:
+                p.fetch_offset = max(p.fetch_offset, <int64_t>next_offset)     # there is nothing for this reader before it
+        if not something and monotonic_ms() < wait.until_ms:
+            wait.pending = pending
+            return wait.go_on()
+        pending.begin()
+        try:
+            self.responses.write(pending.connection.data_loop, wait)
+        except BaseException:
+            pending.abandon()
+            raise
+        pending.finish()
+        return 0

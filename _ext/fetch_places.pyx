@@ -1,0 +1,442 @@
+"""Where the records lie that a Fetch asks for: segment, position and length of each partition, or its error.
+
+Used in a worker's loop. A plan reads nothing of the records: it finds them from the place where the last fetch ended, from the
+slot's ring of recent batches, or through the offset index. One consistent copy of the commit block decides how far reading goes;
+what was found is taken only if the slot's generation did not move meanwhile.
+"""
+
+import logging
+import os
+
+from libc.errno cimport EAGAIN, EBADMSG, errno
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memcpy
+
+from broker._ext.appends cimport take_slot
+from broker._ext.atomics cimport fence, load_acquire_32, load_acquire_64
+from broker._ext.fetch_context cimport (
+    FENCED_LEADER_EPOCH,
+    FIRST_WITH_MAX_BYTES,
+    NONE,
+    NOT_LEADER_OR_FOLLOWER,
+    OFFSET_OUT_OF_RANGE,
+    UNKNOWN_LEADER_EPOCH,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    UNSUPPORTED_COMPRESSION_TYPE,
+    WARM_ROUNDS,
+    FetchContext,
+    FetchPartition,
+    storage_error,
+)
+from broker._ext.locks cimport LOCK_BUSY, SPINS_OF_LOOP, unlock
+from broker._ext.log_dirs cimport note_device
+from broker._ext.lookup cimport LOOKUP_BEYOND, LOOKUP_FOUND, FoundBatch, find_position
+from broker._ext.page_cache cimport fault_in, read_some, set_no_wait
+from broker._ext.records cimport CODEC_ZSTD, load32
+from broker._ext.segment_list cimport OpenSegment, SegmentCache, SegmentList
+from broker._ext.shared cimport (
+    RECENT_KEPT,
+    ROLE_LEADER,
+    SLOT_LOADING,
+    SLOT_OFFLINE,
+    SLOT_ONLINE,
+    Commit,
+    RecentBatch,
+    Slot,
+    monotonic_ms,
+    read_commit,
+    slot_at,
+    state_now,
+)
+from broker._ext.swapping cimport SWAP_UNDER_WAY
+from broker._ext.topics cimport Topic, TopicDirectory
+
+
+cdef extern from "<sys/stat.h>" nogil:
+    struct stat_buffer "stat":
+        int64_t st_size
+    int fstat(int fd, stat_buffer* out)
+
+
+LOG = logging.getLogger("broker.api.fetch")
+
+cdef enum:
+    FIRST_WITH_ZSTD = 10
+    BATCH_LENGTH_BYTES = 12
+    REPORT_AGAIN_MS = 60000
+    HEADER_READ_BYTES = 4096
+    LOOKS = 4                         # at a partition whose files change their names
+
+
+class ColdRead(Exception):
+    """A look-up met pages that are not in the page cache."""
+
+
+def look_up_cold(list jobs):
+    """On a reader's thread: the look-ups again, waiting for the disk, so that the loop finds their pages. Raises OSError."""
+    cdef OpenSegment segment
+    cdef FoundBatch found
+    cdef int64_t entries, size, offset, base
+    cdef int index_fd, log_fd, result
+    for segment, index, count, bytes_, wanted in jobs:
+        index_fd, entries, size, offset = index, count, bytes_, wanted
+        log_fd, base = segment.log_fd, segment.base_offset
+        with nogil:
+            if offset < 0:
+                result = fault_in(log_fd, size, HEADER_READ_BYTES)
+            else:
+                result = find_position(log_fd, index_fd, entries, base, size, offset, &found)
+        if result < 0:
+            raise OSError(-result, os.strerror(-result), f"segment {base}")
+
+
+cdef inline int64_t file_bytes(int fd) noexcept nogil:
+    cdef stat_buffer found
+    return found.st_size if fstat(fd, &found) == 0 else -1
+
+
+cdef inline int16_t gone(FetchPartition p) noexcept:
+    """The error for a partition that is not there, in the words in which the client asked."""
+    return UNKNOWN_TOPIC_ID if p.by_id else UNKNOWN_TOPIC_OR_PARTITION
+
+
+cdef bint swap_over(uint32_t index, Slot* slot) noexcept nogil:
+    """Whether the swap that was under way has ended; if its author died, it is finished now."""
+    if take_slot(index, slot, SPINS_OF_LOOP) == LOCK_BUSY:
+        return False
+    unlock(index, slot)
+    return True
+
+
+cdef class FetchPlaces:
+    """One a worker. log_dirs: paths; max_bytes: fetch.max.bytes."""
+
+    def __init__(self, TopicDirectory topics, log_dirs, int32_t max_bytes):
+        self.topics = topics
+        self.cache = SegmentCache()
+        self.reported = {}
+        self.log_dirs = [os.fsencode(path) for path in log_dirs]
+        self.segment_lists = {}
+        self.max_bytes = max_bytes
+
+    cdef int plan(self, FetchContext wait) except -1:
+        """What every partition of the request gives now."""
+        cdef FetchPartition p
+        cdef int64_t budget = min(wait.max_bytes, self.max_bytes)
+        cdef bint first = True
+        wait.planned_bytes = 0
+        wait.planned_error = False
+        wait.cold = []
+        set_no_wait(wait.reader is not None and wait.warm_rounds < WARM_ROUNDS)
+        try:
+            for p in wait.partitions:
+                if wait.version < FIRST_WITH_MAX_BYTES:
+                    first = True
+                self.plan_partition(p, wait, &budget, &first)
+                wait.planned_bytes += p.length
+                if p.error:
+                    wait.planned_error = True
+        finally:
+            set_no_wait(False)
+        return 0
+
+    cdef int resolve(self, FetchPartition p) except -1:
+        """Find the slot; Kafka's error code, or 0. Looks it up again when the slot went to another partition."""
+        cdef Topic topic
+        if p.slot and slot_at(p.slot - 1).incarnation == p.incarnation:
+            return NONE
+        topic = (self.topics.by_id if p.by_id else self.topics.by_name).get(p.topic)
+        if topic is None:
+            p.slot = 0
+            return UNKNOWN_TOPIC_ID if p.by_id else UNKNOWN_TOPIC_OR_PARTITION
+        if not 0 <= p.partition < topic.count or topic.slots[p.partition] == 0:
+            p.slot = 0
+            return UNKNOWN_TOPIC_OR_PARTITION
+        p.slot = topic.slots[p.partition]
+        p.incarnation = topic.incarnations[p.partition]
+        p.counted = topic
+        p.place_offset = -1
+        return NONE
+
+    cdef int plan_partition(self, FetchPartition p, FetchContext wait, int64_t* budget, bint* first) except -1:
+        """Find out what the partition gives: an error, or where its records lie and how many bytes of them.
+
+        If its files change names meanwhile (a swap after compaction, a roll), it is looked at anew; a partition that does not
+        come to rest, or in which a swap is under way, gives nothing for the moment: the swap's end wakes who waits.
+        """
+        for _ in range(LOOKS):
+            if self.look_at(p, wait, budget, first) == 0:
+                return 0
+        p.segment = None
+        p.place_offset = -1
+        return 0
+
+    cdef int look_at(self, FetchPartition p, FetchContext wait, int64_t* budget, bint* first) except -1:
+        """As `plan_partition`; 1 if the slot's generation moved while it looked, and nothing of it counts."""
+        cdef Slot* slot
+        cdef Commit commit
+        cdef uint32_t before = p.slot, state
+        cdef int64_t limit, available = 0, allowed, whole
+        p.length = 0
+        p.segment = None
+        p.converted = None
+        p.high_watermark = p.last_stable_offset = p.now_log_start = -1
+        p.error = self.resolve(p)
+        if p.slot != before:
+            wait.stale = True
+        if not p.error:
+            slot = slot_at(p.slot - 1)
+            state = state_now(slot)
+            if state != SLOT_ONLINE:
+                p.error = storage_error(wait.version) if state == SLOT_OFFLINE else gone(p)
+                if state == SLOT_LOADING:
+                    p.error = NOT_LEADER_OR_FOLLOWER
+            elif slot.role != ROLE_LEADER:
+                p.error = NOT_LEADER_OR_FOLLOWER
+            elif p.leader_epoch >= 0 and p.leader_epoch != slot.leader_epoch:
+                p.error = FENCED_LEADER_EPOCH if p.leader_epoch < slot.leader_epoch else UNKNOWN_LEADER_EPOCH
+            elif wait.version < FIRST_WITH_ZSTD and slot.settings.compression == CODEC_ZSTD:
+                p.error = UNSUPPORTED_COMPRESSION_TYPE
+        if p.error:
+            p.wanted = True
+            return 0
+        # The generation from before the commit: a place found in this commit must not pass for one of a log cut meanwhile.
+        p.generation = load_acquire_64(&slot.generation)
+        p.now_log_start = slot.log_start_offset
+        p.last_stable_offset = slot.last_stable_offset
+        read_commit(slot, &commit)
+        p.high_watermark = commit.high_watermark
+        if p.last_stable_offset > p.high_watermark:
+            p.last_stable_offset = p.high_watermark
+        limit = commit.high_watermark
+        if wait.replica_id >= 0:
+            limit = commit.log_end_offset
+        elif wait.read_committed:
+            limit = p.last_stable_offset
+        p.limit = limit
+        if p.fetch_offset > commit.log_end_offset or p.fetch_offset < p.now_log_start:
+            p.error = OFFSET_OUT_OF_RANGE
+            p.high_watermark = p.last_stable_offset = p.now_log_start = -1      # as Kafka tells with this error
+            p.wanted = True
+            return 0
+        p.wanted = not wait.incremental or not p.told or p.told_high_watermark != p.high_watermark or \
+            p.told_log_start != p.now_log_start
+        if p.fetch_offset >= limit:
+            if p.fetch_offset == commit.log_end_offset:
+                p.place_offset = p.fetch_offset
+                p.place_base = commit.segment_base
+                p.place_position = commit.size
+                p.place_generation = p.generation
+            return 0
+        allowed = min(<int64_t>p.max_bytes, budget[0])
+        if allowed <= 0 and not first[0]:
+            return 0
+        if p.generation & SWAP_UNDER_WAY:
+            return 1 if swap_over(p.slot - 1, slot) else 0
+        try:
+            self.locate(p, slot, &commit, limit, &available, wait)
+            p.extent = available
+            p.allowed = allowed
+            if available > allowed:
+                # The first batch of a response is given whole, however large; others only if they fit.
+                p.place_offset = -1
+                whole = self.first_batch_bytes(p, wait)
+                if whole > allowed:
+                    available = min(available, whole) if first[0] else 0
+                else:
+                    available = allowed
+        except ColdRead:
+            p.place_offset = -1
+            p.segment = None
+            return 0
+        except OSError as failure:
+            if slot.incarnation == p.incarnation and slot.state == SLOT_ONLINE:
+                if load_acquire_64(&slot.generation) != p.generation:
+                    return 1
+                p.high_watermark = p.last_stable_offset = p.now_log_start = -1
+                # The log start offset moves before a file goes, so a file that has gone meanwhile is told by it.
+                if p.fetch_offset < slot.log_start_offset:
+                    p.error = OFFSET_OUT_OF_RANGE
+                else:
+                    p.error = storage_error(wait.version)
+                    if failure.errno is not None:
+                        note_device(slot.log_dir, -<int>failure.errno)
+                    self.report(p.slot, slot, failure)
+            else:
+                p.error = gone(p)
+            p.wanted = True
+            return 0
+        if load_acquire_64(&slot.generation) != p.generation:
+            return 1                    # place, index and log may be of different segments
+        p.length = available
+        if available > 0:
+            p.wanted = True
+            first[0] = False
+            budget[0] -= available
+        return 0
+
+    cdef int report(self, uint32_t known, Slot* slot, failure) except -1:
+        """Say what cannot be read; of one partition once a minute."""
+        cdef int64_t now = monotonic_ms()
+        before = self.reported.get(known)
+        if before is None or now - before >= REPORT_AGAIN_MS:
+            self.reported[known] = now
+            name = (<char*>slot.topic)[:slot.topic_bytes].decode()
+            LOG.error("partition %s-%d cannot be read: %s", name, slot.partition, failure)
+        return 0
+
+    cdef int cold_look_up(self, FetchContext wait, OpenSegment segment, int index_fd, int64_t entries, int64_t size,
+                          int64_t offset) except -1:
+        """Note what a reader is to look up; without an offset, the batch header at position `size`. Raises ColdRead."""
+        wait.cold.append((segment, index_fd, entries, size, offset))
+        raise ColdRead
+
+    cdef int64_t first_batch_bytes(self, FetchPartition p, FetchContext wait) except -1:
+        cdef uint8_t[BATCH_LENGTH_BYTES] head
+        cdef int64_t n = read_some(p.segment.log_fd, head, BATCH_LENGTH_BYTES, p.position)
+        if n < 0 and errno == EAGAIN:
+            self.cold_look_up(wait, p.segment, -1, 0, p.position, -1)
+        if n != BATCH_LENGTH_BYTES:
+            raise OSError(errno if n < 0 else EBADMSG, f"no batch at position {p.position} of segment {p.segment.base_offset}")
+        return <int64_t>load32(head + 8) + BATCH_LENGTH_BYTES
+
+    cdef SegmentList segments_of(self, uint32_t slot, Slot* at):
+        """This process's list of the slot's segments, as new as the slot's generation."""
+        cdef SegmentList segments
+        known = self.segment_lists.get(slot)
+        if known is None or known[0] != at.incarnation:
+            name = (<char*>at.topic)[:at.topic_bytes]
+            segments = SegmentList(b"%s/%s-%d" % (self.log_dirs[at.log_dir], name, at.partition), self.cache)
+            self.segment_lists[slot] = (at.incarnation, segments)
+        else:
+            segments = known[1]
+        segments.refresh(<int64_t>load_acquire_64(&at.generation))
+        return segments
+
+    cdef bint place_in_ring(self, FetchPartition p, Slot* slot, Commit* commit) noexcept:
+        """Find the batch among the newest few, which the slot itself knows."""
+        cdef RecentBatch[RECENT_KEPT] recent
+        cdef uint32_t before
+        cdef int i
+        for _ in range(3):
+            before = load_acquire_32(&slot.recent_sequence)
+            if before & 1:
+                continue
+            memcpy(recent, slot.recent, sizeof(recent))
+            fence()
+            if load_acquire_32(&slot.recent_sequence) != before:
+                continue
+            for i in range(RECENT_KEPT):
+                if recent[i].segment_base == commit.segment_base and \
+                        recent[i].base_offset <= p.fetch_offset <= recent[i].last_offset and \
+                        recent[i].position < commit.size:
+                    p.position = recent[i].position
+                    return True
+            return False
+        return False
+
+    cdef int locate(self, FetchPartition p, Slot* slot, Commit* commit, int64_t limit_offset, int64_t* available,
+                    FetchContext wait) except -1:
+        """Segment and position of the batch that holds the fetch offset, and how many bytes from there may be read."""
+        cdef SegmentList segments
+        cdef OpenSegment segment
+        cdef FoundBatch found
+        cdef int64_t base, size, entries, end, end_base, end_position
+        cdef int result, index_fd
+        segments = self.segments_of(p.slot - 1, slot)
+        base = -1
+        if p.place_offset == p.fetch_offset and p.place_generation == p.generation:
+            base = p.place_base
+            p.position = p.place_position
+            if base != commit.segment_base:
+                segment = segments.segment(base)
+                if p.position >= file_bytes(segment.log_fd):
+                    base = -1           # the segment was closed exactly there: the batch begins the next one
+        if base < 0 and p.fetch_offset >= commit.segment_base and self.place_in_ring(p, slot, commit):
+            base = commit.segment_base
+        if base < 0:
+            base = segments.floor(p.fetch_offset)
+            if base > commit.segment_base:
+                base = commit.segment_base
+            while True:
+                if base < 0:
+                    raise OSError(EBADMSG, "no segment holds the offset")
+                segment = segments.segment(base)
+                if base == commit.segment_base:
+                    size = commit.size
+                    entries = commit.index_entries
+                    index_fd = segment.index()
+                else:
+                    size = file_bytes(segment.log_fd)
+                    index_fd = segment.index()
+                    entries = file_bytes(index_fd) // 8
+                with nogil:
+                    result = find_position(segment.log_fd, index_fd, entries, base, size, p.fetch_offset, &found)
+                if result == LOOKUP_FOUND:
+                    p.position = found.position
+                    break
+                if result == -EAGAIN:
+                    self.cold_look_up(wait, segment, index_fd, entries, size, p.fetch_offset)
+                if result != LOOKUP_BEYOND:
+                    raise OSError(-result if result < 0 else EBADMSG, f"offset {p.fetch_offset} in segment {base}")
+                base = segments.following(base)     # compacted away at the segment's end
+        segment = segments.segment(base)
+        p.segment = segment
+        # Where reading must end: the position of the limit, from the same snapshot of the slot [R 4].
+        if limit_offset == commit.log_end_offset:
+            end_base = commit.segment_base
+            end_position = commit.size
+        elif limit_offset == commit.high_watermark and commit.high_watermark_base >= 0:
+            end_base = commit.high_watermark_base
+            end_position = commit.high_watermark_position
+        else:
+            end_base = segments.floor(limit_offset)
+            if end_base == base or end_base == commit.segment_base:
+                end_position = self.position_of(segments, end_base, commit, limit_offset, wait)
+            else:
+                end_position = 0
+        if base == end_base:
+            end = end_position
+        elif base < end_base:
+            end = file_bytes(segment.log_fd)
+        else:
+            end = p.position
+        available[0] = max(end - p.position, <int64_t>0)
+        # The next fetch begins there, if this one is answered whole.
+        p.place_offset = limit_offset if base == end_base else -1
+        p.place_position = end_position
+        p.place_generation = p.generation
+        p.place_base = base
+        return 0
+
+    cdef int64_t position_of(self, SegmentList segments, int64_t base, Commit* commit, int64_t offset, FetchContext wait) except -1:
+        """Position of the first batch at or behind `offset` in a segment; its end if there is none."""
+        cdef OpenSegment segment = segments.segment(base)
+        cdef FoundBatch found
+        cdef int64_t size = commit.size if base == commit.segment_base else file_bytes(segment.log_fd)
+        cdef int64_t entries = commit.index_entries if base == commit.segment_base else file_bytes(segment.index()) // 8
+        cdef int index_fd = segment.index(), result
+        with nogil:
+            result = find_position(segment.log_fd, index_fd, entries, base, size, offset, &found)
+        if result == LOOKUP_FOUND:
+            return found.position
+        if result == -EAGAIN:
+            self.cold_look_up(wait, segment, index_fd, entries, size, offset)
+        if result == LOOKUP_BEYOND:
+            return size
+        raise OSError(-result if result < 0 else EBADMSG, f"offset {offset} in segment {base}")
+
+    cdef int sweep(self) except -1:
+        """Close what is open of logs that changed since (a file that was removed takes room on the disk until then). What is
+        being sent stays open for its sender."""
+        cdef Slot* at
+        cdef SegmentList segments
+        for slot, (incarnation, segments) in list(self.segment_lists.items()):
+            at = slot_at(<uint32_t>slot)
+            if incarnation != at.incarnation or at.state != SLOT_ONLINE:
+                segments.close()
+                del self.segment_lists[slot]
+            elif segments.generation != <int64_t>load_acquire_64(&at.generation):
+                segments.close()
+        return 0
