@@ -338,10 +338,6 @@ cdef class OffsetCommit:
                         partitions = of_topic[topic.name] = {}
                 partitions[self.entries[k].partition] = self.committed(k)
 
-    def add_to(self, BatchBuilder builder not None, int64_t timestamp):
-        """Add the records of what is to be stored, with that timestamp in ms."""
-        self.put_records(builder, None, timestamp)
-
     cdef int put_records(self, BatchBuilder builder, list pairs, int64_t timestamp) except -1:
         cdef WriteBuffer out
         cdef Topic topic

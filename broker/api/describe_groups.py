@@ -3,7 +3,7 @@
 from typing import Any
 
 from broker.api.group_call import GroupCall
-from broker.groups.classic import State
+from broker.groups.classic_rebalance import State
 from broker.protocol import describe_groups
 from broker.protocol.errors import ErrorCode
 

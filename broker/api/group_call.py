@@ -10,11 +10,11 @@ from typing import Any, Protocol, TypeVar
 
 from broker._ext.topics import Topic, TopicDirectory
 from broker.config.broker_config import BrokerConfig
+from broker.groups.consumer_metadata import CONSUMER
 from broker.groups.coordinator import GroupCoordinator
 
 log = logging.getLogger(__name__)
 
-CONSUMER = "consumer"
 
 Answer = TypeVar("Answer")
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from broker._ext.offset_commits import read
 from broker.api.group_call import GroupCall, GroupView, PlainRequest, answered
-from broker.groups.coordinator import Commit
-from broker.groups.offsets import NO_EXPIRY, Committed, Place
+from broker.groups.offsets import NO_EXPIRY, Commit, Committed, Place
 from broker.metadata.group_offsets import may_be_in_tree
 from broker.protocol import offset_commit
 from broker.protocol.errors import ErrorCode

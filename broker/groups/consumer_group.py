@@ -7,11 +7,8 @@ A state machine without I/O, as `classic.py`. Every change is made durable by re
 
 from __future__ import annotations
 
-import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
 
 from broker.groups import consumer_records as written
 from broker.groups.assignors import ASSIGNORS, Place, Subscriber
@@ -24,63 +21,22 @@ from broker.groups.consumer_member import (
     ConsumerMember,
     MemberState,
 )
-from broker.groups.environment import Appended, Deadline, Record, Timers
+from broker.groups.consumer_metadata import CONSUMER
+from broker.groups.consumer_refusals import leave_refusal, refusal
+from broker.groups.environment import Appended, Deadline, Record, Timers, Topics
+from broker.groups.fencing import instance_error
 from broker.groups.history import Event, History
+from broker.groups.settings import ConsumerSettings, SettingsSource
+from broker.groups.subscriptions import Subscriptions
 from broker.protocol.errors import ErrorCode
 
 Persist = Callable[["ConsumerGroup", Sequence[Record], Appended], None]
 
 
-class Topics(Protocol):
-    """The topics there are."""
-
-    @property
-    def version(self) -> int:
-        """Another one after every change of them."""
-
-    def names(self) -> Iterable[str]:
-        """All of them."""
-
-    def find(self, name: str) -> tuple[bytes, int] | None:
-        """Id and number of partitions."""
-
-    def name_of(self, topic_id: bytes) -> str | None:
-        """The name of a topic by its id."""
-
-
-@dataclass(frozen=True)
-class ConsumerSettings:
-    """The broker's keys for these groups; times in ms.
-
-    :param upgrade: whether a living classic group may become one of these; `downgrade`: and back.
-    :param assignors: those offered, the default first.
-    :param assignment_interval_ms: the least time between two assignments of a group.
-    """
-
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 5_000
-    max_size: int = 2**31 - 1
-    upgrade: bool = True
-    downgrade: bool = True
-    assignors: tuple[str, ...] = ("uniform", "range")
-    assignment_interval_ms: int = 0
-
-    def of(self, group_id: str) -> ConsumerSettings:
-        """As `SettingsSource` says: the same for all groups, and for good."""
-        return self
-
-
-class SettingsSource(Protocol):
-    """Where a group's settings are looked up whenever they are needed: they may change at any time."""
-
-    def of(self, group_id: str) -> ConsumerSettings:
-        """The settings of a group, as they are now."""
-
-
 class ConsumerGroup:
     """:param persist: makes records durable, as `GroupLog.append`."""
 
-    protocol_type = "consumer"
+    protocol_type = CONSUMER
 
     def __init__(
         self, group_id: str, timers: Timers, settings: SettingsSource, topics: Topics, persist: Persist
@@ -101,15 +57,14 @@ class ConsumerGroup:
         self.state_since_ms = timers.wall_ms()
         self._holders: dict[Place, str] = {}
         self._held: dict[str, frozenset[Place]] = {}
-        self._hashed_at: int | None = None  # version of the topics; None: who reads what has changed since
         self._assigned_at_ms: int | None = None
-        self._patterns: dict[str, tuple[int, frozenset[str]]] = {}
+        self._subscriptions = Subscriptions(topics)
 
     @property
     def _settings(self) -> ConsumerSettings:
         return self._source.of(self.group_id)
 
-    # -- what it is -----------------------------------------------------------------------------------------------
+    # -- what it is ------------------------------------------------------------------------------------------------------
 
     @property
     def state_name(self) -> str:
@@ -133,7 +88,7 @@ class ConsumerGroup:
 
     def subscribed(self) -> set[str]:
         """Names of the topics that members read."""
-        return {name for member in self.members.values() for name in self._names_of(member)}
+        return self._subscriptions.of(self.members.values())
 
     @property
     def assignor(self) -> str:
@@ -141,7 +96,12 @@ class ConsumerGroup:
         asked = Counter(member.assignor for member in self.members.values() if member.assignor is not None)
         return asked.most_common(1)[0][0] if asked else self._settings.assignors[0]
 
-    # -- heartbeats -----------------------------------------------------------------------------------------------
+    @property
+    def all_classic(self) -> bool:
+        """Whether members are there, and all of them are of the classic protocol."""
+        return bool(self.members) and all(member.classic is not None for member in self.members.values())
+
+    # -- heartbeats ------------------------------------------------------------------------------------------------------
 
     def heartbeat(self, beat: Beat, then: Callable[[Beaten], None]) -> None:
         """A member joins, lives or leaves; answered when what changed is durable."""
@@ -151,9 +111,9 @@ class ConsumerGroup:
         if beat.member_epoch in (LEAVING, LEAVING_STATIC):
             self._leave(beat, then)
             return
-        refusal = self._refusal(beat)
-        if refusal is not None:
-            then(refusal)
+        refused = refusal(self, self._settings, beat)
+        if refused is not None:
+            then(refused)
             return
         changes: list[Record] = []
         member = self._member(beat, changes)
@@ -181,60 +141,6 @@ class ConsumerGroup:
             self._persist(self, changes, stored)
         else:
             then(answer)
-
-    def _refusal(self, beat: Beat) -> Beaten | None:
-        wrong = wrong_with(beat, self._settings)
-        if wrong is not None:
-            return wrong
-        if beat.member_epoch == JOINING:
-            return self._join_refusal(beat)
-        return self._member_refusal(beat)
-
-    def _join_refusal(self, beat: Beat) -> Beaten | None:
-        known = beat.member_id in self.members or beat.instance_id in self.static_members
-        if not known and len(self.members) >= self._settings.max_size:
-            return Beaten(
-                ErrorCode.GROUP_MAX_SIZE_REACHED,
-                f"The consumer group has reached its maximum capacity of {self._settings.max_size} members.",
-            )
-        if beat.instance_id is not None:
-            holder = self.static_members.get(beat.instance_id)
-            if holder is not None and holder != beat.member_id and self.members[holder].epoch != LEAVING_STATIC:
-                return Beaten(
-                    ErrorCode.UNRELEASED_INSTANCE_ID,
-                    f"Static member {beat.member_id} with instance id {beat.instance_id} cannot join the group because the "
-                    f"instance id is owned by member {holder}.",
-                )
-        return None
-
-    def _member_refusal(self, beat: Beat) -> Beaten | None:
-        member = self.members.get(beat.member_id)
-        if beat.instance_id is not None:
-            known = self.static_members.get(beat.instance_id)
-            if known is None:
-                return Beaten(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {beat.instance_id} is unknown.")
-            if known != beat.member_id:
-                return Beaten(
-                    ErrorCode.FENCED_INSTANCE_ID, f"Instance id {beat.instance_id} is owned by member {known}."
-                )
-        if member is None:
-            return Beaten(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {beat.member_id} is not a member of the group.")
-        if beat.member_epoch > member.epoch:
-            return Beaten(
-                ErrorCode.FENCED_MEMBER_EPOCH,
-                f"The consumer group member has a greater member epoch ({beat.member_epoch}) than the one known by the group "
-                f"coordinator ({member.epoch}). The member must abandon all its partitions and rejoin.",
-            )
-        if beat.member_epoch < member.epoch:
-            # The answer that told the newer epoch may have been lost: the one before is taken while it holds nothing else.
-            lost = beat.member_epoch == member.previous_epoch
-            if not (lost and beat.owned is not None and beat.owned <= member.assigned):
-                return Beaten(
-                    ErrorCode.FENCED_MEMBER_EPOCH,
-                    f"The consumer group member has a smaller member epoch ({beat.member_epoch}) than the one known by the "
-                    f"group coordinator ({member.epoch}). The member must abandon all its partitions and rejoin.",
-                )
-        return None
 
     def _member(self, beat: Beat, changes: list[Record]) -> ConsumerMember:
         """The member that the heartbeat is of, made if it joins; a static one that came back takes over what it had."""
@@ -270,7 +176,7 @@ class ConsumerGroup:
             self._timers, lambda: self._expel(member_id, "it did not give up partitions in time")
         )
         self.members[member_id] = member
-        self._hashed_at = None
+        self._subscriptions.changed()
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member_id
 
@@ -295,8 +201,8 @@ class ConsumerGroup:
         if changed or before != now or side != member.classic:
             changes.append(written.member_record(self, member))
         if changed:
-            self._hashed_at = None
-        metadata_hash = self._hash()
+            self._subscriptions.changed()
+        metadata_hash = self._subscriptions.hash(self.members)
         new = member.member_id not in self.target and member.epoch == 0 and not member.assigned
         if changed or new or metadata_hash != self.metadata_hash:
             self.metadata_hash = metadata_hash
@@ -324,7 +230,7 @@ class ConsumerGroup:
             Subscriber(
                 member.member_id,
                 member.instance_id,
-                frozenset(known[name][0] for name in self._names_of(member) if name in known),
+                frozenset(known[name][0] for name in self._subscriptions.names_of(member) if name in known),
                 self.target.get(member.member_id, frozenset()),
             )
             for member in self.members.values()
@@ -338,31 +244,6 @@ class ConsumerGroup:
         changes.append(written.target_epoch_record(self, self._timers.wall_ms()))
         self._note("assigned", why=f"epoch {self.epoch}, {self.assignor}")
 
-    def _names_of(self, member: ConsumerMember) -> set[str]:
-        names = set(member.topics)
-        if member.pattern is not None:
-            names |= self._matches(member.pattern)
-        return names
-
-    def _matches(self, pattern: str) -> frozenset[str]:
-        names = list(self._topics.names())
-        mark = zlib.crc32("\0".join(sorted(names)).encode())
-        known = self._patterns.get(pattern)
-        if known is None or known[0] != mark:
-            expression = compiled(pattern)
-            known = mark, frozenset(name for name in names if expression.fullmatch(name))
-            self._patterns[pattern] = known
-        return known[1]
-
-    def _hash(self) -> int:
-        """Changes when a topic that is read appears, goes or grows. Computed when a topic or a subscription has changed."""
-        version = self._topics.version
-        if self._hashed_at == version:
-            return self.metadata_hash
-        self._hashed_at = version
-        text = "\0".join(f"{name}:{self._topics.find(name)}" for name in sorted(self.subscribed()))
-        return zlib.crc32(text.encode())
-
     def _watch(self, member: ConsumerMember) -> None:
         assert member.session is not None and member.revocation is not None
         now_ms = self._timers.now_ms()
@@ -371,6 +252,8 @@ class ConsumerGroup:
             member.revocation.clear()
         elif member.revocation.when_ms is None and member.rebalance_timeout_ms >= 0:
             member.revocation.set(now_ms + member.rebalance_timeout_ms)
+
+    # -- who holds what --------------------------------------------------------------------------------------------------
 
     def hold(self, member: ConsumerMember) -> None:
         """Note who holds what, after the member's assignment changed."""
@@ -384,7 +267,12 @@ class ConsumerGroup:
             if self._holders.get(place) == member_id:
                 del self._holders[place]
 
-    # -- members of the classic protocol, see migration.py --------------------------------------------------------
+    def has_free_partitions(self, member: ConsumerMember) -> bool:
+        """Whether something of the member's target, that it waits for, has been given up."""
+        wanted = self.target.get(member.member_id, frozenset()) - member.assigned
+        return any(self._holders.get(place) in (None, member.member_id) for place in wanted)
+
+    # -- members of the classic protocol, see migration.py ---------------------------------------------------------------
 
     def take_in(self, member: ConsumerMember, target: frozenset[Place]) -> None:
         """Admit a member with what it holds and is to hold."""
@@ -408,11 +296,6 @@ class ConsumerGroup:
         timeout_ms = member.classic.session_timeout_ms if member.classic else self._settings.session_timeout_ms
         member.session.set(self._timers.now_ms() + timeout_ms)
 
-    def has_free_partitions(self, member: ConsumerMember) -> bool:
-        """Whether something of the member's target, that it waits for, has been given up."""
-        wanted = self.target.get(member.member_id, frozenset()) - member.assigned
-        return any(self._holders.get(place) in (None, member.member_id) for place in wanted)
-
     def expect_join(self, member: ConsumerMember) -> None:
         """A member that was told to join again is out if it does not."""
         assert member.revocation is not None
@@ -420,17 +303,12 @@ class ConsumerGroup:
             timeout_ms = max(member.rebalance_timeout_ms, 0)
             member.revocation.set(self._timers.now_ms() + timeout_ms)
 
-    @property
-    def all_classic(self) -> bool:
-        """Whether members are there, and all of them are of the classic protocol."""
-        return bool(self.members) and all(member.classic is not None for member in self.members.values())
-
-    # -- going ----------------------------------------------------------------------------------------------------
+    # -- going -----------------------------------------------------------------------------------------------------------
 
     def _leave(self, beat: Beat, then: Callable[[Beaten], None]) -> None:
-        refusal = self._leave_refusal(beat)
-        if refusal is not None:
-            then(refusal)
+        refused = leave_refusal(self, beat)
+        if refused is not None:
+            then(refused)
             return
         member = self.members[beat.member_id]
         answer = Beaten(ErrorCode.NONE, None, beat.member_id, beat.member_epoch)
@@ -445,24 +323,14 @@ class ConsumerGroup:
             self._note("left", member)
         self._persist(self, changes, lambda error: then(answer if error is ErrorCode.NONE else Beaten(error)))
 
-    def _leave_refusal(self, beat: Beat) -> Beaten | None:
-        if beat.instance_id is not None:
-            known = self.static_members.get(beat.instance_id)
-            if known is not None and known != beat.member_id:
-                return Beaten(
-                    ErrorCode.FENCED_INSTANCE_ID, f"Instance id {beat.instance_id} is owned by member {known}."
-                )
-        if beat.member_id not in self.members:
-            return Beaten(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {beat.member_id} is not a member of the group.")
-        return None
-
     def leave_classic(self, member_id: str, instance_id: str | None, reason: str) -> ErrorCode:
         """A LeaveGroup of a member of either protocol, by its id or its instance id; made durable behind the answer."""
         if instance_id is not None and not member_id:
             member_id = self.static_members.get(instance_id, "")
+        error = instance_error(self.static_members, instance_id, member_id)
+        if error is not None:
+            return error
         member = self.members.get(member_id)
-        if instance_id is not None and self.static_members.get(instance_id) != member_id:
-            return ErrorCode.FENCED_INSTANCE_ID if instance_id in self.static_members else ErrorCode.UNKNOWN_MEMBER_ID
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         self._note("left", member, reason)
@@ -495,7 +363,7 @@ class ConsumerGroup:
         if member.instance_id is not None and self.static_members.get(member.instance_id) == member_id:
             del self.static_members[member.instance_id]
         self._let_go(member_id)
-        self._hashed_at = None
+        self._subscriptions.changed()
         return written.tombstones_of_member(self.group_id, member_id)
 
     def tombstones(self) -> list[Record]:
@@ -511,7 +379,7 @@ class ConsumerGroup:
                     deadline.clear()
         self.dead = True
 
-    # -- offsets --------------------------------------------------------------------------------------------------
+    # -- offsets ---------------------------------------------------------------------------------------------------------
 
     def commit_error(self, member_id: str, member_epoch: int, knows_epochs: bool) -> ErrorCode:
         """Whether a member may commit offsets now; a client without epoch may while the group is empty.
@@ -539,6 +407,8 @@ class ConsumerGroup:
             return ErrorCode.NONE
         return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
 
+    # -- the rest --------------------------------------------------------------------------------------------------------
+
     def loaded(self) -> None:
         """All records were taken over: sessions begin now."""
         for member in self.members.values():
@@ -554,33 +424,3 @@ class ConsumerGroup:
                 why,
             )
         )
-
-
-def wrong_with(beat: Beat, settings: ConsumerSettings) -> Beaten | None:
-    """Why a heartbeat is refused whatever its group; None if that depends on the group."""
-    if beat.pattern:
-        try:
-            compiled(beat.pattern)
-        except ValueError as error:
-            return Beaten(
-                ErrorCode.INVALID_REGULAR_EXPRESSION,
-                f"SubscribedTopicRegex `{beat.pattern}` is not a valid regular expression: {error}.",
-            )
-    if beat.assignor is not None and beat.assignor not in settings.assignors:
-        offered = ", ".join(settings.assignors)
-        return Beaten(
-            ErrorCode.UNSUPPORTED_ASSIGNOR,
-            f"ServerAssignor {beat.assignor} is not supported. Supported assignors: {offered}.",
-        )
-    return None
-
-
-def compiled(pattern: str) -> Any:
-    """A subscription's pattern in RE2's syntax, as in Kafka: no pattern takes more than linear time. Raises ValueError."""
-    import re2  # not before somebody subscribes by a pattern: the broker starts without it
-
-    try:
-        return re2.compile(pattern)
-    except re2.error as error:
-        why = error.args[0] if error.args else error
-        raise ValueError(why.decode(errors="replace") if isinstance(why, bytes) else str(why)) from error

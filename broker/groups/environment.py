@@ -1,11 +1,10 @@
-"""What groups are handed from outside: a clock with timers, the log that makes changes durable, settings, ids.
+"""What groups are handed from outside: a clock with timers, the log that makes changes durable, the topics, ids.
 
 The coordinator process gives real ones; tests give ones that they step by hand. Used in one thread.
 """
 
 import uuid
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from broker.protocol.errors import ErrorCode
@@ -66,21 +65,21 @@ class Waiter:
         self(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
-@dataclass(frozen=True)
-class GroupSettings:
-    """The broker's keys that groups go by; times in ms.
+class Topics(Protocol):
+    """The topics there are."""
 
-    :param max_member_bytes: the largest subscription, of all its assignors together, that a member may bring: one that is
-        larger than a batch of `__consumer_offsets` could never be stored with a generation.
-    """
+    @property
+    def version(self) -> int:
+        """Another one after every change of them."""
 
-    initial_rebalance_delay_ms: int = 3000
-    min_session_timeout_ms: int = 6000
-    max_session_timeout_ms: int = 1_800_000
-    max_size: int = 2**31 - 1
-    max_member_bytes: int = 1_048_588
-    offset_metadata_max_bytes: int = 4096
-    offsets_retention_ms: int = 10_080 * 60_000
+    def names(self) -> Iterable[str]:
+        """All of them."""
+
+    def find(self, name: str) -> tuple[bytes, int] | None:
+        """Id and number of partitions."""
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        """The name of a topic by its id."""
 
 
 def new_member_id(client_id: str | None) -> str:

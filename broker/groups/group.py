@@ -9,18 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from broker.groups.classic import ClassicGroup, State
+from broker.groups.classic import ClassicGroup
 from broker.groups.classic_member import Join
+from broker.groups.classic_rebalance import Rebalance, State
 from broker.groups.consumer_group import ConsumerGroup
+from broker.groups.consumer_metadata import CONSUMER, topics_of
 from broker.groups.environment import Record
 from broker.groups.offsets import Offsets
-from broker.protocol import ProtocolError, decode
-from broker.protocol.consumer_protocol import Subscription
 from broker.protocol.group_records import GROUP_METADATA, record
-
-CONSUMER = "consumer"
-VERSION_BYTES = 2
-NEWEST_SUBSCRIPTION = 3
 
 
 class Group:
@@ -98,19 +94,7 @@ class Group:
         return [classic_tombstone(self.group_id)]
 
 
-def topics_of(metadata: bytes) -> set[str] | None:
-    """The topics of a consumer's subscription; None if it cannot be read."""
-    version = int.from_bytes(metadata[:VERSION_BYTES], "big", signed=True)
-    if len(metadata) < VERSION_BYTES or version < 0:
-        return None
-    try:
-        subscription, _ = decode(Subscription, min(version, NEWEST_SUBSCRIPTION), metadata, VERSION_BYTES)
-    except ProtocolError:
-        return None
-    return set(subscription.topics)
-
-
-def classic_record(group: ClassicGroup, assignments: Mapping[str, bytes]) -> Record:
+def classic_record(group: Rebalance, assignments: Mapping[str, bytes]) -> Record:
     """The record of a classic group's generation, with these assignments by member id."""
     member = GROUP_METADATA.value.MemberMetadata
     value = GROUP_METADATA.value(

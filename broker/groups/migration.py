@@ -8,57 +8,25 @@ When the last member of the new protocol has gone the group turns back (`downgra
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from broker.groups.assignors import Place
-from broker.groups.classic import ClassicGroup, State
+from broker.groups.classic import ClassicGroup
 from broker.groups.classic_member import Join, Joined, Member, Sync, Synced
-from broker.groups.consumer_group import ConsumerGroup, Topics
-from broker.groups.consumer_member import JOINING, Beat, ClassicSide, ConsumerMember, MemberState, by_topic
-from broker.groups.environment import Record, new_member_id
-from broker.protocol import ProtocolError, decode, encode
-from broker.protocol.consumer_protocol import Assignment, Subscription
+from broker.groups.classic_rebalance import State
+from broker.groups.consumer_group import ConsumerGroup
+from broker.groups.consumer_member import JOINING, Beat, ClassicSide, ConsumerMember, MemberState
+from broker.groups.consumer_metadata import (
+    CONSUMER,
+    assignment_of,
+    subscription_of,
+    version_of,
+    written_assignment,
+)
+from broker.groups.environment import Record, Topics, new_member_id
+from broker.groups.fencing import instance_error
 from broker.protocol.errors import ErrorCode
-
-CONSUMER = "consumer"
-NEWEST = 3
-_VERSION = struct.Struct(">h")
-
-
-def subscription_of(metadata: bytes) -> Any | None:
-    """What a consumer says in its JoinGroup; None if it cannot be read."""
-    return _read(Subscription, metadata)
-
-
-def assignment_of(data: bytes) -> Any | None:
-    """What a consumer was told in its SyncGroup; None if it cannot be read."""
-    return _read(Assignment, data)
-
-
-def _read(kind: Any, data: bytes) -> Any | None:
-    if len(data) < _VERSION.size:
-        return None
-    (version,) = _VERSION.unpack_from(data)
-    if version < 0:
-        return None
-    try:
-        message, _ = decode(kind, min(version, NEWEST), data, _VERSION.size)
-    except ProtocolError:
-        return None
-    return message
-
-
-def written_assignment(places: Iterable[Place], names: Callable[[bytes], str | None], version: int) -> bytes:
-    """An assignment as consumers of the classic protocol read it; topics that are gone are left out."""
-    make = Assignment.TopicPartition
-    told = [
-        make(topic=name, partitions=partitions)
-        for topic_id, partitions in by_topic(places).items()
-        if (name := names(topic_id)) is not None
-    ]
-    return _VERSION.pack(version) + encode(Assignment(assigned_partitions=told, user_data=None), version)
 
 
 def places_of(topics: Topics, partitions: Iterable[Any]) -> frozenset[Place]:
@@ -134,8 +102,8 @@ def downgraded(group: ConsumerGroup, into: ClassicGroup, names: Callable[[bytes]
             member.client_host,
             member.instance_id,
         )
-        version = _VERSION.unpack_from(side.protocols[0][1])[0]
-        members.append((join, written_assignment(member.assigned, names, min(version, NEWEST))))
+        version = version_of(side.protocols[0][1])
+        members.append((join, written_assignment(member.assigned, names, version)))
     leader = next(iter(group.members))
     # The epoch that they know, not the group's: they are told of the rebalance instead of being fenced.
     generation = max(member.epoch for member in group.members.values())
@@ -216,8 +184,7 @@ def sync(group: ConsumerGroup, request: Sync, names: Callable[[bytes], str | Non
     if group.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
         return Synced(ErrorCode.REBALANCE_IN_PROGRESS)
     group.stay_alive(member)
-    (version,) = _VERSION.unpack_from(metadata)
-    return Synced(ErrorCode.NONE, CONSUMER, name, written_assignment(member.assigned, names, min(version, NEWEST)))
+    return Synced(ErrorCode.NONE, CONSUMER, name, written_assignment(member.assigned, names, version_of(metadata)))
 
 
 def heartbeat(group: ConsumerGroup, member_id: str, generation_id: int, instance_id: str | None) -> ErrorCode:
@@ -236,12 +203,9 @@ def heartbeat(group: ConsumerGroup, member_id: str, generation_id: int, instance
 def _classic_member(
     group: ConsumerGroup, member_id: str, instance_id: str | None, generation_id: int
 ) -> tuple[ConsumerMember | None, ErrorCode]:
-    if instance_id is not None:
-        known = group.static_members.get(instance_id)
-        if known is None:
-            return None, ErrorCode.UNKNOWN_MEMBER_ID
-        if known != member_id:
-            return None, ErrorCode.FENCED_INSTANCE_ID
+    error = instance_error(group.static_members, instance_id, member_id)
+    if error is not None:
+        return None, error
     member = group.members.get(member_id)
     if member is None or member.classic is None:
         return None, ErrorCode.UNKNOWN_MEMBER_ID

@@ -5,8 +5,8 @@ do not subscribe to its topic or there never were any, a retention after the com
 """
 
 import struct
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from broker._ext.offset_commits import Committed, OffsetCommit
 from broker.groups.environment import Record
@@ -20,6 +20,20 @@ _VALUE_HEAD, _TIME = struct.Struct(">hqih"), struct.Struct(">q")
 
 Place = tuple[str, int]
 """Topic and partition."""
+
+
+class Commit(NamedTuple):
+    """An OffsetCommit: who commits what. `generation_id` is -1 for a client that assigns itself.
+
+    :param knows_epochs: the client knows the errors of KIP-848 (from version 9 on).
+    """
+
+    group_id: str
+    member_id: str
+    generation_id: int
+    instance_id: str | None
+    offsets: Mapping[Place, Committed]
+    knows_epochs: bool = True
 
 
 class Offsets:

@@ -1,6 +1,6 @@
 """The frames in which workers hand requests to the coordinator, and it the answers back.
 
-Pure functions; those that every request passes are native (`_ext/forward_frames.pyx`), and here as Python sees them.
+Pure functions; what every request passes is native (`_ext/forward_frames.pyx`), and here is what frames say.
 Big-endian, length-prefixed (u32, not counting itself). Request: correlation
 u64, kind u8, deadline f64, size of the context u32, context, then the payload. Context: connection u64, listener u16,
 five texts (u16 length; 65535 for none). Response: correlation u64, status u8, metadata version u64, payload.
@@ -11,9 +11,8 @@ A connection's context is the same with each of its requests, so both sides keep
 import struct
 from enum import IntEnum
 from functools import lru_cache
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
-import broker._ext.forward_frames as forward_frames
 from broker._ext.forward_frames import MalformedFrame
 
 CONTEXTS_KEPT = 4096
@@ -52,19 +51,6 @@ class ForwardContext(NamedTuple):
     principal: str = "User:ANONYMOUS"
     software_name: str | None = None
     software_version: str | None = None
-
-
-class ForwardRequest(NamedTuple):
-    """A request as the coordinator gets it.
-
-    ``deadline`` is in the time of the event loops, which on one machine is the same in every process (CLOCK_MONOTONIC):
-    afterwards nobody waits for the answer.
-    """
-
-    kind: Kind
-    context: ForwardContext
-    deadline: float
-    payload: bytes
 
 
 class ForwardReply(NamedTuple):
@@ -122,28 +108,6 @@ def _decode(data: bytes) -> ForwardContext:
 
 
 _decode_kept = lru_cache(CONTEXTS_KEPT)(_decode)
-
-
-def encode_request(correlation: int, kind: Kind, context: ForwardContext, deadline: float, payload: bytes) -> bytes:
-    """A request's frame, length included."""
-    return cast(bytes, forward_frames.encode_request(correlation, kind, encode_context(context), deadline, payload))
-
-
-def decode_request(frame: bytes) -> tuple[int, ForwardRequest]:
-    """Correlation and request of a frame without its length. Raises MalformedFrame."""
-    correlation, kind, context, deadline, payload = forward_frames.decode_request(frame)
-    return correlation, ForwardRequest(Kind(kind), decode_context(context), deadline, payload)
-
-
-def encode_reply(correlation: int, reply: ForwardReply) -> bytes:
-    """A response's frame, length included."""
-    return cast(bytes, forward_frames.encode_reply(correlation, *reply))
-
-
-def decode_reply(frame: bytes) -> tuple[int, ForwardReply]:
-    """Correlation and response of a frame without its length. Raises MalformedFrame."""
-    correlation, status, metadata_version, payload = forward_frames.decode_reply(frame)
-    return correlation, ForwardReply(Status(status), metadata_version, payload)
 
 
 def encode_names(names: list[str]) -> bytes:

@@ -26,9 +26,9 @@ from broker.api.table import BY_KEY, Handlers, Where, handlers_of
 from broker.config.broker_config import BrokerConfig
 from broker.config.dynamic import group_values
 from broker.controller.topic_names import CONSUMER_OFFSETS
-from broker.groups.consumer_group import ConsumerSettings
 from broker.groups.coordinator import GroupCoordinator
-from broker.groups.environment import GroupSettings, Timer
+from broker.groups.environment import Timer
+from broker.groups.settings import ConsumerSettings, GroupSettings
 from broker.net.forward_frames import ForwardReply, Kind, Status
 from broker.processes.group_report import report
 from broker.processes.metering import count_untold, untold_errors

@@ -15,8 +15,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from broker._ext.offset_commits import partition_for
 
-from broker.groups.coordinator import partition_for
 from broker.testing import Broker
 from tests.api.group_talk import GroupTalk, assignment, subscription
 from tests.api.wire import batch

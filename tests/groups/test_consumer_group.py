@@ -6,9 +6,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from broker.groups.consumer_group import ConsumerGroup, ConsumerSettings
+from broker.groups.consumer_group import ConsumerGroup
 from broker.groups.consumer_member import Beat
 from broker.groups.consumer_records import replay
+from broker.groups.settings import ConsumerSettings
 from broker.protocol.errors import ErrorCode
 from broker.protocol.group_records import read_record
 from tests.groups.by_hand import HandLog, HandTimers, Once

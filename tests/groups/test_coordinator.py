@@ -2,9 +2,9 @@
 
 from broker.groups.classic_member import Join
 from broker.groups.consumer_member import Beat
-from broker.groups.coordinator import Commit, GroupCoordinator
-from broker.groups.environment import GroupSettings
-from broker.groups.offsets import Committed, offset_record
+from broker.groups.coordinator import GroupCoordinator
+from broker.groups.offsets import Commit, Committed, offset_record
+from broker.groups.settings import GroupSettings
 from broker.protocol import group_records
 from broker.protocol.errors import ErrorCode
 from tests.groups.by_hand import HandLog, HandTimers, Once

@@ -4,8 +4,7 @@ import pytest
 
 from broker.groups.classic_member import Sync
 from broker.groups.consumer_member import Beat
-from broker.groups.coordinator import Commit
-from broker.groups.offsets import Committed
+from broker.groups.offsets import Commit, Committed
 from broker.protocol.errors import ErrorCode
 from tests.groups.by_hand import Once
 from tests.groups.test_migration import Office, assignment

@@ -5,11 +5,10 @@ import struct
 import pytest
 
 from broker.groups.classic_member import Join, Sync
-from broker.groups.consumer_group import ConsumerSettings
 from broker.groups.consumer_member import Beat
+from broker.groups.consumer_metadata import assignment_of
 from broker.groups.coordinator import GroupCoordinator
-from broker.groups.environment import GroupSettings
-from broker.groups.migration import assignment_of
+from broker.groups.settings import ConsumerSettings, GroupSettings
 from broker.protocol import encode
 from broker.protocol.consumer_protocol import Assignment, Subscription
 from broker.protocol.errors import ErrorCode

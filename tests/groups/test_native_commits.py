@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 from broker._ext.batch_builder import BatchBuilder
-from broker._ext.offset_commits import partition_for, read
+from broker._ext.offset_commits import join, partition_for, read
 from broker._ext.topics import TopicDirectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,8 +14,8 @@ from broker.api import offset_commit as api
 from broker.api.dispatch import frame_response
 from broker.api.group_call import GroupCall
 from broker.api.table import BY_KEY
-from broker.groups.environment import GroupSettings
 from broker.groups.offsets import Committed, Offsets, offset_record
+from broker.groups.settings import GroupSettings
 from broker.net.forward_frames import ForwardContext
 from broker.protocol import ProtocolError, decode, encode, offset_commit
 from broker.protocol.errors import ErrorCode
@@ -107,7 +107,7 @@ def check_same(frame, topics, outcome):
         wanted_stored.put(topic, partition, one)
     assert list(stored) == list(wanted_stored)
     builder = BatchBuilder()
-    native.add_to(builder, NOW_MS)
+    assert join([(native, None)], builder, 1, 1, NOW_MS) == 1
     assert native.size + 61 >= builder.size - 10 * len(native)
     assert builder.finish() == build_batch([Record(key, value, NOW_MS) for key, value in records])
 

@@ -11,7 +11,7 @@ from broker.api.dispatch import frame_response
 from broker.api.group_call import GroupCall, host_of
 from broker.api.table import BY_KEY, function_named
 from broker.groups.coordinator import GroupCoordinator
-from broker.groups.environment import GroupSettings
+from broker.groups.settings import GroupSettings
 from broker.net.forward import ForwardClient
 from broker.net.forward_frames import ForwardContext, ForwardReply, Status
 from broker.net.forward_server import ForwardServer

@@ -14,20 +14,16 @@ from broker.net.forward import ConnectionLost, DeadlinePassed, ForwardClient, Qu
 from broker.net.forward_frames import (
     ForwardContext,
     ForwardReply,
-    ForwardRequest,
     Kind,
     MalformedFrame,
     Status,
     decode_auto_created,
     decode_names,
-    decode_reply,
-    decode_request,
     encode_auto_created,
     encode_names,
-    encode_reply,
-    encode_request,
 )
 from broker.net.forward_server import ForwardServer
+from tests.net.frames import ForwardRequest, decode_reply, decode_request, encode_reply, encode_request
 
 NUMBERS = st.integers(0, 2**64 - 1)
 NULLABLE = st.none() | st.text(max_size=30)

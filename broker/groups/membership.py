@@ -1,0 +1,195 @@
+"""What members ask of the groups that are coordinated here, in either protocol; and a group's change from one to the other.
+
+Runs in the coordinator process's loop. What a client must be told is a Kafka error code; nothing here raises for what
+clients send.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from broker._ext.offset_commits import partition_for
+from broker.groups import migration
+from broker.groups.classic import ClassicGroup
+from broker.groups.classic_member import Join, Joined, Sync, Synced
+from broker.groups.classic_roster import can_be_first
+from broker.groups.consumer_group import ConsumerGroup
+from broker.groups.consumer_member import JOINING, Beat, Beaten
+from broker.groups.consumer_refusals import wrong_with
+from broker.groups.group import Group, classic_record
+from broker.groups.shards import NONE, Shard, Shards, report
+from broker.protocol.errors import ErrorCode
+
+log = logging.getLogger(__name__)
+
+
+class Membership(Shards):
+    """What members ask for."""
+
+    # -- the classic protocol --------------------------------------------------------------------------------------------
+
+    def join(self, group_id: str, join: Join, then: Callable[[Joined], None]) -> None:
+        """A JoinGroup."""
+        error, shard = self.shard_of(group_id)
+        if not group_id:
+            error, shard = ErrorCode.INVALID_GROUP_ID, None
+        shortest, longest = self.settings.min_session_timeout_ms, self.settings.max_session_timeout_ms
+        if shard is not None and not shortest <= join.session_timeout_ms <= longest:
+            error, shard = ErrorCode.INVALID_SESSION_TIMEOUT, None
+        size, most = sum(len(name) + len(data) for name, data in join.protocols), self.settings.max_member_bytes
+        if shard is not None and size > most:
+            log.warning(
+                "a JoinGroup of %s at %s to group %s brings %d bytes of subscriptions; at most message.max.bytes (%d) can be "
+                "stored",
+                join.client_id, join.client_host, group_id, size, most,
+            )  # fmt: skip
+            error, shard = ErrorCode.UNKNOWN_SERVER_ERROR, None  # as a generation that cannot be stored
+        if shard is None:
+            then(Joined(error, join.member_id))
+            return
+        group = shard.groups.get(group_id)
+        if group is None:
+            if join.member_id:
+                then(Joined(ErrorCode.UNKNOWN_MEMBER_ID, join.member_id))
+                return
+            group = self._new_group(group_id)
+            if can_be_first(join):
+                shard.groups[group_id] = group
+        if group.consumer is not None:
+            if not group.empty:
+                migration.join(group.consumer, self._topics, join, then)
+                self._maybe_downgrade(shard, group)
+                return
+            self._change_protocol(shard, group, self._new_classic(group_id))
+        assert group.classic is not None
+        group.classic.join(join, then)
+
+    def sync(self, group_id: str, sync: Sync, then: Callable[[Synced], None]) -> None:
+        """A SyncGroup."""
+        error, group = self._member_group(group_id)
+        if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            error = ErrorCode.REBALANCE_IN_PROGRESS  # clients of SyncGroup do not know the other; they join again
+        if group is None:
+            then(Synced(error))
+            return
+        if group.consumer is not None:
+            self._settle_protocol(group)
+        if group.consumer is not None:
+            then(migration.sync(group.consumer, sync, self._topics.name_of))
+        elif group.classic is not None:
+            group.classic.sync(sync, then)
+
+    def heartbeat(self, group_id: str, member_id: str, generation_id: int, instance_id: str | None) -> ErrorCode:
+        """A Heartbeat. While the group is being loaded it is taken for good: nobody is expelled for that."""
+        error, group = self._member_group(group_id)
+        if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            return NONE
+        if group is None:
+            return error
+        if group.consumer is not None:
+            self._settle_protocol(group)
+        if group.consumer is not None:
+            return migration.heartbeat(group.consumer, member_id, generation_id, instance_id)
+        assert group.classic is not None
+        return group.classic.heartbeat(member_id, generation_id, instance_id)
+
+    def leave(self, group_id: str, members: Sequence[tuple[str, str | None, str]]) -> tuple[ErrorCode, list[ErrorCode]]:
+        """A LeaveGroup of (member id, instance id, reason): the error of the request, then one of each member."""
+        error, group = self._member_group(group_id)
+        if group is None and error is not ErrorCode.UNKNOWN_MEMBER_ID:
+            return error, []
+        if group is None:
+            return NONE, [ErrorCode.UNKNOWN_MEMBER_ID for _ in members]
+        if group.consumer is not None:
+            return NONE, [group.consumer.leave_classic(*member) for member in members]
+        assert group.classic is not None
+        return NONE, [group.classic.leave(*member) for member in members]
+
+    def _member_group(self, group_id: str) -> tuple[ErrorCode, Group | None]:
+        if not group_id:
+            return ErrorCode.INVALID_GROUP_ID, None
+        error, group = self.find(group_id)
+        return (ErrorCode.UNKNOWN_MEMBER_ID if error is NONE and group is None else error), group
+
+    # -- KIP-848 ---------------------------------------------------------------------------------------------------------
+
+    def beat(self, group_id: str, beat: Beat, then: Callable[[Beaten], None]) -> None:
+        """A ConsumerGroupHeartbeat."""
+        error, shard = self.shard_of(group_id)
+        if shard is None:
+            then(Beaten(error))
+            return
+        group = shard.groups.get(group_id)
+        if group is None and beat.member_epoch != JOINING:
+            then(Beaten(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found."))
+            return
+        if group is None or group.classic is not None:
+            if group is not None and not self._may_upgrade(group, beat):
+                then(Beaten(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group."))
+                return
+            refusal = wrong_with(beat, self.consumer_settings.of(group_id))
+            if refusal is not None:  # no group comes to be, or changes its protocol, by a heartbeat that is refused
+                then(refusal)
+                return
+        if group is None:
+            group = shard.groups[group_id] = Group(group_id, self._new_consumer(group_id))
+        elif group.classic is not None:
+            self._upgrade(shard, group)
+        assert group.consumer is not None
+        group.consumer.heartbeat(beat, then)
+        member = group.consumer.members.get(beat.member_id)
+        if member is None or member.classic is not None:  # while it is there, not all are of the classic protocol
+            self._maybe_downgrade(shard, group)
+
+    # -- from one protocol to the other ----------------------------------------------------------------------------------
+
+    def _may_upgrade(self, group: Group, beat: Beat) -> bool:
+        if beat.member_epoch != JOINING or group.classic is None:
+            return False
+        if group.empty:
+            return True
+        obstacle = migration.upgrade_obstacle(group.classic)
+        if obstacle is not None or not self.consumer_settings.of(group.group_id).upgrade:
+            why = obstacle or "group.consumer.migration.policy does not allow it"
+            log.info("classic group %s does not become a consumer group: %s", group.group_id, why)
+            return False
+        return True
+
+    def _upgrade(self, shard: Shard, group: Group) -> None:
+        consumer = self._new_consumer(group.group_id)
+        if group.empty or group.classic is None:
+            self._change_protocol(shard, group, consumer)
+            return
+        log.info("classic group %s becomes a consumer group", group.group_id)
+        tombstones = group.tombstones()
+        records = migration.upgraded(group.classic, consumer, self._topics)
+        group.protocol = consumer
+        self._persist_records(consumer, [*tombstones, *records], report)
+
+    def _settle_protocol(self, group: Group) -> None:
+        """A member of the newer protocol may have been expelled since."""
+        shard = self._shards.get(partition_for(group.group_id, self._partitions))
+        if shard is not None:
+            self._maybe_downgrade(shard, group)
+
+    def _maybe_downgrade(self, shard: Shard, group: Group) -> None:
+        """Once the last member of the new protocol has gone, the others go back to the old one."""
+        consumer = group.consumer
+        if consumer is None or not consumer.all_classic or not self.consumer_settings.of(group.group_id).downgrade:
+            return
+        log.info("consumer group %s becomes a classic group", group.group_id)
+        tombstones = consumer.tombstones()
+        classic = self._new_classic(group.group_id)
+        migration.downgraded(consumer, classic, self._topics.name_of)
+        classic.begin_sessions()
+        group.protocol = classic
+        shard.log.append([*tombstones, classic_record(classic, classic.assignments())], report)
+        classic.rebalance("the last member of the newer protocol left")
+
+    def _change_protocol(self, shard: Shard, group: Group, protocol: ClassicGroup | ConsumerGroup) -> None:
+        """A group without members goes over to the other protocol."""
+        if group.protocol.protocol_type is not None:
+            shard.log.append(group.tombstones(), report)
+        group.protocol.die(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        group.protocol = protocol

@@ -1,0 +1,228 @@
+"""The partitions of `__consumer_offsets` that this broker leads, with the groups in them: loaded, found, written to.
+
+A group belongs to one partition; who leads that coordinates it. Runs in the coordinator process's loop, which is its only
+protection.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from broker._ext.offset_commits import partition_for
+from broker.groups import consumer_records
+from broker.groups.classic import ClassicGroup
+from broker.groups.classic_rebalance import Rebalance
+from broker.groups.consumer_group import ConsumerGroup
+from broker.groups.environment import Appended, GroupLog, Record, Timers, Topics, Waiter
+from broker.groups.group import Group, classic_record, restore_classic
+from broker.groups.offsets import committed_of
+from broker.groups.settings import GroupSettings, SettingsSource
+from broker.protocol import ProtocolError
+from broker.protocol.errors import ErrorCode
+from broker.protocol.group_records import (
+    CONSUMER_GROUP_METADATA,
+    GROUP_METADATA,
+    OFFSET_COMMIT,
+    Kind,
+    UnknownRecord,
+    read_record,
+)
+
+log = logging.getLogger(__name__)
+
+NONE = ErrorCode.NONE  # looked up once: an enumeration's members cost more to find than all else in a short verb
+
+
+class Shard:
+    """The groups of one partition of `__consumer_offsets`. :param loading: its log is being read: nobody is served yet."""
+
+    def __init__(self, partition: int, group_log: GroupLog) -> None:
+        self.partition = partition
+        self.log = group_log
+        self.loading = True
+        self.groups: dict[str, Group] = {}
+
+
+class Shards:
+    """:param partitions: how many partitions `__consumer_offsets` has.
+    :param diverged: called with a partition whose groups may be ahead of its log, because an append failed: it is to be
+        loaded anew.
+    """
+
+    def __init__(
+        self,
+        timers: Timers,
+        settings: GroupSettings,
+        partitions: int,
+        topics: Topics,
+        consumer_settings: SettingsSource,
+        diverged: Callable[[int], None],
+    ) -> None:
+        self._timers = timers
+        self.settings = settings
+        self.consumer_settings = consumer_settings
+        self._partitions = partitions
+        self._topics = topics
+        self._diverged = diverged
+        self._shards: dict[int, Shard] = {}
+
+    def wall_ms(self) -> int:
+        """What commits are stamped with."""
+        return self._timers.wall_ms()
+
+    # -- leadership ------------------------------------------------------------------------------------------------------
+
+    def begin(self, partition: int, group_log: GroupLog) -> None:
+        """This broker leads a partition now: its groups are told to wait until `replay` and `loaded`."""
+        self.resign(partition)
+        self._shards[partition] = Shard(partition, group_log)
+
+    def replay(self, partition: int, records: Iterable[Record]) -> int:
+        """Take over records of the log, in order; how many were of a kind that is not known."""
+        shard = self._shards[partition]
+        unknown = 0
+        for key, value in records:
+            try:
+                kind, read_key, read_value = read_record(key, value)
+            except (UnknownRecord, ProtocolError) as error:
+                unknown += 1
+                log.warning("__consumer_offsets-%d holds %s: ignored", partition, error)
+                continue
+            if kind is OFFSET_COMMIT:
+                self._replay_offset(shard, read_key, read_value)
+            elif kind is GROUP_METADATA:
+                self._replay_classic(shard, read_key.group, read_value)
+            else:
+                self._replay_consumer(shard, kind, read_key, read_value)
+        return unknown
+
+    def _replay_classic(self, shard: Shard, group_id: str, value: Any) -> None:
+        group = shard.groups.setdefault(group_id, self._new_group(group_id))
+        if value is None and group.consumer is not None:
+            return  # it was a classic group once
+        group.protocol.die(ErrorCode.NOT_COORDINATOR)
+        group.protocol = protocol = self._new_classic(group_id)
+        if value is not None:
+            restore_classic(protocol, value)
+
+    def _replay_consumer(self, shard: Shard, kind: Kind, key: Any, value: Any) -> None:
+        group = shard.groups.get(key.group_id)
+        if group is None or group.consumer is None:
+            if value is None:
+                return  # of a group that is no more, or has another protocol now
+            if group is None:
+                group = shard.groups[key.group_id] = self._new_group(key.group_id)
+            group.protocol.die(ErrorCode.NOT_COORDINATOR)
+            group.protocol = self._new_consumer(key.group_id)
+        if value is None and kind is CONSUMER_GROUP_METADATA:
+            group.protocol.die(ErrorCode.NOT_COORDINATOR)
+            group.protocol = self._new_classic(key.group_id)
+            return
+        assert group.consumer is not None
+        consumer_records.replay(group.consumer, kind, key, value)
+
+    def _replay_offset(self, shard: Shard, key: Any, value: Any) -> None:
+        group_id, topic, partition = key.group, key.topic, key.partition
+        group = shard.groups.get(group_id)
+        if value is None:
+            if group is not None:
+                group.offsets.remove(topic, partition)
+            return
+        if group is None:
+            group = shard.groups[group_id] = self._new_group(group_id)
+        group.offsets.put(topic, partition, committed_of(value))
+
+    def loaded(self, partition: int) -> None:
+        """All records were taken over: serve. Groups of which nothing is left are forgotten."""
+        shard = self._shards[partition]
+        for group in list(shard.groups.values()):
+            if group.consumer is not None:
+                group.consumer.loaded()
+                continue
+            assert group.classic is not None
+            group.classic.begin_sessions()
+            if group.empty and not group.offsets and group.protocol.protocol_type is None:
+                del shard.groups[group.group_id]
+        shard.loading = False
+
+    def resign(self, partition: int) -> None:
+        """Another broker leads the partition: whoever waits here is told so."""
+        shard = self._shards.pop(partition, None)
+        if shard is not None:
+            for group in shard.groups.values():
+                group.protocol.die(ErrorCode.NOT_COORDINATOR)
+
+    # -- finding ---------------------------------------------------------------------------------------------------------
+
+    def shard_of(self, group_id: str) -> tuple[ErrorCode, Shard | None]:
+        """The shard that serves a group, or why none does."""
+        shard = self._shards.get(partition_for(group_id, self._partitions))
+        if shard is None:
+            return ErrorCode.NOT_COORDINATOR, None
+        if shard.loading:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, None
+        return NONE, shard
+
+    def find(self, group_id: str) -> tuple[ErrorCode, Group | None]:
+        """A group, None if there is none; or why this broker cannot say."""
+        error, shard = self.shard_of(group_id)
+        return error, shard.groups.get(group_id) if shard is not None else None
+
+    def groups(self) -> Iterator[Group]:
+        """All that are served."""
+        for shard in self._shards.values():
+            if not shard.loading:
+                yield from shard.groups.values()
+
+    @property
+    def loading(self) -> bool:
+        """Whether some partition is still being read."""
+        return any(shard.loading for shard in self._shards.values())
+
+    # -- making and writing groups ---------------------------------------------------------------------------------------
+
+    def _new_classic(self, group_id: str) -> ClassicGroup:
+        return ClassicGroup(group_id, self._timers, self.settings, self._persist)
+
+    def _new_group(self, group_id: str) -> Group:
+        return Group(group_id, self._new_classic(group_id))
+
+    def _new_consumer(self, group_id: str) -> ConsumerGroup:
+        return ConsumerGroup(group_id, self._timers, self.consumer_settings, self._topics, self._persist_records)
+
+    def _persist(self, group: Rebalance, assignments: Mapping[str, bytes], then: Appended) -> None:
+        error, shard = self.shard_of(group.group_id)
+        if shard is None:
+            then(error)
+            return
+        waiter = Waiter(then)
+
+        def appended(error: ErrorCode) -> None:
+            too_large = (
+                error is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+            )  # said of a generation, it means nothing to members
+            waiter(ErrorCode.UNKNOWN_SERVER_ERROR if too_large else error)
+
+        shard.log.append([classic_record(group, assignments)], appended, waiter.late)
+
+    def _persist_records(self, group: ConsumerGroup, records: Sequence[Record], then: Appended) -> None:
+        error, shard = self.shard_of(group.group_id)
+        if shard is None:
+            then(error)
+            return
+        waiter = Waiter(then)
+
+        def appended(error: ErrorCode) -> None:
+            if error is not NONE and self._shards.get(shard.partition) is shard:
+                self._diverged(shard.partition)  # the group is ahead of its log: what the log says counts
+            waiter(error)
+
+        shard.log.append(records, appended, waiter.late)
+
+
+def report(error: ErrorCode) -> None:
+    """Tell of an append that nobody waits for, if it failed."""
+    if error is not NONE:
+        log.warning("a change of a group is not in __consumer_offsets: %s; it is tried again later", error.name)
