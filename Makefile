@@ -13,12 +13,16 @@ TESTS ?=
 BIN := .venv/bin
 NATIVE := $(wildcard _ext/*.pyx _ext/*.pxd _ext/*.h)
 DEBUG_BUILD := $(CURDIR)/.build/debug
+SANITIZED_BUILD := $(CURDIR)/.build/sanitized
+SANITIZED_TESTS := tests/protocol tests/net tests/storage tests/shm tests/processes tests/faults/test_bad_input.py \
+	tests/api/test_hostile_frames.py tests/api/test_produce.py tests/api/test_fetch.py tests/api/test_groups.py \
+	tests/groups/test_native_commits.py tests/groups/test_native_membership.py
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help build build-debug demo run test test-faults bench lint install-systemd clean distclean
+.PHONY: help build build-debug demo run test test-faults test-sanitized bench lint install-systemd clean distclean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
 
 build: .build/installed ## .venv with everything compiled and installed in it (.venv/bin/odradek)
 
@@ -55,6 +59,21 @@ test: lint build-debug ## lint, then all tests (TESTS=tests/config for some of t
 
 test-faults: build-debug ## kill a process between every two steps of what it does to a log
 	@cd $(DEBUG_BUILD) && $(CURDIR)/$(BIN)/python -m pytest -q -n $(JOBS) -m faults tests/shm
+
+# A third copy, compiled for the sanitizers. The brokers that the tests start run with them, too; what they find is in the reports.
+test-sanitized: build ## what reads hostile bytes, under AddressSanitizer and UBSan: needs gcc, takes long (TESTS=...)
+	@mkdir -p $(SANITIZED_BUILD)/reports
+	@find $(SANITIZED_BUILD) -name '*.py' -delete; rm -f $(SANITIZED_BUILD)/reports/*
+	@tar --exclude='*.so' --exclude='*.c' --exclude='__pycache__' -chf - broker tests setup.py pyproject.toml \
+		| tar -xf - -C $(SANITIZED_BUILD)
+	@cd $(SANITIZED_BUILD) && ODRADEK_SANITIZE=1 $(CURDIR)/$(BIN)/python setup.py -q build_ext --inplace -j $(JOBS) >build.log 2>&1 \
+		|| { tail -n 40 build.log >&2; exit 1; }
+	@cd $(SANITIZED_BUILD) && PYTHONPATH=$(SANITIZED_BUILD) PYTHONMALLOC=malloc \
+		LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" \
+		ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:log_path=$(SANITIZED_BUILD)/reports/asan \
+		UBSAN_OPTIONS=print_stacktrace=1:log_path=$(SANITIZED_BUILD)/reports/ubsan \
+		$(CURDIR)/$(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup -o timeout=1200 $(or $(TESTS),$(SANITIZED_TESTS))
+	@! grep -rh . $(SANITIZED_BUILD)/reports >&2
 
 # The load generator: what `python -m bench` drives, and by itself for profiling (`.build/gen --help`).
 .build/gen: $(wildcard bench/generator/*.[ch])

@@ -55,11 +55,12 @@ def convert(parts: Sequence[tuple[Any, ...]], budget: int) -> list[Converted]:
     """Every part (the fields of `Part`) as a message set; all of them together no more than `budget` bytes, but for what the
     last one gives at least. Those behind it give nothing this time: a request may name a partition 100,000 times."""
     results: list[Converted] = []
-    room = budget
+    given = False
     for fields in parts:
         part = Part(*fields)
-        at_least_one = part.at_least_one and (budget > 0 or budget == room)
+        at_least_one = part.at_least_one and (budget > 0 or not given)
         result = convert_part(part._replace(limit=min(part.limit, budget), at_least_one=at_least_one))
+        given = given or bool(result[1])
         budget = max(0, budget - len(result[1]))
         results.append(result)
     return results

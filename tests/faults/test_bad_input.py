@@ -9,14 +9,26 @@ import threading
 
 import pytest
 
-from broker.protocol import api_versions, init_producer_id, list_offsets, metadata, produce
+from broker.protocol import (
+    api_versions,
+    find_coordinator,
+    heartbeat,
+    init_producer_id,
+    join_group,
+    list_offsets,
+    metadata,
+    offset_commit,
+    produce,
+    sync_group,
+)
 from broker.protocol.errors import ErrorCode
 from broker.storage.batch import HEADER, RecordBatch, read_batch
 from broker.testing import Broker
 from tests.faults.wire import WireConnection, batch_of, fetch_request, frames_in, produce_request, request_frame
+from tests.waiting import until
 
 TOPIC, QUIET = "abused", "bystander"
-CONFIG = {"num.network.threads": 2, "auto.create.topics.enable": "false"}
+CONFIG = {"num.network.threads": 2, "auto.create.topics.enable": "false", "offsets.topic.num.partitions": 2}
 FUZZED_CONNECTIONS = int(os.environ.get("ODRADEK_FUZZED_CONNECTIONS", "600"))
 MESSAGE_SET_V1 = struct.Struct(">qiIbbqii")
 
@@ -65,6 +77,13 @@ class Bystander:
         assert self.offsets == list(range(len(self.offsets)))
 
 
+def coordinated(connection):
+    """Whether the coordinator knows of no such member: before, it is not the coordinator, or has its log to read."""
+    connection.ask(find_coordinator.API_KEY, 0, find_coordinator.Request(key="fuzz"))
+    asked = sync_group.Request(group_id="fuzz", generation_id=1, member_id="nobody")
+    return connection.ask(sync_group.API_KEY, 0, asked).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
 @pytest.fixture(scope="module")
 def victim(tmp_path_factory):
     """The shared broker with its bystander; at the end every process is the one it was."""
@@ -72,6 +91,8 @@ def victim(tmp_path_factory):
     with Broker(CONFIG, {TOPIC: 1, QUIET: 1}, directory=directory) as broker:
         before = [(one["kind"], one["ordinal"], one["pid"]) for one in broker.processes()]
         bystander = Bystander(broker)
+        with WireConnection(broker) as connection:
+            until(lambda: coordinated(connection), "groups are coordinated")
         yield broker, bystander
         bystander.end()
         after = broker.processes()
@@ -241,7 +262,20 @@ def sound_frames():
     offsets = list_offsets.Request(
         topics=[list_offsets.Request.ListOffsetsTopic(name=TOPIC, partitions=[partition])], replica_id=-1
     )
+    nobody = {"group_id": "fuzz", "member_id": "nobody"}
+    protocol = join_group.Request.JoinGroupRequestProtocol(name="range", metadata=b"topics")
+    join = join_group.Request(session_timeout_ms=6000, protocol_type="consumer", protocols=[protocol], **nobody)
+    part = sync_group.Request.SyncGroupRequestAssignment(member_id="nobody", assignment=b"partitions")
+    sync = sync_group.Request(generation_id=1, assignments=[part], **nobody)
+    beat = heartbeat.Request(generation_id=1, **nobody)
+    place = offset_commit.Request.OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+    named = offset_commit.Request.OffsetCommitRequestTopic(name=TOPIC, partitions=[place])
+    commit = offset_commit.Request(group_id="fuzz", topics=[named])
     return [
+        *(request_frame(join_group.API_KEY, version, join) for version in (0, 5, 9)),
+        *(request_frame(sync_group.API_KEY, version, sync) for version in (0, 3, 5)),
+        *(request_frame(heartbeat.API_KEY, version, beat) for version in (0, 4)),
+        *(request_frame(offset_commit.API_KEY, version, commit) for version in (1, 2, 7, 8, 10)),
         *(request_frame(produce.API_KEY, version, produce_request(TOPIC, 0, batch_of(b"fuzz"))) for version in (3, 9)),
         *(request_frame(1, version, fetch_request(TOPIC, 0, 0)) for version in (4, 12)),
         *(request_frame(metadata.API_KEY, version, metadata.Request(topics=[])) for version in (1, 12)),

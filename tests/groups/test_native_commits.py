@@ -1,6 +1,7 @@
 """The native OffsetCommit against schema, handler and batch builder in Python: same judgement, records and answer."""
 
 import asyncio
+import random
 from types import SimpleNamespace
 
 import pytest
@@ -23,6 +24,7 @@ from broker.protocol.header import RequestHeader, decode_request_header, request
 from broker.storage import compression
 from broker.storage.batch import Record, build_batch, read_batch
 from tests.groups.test_migration import Office
+from tests.protocol.lies import CORRELATION_END, with_lies
 from tests.protocol.messages import RANGES
 from tests.shm.one_broker import OneBroker
 
@@ -110,6 +112,14 @@ def check_same(frame, topics, outcome):
     assert join([(native, None)], builder, 1, 1, NOW_MS) == 1
     assert native.size + 61 >= builder.size - 10 * len(native)
     assert builder.finish() == build_batch([Record(key, value, NOW_MS) for key, value in records])
+
+
+def check_same_answer(frame, topics):
+    """As `check_same`, where a partition may come twice: the last one counts."""
+    by_hand, answer = natively(frame, view_of(topics))
+    wanted, wanted_answer = reference(frame, view_of(topics))
+    assert answer == wanted_answer
+    assert dict(by_hand.offsets.items()) == wanted.offsets
 
 
 def number(kind):
@@ -206,6 +216,22 @@ def test_hostile_bytes_are_read_as_by_the_schema_or_left_to_it(topics, version, 
         with pytest.raises(ProtocolError):
             header, body = decode_request_header(spoiled)
             decode(Request, header.request_api_version, spoiled, body)
+
+
+@pytest.mark.parametrize("version", NATIVE)
+@settings(max_examples=8)
+@given(request=REQUESTS, seed=st.integers(0, 1 << 32))
+def test_lies_in_every_place_are_left_to_the_schema_or_read_as_by_it(topics, version, request, seed):
+    if version < 7:
+        request.group_instance_id = None
+    for one in (one for topic in request.topics for one in topic.partitions if version != 1):
+        one.commit_timestamp = -1
+    for bad in with_lies(random.Random(seed), frame_of(request, version), CORRELATION_END):
+        if read(bad, topics, LONGEST_NOTE, NOW_MS) is not None:
+            check_same_answer(bad, topics)
+        else:
+            with pytest.raises(ProtocolError):
+                reference(bad, view_of(topics))
 
 
 @pytest.mark.parametrize("version", NATIVE)

@@ -1,6 +1,7 @@
 """JoinGroup, SyncGroup and Heartbeat natively against schema and handler: the same is asked of the group, and answered."""
 
 import asyncio
+import random
 from types import SimpleNamespace
 
 import pytest
@@ -13,10 +14,11 @@ from broker.api.group_call import FAILED, GroupCall, host_of
 from broker.api.table import BY_KEY, function_named
 from broker.groups.classic_member import Joined, Synced
 from broker.net.forward_frames import ForwardContext, Status
-from broker.protocol import decode, encode, heartbeat, join_group, sync_group
+from broker.protocol import ProtocolError, decode, encode, heartbeat, join_group, sync_group
 from broker.protocol.errors import ErrorCode
 from broker.protocol.header import RequestHeader, decode_request_header, request_header_version
 from broker.protocol.registry import by_key
+from tests.protocol.lies import CORRELATION_END, with_lies
 from tests.protocol.messages import RANGES
 
 JOIN, BEAT, SYNC = 11, 12, 14
@@ -174,6 +176,21 @@ def test_what_is_cut_or_lies_is_left_to_the_schema(key, version):
             served = natively(changed, key, outcome)
             if served is not None:
                 assert served == reference(changed, outcome)
+
+
+@pytest.mark.parametrize(("key", "version"), ALL)
+@settings(max_examples=8, deadline=None)
+@given(data=st.data(), seed=st.integers(0, 1 << 32))
+def test_lies_in_every_place_are_left_to_the_schema_or_read_as_by_it(key, version, data, seed):
+    request = data.draw(REQUESTS[key])
+    outcome = fit(request, data.draw(OUTCOMES[key]), key, version)
+    for bad in with_lies(random.Random(seed), frame_of(request, key, version), CORRELATION_END):
+        served = natively(bad, key, outcome)
+        if served is not None:
+            assert served == reference(bad, outcome)
+        else:
+            with pytest.raises(ProtocolError):
+                reference(bad, outcome)
 
 
 @pytest.mark.parametrize("key", READERS)

@@ -138,6 +138,55 @@ def test_timestamps_agree_with_a_linear_search(tmp_path_factory, data):
     files.close()
 
 
+FAR = 1000
+"""Batches with an index entry each: more than one block of the time index."""
+
+
+@pytest.fixture(scope="module")
+def far_apart(tmp_path_factory):
+    """A log whose timestamps are as far apart as they can be; and its timestamps."""
+    writer = LogWriter(tmp_path_factory.mktemp("far") / "t-0", 0)
+    times = [(2**63 - 1) // FAR * (number + 1) for number in range(FAR)]
+    for number, time in enumerate(times):
+        writer.append(build_batch([Record(b"k", b"v", time)], base_offset=number))
+    writer.close()
+    return writer, times
+
+
+def test_timestamps_as_far_apart_as_they_can_be_are_found(far_apart, opened):
+    writer, times = far_apart
+    files = opened(writer)
+    for number in (0, 1, 340, 341, 342, 681, 682, 683, *range(3, FAR, 50), FAR - 1):
+        for target in (times[number] - 1, times[number]):
+            assert files.time_of(target)[:2] == (number, times[number])
+    assert files.time_of(2**63 - 1) is None
+
+
+@given(st.data())
+@settings(max_examples=50, deadline=None)
+def test_an_index_of_whatever_bytes_leads_to_a_batch_or_nowhere(far_apart, tmp_path_factory, data):
+    writer, times = far_apart
+    files = Opened(writer)
+    extremes = st.sampled_from([-(2**63), -1, 0, 1, 2**31, 2**62, 2**63 - 1]) | st.integers(-(2**63), 2**63 - 1)
+    keys = data.draw(st.lists(extremes, min_size=1, max_size=8))
+    keys = sorted(keys) if data.draw(st.booleans()) else keys
+    repeats = data.draw(st.sampled_from([1, 100, 400]))
+    content = b"".join(key.to_bytes(8, "big", signed=True) * repeats for key in keys)
+    path = tmp_path_factory.mktemp("index") / "index"
+    path.write_bytes(content + b"\xff" * data.draw(st.sampled_from([0, 5, 9000])))
+    with path.open("rb") as index:
+        entries = data.draw(st.sampled_from([len(content) // 8, len(content) // 8 + 2000]))
+        offset, target = (
+            data.draw(st.integers(0, FAR - 1)),
+            data.draw(st.sampled_from([0, 1, 2**62, 2**63 - 1, *times])),
+        )
+        found = position_of(files.log, index.fileno(), entries, files.base, files.size, offset)
+        assert found is None or found["base_offset"] >= offset
+        times_index = index.fileno(), entries * 2 // 3
+        time_of(files.log, index.fileno(), entries, *times_index, files.base, files.size, target, 0, None)
+    files.close()
+
+
 def test_records_of_a_compressed_batch():
     batch = build_batch([Record(b"k", b"v", 5), Record(b"k", b"v", 9)], base_offset=40, codec=3)
     assert list(records_of(batch)) == [(40, 5), (41, 9)]

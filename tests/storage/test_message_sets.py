@@ -366,6 +366,20 @@ def test_nothing_comes_where_a_batch_need_not(tmp_path):
     assert second == b""
 
 
+def test_a_partition_that_is_named_again_and_again_gives_no_more_than_the_budget_and_a_batch(tmp_path):
+    data = build_batch(CONTENT, base_offset=0, codec=1)
+    path = tmp_path / "log"
+    path.write_bytes(data)
+    with path.open("rb") as file:
+        part = (None, file.fileno(), 0, len(data), 0, 1 << 20, 1, True, True)
+        ((_, once, _),) = convert([part], 0)
+        assert once  # the first, however little there may be
+        for budget in (0, 1, len(once), 3 * len(once) - 1, 3 * len(once)):
+            given = [messages for _, messages, _ in convert([part] * 50, budget)]
+            times = max(1, -(-budget // len(once)))
+            assert given == [once] * times + [b""] * (50 - times)
+
+
 def test_what_is_old_already_is_served_as_it_is_or_in_the_older_format(tmp_path):
     contents = [(b"k%d" % n, b"v%d" % n) for n in range(3)]
     stored = message(4, b"a", magic=0) + message(5, b"b", magic=1, timestamp=9, key=b"k")
