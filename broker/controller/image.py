@@ -74,8 +74,13 @@ def load_states(
     """
     wanted = [(name, partition) for name, partitions in topics for partition in partitions]
     found = store.get_many([znodes.state_path(name, partition) for name, partition in wanted])
-    return {
-        (name, partition): (znodes.decode_state(name, partition, node[0]), node[1].version)
-        for (name, partition), node in zip(wanted, found, strict=True)
-        if node is not None
-    }
+    decoded: dict[bytes, PartitionState] = {}  # of thousands of states most are the same
+    states = {}
+    for (name, partition), node in zip(wanted, found, strict=True):
+        if node is not None:
+            data, stat = node
+            state = decoded.get(data)
+            if state is None:
+                state = decoded[data] = znodes.decode_state(name, partition, data)
+            states[name, partition] = (state, stat.version)
+    return states

@@ -10,10 +10,12 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 import broker._ext.slots as slots
+from broker._ext.loading import log_of
 from broker._ext.shared import DiskState, SlotState
 from broker.config.broker_config import BrokerConfig
 from broker.config.errors import ConfigError
@@ -71,20 +73,28 @@ class NoLogDirectory(Exception):
     """There is no log directory in use to put a partition in."""
 
 
-def is_of_topic(directory: Path, topic_id: uuid.UUID) -> bool:
-    """Whether a partition's directory belongs to the topic; also if it says nothing, or is not there.
+def owner_of(directory: str, topic_id: bytes) -> bytes | None:
+    """The id of the topic whose partition's directory this is; None if it says nothing, or is not there.
 
     Looks at the bytes first, because a start looks at thousands. Raises CorruptMetadataError, OSError.
     """
     try:
         descriptor = os.open(f"{directory}/{PARTITION_METADATA}", os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
-        return True
+        return None
     try:
         content = os.read(descriptor, 4096)
     finally:
         os.close(descriptor)
-    return content.endswith(b" " + encode_uuid(topic_id).encode()) or read_partition_metadata(directory) == topic_id
+    if content.endswith(_as_written(topic_id)):
+        return topic_id
+    found = read_partition_metadata(directory)
+    return None if found is None else found.bytes
+
+
+@lru_cache(maxsize=1)  # partitions of a topic come in a row
+def _as_written(topic_id: bytes) -> bytes:
+    return f" {encode_uuid(uuid.UUID(bytes=topic_id))}".encode()
 
 
 def _entries(path: str) -> int:
@@ -258,9 +268,12 @@ class LocalPartitions:
         """
         if slots.state_of(slot) != SlotState.SLOT_LOADING:
             return 0
-        path = self._table.path(slot)
+        topic, partition, topic_id, log_dir, _ = log_of(slot)
+        path = f"{self._table.log_dirs[log_dir]}/{topic}-{partition}"
         try:
-            self._set_stray_aside(slot, path)
+            owner = owner_of(path, topic_id)
+            if owner not in (topic_id, None):
+                self._set_aside(path, topic, partition)
             loaded = self._table.open(
                 slot,
                 log_start_offset=log_start_offset,
@@ -269,6 +282,7 @@ class LocalPartitions:
                 compacted=compacted,
                 producers_before_ms=int(time.time() * 1000) - self._config.integer("producer.id.expiration.ms"),
                 at_start=at_start,
+                is_made=owner == topic_id,
             )
         except (OSError, CorruptMetadataError) as error:
             if isinstance(error, OSError) and error.errno in NO_ROOM:
@@ -305,14 +319,10 @@ class LocalPartitions:
             opened.append(slot)
         return opened
 
-    def _set_stray_aside(self, slot: int, path: Path) -> None:
-        place = slots.describe(slot)
-        topic_id = uuid.UUID(bytes=place["topic_id"])
-        if is_of_topic(path, topic_id):
-            return
-        aside = path.with_name(marked_directory_name(place["topic"], place["partition"], STRAY))
+    def _set_aside(self, path: str, topic: str, partition: int) -> None:
+        aside = Path(path).with_name(marked_directory_name(topic, partition, STRAY))
         log.warning("%s belongs to another topic of that name: renamed to %s", path, aside.name)
-        path.rename(aside)
+        Path(path).rename(aside)
 
     # -- at start-up ----------------------------------------------------------------------------------------------
 
@@ -345,11 +355,6 @@ class LocalPartitions:
         if self._table.find(topic.name, partition) < 0:
             self.create(topic, partition, PartitionState(0, NO_LEADER, 0, []), 0, log_dir)
         self.delete(topic.name, [partition])
-
-    def place_of(self, slot: int) -> tuple[str, int, int]:
-        """Topic, partition and index of the log directory of a slot."""
-        place = slots.describe(slot)
-        return place["topic"], place["partition"], place["log_dir"]
 
     def delete(self, name: str, partitions: Iterable[int]) -> list[int]:
         """Take the partitions of a topic out of service and rename their directories; the slots."""

@@ -57,6 +57,11 @@ _SELECT_NODE = """
 SELECT data, version, created, modified, owner, (SELECT count(*) FROM node AS child WHERE child.parent = node.path)
 FROM node WHERE path = ?
 """
+_SELECT_NODES = """
+SELECT path, data, version, created, modified, owner, (SELECT count(*) FROM node AS child WHERE child.parent = node.path)
+FROM node WHERE path IN ({places})
+"""
+_NODES_AT_ONCE = 500
 
 
 class SqliteStore:
@@ -182,9 +187,13 @@ class SqliteStore:
 
     def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
         """See `Store`."""
+        found: dict[str, tuple[bytes, Stat]] = {}
         with self._errors():
-            rows = [self._db.execute(_SELECT_NODE, (check_path(path),)).fetchone() for path in paths]
-        return [None if row is None else (bytes(row[0]), Stat(*row[1:])) for row in rows]
+            for first in range(0, len(paths), _NODES_AT_ONCE):
+                some = [check_path(path) for path in paths[first : first + _NODES_AT_ONCE]]
+                for path, data, *stat in self._db.execute(_SELECT_NODES.format(places=",".join("?" * len(some))), some):
+                    found[path] = (bytes(data), Stat(*stat))
+        return [found.get(path) for path in paths]
 
     def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
         """See `Store`."""

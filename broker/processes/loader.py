@@ -201,7 +201,7 @@ class Loading:
 
     def _measure(self, slot: int, log_dir: int) -> None:
         """Add what is to be recovered to the count, so that the status can say how much is left."""
-        name, partition, _ = self._partitions.place_of(slot)
+        name, partition, *_ = loading.log_of(slot)
         path = self._context.log_dirs[log_dir] / f"{name}-{partition}"
         points = (self._recovery_points[log_dir], self._log_start_offsets[log_dir])
         try:
@@ -213,14 +213,14 @@ class Loading:
 
     def _open(self, slot: int) -> int:
         """The bytes that had to be cut off."""
-        name, partition, log_dir = self._partitions.place_of(slot)
-        cleaned = self._cleaned[log_dir]
+        name, partition, _, log_dir, _ = loading.log_of(slot)
+        cleaned, place = self._cleaned[log_dir], (name, partition)
         return self._partitions.open(
             slot,
-            log_start_offset=self._log_start_offsets[log_dir].get((name, partition), 0),
-            recovery_point=self._recovery_points[log_dir].get((name, partition), 0),
+            log_start_offset=self._log_start_offsets[log_dir].get(place, 0),
+            recovery_point=self._recovery_points[log_dir].get(place, 0),
             clean=bool(self._context.clean[log_dir]),
-            compacted=cleaned is None or (name, partition) in cleaned,
+            compacted=cleaned is None or place in cleaned,
             at_start=True,
         )
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import broker._ext.slots as slots
+from broker._ext.loading import log_of
 from broker._ext.log_dirs import note_error
 from broker._ext.segments import LoadedLog, UnsupportedLogError, load_log
 from broker._ext.shared import SharedMemory, SlotState
@@ -79,8 +80,8 @@ class PartitionTable:
 
     def path(self, slot: int) -> Path:
         """The partition's directory."""
-        state = slots.describe(slot)
-        return self.log_dirs[state["log_dir"]] / f"{state['topic']}-{state['partition']}"
+        topic, partition, _, log_dir, _ = log_of(slot)
+        return self.log_dirs[log_dir] / f"{topic}-{partition}"
 
     def open(
         self,
@@ -92,6 +93,7 @@ class PartitionTable:
         compacted: bool = False,
         producers_before_ms: int | None = None,
         at_start: bool = False,
+        is_made: bool = False,
     ) -> LoadedLog | None:
         """Make or load the partition's log and put the slot ONLINE; None if it was open already.
 
@@ -101,25 +103,28 @@ class PartitionTable:
         :param compacted: whether compaction ever went over the log; it leaves gaps between offsets, nothing else does.
         :param producers_before_ms: idempotent producers last heard before this have expired; None keeps all.
         :param at_start: whether the bytes recovered are told of in the shared header.
+        :param is_made: its directory is known to be there, with the topic's id in it.
         :raises OSError: the log cannot be read or written, or holds what this broker does not open; the slot is
             OFFLINE then, or still LOADING if only room on its disk was missing.
         """
         if slots.state_of(slot) in (SlotState.SLOT_ONLINE, SlotState.SLOT_DELETED):
             return None
-        state = slots.describe(slot)
-        path = self.log_dirs[state["log_dir"]] / f"{state['topic']}-{state['partition']}"
+        topic, partition, topic_id, log_dir, is_compact = log_of(slot)
+        path = f"{self.log_dirs[log_dir]}/{topic}-{partition}"
         try:
-            path.mkdir(exist_ok=True)
-            if not (path / file_names.PARTITION_METADATA).exists():
-                write_partition_metadata(path, uuid.UUID(bytes=state["topic_id"]))
-            contiguous = not (compacted or state["compact"])
-            progress_dir = state["log_dir"] if at_start else -1
+            if not is_made:
+                directory = Path(path)
+                directory.mkdir(exist_ok=True)
+                if not (directory / file_names.PARTITION_METADATA).exists():
+                    write_partition_metadata(directory, uuid.UUID(bytes=topic_id))
+            contiguous = not (compacted or is_compact)
+            progress_dir = log_dir if at_start else -1
             loaded = load_log(
                 path, log_start_offset, recovery_point, clean, contiguous=contiguous, progress_dir=progress_dir
             )
             slots.fill(slot, loaded, clean, NEVER_MS if producers_before_ms is None else producers_before_ms)
         except OSError as error:
-            note_error(state["log_dir"], error.errno or 0)
+            note_error(log_dir, error.errno or 0)
             if error.errno not in NO_ROOM:
                 slots.set_offline(slot)
             raise

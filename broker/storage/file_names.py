@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import uuid
 from dataclasses import dataclass
+from typing import NamedTuple
 
 LOG, INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT = ".log", ".index", ".timeindex", ".txnindex", ".snapshot"
 SEGMENT_SUFFIXES = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
@@ -38,8 +39,7 @@ class ForeignNameError(ValueError):
     """A name that no Kafka log directory should hold."""
 
 
-@dataclass(frozen=True)
-class PartitionDirectory:
+class PartitionDirectory(NamedTuple):
     """What a directory's name says. `fate`: None for a live partition, else DELETE, FUTURE or STRAY."""
 
     topic: str
@@ -86,10 +86,8 @@ def marked_directory_name(topic: str, partition: int, fate: str) -> str:
 
 def parse_directory_name(name: str) -> PartitionDirectory:
     """The partition that a directory belongs to. Raises ForeignNameError where Kafka would refuse to start."""
-    match = _MARKED.fullmatch(name)
-    if match:
-        return PartitionDirectory(match["topic"], int(match["partition"]), match["fate"])
-    match = None if name.endswith(("-delete", "-future", "-stray")) else _PLAIN.fullmatch(name)
+    marked = name.endswith(("-delete", "-future", "-stray"))
+    match = (_MARKED if marked else _PLAIN).fullmatch(name)
     if not match:
         raise ForeignNameError(f"{name!r} is not <topic>-<partition>, nor that with .<id>-delete, -future or -stray")
-    return PartitionDirectory(match["topic"], int(match["partition"]))
+    return PartitionDirectory(match["topic"], int(match["partition"]), match["fate"] if marked else None)
