@@ -31,9 +31,8 @@ class ClassicGroup(Rebalance):
         error = self._refusal(join)
         if error is not None:
             then(Joined(error, join.member_id))
-            if join.member_id in self.pending and error is ErrorCode.GROUP_MAX_SIZE_REACHED:
-                self._forget_pending(join.member_id)
-                self._complete_if_all_joined()  # it may have been the last that was waited for
+            if error is ErrorCode.GROUP_MAX_SIZE_REACHED:
+                self._turn_away(join.member_id)
             return
         if join.member_id:
             self._join_again(join, then)
@@ -57,16 +56,28 @@ class ClassicGroup(Rebalance):
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if not self._can_join(join):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        if join.member_id not in self.members and self._full():
+        if self._full(join.member_id):
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         return None
 
-    def _full(self) -> bool:
-        if self.state is EMPTY:
-            return False
+    def _full(self, member_id: str) -> bool:
+        """Whether there is no place for one who joins: while all join again, those who came first have them."""
         if self.state is PREPARING:
-            return self._joining >= self._settings.max_size
-        return len(self.members) >= self._settings.max_size
+            member = self.members.get(member_id)
+            return (member is None or member.joining is None) and self._joining >= self._settings.max_size
+        return (
+            self.state is not EMPTY and member_id not in self.members and len(self.members) >= self._settings.max_size
+        )
+
+    def _turn_away(self, member_id: str) -> None:
+        """One who joins, or joins again, has no place: it is waited for no more."""
+        member = self.members.get(member_id)
+        if member is not None:
+            self._drop(member)
+            self._note("expelled", member, f"the group has {self._settings.max_size} members, the most there may be")
+        elif member_id in self.pending:
+            self._forget_pending(member_id)
+        self._complete_if_all_joined()
 
     def _join_again(self, join: Join, then: Callable[[Joined], None]) -> None:
         if join.member_id in self.pending:
@@ -199,7 +210,7 @@ class ClassicGroup(Rebalance):
             return ErrorCode.UNKNOWN_MEMBER_ID
         if generation_id != self.generation_id:
             return ErrorCode.ILLEGAL_GENERATION
-        self._stay_alive(self.members[member_id])
+        self._heard_of(self.members[member_id])
         return ErrorCode.REBALANCE_IN_PROGRESS if self.state is PREPARING else ErrorCode.NONE
 
     def leave(self, member_id: str, instance_id: str | None = None, reason: str = "") -> ErrorCode:
@@ -236,8 +247,13 @@ class ClassicGroup(Rebalance):
             return ErrorCode.ILLEGAL_GENERATION
         if self.state is COMPLETING:
             return ErrorCode.REBALANCE_IN_PROGRESS
-        self._stay_alive(self.members[member_id])
+        self._heard_of(self.members[member_id])
         return NONE
+
+    def _heard_of(self, member: Member) -> None:
+        """A sign of life, which does not make one due that waits for an answer."""
+        if member.joining is None and member.syncing is None:
+            self._stay_alive(member)
 
     def _session_expired(self, member_id: str) -> None:
         member = self.members.get(member_id)
@@ -277,6 +293,9 @@ class ClassicGroup(Rebalance):
         """From now on members may be expelled; not before all of the log was read, however long that takes."""
         for member in self.members.values():
             self._stay_alive(member)
+        most = self._settings.max_size
+        if len(self.members) > most:
+            self._prepare(f"group.max.size is {most} now, and the group has {len(self.members)} members")
 
     def _session_of(self, member_id: str) -> Deadline:
         return Deadline(self._timers, lambda: self._session_expired(member_id))

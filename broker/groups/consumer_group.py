@@ -316,6 +316,8 @@ class ConsumerGroup:
             member.epoch, member.previous_epoch = LEAVING_STATIC, member.epoch
             member.assigned, member.revoking = member.assigned | member.revoking, frozenset()
             member.state = MemberState.STABLE
+            if member.revocation is not None:
+                member.revocation.clear()
             changes: list[Record] = [written.current_record(self, member)]
             self._note("left for a while", member)
         else:
@@ -388,7 +390,7 @@ class ConsumerGroup:
         """
         if self.dead:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if member_epoch < 0 and not member_id and self.empty:
+        if member_epoch < 0 and self.empty:
             return ErrorCode.NONE
         member = self.members.get(member_id)
         if member is not None and member.classic is None and not knows_epochs:

@@ -14,6 +14,10 @@ JOINING, LEAVING, LEAVING_STATIC = 0, -1, -2
 """Epochs with a meaning of their own: joins, leaves, leaves but comes back under its instance id."""
 
 
+RECORD_BYTES = 256
+"""Of a member's record without its texts, and of its batch, at most."""
+
+
 class MemberState(IntEnum):
     """How far a member is on the way to its target."""
 
@@ -118,7 +122,7 @@ class ConsumerMember:
         revoking = self.assigned - target
         wanted = target - self.assigned
         free = frozenset(place for place in wanted if holder_of(place) in (None, self.member_id))
-        if revoking:
+        if revoking and (owned is None or revoking & frozenset(owned)):
             self.state, self.assigned, self.revoking = MemberState.UNREVOKED_PARTITIONS, kept, revoking
         else:
             waits = free != wanted
@@ -127,6 +131,13 @@ class ConsumerMember:
             if self.epoch != target_epoch:
                 self.previous_epoch, self.epoch = self.epoch, target_epoch
         return before != (self.epoch, self.state, self.assigned, self.revoking)
+
+
+def size_of(beat: Beat) -> int:
+    """About how many bytes the record of the member that it makes takes."""
+    of_classic = sum(len(name) + len(data) for name, data in beat.classic.protocols) if beat.classic is not None else 0
+    texts = (beat.member_id, beat.instance_id, beat.rack_id, beat.pattern, beat.client_id, *(beat.topics or ()))
+    return of_classic + sum(len(text.encode()) + 3 for text in texts if text is not None) + RECORD_BYTES
 
 
 def by_topic(places: Iterable[Place]) -> Mapping[bytes, list[int]]:

@@ -140,8 +140,10 @@ def _member(group: ConsumerGroup, key: Any, value: Any) -> None:
             group.forget(member)
         return
     if member is None:
-        member = ConsumerMember(key.member_id, value.instance_id)
-        group.admit(member)
+        member = _admitted(group, key.member_id)
+    if value.instance_id is not None:
+        member.instance_id = value.instance_id
+        group.static_members[value.instance_id] = key.member_id
     member.rack_id, member.client_id, member.client_host = value.rack_id, value.client_id, value.client_host
     member.topics, member.pattern = tuple(value.subscribed_topic_names), value.subscribed_topic_regex
     member.rebalance_timeout_ms, member.assignor = value.rebalance_timeout_ms, value.server_assignor
@@ -152,10 +154,17 @@ def _member(group: ConsumerGroup, key: Any, value: Any) -> None:
         member.classic = ClassicSide(side.session_timeout_ms, protocols)
 
 
+def _admitted(group: ConsumerGroup, member_id: str) -> ConsumerMember:
+    member = ConsumerMember(member_id)
+    group.admit(member)
+    return member
+
+
 def _current(group: ConsumerGroup, key: Any, value: Any) -> None:
-    member = group.members.get(key.member_id)
-    if member is None or value is None:
+    if value is None:
         return
+    # A compaction may have left it before the member's own record, if that was written again.
+    member = group.members.get(key.member_id) or _admitted(group, key.member_id)
     member.epoch, member.previous_epoch = value.member_epoch, value.previous_member_epoch
     member.state = MemberState(value.state) if value.state in (0, 1, 2) else MemberState.STABLE
     member.assigned = _places(value.assigned_partitions)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.groups.consumer_member import JOINING, LEAVING_STATIC, Beat, Beaten
+from broker.groups.consumer_member import JOINING, LEAVING_STATIC, Beat, Beaten, ConsumerMember
 from broker.groups.settings import ConsumerSettings
 from broker.groups.subscriptions import compiled
 from broker.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from broker.groups.classic import ClassicGroup
     from broker.groups.consumer_group import ConsumerGroup
 
 
@@ -38,11 +39,12 @@ def refusal(group: ConsumerGroup, settings: ConsumerSettings, beat: Beat) -> Bea
     if wrong is not None:
         return wrong
     if beat.member_epoch == JOINING:
-        return _join_refusal(group, settings, beat)
+        return join_refusal(group, settings, beat)
     return _member_refusal(group, beat)
 
 
-def _join_refusal(group: ConsumerGroup, settings: ConsumerSettings, beat: Beat) -> Beaten | None:
+def join_refusal(group: ConsumerGroup | ClassicGroup, settings: ConsumerSettings, beat: Beat) -> Beaten | None:
+    """Why one that joins is refused: by a consumer group, or by a classic one that would become one for it."""
     known = beat.member_id in group.members or beat.instance_id in group.static_members
     if not known and len(group.members) >= settings.max_size:
         return Beaten(
@@ -51,7 +53,9 @@ def _join_refusal(group: ConsumerGroup, settings: ConsumerSettings, beat: Beat) 
         )
     if beat.instance_id is not None:
         holder = group.static_members.get(beat.instance_id)
-        if holder is not None and holder != beat.member_id and group.members[holder].epoch != LEAVING_STATIC:
+        member = None if holder is None else group.members[holder]
+        released = isinstance(member, ConsumerMember) and member.epoch == LEAVING_STATIC
+        if member is not None and holder != beat.member_id and not released:
             return Beaten(
                 ErrorCode.UNRELEASED_INSTANCE_ID,
                 f"Static member {beat.member_id} with instance id {beat.instance_id} cannot join the group because the "
@@ -92,7 +96,9 @@ def leave_refusal(group: ConsumerGroup, beat: Beat) -> Beaten | None:
     """Why one that leaves is refused."""
     if beat.instance_id is not None:
         known = group.static_members.get(beat.instance_id)
-        if known is not None and known != beat.member_id:
+        if known is None:
+            return Beaten(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {beat.instance_id} is unknown.")
+        if known != beat.member_id:
             return Beaten(ErrorCode.FENCED_INSTANCE_ID, f"Instance id {beat.instance_id} is owned by member {known}.")
     if beat.member_id not in group.members:
         return Beaten(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {beat.member_id} is not a member of the group.")

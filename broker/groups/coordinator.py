@@ -6,7 +6,7 @@ its only protection. What a client must be told is a Kafka error code; nothing h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from broker._ext.offset_commits import OffsetCommit
 from broker.groups.classic import ClassicGroup
@@ -170,9 +170,21 @@ class GroupCoordinator(Membership):
         """The offsets of deleted topics go, of all groups."""
         names = list(topics)
         for shard in self._shards.values():
-            if not shard.loading:
-                for group in list(shard.groups.values()):
-                    self._remove(shard, group, group.offsets.of_topics(names), report)
+            if shard.loading:
+                shard.deleted_topics.update(names)
+            else:
+                self._forget_topics(shard, names)
+
+    def loaded(self, partition: int) -> None:
+        """As `Shards` says; and what was read of topics that were deleted meanwhile goes."""
+        super().loaded(partition)
+        shard = self._shards[partition]
+        self._forget_topics(shard, shard.deleted_topics)
+
+    def _forget_topics(self, shard: Shard, names: Collection[str]) -> None:
+        if names:
+            for group in list(shard.groups.values()):
+                self._remove(shard, group, group.offsets.of_topics(names), report)
 
     def expire(self) -> int:
         """Forget offsets that nobody needs any more, and groups of which nothing is left; how many offsets."""

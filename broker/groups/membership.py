@@ -15,8 +15,8 @@ from broker.groups.classic import ClassicGroup
 from broker.groups.classic_member import Join, Joined, Sync, Synced
 from broker.groups.classic_roster import can_be_first
 from broker.groups.consumer_group import ConsumerGroup
-from broker.groups.consumer_member import JOINING, Beat, Beaten
-from broker.groups.consumer_refusals import wrong_with
+from broker.groups.consumer_member import JOINING, Beat, Beaten, size_of
+from broker.groups.consumer_refusals import join_refusal, wrong_with
 from broker.groups.group import Group, classic_record
 from broker.groups.shards import NONE, Shard, Shards, report
 from broker.protocol.errors import ErrorCode
@@ -58,7 +58,7 @@ class Membership(Shards):
                 shard.groups[group_id] = group
         if group.consumer is not None:
             if not group.empty:
-                migration.join(group.consumer, self._topics, join, then)
+                migration.join(group.consumer, self._topics, self.settings.max_member_bytes, join, then)
                 self._maybe_downgrade(shard, group)
                 return
             self._change_protocol(shard, group, self._new_classic(group_id))
@@ -120,6 +120,11 @@ class Membership(Shards):
         if shard is None:
             then(Beaten(error))
             return
+        size, most = size_of(beat), self.settings.max_member_bytes
+        if size > most:
+            why = f"The subscription has {size} bytes; at most message.max.bytes ({most}) of this broker can be stored."
+            then(Beaten(ErrorCode.UNKNOWN_SERVER_ERROR, why))
+            return
         group = shard.groups.get(group_id)
         if group is None and beat.member_epoch != JOINING:
             then(Beaten(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found."))
@@ -128,7 +133,10 @@ class Membership(Shards):
             if group is not None and not self._may_upgrade(group, beat):
                 then(Beaten(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group."))
                 return
-            refusal = wrong_with(beat, self.consumer_settings.of(group_id))
+            settings = self.consumer_settings.of(group_id)
+            refusal = wrong_with(beat, settings)
+            if refusal is None and group is not None and group.classic is not None:
+                refusal = join_refusal(group.classic, settings, beat)
             if refusal is not None:  # no group comes to be, or changes its protocol, by a heartbeat that is refused
                 then(refusal)
                 return
@@ -147,10 +155,11 @@ class Membership(Shards):
     def _may_upgrade(self, group: Group, beat: Beat) -> bool:
         if beat.member_epoch != JOINING or group.classic is None:
             return False
-        if group.empty:
+        if not group.classic.members:  # whoever was told an id only may come to a group of either protocol
             return True
-        obstacle = migration.upgrade_obstacle(group.classic)
-        if obstacle is not None or not self.consumer_settings.of(group.group_id).upgrade:
+        settings = self.consumer_settings.of(group.group_id)
+        obstacle = migration.upgrade_obstacle(group.classic, settings.max_size, self.settings.max_member_bytes)
+        if obstacle is not None or not settings.upgrade:
             why = obstacle or "group.consumer.migration.policy does not allow it"
             log.info("classic group %s does not become a consumer group: %s", group.group_id, why)
             return False
@@ -158,7 +167,7 @@ class Membership(Shards):
 
     def _upgrade(self, shard: Shard, group: Group) -> None:
         consumer = self._new_consumer(group.group_id)
-        if group.empty or group.classic is None:
+        if group.classic is None or not group.classic.members:
             self._change_protocol(shard, group, consumer)
             return
         log.info("classic group %s becomes a consumer group", group.group_id)
@@ -178,6 +187,8 @@ class Membership(Shards):
         consumer = group.consumer
         if consumer is None or not consumer.all_classic or not self.consumer_settings.of(group.group_id).downgrade:
             return
+        if len(consumer.members) > self.settings.max_size:
+            return  # they stay as they are, translated
         log.info("consumer group %s becomes a classic group", group.group_id)
         tombstones = consumer.tombstones()
         classic = self._new_classic(group.group_id)

@@ -16,7 +16,15 @@ from broker.groups.classic import ClassicGroup
 from broker.groups.classic_member import Join, Joined, Member, Sync, Synced
 from broker.groups.classic_rebalance import State
 from broker.groups.consumer_group import ConsumerGroup
-from broker.groups.consumer_member import JOINING, Beat, ClassicSide, ConsumerMember, MemberState
+from broker.groups.consumer_member import (
+    JOINING,
+    RECORD_BYTES,
+    Beat,
+    ClassicSide,
+    ConsumerMember,
+    MemberState,
+    size_of,
+)
 from broker.groups.consumer_metadata import (
     CONSUMER,
     assignment_of,
@@ -42,15 +50,30 @@ def places_of(topics: Topics, partitions: Iterable[Any]) -> frozenset[Place]:
 # -- upgrade and downgrade ------------------------------------------------------------------------------------------
 
 
-def upgrade_obstacle(group: ClassicGroup) -> str | None:
-    """Why a classic group with members cannot become a consumer group; None if it can."""
+def upgrade_obstacle(group: ClassicGroup, max_size: int, max_bytes: int) -> str | None:
+    """Why a classic group with members cannot become a consumer group; None if it can.
+
+    :param max_size: the most members that a consumer group may have. :param max_bytes: that its records may take.
+    """
+    if len(group.members) > max_size:
+        return f"it has {len(group.members)} members, and consumer groups at most {max_size}"
     if group.protocol_type != CONSUMER:
         return f"its members are no consumers but {group.protocol_type}"
     for member in group.members.values():
         for name, metadata in member.protocols:
             if subscription_of(metadata) is None:
                 return f"the subscription of member {member.member_id} for assignor {name} cannot be read"
+    size = sum(_record_bytes(group, member) for member in group.members.values())
+    if size > max_bytes:
+        return f"its {len(group.members)} members need about {size} bytes, and a batch has at most {max_bytes}"
     return None
+
+
+def _record_bytes(group: ClassicGroup, member: Member) -> int:
+    """About what a member's three records take: its assignors, its topics, its partitions twice."""
+    keys = 3 * (len(group.group_id) + len(member.member_id))
+    protocols = sum(len(name) + len(metadata) for name, metadata in member.protocols)
+    return RECORD_BYTES + keys + protocols + len(member.protocols[0][1]) + 2 * len(member.assignment)
 
 
 def upgraded(group: ClassicGroup, into: ConsumerGroup, topics: Topics) -> list[Record]:
@@ -115,29 +138,32 @@ def downgraded(group: ConsumerGroup, into: ClassicGroup, names: Callable[[bytes]
 # -- classic verbs in a consumer group ------------------------------------------------------------------------------
 
 
-def join(group: ConsumerGroup, topics: Topics, request: Join, then: Callable[[Joined], None]) -> None:
-    """A JoinGroup to a consumer group: a heartbeat that says what the member subscribes to and holds."""
+def join(group: ConsumerGroup, topics: Topics, max_bytes: int, request: Join, then: Callable[[Joined], None]) -> None:
+    """A JoinGroup to a consumer group: a heartbeat that says what the member subscribes to and holds.
+
+    :param max_bytes: the most that a member's record may take, with its topics both as they came and by name.
+    """
     if request.protocol_type != CONSUMER or not shares_protocol(group, request):
         then(Joined(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
         return
+    subscription = subscription_of(request.protocols[0][1])
+    if subscription is None:
+        then(Joined(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
+        return
+    takes_over = False
     member_id = request.member_id
     if request.instance_id is not None:
         holder = group.static_members.get(request.instance_id)
         if member_id and holder != member_id:
             then(Joined(ErrorCode.FENCED_INSTANCE_ID if holder else ErrorCode.UNKNOWN_MEMBER_ID, member_id))
             return
-        if holder is not None and not member_id:
-            group.release_instance(request.instance_id)
+        takes_over = holder is not None and not member_id
         member_id = member_id or new_member_id(request.instance_id)
     elif not member_id:
         member_id = new_member_id(request.client_id)
         if request.id_required:
             then(Joined(ErrorCode.MEMBER_ID_REQUIRED, member_id))
             return
-    subscription = subscription_of(request.protocols[0][1])
-    if subscription is None:
-        then(Joined(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
-        return
     side = ClassicSide(request.session_timeout_ms, list(request.protocols))
     beat = Beat(
         member_id,
@@ -151,6 +177,12 @@ def join(group: ConsumerGroup, topics: Topics, request: Join, then: Callable[[Jo
         client_host=request.client_host,
         classic=side,
     )
+
+    if size_of(beat) > max_bytes:
+        then(Joined(ErrorCode.UNKNOWN_SERVER_ERROR, member_id))
+        return
+    if takes_over and request.instance_id is not None:
+        group.release_instance(request.instance_id)
 
     def beaten(answer: Any) -> None:
         error = answer.error

@@ -43,6 +43,7 @@ class Shard:
         self.log = group_log
         self.loading = True
         self.groups: dict[str, Group] = {}
+        self.deleted_topics: set[str] = set()  # since its loading began
 
 
 class Shards:
@@ -76,8 +77,11 @@ class Shards:
 
     def begin(self, partition: int, group_log: GroupLog) -> None:
         """This broker leads a partition now: its groups are told to wait until `replay` and `loaded`."""
+        before = self._shards.get(partition)
         self.resign(partition)
-        self._shards[partition] = Shard(partition, group_log)
+        shard = self._shards[partition] = Shard(partition, group_log)
+        if before is not None and before.loading:  # and it is read again
+            shard.deleted_topics = before.deleted_topics
 
     def replay(self, partition: int, records: Iterable[Record]) -> int:
         """Take over records of the log, in order; how many were of a kind that is not known."""

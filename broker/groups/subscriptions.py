@@ -49,6 +49,8 @@ class Subscriptions:
         version = self._topics.version
         if self._hashed_at != version:
             self._hashed_at = version
+            asked = {member.pattern for member in members.values()}
+            self._patterns = {pattern: known for pattern, known in self._patterns.items() if pattern in asked}
             text = "\0".join(f"{name}:{self._topics.find(name)}" for name in sorted(self.of(members.values())))
             self._hash = zlib.crc32(text.encode())
         return self._hash

@@ -252,3 +252,52 @@ def test_a_member_that_waits_for_an_answer_is_not_silent_and_is_when_it_was_answ
     assert waiting.answer.error is ErrorCode.REBALANCE_IN_PROGRESS
     room.timers.advance(SESSION_MS)
     assert not room.group.members
+
+
+@pytest.mark.parametrize("sign", ["heartbeat", "commit"])
+def test_a_sign_of_life_of_one_that_waits_for_the_others_does_not_have_it_expelled(sign):
+    room = Room()
+    first, second = room.settled()
+    waits = room.join(first, [("range", b"other")])
+    if sign == "heartbeat":
+        assert room.group.heartbeat(first, 1) is ErrorCode.REBALANCE_IN_PROGRESS
+    else:
+        assert room.group.commit_error(first, 1, None) is ErrorCode.NONE
+    for _ in range(3):
+        room.timers.advance(SESSION_MS - 1)
+        assert room.group.heartbeat(second, 1) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert waits.waits
+    again = room.join(second)
+    assert {waits.answer.error, again.answer.error} == {ErrorCode.NONE}
+
+
+def test_a_sign_of_life_of_one_that_waits_for_its_assignment_does_not_have_it_expelled():
+    room = Room()
+    first, second = room.settled()
+    joins = {one: room.join(one, [("range", b"other")]) for one in (first, second)}
+    leader = joins[first].answer.leader
+    follower = first if leader == second else second
+    synced = room.sync(follower, 2)
+    assert room.group.heartbeat(follower, 2) is ErrorCode.NONE
+    for _ in range(3):
+        room.timers.advance(SESSION_MS - 1)
+        assert room.group.heartbeat(leader, 2) is ErrorCode.NONE
+    assert synced.waits
+    room.sync(leader, 2, {follower: b"x"})
+    assert synced.answer.assignment == b"x"
+
+
+def test_a_group_that_is_larger_than_it_may_be_keeps_those_who_join_first():
+    room = Room()
+    ids = room.settled(3)
+    small = Room(max_size=2)
+    members = [
+        (Join(one, SESSION_MS, REBALANCE_MS, "consumer", [("range", b"m")], client_id="c"), one.encode()) for one in ids
+    ]
+    small.group.restore(1, "consumer", "range", ids[0], members, small.timers.wall_ms())
+    small.group.begin_sessions()
+    assert {small.group.heartbeat(one, 1) for one in ids} == {ErrorCode.REBALANCE_IN_PROGRESS}
+    first, second, late = (small.join(one) for one in ids)
+    assert late.answer.error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert (first.answer.error, second.answer.error) == (ErrorCode.NONE, ErrorCode.NONE)
+    assert set(small.group.members) == set(ids[:2])

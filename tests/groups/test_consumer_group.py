@@ -59,8 +59,10 @@ class Room:
         """The coordinator dies; its successor replays the log."""
         self.group.die(ErrorCode.NOT_COORDINATOR)
         self.group = self.new()
-        newest = dict(self.log.records)
+        newest = {}
         for key, value in self.log.records:
+            newest.pop(key, None)  # what a compaction leaves stands where it was written last
+            newest[key] = value
             replay(self.group, *read_record(key, value))
         compacted = self.new()
         for key, value in newest.items():
@@ -312,3 +314,51 @@ def test_settings_are_looked_up_whenever_they_are_needed():
     assert room.beat("a", 1).error is ErrorCode.NONE
     room.settings.now = replace(SETTINGS, max_size=1)
     assert room.beat("b", 0).error is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+def test_what_a_member_holds_is_known_whatever_a_compaction_left_of_its_records_and_where():
+    room = Room()
+    everything = room.beat("a", 0, instance_id="i").assignment
+    assert room.beat("a", 1, instance_id="i", client_host="/elsewhere").member_epoch == 1
+    room.restart()
+    assert room.group.members["a"].assigned == everything
+    assert room.group.static_members == {"i": "a"}
+    assert room.beat("a", 1, instance_id="i", client_host="/elsewhere").error is ErrorCode.NONE
+    assert room.beat("b", 0, instance_id="i").error is ErrorCode.UNRELEASED_INSTANCE_ID
+
+
+def test_who_joins_again_without_partitions_need_not_give_up_what_it_lost():
+    room = Room()
+    everything = room.beat("a", 0).assignment
+    other = room.beat("b", 0)
+    told = room.beat("a", 0)  # it was fenced, and holds nothing any more
+    assert (told.error, told.member_epoch, len(told.assignment)) == (ErrorCode.NONE, 2, 2)
+    assert told.assignment | room.beat("b", other.member_epoch).assignment == everything
+    assert room.group.state_name == "Stable"
+
+
+def test_patterns_that_nobody_asks_for_any_more_are_forgotten():
+    room = Room()
+    epoch = room.beat("a", 0, topics=(), pattern="orders").member_epoch
+    for number in range(50):
+        epoch = room.beat("a", epoch, pattern=f"orders-{number}", owned=frozenset()).member_epoch
+    assert len(room.group._subscriptions._patterns) <= 2
+
+
+def test_a_static_member_that_left_for_a_while_is_not_expelled_for_partitions_that_it_was_to_give_up():
+    room = Room()
+    everything = room.beat("a", 0, instance_id="i", rebalance_timeout_ms=1_000).assignment
+    room.beat("b", 0)
+    assert len(room.beat("a", 1, owned=everything, instance_id="i").assignment) == 2
+    assert room.beat("a", -2, instance_id="i").error is ErrorCode.NONE
+    room.timers.advance(2_000)
+    assert "a" in room.group.members
+    assert room.beat("a2", 0, instance_id="i").error is ErrorCode.NONE
+
+
+def test_an_instance_id_that_is_not_known_cannot_leave():
+    room = Room()
+    room.beat("a", 0)
+    assert room.beat("a", -1, instance_id="i").error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert room.beat("a", -1).error is ErrorCode.NONE
+    assert room.group.commit_error("whoever", -1, True) is ErrorCode.NONE, "a group without members is anybody's"

@@ -1,5 +1,7 @@
 """Groups on their way to the log and back: commits that are under way, loads, heartbeats that make no group."""
 
+import pytest
+
 from broker.groups.classic_member import Join
 from broker.groups.consumer_member import Beat
 from broker.groups.coordinator import GroupCoordinator
@@ -162,3 +164,23 @@ def test_the_record_of_an_offset_written_by_hand_is_that_of_the_schema():
         )
         wanted = group_records.record(kind, value, group=group, topic=topic, partition=partition)
         assert offset_record(group, topic, partition, one) == wanted
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["read once", "read again"])
+def test_offsets_of_a_topic_that_is_deleted_while_they_are_read_are_not_those_of_one_made_anew(again):
+    office = Office()
+    commit(office)
+    after = Office()
+    after.groups.begin(0, after.log)
+    after.groups.replay(0, office.log.records)
+    after.groups.topics_deleted(["orders"])
+    if again:
+        after.groups.begin(0, after.log)
+        after.groups.replay(0, office.log.records)
+    after.groups.loaded(0)
+    assert committed(after) is None
+    assert commit(after, 9).answer is ErrorCode.NONE
+    after.groups.begin(0, after.log)
+    after.groups.replay(0, [*office.log.records, *after.log.records])
+    after.groups.loaded(0)
+    assert committed(after) == 9

@@ -1,6 +1,7 @@
 """Members of both protocols in one living group: upgrade, translation, downgrade; and what the log says afterwards."""
 
 import struct
+from dataclasses import replace
 
 import pytest
 
@@ -177,3 +178,67 @@ def test_an_append_that_fails_has_the_groups_loaded_anew():
     office.log.failing = ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert office.beat("a", 0).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert office.diverged == [0]
+
+
+def test_who_cannot_join_does_not_change_the_protocol_of_a_living_group():
+    office = Office()
+    first = office.join(instance_id="i").answer
+    office.sync(first.member_id, first.generation_id, {first.member_id: assignment(0, 1, 2, 3)})
+    written = len(office.log.records)
+    assert office.beat("new", 0, instance_id="i").error is ErrorCode.UNRELEASED_INSTANCE_ID
+    assert office.group().type_name == "classic"
+    assert office.groups.heartbeat("g", first.member_id, 1, "i") is ErrorCode.NONE
+    full = Office(max_size=1)
+    old = full.classic_member()
+    assert full.beat("new", 0).error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert full.heartbeat(old, 1) is ErrorCode.NONE
+    assert len(office.log.records) == written
+
+
+def test_a_group_that_would_be_too_large_for_the_other_protocol_keeps_its_own():
+    office = Office(max_size=1)
+    joins = [office.join(), office.join()]
+    again = office.join(joins[0].answer.member_id)
+    assert len(office.group().classic.members) == 2
+    assert office.beat("new", 0).error is ErrorCode.GROUP_ID_NOT_FOUND
+    assert office.group().type_name == "classic"
+    office = Office()
+    office.both()
+    office.groups.settings = replace(office.groups.settings, max_size=0)
+    assert office.beat("new", -1).error is ErrorCode.NONE
+    assert office.group().type_name == "consumer"
+    assert again is not None
+
+
+def test_a_member_that_was_told_an_id_only_keeps_no_other_protocol_out():
+    office = Office()
+    pending = office.join(id_required=True).answer
+    assert pending.error is ErrorCode.MEMBER_ID_REQUIRED
+    assert office.beat("new", 0).error is ErrorCode.NONE
+    assert office.group().type_name == "consumer"
+    joined = office.join(pending.member_id, id_required=True).answer
+    assert (joined.error, joined.member_id) == (ErrorCode.NONE, pending.member_id)
+
+
+def test_a_join_that_is_refused_takes_no_instance_id_from_its_owner():
+    office = Office()
+    assert office.beat("new", 0, instance_id="i").error is ErrorCode.NONE
+    once = Once()
+    spoiled = Join("", SESSION_MS, 30_000, "consumer", [("range", b"")], "c", "/h", instance_id="i", id_required=False)
+    office.groups.join("g", spoiled, once)
+    assert once.answer.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    large = subscription() + bytes(office.groups.settings.max_member_bytes - 40)
+    once = Once()
+    office.groups.join("g", spoiled._replace(protocols=[("range", large)]), once)
+    assert once.answer.error is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert office.beat("new", 1, instance_id="i").error is ErrorCode.NONE
+
+
+def test_a_subscription_that_no_record_can_hold_is_refused_before_anything_changes():
+    office = Office()
+    names = tuple(f"{number:08d}" + "x" * 240 for number in range(5000))
+    assert office.beat("a", 0, topics=names).error is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert office.group() is None
+    assert office.beat("a", 0).error is ErrorCode.NONE
+    assert office.beat("a", 1, topics=names).error is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert office.group().consumer.members["a"].topics == ("orders",)
