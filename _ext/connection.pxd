@@ -141,6 +141,10 @@ cdef class ResponseOutput:
     cdef Pending target
     cdef list dirty                            # connections whose turn is to be ended
     cdef list throttled
+    cdef uint8_t[2048] slice                   # the small slice of a file that was read last for a Pending, until the turn's end:
+    cdef object slice_owner                    # most who wait for the same partition wait for the same records
+    cdef int64_t slice_position
+    cdef int64_t slice_length
     # metering
     cdef int api                               # of the frame at hand
     cdef int64_t clock                         # as read last

@@ -38,6 +38,9 @@ from broker._ext.output cimport COPIED_SLICE, OutQueue, add_copy, add_file, add_
 from broker._ext.page_cache cimport read_resident
 
 
+cdef enum:
+    SHARED_SLICE = 2048
+
 cdef bytes ANONYMOUS = b"User:ANONYMOUS"
 
 
@@ -306,7 +309,14 @@ cdef class ResponseOutput:
         if self.current is None and self.target is None:
             raise RuntimeError("a response was written while no connection is at hand")
         if length <= COPIED_SLICE:
-            if length <= 0 or read_resident(fd, self.out_reserve(length), length, position) == length:
+            if 0 < length <= SHARED_SLICE and self.target is not None:
+                if owner is not self.slice_owner or position != self.slice_position or length != self.slice_length:
+                    self.slice_owner = None
+                    if read_resident(fd, self.slice, length, position) == length:
+                        self.slice_owner, self.slice_position, self.slice_length = owner, position, length
+                if self.slice_owner is not None:
+                    return self.out_bytes(self.slice, length)
+            elif length <= 0 or read_resident(fd, self.out_reserve(length), length, position) == length:
                 self.out_length += max(length, <int64_t>0)
                 return 0
         self.spill()

@@ -265,6 +265,7 @@ cdef class DataLoop(FrameReading):
         self.now_ms = coarse_ms()
         turn_clock()
         self.turn_us = self.clock = clock_us()
+        self.slice_owner = None
         self.in_turn = True
         try:
             for i in range(n):
@@ -301,6 +302,7 @@ cdef class DataLoop(FrameReading):
     cdef int settle_dirty(self) except -1:
         cdef Connection c
         cdef list batch
+        self.slice_owner = None
         while self.dirty:
             batch = self.dirty
             self.dirty = []

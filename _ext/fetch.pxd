@@ -28,7 +28,7 @@ cdef class Fetching:
 
     cdef int offer(self, Connection connection, int16_t version, int32_t correlation_id, Cursor* body, uint8_t* frame,
                    int64_t size) except -1
-    cdef FetchWait begin(self, int32_t session_id, int32_t epoch, bint by_id, int16_t* error)
+    cdef FetchWait begin(self, Connection connection, int32_t session_id, int32_t epoch, bint by_id, int16_t* error)
     cdef FetchWait new_wait(self)
     cdef FetchWait new_session(self)
     cdef int end_session(self, FetchWait session) except -1

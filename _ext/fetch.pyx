@@ -30,6 +30,7 @@ from broker._ext.fetch_context cimport (
     INVALID_FETCH_SESSION_EPOCH,
     NONE,
     FetchPartition,
+    ask,
 )
 from broker._ext.fetch_conversion cimport FetchConversion
 from broker._ext.fetch_places cimport FetchPlaces
@@ -89,7 +90,7 @@ cdef class Fetching:
         if body.error:
             connection.close_reason = f"a Fetch request of version {version} is cut short at byte {body.ptr - frame} of {size}"
             return FRAME_CLOSE
-        wait = self.begin(session_id, epoch, version >= FIRST_BY_ID, &error)
+        wait = self.begin(connection, session_id, epoch, version >= FIRST_BY_ID, &error)
         if error:
             self.responses.write_error(connection.data_loop, &connection.client, version, correlation_id, error)
             return FRAME_DONE
@@ -120,6 +121,8 @@ cdef class Fetching:
         connection.session = wait
         if before is not None and before is not wait:
             wait.count_moves(before)
+            if before.by_key is None:
+                before.unwatch_all()
         self.places.plan(wait)
         if replica_id < 0 and wait.replica_id < 0:
             wait.count_positions()
@@ -141,8 +144,6 @@ cdef class Fetching:
             wait.warm()
             return FRAME_PENDING
         if wait.enough():
-            if wait.by_key is None:
-                wait.unwatch_all()
             if version < FIRST_WITH_BATCHES and wait.planned_bytes:
                 self.conversion.start(wait, connection.reserve())
                 return FRAME_PENDING
@@ -152,8 +153,11 @@ cdef class Fetching:
         self.room.park(wait, wait.until_ms)
         return FRAME_PENDING
 
-    cdef FetchWait begin(self, int32_t session_id, int32_t epoch, bint by_id, int16_t* error):
-        """The session that the request belongs to, a new one, or none."""
+    cdef FetchWait begin(self, Connection connection, int32_t session_id, int32_t epoch, bint by_id, int16_t* error):
+        """The session that the request belongs to, a new one, or none.
+
+        Who fetches without a session asks for the same partitions over and over: what is known of them stays with the connection.
+        """
         cdef FetchWait wait
         if epoch == 0 or epoch == -1:
             if session_id:
@@ -162,6 +166,11 @@ cdef class Fetching:
                     self.end_session(wait)
             if epoch == 0:
                 return self.new_session()
+            wait = connection.session
+            if wait is not None and wait.by_key is None and wait.pending is None and not wait.warming and wait.partitions and \
+                    (<FetchPartition>wait.partitions[0]).by_id == by_id:
+                wait.names = 0
+                return wait
             return self.new_wait()
         wait = self.sessions.get(session_id)
         if wait is None:
@@ -244,7 +253,8 @@ cdef class Fetching:
         cdef bint flexible = version >= FIRST_FLEXIBLE, by_id = version >= FIRST_BY_ID
         cdef int64_t topics = read_length(body, flexible), partitions, length, room = MAX_PARTITIONS
         cdef const uint8_t* name
-        cdef FetchPartition p
+        cdef int32_t partition, max_bytes, leader_epoch, last_fetched_epoch
+        cdef int64_t fetch_offset, log_start_offset
         cdef bytes topic
         cdef uint32_t tags, tag, tag_bytes
         cdef Topic known
@@ -263,31 +273,27 @@ cdef class Fetching:
             if known is not None:
                 usage_of(self.asking.number, known.counted(), FETCH).values[USAGE_REQUESTS] += 1
             for _ in range(partitions):
-                p = FetchPartition.__new__(FetchPartition)
-                p.topic = topic
-                p.by_id = by_id
-                p.asked = True
-                p.place_offset = -1
-                p.leader_epoch = p.last_fetched_epoch = -1
-                p.log_start_offset = -1
-                p.partition = read_int32(body)
+                leader_epoch = last_fetched_epoch = -1
+                log_start_offset = -1
+                partition = read_int32(body)
                 if version >= 9:
-                    p.leader_epoch = read_int32(body)
-                p.fetch_offset = read_int64(body)
+                    leader_epoch = read_int32(body)
+                fetch_offset = read_int64(body)
                 if version >= 12:
-                    p.last_fetched_epoch = read_int32(body)
+                    last_fetched_epoch = read_int32(body)
                 if version >= 5:
-                    p.log_start_offset = read_int64(body)
-                p.max_bytes = read_int32(body)
+                    log_start_offset = read_int64(body)
+                max_bytes = read_int32(body)
                 if flexible:
                     skip_tagged_fields(body)
                 if body.error:
                     return 0
-                wait.put(p)
+                ask(wait.named(topic, by_id, partition), fetch_offset, log_start_offset, max_bytes, leader_epoch, last_fetched_epoch)
                 if len(wait.partitions) > MAX_PARTITIONS:
                     return 0                    # a session that grows request by request
             if flexible:
                 skip_tagged_fields(body)
+        wait.all_named()
         if version >= 7 and not self.read_forgotten(wait, version, body):
             return 0
         if version >= 11:

@@ -85,13 +85,19 @@ cdef class FetchPartition:
     cdef object converted             # what takes the place of the slice of the file; None: the slice goes out as it is
 
 
+cdef void ask(FetchPartition p, int64_t fetch_offset, int64_t log_start_offset, int32_t max_bytes, int32_t leader_epoch,
+              int32_t last_fetched_epoch) noexcept
+
+
 cdef class FetchContext(Waiter):
-    """A session, or the partitions of one request without a session; parked while `pending` is set."""
+    """A session, or what a connection asks for without one; parked while `pending` is set."""
     cdef list partitions              # of FetchPartition, in the order to serve them
     cdef dict by_key                  # (topic, partition) -> FetchPartition; None without session
     cdef int32_t session_id           # 0: no session
     cdef int32_t epoch                # of the next incremental request
     cdef int64_t last_used_ms
+    cdef Py_ssize_t names             # partitions that the request at hand named so far, without session
+    cdef dict unnamed                 # (topic, partition) -> FetchPartition: of the request before, and not named yet
     cdef bint stale                   # the partitions or their slots are others than those that are watched
     # the request at hand
     cdef Pending pending
@@ -110,7 +116,9 @@ cdef class FetchContext(Waiter):
     cdef bint planned_error
     cdef Client client                # whose request
 
-    cdef int put(self, FetchPartition p) except -1
+    cdef FetchPartition named(self, bytes topic, bint by_id, int32_t partition)
+    cdef int all_named(self) except -1
+    cdef int cut(self) except -1
     cdef int forget(self, tuple key) except -1
     cdef int drop_forgotten(self) except -1
     cdef int count_moves(self, FetchContext before) except -1

@@ -3,7 +3,7 @@
 Used in a worker's loop. Whoever fetches goes forward: what a request asks for behind what the one before was given counts as read.
 """
 
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from broker._ext.metering cimport USAGE_RECORDS_OUT, put_position, usage_of
 
@@ -12,11 +12,25 @@ cdef class FetchPartition:
     pass
 
 
-cdef int note_move(FetchPartition p, FetchPartition before) noexcept:
-    """`p` asks for what `before` asked for in the last request of the same reader: how far it went on.
+cdef void ask(FetchPartition p, int64_t fetch_offset, int64_t log_start_offset, int32_t max_bytes, int32_t leader_epoch,
+              int32_t last_fetched_epoch) noexcept:
+    """A request asks for the partition from `fetch_offset` on: how far the reader went since the last one, and what it asks.
 
     What lies behind the end of what could be given was not read: the reader jumped there.
     """
+    if p.served and p.fetch_offset < fetch_offset <= p.served_limit:
+        p.moved += fetch_offset - p.fetch_offset
+    p.served = p.served and fetch_offset == p.fetch_offset
+    p.asked = True
+    p.fetch_offset = fetch_offset
+    p.log_start_offset = log_start_offset
+    p.max_bytes = max_bytes
+    p.leader_epoch = leader_epoch
+    p.last_fetched_epoch = last_fetched_epoch
+
+
+cdef int note_move(FetchPartition p, FetchPartition before) noexcept:
+    """`p` asks for what `before` asked for in the last request of the same reader: how far it went on, as `ask`."""
     p.moved = before.moved
     if before.served and before.fetch_offset < p.fetch_offset <= before.served_limit:
         p.moved += p.fetch_offset - before.fetch_offset
@@ -26,28 +40,51 @@ cdef int note_move(FetchPartition p, FetchPartition before) noexcept:
 
 
 cdef class FetchContext(Waiter):
-    cdef int put(self, FetchPartition p) except -1:
-        """Add a partition, or take over what is asked of it now; newly asked ones go to the end."""
-        cdef FetchPartition known
-        if self.by_key is None:
-            self.partitions.append(p)
-            self.stale = True
-            return 0
-        key = (p.topic, p.partition)
-        known = self.by_key.get(key)
-        if known is None:
-            self.by_key[key] = p
-            self.partitions.append(p)
-            self.stale = True
-            return 0
-        known.asked = True
-        note_move(p, known)
-        known.moved, known.served = p.moved, p.served
-        known.fetch_offset = p.fetch_offset
-        known.log_start_offset = p.log_start_offset
-        known.max_bytes = p.max_bytes
-        known.leader_epoch = p.leader_epoch
-        known.last_fetched_epoch = p.last_fetched_epoch
+    cdef FetchPartition named(self, bytes topic, bint by_id, int32_t partition):
+        """The partition that the request names next, as the last request left it, or a new one. `all_named` follows the last."""
+        cdef FetchPartition p = None
+        if self.by_key is not None:
+            p = self.by_key.get((topic, partition))
+            if p is not None:
+                return p
+        elif self.names < len(self.partitions):
+            p = self.partitions[self.names]
+            if p.partition == partition and (p.topic is topic or p.topic == topic):
+                self.names += 1
+                return p
+            p = None
+            self.unnamed = {}
+            self.cut()
+        if self.unnamed is not None:
+            p = self.unnamed.pop((topic, partition), None)
+        if p is None:
+            p = FetchPartition.__new__(FetchPartition)
+            p.topic = topic
+            p.by_id = by_id
+            p.partition = partition
+            p.place_offset = -1
+        if self.by_key is not None:
+            self.by_key[(topic, partition)] = p
+        self.partitions.append(p)
+        self.names += 1
+        self.stale = True
+        return p
+
+    cdef int all_named(self) except -1:
+        """What a request without a session does not name is not asked for any more."""
+        if self.by_key is None and self.names < len(self.partitions):
+            self.cut()
+        self.unnamed = None
+        return 0
+
+    cdef int cut(self) except -1:
+        """From here on the request names others, or in another order, than the last one."""
+        cdef FetchPartition p
+        if self.unnamed is not None:
+            for p in self.partitions[self.names:]:
+                self.unnamed[(p.topic, p.partition)] = p
+        del self.partitions[self.names:]
+        self.stale = True
         return 0
 
     cdef int forget(self, tuple key) except -1:

@@ -142,10 +142,14 @@ cdef class FetchPlaces:
         return 0
 
     cdef int resolve(self, FetchPartition p) except -1:
-        """Find the slot; Kafka's error code, or 0. Looks it up again when the slot went to another partition."""
+        """Find the slot; Kafka's error code, or 0. Looks it up again when the slot went to another partition, or is not online: the
+        topic may have been made anew, in another slot."""
         cdef Topic topic
-        if p.slot and slot_at(p.slot - 1).incarnation == p.incarnation:
-            return NONE
+        cdef Slot* slot
+        if p.slot:
+            slot = slot_at(p.slot - 1)
+            if slot.incarnation == p.incarnation and slot.state == SLOT_ONLINE:
+                return NONE
         topic = (self.topics.by_id if p.by_id else self.topics.by_name).get(p.topic)
         if topic is None:
             p.slot = 0

@@ -113,8 +113,6 @@ cdef class FetchWait(FetchContext):
     cdef int stop_waiting(self) except -1:
         self.room.leave(self)
         self.pending = None
-        if self.by_key is None:
-            self.unwatch_all()
         return 0
 
     cdef int answer(self) except -1:

@@ -7,6 +7,7 @@ cdef class Waiter:
     cdef readonly bint waiting
     cdef int gauge                    # word of the meter page that says how many like it are parked
     cdef readonly int64_t deadline_ms
+    cdef int64_t queued_ms            # of its entry in the room's heap, which may be earlier than its deadline; 0: none
     # A slot that it watches has moved: look again. It arms its slots first, so that no move is missed in between.
     cdef int moved(self) except -1
     cdef int expired(self) except -1
@@ -16,7 +17,7 @@ cdef class Waiter:
 
 cdef class WaitingRoom:
     cdef dict of_slot                 # slot -> {Waiter: None}
-    cdef list heap                    # (deadline_ms, serial, Waiter)
+    cdef list heap                    # (queued_ms, serial, Waiter)
     cdef int64_t serial
     cdef uint64_t own_bit
     cdef readonly int64_t waiters     # parked now
@@ -28,6 +29,8 @@ cdef class WaitingRoom:
     cdef void arm_committed(self, uint32_t slot) noexcept
     cdef void arm_flushed(self, uint32_t slot) noexcept
     cdef int park(self, Waiter waiter, int64_t deadline_ms) except -1
+    cdef int enter(self, Waiter waiter) except -1
+    cdef int drop_idle(self) except -1
     cdef int leave(self, Waiter waiter) except -1
     cdef int tell(self, Waiter waiter, bint expired) except -1
     cdef int serve_ready(self) except -1

@@ -32,11 +32,6 @@ cdef class Waiter:
         raise NotImplementedError
 
 
-cdef bint is_due(Waiter waiter, int64_t deadline) noexcept:
-    """Whether an entry of the heap still means its waiter, which may have been answered, and parked again."""
-    return waiter.waiting and waiter.deadline_ms == deadline
-
-
 cdef class WaitingRoom:
     """on_deadline: called with a deadline (CLOCK_MONOTONIC ms) that is earlier than every one before."""
 
@@ -88,15 +83,37 @@ cdef class WaitingRoom:
             self.waiters += 1
             add(waiter.gauge, 1)
         waiter.deadline_ms = deadline_ms
-        self.serial += 1
+        if waiter.queued_ms and waiter.queued_ms <= deadline_ms:
+            return 0                    # its entry comes up before, and is put back for this deadline then
         if len(self.heap) > 2 * self.waiters + HEAP_SPARE:
             # Long polls that are answered long before their deadline must not pile up until then.
-            self.heap = [entry for entry in self.heap if is_due(entry[2], entry[0])]
-            heapq.heapify(self.heap)
+            self.drop_idle()
         earliest = not self.heap or deadline_ms < self.heap[0][0]
-        heapq.heappush(self.heap, (deadline_ms, self.serial, waiter))
+        self.enter(waiter)
         if earliest:
             self.on_deadline(deadline_ms)
+        return 0
+
+    cdef int enter(self, Waiter waiter) except -1:
+        """Put the waiter into the heap, for its deadline."""
+        self.serial += 1
+        heapq.heappush(self.heap, (waiter.deadline_ms, self.serial, waiter))
+        waiter.queued_ms = waiter.deadline_ms
+        return 0
+
+    cdef int drop_idle(self) except -1:
+        cdef Waiter waiter
+        cdef list kept = []
+        for entry in self.heap:
+            waiter = entry[2]
+            if waiter.queued_ms != <int64_t>entry[0]:
+                continue
+            if waiter.waiting:
+                kept.append(entry)
+            else:
+                waiter.queued_ms = 0
+        heapq.heapify(kept)
+        self.heap = kept
         return 0
 
     cdef int leave(self, Waiter waiter) except -1:
@@ -127,13 +144,18 @@ cdef class WaitingRoom:
         cdef int64_t deadline
         while self.heap:
             deadline, _, waiter = self.heap[0]
-            if is_due(waiter, deadline):
+            if waiter.queued_ms == deadline and waiter.waiting and waiter.deadline_ms <= deadline:
                 if deadline > now:
                     return deadline
                 heapq.heappop(self.heap)
+                waiter.queued_ms = 0
                 self.tell(waiter, True)
-            else:
-                heapq.heappop(self.heap)
+                continue
+            heapq.heappop(self.heap)
+            if waiter.queued_ms == deadline:        # else it has another entry
+                waiter.queued_ms = 0
+                if waiter.waiting:                  # it was answered meanwhile, and parked again
+                    self.enter(waiter)
         return -1
 
     cdef int serve_ready(self) except -1:
@@ -169,6 +191,8 @@ cdef class WaitingRoom:
         """The broker stops: every waiter's time is up. One that parks itself again has a reason."""
         cdef Waiter waiter
         entries, self.heap = sorted(self.heap), []
+        for _, _, waiter in entries:
+            waiter.queued_ms = 0
         for _, _, waiter in entries:
             if waiter.waiting:
                 self.tell(waiter, True)

@@ -169,3 +169,29 @@ def test_forgetting_most_of_a_large_session_is_quick_and_keeps_the_rest(wire, na
     wire.produce(name, batch(b"a"))
     after = wire.ask(fetch_request([], session_id=first.session_id, session_epoch=2), fetch.API_KEY, 12)
     assert [one.topic for one in after.responses] == [name]
+
+
+@pytest.mark.parametrize("ask_in_a_session", [True, False])
+def test_a_topic_that_is_made_anew_is_found_in_its_new_slot(wire, name, ask_in_a_session):
+    session = Session(wire)
+    if not ask_in_a_session:
+        session.epoch = -1
+    for number in range(3):
+        wire.create(name)
+        wire.produce(name, batch())
+        error, found = session.ask((name, 0, 0))
+        assert (error, found[name, 0].error_code) == (0, 0)
+        assert offsets(found[name, 0].records) == [0], number
+        if not ask_in_a_session:
+            session.epoch = -1
+        wire.delete(name)
+
+
+def test_who_fetches_without_a_session_may_name_other_partitions_or_the_same_in_another_order(wire, topic):
+    def asked(*partitions):
+        request = fetch_request([(topic, partition, 0) for partition in partitions], max_bytes=1 << 20)
+        answer = wire.ask(request, fetch.API_KEY, 12)
+        return [(one.partition_index, offsets(one.records)) for one in answer.responses[0].partitions]
+
+    for partitions in [(0, 1, 2), (2, 0, 1), (1,), (1, 2), (0, 0, 1), (0, 1, 0), (2, 2), (0, 1, 2)]:
+        assert asked(*partitions) == [(partition, [0]) for partition in partitions]

@@ -1,5 +1,7 @@
 """Requests that cannot be answered at once: taken locks, lagging replicas, work on the append thread, failures."""
 
+import time
+
 import pytest
 
 from broker._ext import slots
@@ -224,3 +226,65 @@ def test_a_parked_fetch_whose_log_cannot_be_read_costs_no_wake_up_of_others(work
     assert [told(writing)[0], told(writing)[0]] == [0, 0]
     assert broken.receive().responses[0].partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert values(sound.receive().responses[0].partitions[0].records) == [b"x"]
+
+
+def poll(wire, topic, offset, wait_ms=60_000):
+    wire.send(fetch_request([(topic, 0, offset)], wait_ms=wait_ms), fetch.API_KEY, 12)
+
+
+def test_a_consumer_that_waits_again_is_answered_by_its_new_deadline(worker):
+    worker.create("t")
+    polling, writing = worker.connect(), worker.connect()
+
+    def expired():
+        following = worker.room.expire()
+        worker.loop.flush_dirty()
+        return following
+
+    poll(polling, "t", 0)
+    worker.turn()
+    first_due = expired()
+    assert first_due > 0
+    send(writing, "t", batch(b"x"))
+    worker.turn()
+    assert offsets(polling.receive().responses[0].partitions[0].records) == [0]
+    assert (expired(), worker.room.entries) == (-1, 0)  # nobody waits
+    for round_number in range(3):
+        poll(polling, "t", 1 + round_number)  # answered long before its deadline
+        worker.turn()
+        send(writing, "t", batch(b"y"))
+        worker.turn()
+        assert polling.receive().responses[0].partitions[0].records
+        end = 2 + round_number
+        poll(polling, "t", end, wait_ms=20)
+        worker.turn()
+        give_up = time.monotonic() + 30
+        while worker.room.waiters:
+            assert expired() < first_due + 30_000
+            assert time.monotonic() < give_up
+        assert not polling.receive().responses[0].partitions[0].records
+        poll(polling, "t", end, wait_ms=3_600_000)
+        worker.turn()
+        assert expired() > first_due + 1_000_000
+        assert nothing_came(polling)
+        assert worker.room.waiters == 1
+        worker.expire()
+        assert not polling.receive().responses[0].partitions[0].records
+
+
+def test_a_consumer_without_a_session_waits_for_what_it_asks_for_now(worker):
+    for topic in ("t", "u"):
+        worker.create(topic)
+    polling, writing = worker.connect(), worker.connect()
+    for number, (topic, other) in enumerate([("t", "u"), ("u", "t"), ("u", "t"), ("t", "u")]):
+        poll(polling, topic, number)
+        worker.turn()
+        send(writing, other, batch(b"of no interest"))
+        worker.turn()
+        assert told(writing)[0] == 0
+        assert nothing_came(polling)
+        send(writing, topic, batch(b"x"))
+        worker.turn()
+        answer = polling.receive().responses[0]
+        assert (answer.topic, values(answer.partitions[0].records)) == (topic, [b"x"])
+        assert told(writing)[0] == 0
