@@ -24,7 +24,15 @@ from broker.protocol import (
 from broker.protocol.errors import ErrorCode
 from broker.storage.batch import HEADER, RecordBatch, read_batch
 from broker.testing import Broker
-from tests.faults.wire import WireConnection, batch_of, fetch_request, frames_in, produce_request, request_frame
+from tests.faults.wire import (
+    TIMEOUT_S,
+    WireConnection,
+    batch_of,
+    fetch_request,
+    frames_in,
+    produce_request,
+    request_frame,
+)
 from tests.waiting import until
 
 TOPIC, QUIET = "abused", "bystander"
@@ -41,7 +49,7 @@ class Bystander:
     def __init__(self, broker):
         self.offsets = []
         self.error = None
-        self._connection = WireConnection(broker, timeout=10)
+        self._connection = WireConnection(broker)
         self._more = threading.Condition()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -66,12 +74,12 @@ class Bystander:
         """Waits for some more appends on the same connection."""
         with self._more:
             wanted = len(self.offsets) + 10
-            assert self._more.wait_for(lambda: self.error or len(self.offsets) >= wanted, 10)
+            assert self._more.wait_for(lambda: self.error or len(self.offsets) >= wanted, TIMEOUT_S)
         assert self.error is None
 
     def end(self):
         self._ended.set()
-        self._thread.join(20)
+        self._thread.join(TIMEOUT_S)
         self._connection.sock.close()
         assert not self._thread.is_alive() and self.error is None
         assert self.offsets == list(range(len(self.offsets)))

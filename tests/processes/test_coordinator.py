@@ -106,15 +106,15 @@ def test_produce_and_fetch_go_on_without_a_coordinator(broker):
     failed = []
     producer = Producer(options | {"linger.ms": 0, "retries": 0, "allow.auto.create.topics": False})
     producer.produce("data", b"before", on_delivery=lambda error, _: failed.append(error))
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
     os.kill(coordinator(broker), signal.SIGSTOP)  # nobody takes forwarded requests any more
     for n in range(100):
         producer.produce("data", b"%d" % n, on_delivery=lambda error, _: failed.append(error))
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
     assert failed == [None] * 101
     consumer = Consumer(options | {"group.id": "none", "enable.auto.commit": False})
     consumer.assign([TopicPartition("data", 0, 0)])
-    values = [message.value() for message in consumer.consume(101, timeout=10)]
+    values = [message.value() for message in consumer.consume(101, timeout=60)]
     consumer.close()
     assert values == [b"before", *(b"%d" % n for n in range(100))]
     os.kill(coordinator(broker), signal.SIGCONT)
