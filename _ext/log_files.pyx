@@ -419,30 +419,39 @@ cdef int settle_files(LogState* state, int directory, Array* snapshots) noexcept
 cdef int64_t bytes_to_recover(int directory, int64_t recovery_point) noexcept nogil:
     cdef char[64] name
     cdef stat_result status
-    cdef DIR* stream
     cdef dirent* entry
     cdef char* end
+    cdef Array bases                    # of the segments that may have to be read
     cdef int64_t first = 0              # base offset of the first segment to read
     cdef int64_t base
     cdef int64_t total = 0
-    cdef int round
-    for round in range(2):
-        stream = fdopendir(file_open(directory, b".", O_RDONLY | O_DIRECTORY))
-        if stream == NULL:
-            return -errno
-        while True:
-            entry = readdir(stream)
-            if entry == NULL:
-                break
-            base = strtoll(entry.d_name, &end, 10)
-            if end == entry.d_name or strcmp(end, b".log") != 0:
-                continue
-            if round == 0:
-                if first < base < recovery_point:
-                    first = base
-            elif base >= first:
-                file_name(name, base, FILE_LOG, b"")
-                if fstatat(directory, name, &status, 0) == 0:
-                    total += status.st_size
-        closedir(stream)
+    cdef int64_t number
+    cdef int64_t* item
+    cdef DIR* stream = fdopendir(file_open(directory, b".", O_RDONLY | O_DIRECTORY))
+    if stream == NULL:
+        return -errno
+    memset(&bases, 0, sizeof(bases))
+    bases.item_bytes = sizeof(int64_t)
+    while True:
+        entry = readdir(stream)
+        if entry == NULL:
+            break
+        base = strtoll(entry.d_name, &end, 10)
+        if end == entry.d_name or strcmp(end, b".log") != 0 or base < first:
+            continue
+        if base < recovery_point:
+            first = base
+        item = <int64_t*>append_item(&bases)
+        if item == NULL:
+            total = -ENOMEM
+            break
+        item[0] = base
+    closedir(stream)
+    for number in range(bases.count if total == 0 else 0):
+        base = (<int64_t*>bases.items)[number]
+        if base >= first:
+            file_name(name, base, FILE_LOG, b"")
+            if fstatat(directory, name, &status, 0) == 0:
+                total += status.st_size
+    free(bases.items)
     return total

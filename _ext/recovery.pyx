@@ -1,8 +1,9 @@
 """Bringing a log that was not closed in order back to its last sound batch, and rebuilding what follows from batches.
 
 Runs when a log is opened, by the thread that opens it, before anyone else has the partition. It may be killed between
-any two changes: nothing is cut before all that lies behind it is gone, indexes are replaced by rename, and the next
-run finds the same first bad batch or none. The rules are Kafka's (LogSegment.recover, LogLoader.recoverLog); unlike
+any two changes: nothing is cut before all that lies behind it is gone, indexes are replaced by rename, or written over where
+that is one write of their whole content, and the next run finds the same first bad batch or none. The rules are Kafka's
+(LogSegment.recover, LogLoader.recoverLog); unlike
 there a batch whose offset does not grow is bad too, and where nothing was compacted one that leaves a gap: its offset
 has no CRC, or what was in between is lost because the device had the later segment only. Messages of format v0 and v1
 are batches like others, except that a compressed one's first offset is not known here: its last one has to lie behind
@@ -26,6 +27,7 @@ from broker._ext.log_scan cimport (
     scan_crc,
     scan_file,
     scan_window,
+    write_at,
 )
 from broker._ext.log_state cimport (
     ERROR_OFFSET_OVERFLOW,
@@ -67,6 +69,7 @@ cdef enum:
     OFFSET_ENTRY_BYTES = 8
     TIME_ENTRY_BYTES = 12
     TXN_ENTRY_BYTES = 34
+    OVERWRITTEN_BYTES = 4096
 
 
 # What the walk through one segment yields.
@@ -229,7 +232,11 @@ cdef int walk_segment(Walk* walk, LogState* state, int descriptor, const Segment
 
 cdef int write_index(LogState* state, int directory, Segment* segment, int kind, Array* entries,
                      bint* changed) noexcept nogil:
-    """Replaces an index whose content differs; creates none that would be empty, except the two that always exist."""
+    """Replaces an index whose content differs; creates none that would be empty, except the two that always exist.
+
+    One of the same length, and no longer than a block, is written over: that takes no other inode, of which thousands of logs
+    with a few records each would need one each. Torn by a crash, it differs again for the recovery that follows.
+    """
     cdef char[64] name
     cdef char[64] temporary
     cdef int64_t n = entries.count * <int64_t>entries.item_bytes
@@ -242,12 +249,19 @@ cdef int write_index(LogState* state, int directory, Segment* segment, int kind,
         return 0
     if present == n:
         old = <uint8_t*>malloc(<size_t>n + 1)
-        descriptor = open_file(directory, segment.base_offset, kind, O_RDONLY)
+        descriptor = open_file(directory, segment.base_offset, kind, O_RDWR if n <= OVERWRITTEN_BYTES else O_RDONLY)
         if old != NULL and descriptor >= 0 and read_at(descriptor, old, <size_t>n, 0) == n:
             same = n == 0 or memcmp(old, entries.items, <size_t>n) == 0
+        free(old)
+        if descriptor >= 0 and not same and n <= OVERWRITTEN_BYTES:
+            changed[0] = True
+            error = about_to_change(state)
+            if error == 0:
+                error = write_at(descriptor, entries.items, <size_t>n, 0)
+            close(descriptor)
+            return error
         if descriptor >= 0:
             close(descriptor)
-        free(old)
         if same:
             return 0
     file_name(name, segment.base_offset, kind, b"")
