@@ -60,7 +60,8 @@ test: lint build-debug ## lint, then all tests (TESTS=tests/config for some of t
 test-faults: build-debug ## kill a process between every two steps of what it does to a log
 	@cd $(DEBUG_BUILD) && $(CURDIR)/$(BIN)/python -m pytest -q -n $(JOBS) -m faults tests/shm
 
-# A third copy, compiled for the sanitizers. The brokers that the tests start run with them, too; what they find is in the reports.
+# A third copy, compiled for the sanitizers. The brokers that the tests start run with them, too. What AddressSanitizer finds is in
+# the reports; what the other finds, in the log of the process that it ends.
 test-sanitized: build ## what reads hostile bytes, under AddressSanitizer and UBSan: needs gcc, takes long (TESTS=...)
 	@mkdir -p $(SANITIZED_BUILD)/reports
 	@find $(SANITIZED_BUILD) -name '*.py' -delete; rm -f $(SANITIZED_BUILD)/reports/*
@@ -71,7 +72,7 @@ test-sanitized: build ## what reads hostile bytes, under AddressSanitizer and UB
 	@cd $(SANITIZED_BUILD) && PYTHONPATH=$(SANITIZED_BUILD) PYTHONMALLOC=malloc \
 		LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" \
 		ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:log_path=$(SANITIZED_BUILD)/reports/asan \
-		UBSAN_OPTIONS=print_stacktrace=1:log_path=$(SANITIZED_BUILD)/reports/ubsan \
+		UBSAN_OPTIONS=halt_on_error=1:abort_on_error=1:print_stacktrace=1 \
 		$(CURDIR)/$(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup -o timeout=1200 $(or $(TESTS),$(SANITIZED_TESTS))
 	@! grep -rh . $(SANITIZED_BUILD)/reports >&2
 

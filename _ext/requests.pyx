@@ -72,7 +72,7 @@ cdef class RequestHandler(FrameHandler):
         cdef int64_t length
         cdef int result
         cdef Route route
-        cdef const uint8_t* client = NULL
+        cdef const uint8_t* client = data   # whatever its length: nothing is copied from nowhere
         cursor_init(&body, data, size)
         key = read_int16(&body)
         version = read_int16(&body)
