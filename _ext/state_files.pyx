@@ -265,13 +265,13 @@ cdef int write_epochs(LogState* state, int directory) noexcept nogil:
 
 cdef int assign_epoch(LogState* state, int32_t epoch, int64_t start_offset) noexcept nogil:
     """Notes the first batch of an epoch above all known."""
-    cdef EpochEntry* entry = <EpochEntry*>state.epochs.items + state.epochs.count - 1
-    if epoch < 0 or (state.epochs.count and entry.epoch >= epoch):
+    cdef EpochEntry* entries = <EpochEntry*>state.epochs.items
+    cdef EpochEntry* entry
+    if epoch < 0 or (state.epochs.count and entries[state.epochs.count - 1].epoch >= epoch):
         return 0
     # An epoch that began at or behind this offset without leaving a batch never was.
-    while state.epochs.count and entry.start_offset >= start_offset:
+    while state.epochs.count and entries[state.epochs.count - 1].start_offset >= start_offset:
         state.epochs.count -= 1
-        entry -= 1
     entry = <EpochEntry*>append_item(&state.epochs)
     if entry == NULL:
         return -ENOMEM
