@@ -22,7 +22,7 @@ cdef enum:
     METER_CLIENTS = 4096
     METER_TOPICS = 8192
     METER_USAGE = 16384
-    METER_USAGE_OF_OTHER = 256    # entries kept free for those of client `other`, so that folding always finds one
+    METER_USAGE_OF_OTHER = 256    # entries kept free for `other` without topic or of topic `other`: there folding ends
     METER_POSITIONS = 16384
     METER_GAUGES = 16             # words before this one hold what is now, and are cleared when their process dies
     CLIENT_OTHER = 0

@@ -401,7 +401,7 @@ cdef MeterUsage* usage_entry(uint64_t key) noexcept nogil:
     cdef MeterPage* page = state.page
     cdef MeterUsage* entry
     cdef uint32_t place = place_of(key, state.usage.mask), i
-    cdef uint32_t room = METER_USAGE if key >> 32 == CLIENT_OTHER else METER_USAGE - METER_USAGE_OF_OTHER
+    cdef uint32_t room = METER_USAGE - METER_USAGE_OF_OTHER
     while state.usage.places[place]:
         entry = &page.usage[state.usage.places[place] - 1]
         if entry.key == key:
@@ -410,6 +410,8 @@ cdef MeterUsage* usage_entry(uint64_t key) noexcept nogil:
         place = (place + 1) & state.usage.mask
     if state.live_usage >= METER_USAGE * 3 // 4:
         retire()
+    if key >> 32 == CLIENT_OTHER and (key >> 8 & 0xFFFFFF) <= TOPIC_OTHER:
+        room = METER_USAGE              # what folding ends with
     if state.live_usage >= room:
         return NULL
     i = state.free_usage

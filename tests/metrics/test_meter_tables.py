@@ -90,6 +90,24 @@ def test_more_topics_than_fit_are_one_topic_of_their_client(shm: SharedMemory) -
     assert totals(rows)[2] == 200_000
 
 
+def test_the_topics_of_clients_that_do_not_fit_leave_room_for_what_is_of_no_topic(shm: SharedMemory) -> None:
+    for i in range(5_000):
+        usage(i, None, PRODUCE)
+    known = metering.tables()["clients"][0]
+    for api in (PRODUCE, FETCH, 2):
+        for i in range(6_000):
+            usage(10_000, i, api)
+    for api in range(94):
+        usage(10_000, None, api)
+        usage(10_000, 7_000, api)
+    rows = list(pages.usage_rows(shm, 0))
+    used, room = metering.tables()["usage"]
+    assert len(rows) == used <= room
+    assert totals(rows)[0] == 5_000 + 18_000 + 2 * 94
+    assert {row.api_key for row in rows if row.client_id == pages.OTHER and row.topic is None} == set(range(94))
+    assert known < 5_000
+
+
 def test_what_was_not_used_for_long_makes_room_and_stays_in_the_sum(shm: SharedMemory) -> None:
     for i in range(14_900):
         usage(i % 3000, i % 5000 if i % 5 else None, PRODUCE)
