@@ -1,4 +1,6 @@
-"""Message sets of formats v0 and v1 in memory: one message's header and checks, a whole set, and their conversion.
+"""Message sets of formats v0 and v1 in memory, as hostile input: one message's header and checks, a whole set.
+
+Their conversion is in `messages_to_batch` (what producers send) and `batch_to_messages` (what consumers read).
 
     message: offset i64, size i32 (of all that follows), crc u32 (CRC-32 of all that follows it), magic i8, attributes i8,
     timestamp i64 (v1 only), key length i32 (-1: null), key, value length i32 (-1: null), value

@@ -11,6 +11,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import broker._ext.batch_to_messages as batch_to_messages
 import broker._ext.crc32c as crc32c
 import broker._ext.message_sets as message_sets
 from broker.storage import batch as batches
@@ -148,7 +149,7 @@ def _convert_entry(entry: _Entry, part: Part, room: int) -> tuple[bytes, int]:
     codec = entry.data[22] & 7
     plain = payload if codec in (0, compression.ZSTD) else compression.decompress(codec, payload, OPEN_LIMIT)
     converted: bytes
-    converted, following = message_sets.batch_to_messages(
+    converted, following = batch_to_messages.batch_to_messages(
         entry.data, plain, part.magic, part.fetch_offset, room, compression.compress_old
     )
     return converted, following
@@ -158,12 +159,12 @@ def _from_format_1(entry: _Entry, part: Part) -> bytes:
     """A message of format v1 in format v0: without timestamps, offsets absolute."""
     message, _ = old_messages.read_message(entry.data)
     inner = b"".join(
-        message_sets.write_message(0, 0, False, one.offset, -1, one.key, one.value)
+        batch_to_messages.write_message(0, 0, False, one.offset, -1, one.key, one.value)
         for one in message.opened(OPEN_LIMIT)
         if message.codec or one.offset >= part.fetch_offset
     )
     if not message.codec:
         return inner
     packed = compression.compress_old(message.codec, inner, 0)
-    wrapped: bytes = message_sets.write_message(0, message.codec, False, message.offset, -1, message.key, packed)
+    wrapped: bytes = batch_to_messages.write_message(0, message.codec, False, message.offset, -1, message.key, packed)
     return wrapped

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import broker._ext.message_sets as message_sets
+import broker._ext.messages_to_batch as messages_to_batch
+from broker._ext.message_sets import BadMessageError
 from broker.storage import compression
 from broker.storage.compression import (
     CORRUPT_MESSAGE,
@@ -43,8 +44,8 @@ def prepare(
         return error, found, None
     packed = compression.compress(codec, plain, level)
     try:
-        return 0, found, message_sets.replace_payload(data, packed, codec)
-    except message_sets.BadMessageError as refused:
+        return 0, found, messages_to_batch.replace_payload(data, packed, codec)
+    except BadMessageError as refused:
         return refused.code, None, None
 
 
@@ -55,11 +56,13 @@ def from_messages(data: bytes | memoryview, codec: int, level: int, limit: int, 
     message that says it has the log append time is refused, offsets are the broker's to assign.
     """
     try:
-        records = message_sets.read_produced(data, compression.decompress_old, limit, max_message_bytes)
+        records = messages_to_batch.read_produced(data, compression.decompress_old, limit, max_message_bytes)
         kept = records.codec if codec == AS_SENT else codec
         packed = compression.compress(kept, records.payload, None if codec == AS_SENT else level)
-        batch = message_sets.write_batch(packed, kept, records.count, records.base_timestamp, records.max_timestamp)
-    except message_sets.BadMessageError as refused:
+        batch = messages_to_batch.write_batch(
+            packed, kept, records.count, records.base_timestamp, records.max_timestamp
+        )
+    except BadMessageError as refused:
         return refused.code, None, None
     except CorruptCompressedDataError:
         return CORRUPT_MESSAGE, None, None

@@ -7,6 +7,7 @@ import zlib
 import broker._ext.message_sets as message_sets
 import lz4.frame
 import pytest
+from broker._ext.batch_to_messages import write_message
 from broker._ext.message_sets import BadMessageError
 from broker._ext.records import restamp
 from hypothesis import given, settings
@@ -443,6 +444,6 @@ def test_what_goes_up_comes_down(tmp_path_factory, records, codec, sent, wanted)
 
 def test_the_crc_of_a_message_is_zlibs():
     rng = random.Random(5)
-    data = message_sets.write_message(1, 0, False, 1, 2, rng.randbytes(99), rng.randbytes(1000))
+    data = write_message(1, 0, False, 1, 2, rng.randbytes(99), rng.randbytes(1000))
     assert int.from_bytes(data[12:16], "big") == zlib.crc32(data[16:])
     assert message_sets.check_set(data)["count"] == 1
