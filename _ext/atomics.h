@@ -16,6 +16,7 @@ static inline void store_release_i64(int64_t *p, int64_t v) { __atomic_store_n(p
 static inline uint64_t fetch_or_64(uint64_t *p, uint64_t v) { return __atomic_fetch_or(p, v, __ATOMIC_SEQ_CST); }
 static inline uint64_t fetch_and_64(uint64_t *p, uint64_t v) { return __atomic_fetch_and(p, v, __ATOMIC_SEQ_CST); }
 static inline uint64_t exchange_64(uint64_t *p, uint64_t v) { return __atomic_exchange_n(p, v, __ATOMIC_SEQ_CST); }
+static inline uint32_t exchange_32(uint32_t *p, uint32_t v) { return __atomic_exchange_n(p, v, __ATOMIC_SEQ_CST); }
 static inline uint64_t fetch_add_64(uint64_t *p, uint64_t v) { return __atomic_fetch_add(p, v, __ATOMIC_SEQ_CST); }
 static inline int32_t fetch_add_i32(int32_t *p, int32_t v) { return __atomic_fetch_add(p, v, __ATOMIC_SEQ_CST); }
 static inline int compare_swap_64(uint64_t *p, uint64_t expected, uint64_t desired) {

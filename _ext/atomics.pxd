@@ -15,6 +15,7 @@ cdef extern from "atomics.h" nogil:
     uint64_t fetch_or_64(uint64_t* p, uint64_t v)
     uint64_t fetch_and_64(uint64_t* p, uint64_t v)
     uint64_t exchange_64(uint64_t* p, uint64_t v)
+    uint32_t exchange_32(uint32_t* p, uint32_t v)
     uint64_t fetch_add_64(uint64_t* p, uint64_t v)
     int32_t fetch_add_i32(int32_t* p, int32_t v)
     bint compare_swap_64(uint64_t* p, uint64_t expected, uint64_t desired)

@@ -22,8 +22,6 @@ from libc.stdlib cimport bsearch, malloc
 from libc.string cimport memcmp
 from posix.unistd cimport close
 
-from broker._ext.appends cimport give_up, wake_after
-from broker._ext.atomics cimport fault_point
 from broker._ext.compacted_records cimport (
     RecordKey,
     add_bytes,
@@ -75,9 +73,11 @@ from broker._ext.records cimport (
     BatchInfo,
     store32,
 )
-from broker._ext.shared cimport Slot, region, slot_at
+from broker._ext.shared cimport Slot, slot_at
 from broker._ext.state_files cimport file_name
 from broker._ext.swapping cimport prepare_swap, swap_segments
+from broker._ext.taking cimport give_up
+from broker._ext.waking cimport wake_after
 
 from broker._ext.compaction_log import CorruptSegmentError
 
@@ -103,10 +103,6 @@ PassResult = namedtuple(
 )
 """What a pass did. `end_offset`: everything before it is compacted. Bytes are those of the rewriting, `map_bytes_read` of building
 the map; `keyless`: records without a key that were removed."""
-
-
-cdef inline void fault(int point) noexcept nogil:
-    fault_point(region().header.fault, <uint64_t>point)
 
 
 cdef class Compactor(KeyedLog):

@@ -33,9 +33,9 @@ from broker._ext.records cimport (
     parse_batch_header,
 )
 from broker._ext.shared cimport SLOT_ONLINE, Slot, region, slot_at
-from broker._ext.slots cimport wait_slot
 from broker._ext.state_files cimport file_name
 from broker._ext.swapping cimport drop_swaps
+from broker._ext.taking cimport wait_slot
 
 
 cdef enum:

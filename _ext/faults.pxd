@@ -1,5 +1,10 @@
 """The fault points: numbered steps after which a test can end the process (debug build only; see atomics.h)."""
 
+from libc.stdint cimport uint64_t
+
+from broker._ext.atomics cimport FAULTS_COMPILED, fault_point
+from broker._ext.shared cimport region
+
 
 cpdef enum FaultPoint:
     FAULT_NONE = 0
@@ -74,3 +79,8 @@ cpdef enum FaultPoint:
     SWAP_FILES_RENAMED = 98
     SWAP_GENERATION_CHANGED = 99
     SWAP_UNLOCKED = 100
+
+
+cdef inline void fault(int point) noexcept nogil:
+    if FAULTS_COMPILED:             # else not even the region is looked up
+        fault_point(region().header.fault, <uint64_t>point)

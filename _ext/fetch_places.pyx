@@ -12,7 +12,6 @@ from libc.errno cimport EAGAIN, EBADMSG, errno
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
-from broker._ext.appends cimport take_slot
 from broker._ext.atomics cimport fence, load_acquire_32, load_acquire_64
 from broker._ext.fetch_context cimport (
     FENCED_LEADER_EPOCH,
@@ -50,6 +49,7 @@ from broker._ext.shared cimport (
     state_now,
 )
 from broker._ext.swapping cimport SWAP_UNDER_WAY
+from broker._ext.taking cimport take_slot
 from broker._ext.topics cimport Topic, TopicDirectory
 
 

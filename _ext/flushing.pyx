@@ -16,18 +16,22 @@ from libc.string cimport memset
 from posix.fcntl cimport O_RDONLY
 from posix.unistd cimport close
 
-from broker._ext.append_files cimport open_directory, open_in_slot
-from broker._ext.appends cimport end_segment, next_segment, note_failure, segment_holding, wake_flushed
-from broker._ext.atomics cimport compare_swap_64, fault_point, fetch_add_64, store_release_32, store_release_64
+from broker._ext.append_files cimport open_at, open_directory, open_in_slot
+from broker._ext.atomics cimport compare_swap_64, fetch_add_64, store_release_32, store_release_64
 from broker._ext.faults cimport *
-from broker._ext.file_calls cimport file_data_sync, file_error, file_open, file_sync
+from broker._ext.file_calls cimport file_data_sync, file_error, file_sync
+from broker._ext.leader_epochs cimport epoch_path
 from broker._ext.locks cimport set_lane, unlock
 from broker._ext.log_dirs cimport log_dir_failed, note_device
 from broker._ext.log_state cimport FILE_INDEX, FILE_LOG, FILE_TIME_INDEX, FILE_TXN_INDEX
+from broker._ext.rolling cimport end_segment
+from broker._ext.segment_files cimport next_segment, segment_holding
 from broker._ext.shared cimport SLOT_OFFLINE, SLOT_ONLINE, Commit, Slot, now_ms, read_commit, region, slot_at
-from broker._ext.slots cimport Held, topic_of, wait_slot
+from broker._ext.slots cimport Held, topic_of
+from broker._ext.taking cimport note_failure, wait_slot
+from broker._ext.waking cimport wake_flushed
 
-import broker._ext.slots as slots
+import broker._ext.slot_upkeep as slot_upkeep
 
 LOG = logging.getLogger("broker.storage.flush")
 
@@ -91,7 +95,7 @@ cdef int begin_flush(uint32_t index, bint whole, Flush* flush) noexcept nogil:
     flush.word = (fetch_add_64(&serial, 1) << 8) | <uint64_t>(region().self + 2)
     if not compare_swap_64(&slot.flusher, 0, flush.word):
         return 0
-    fault_point(region().header.fault, FLUSH_BEGUN)
+    fault(FLUSH_BEGUN)
     read_commit(slot, &flush.commit)    # after the word was taken: a truncation from here on takes it away
     flush.begin = slot.flushed_offset
     flush.whole = whole or slot.synced_base != flush.commit.segment_base
@@ -122,12 +126,18 @@ cdef void sync_file(Flush* flush, Slot* slot, int64_t base, int kind) noexcept n
 
 cdef void sync_names(Flush* flush, Slot* slot) noexcept nogil:
     """The names of new segments, and of the partition."""
+    cdef char[512] path
     cdef int fd = open_directory(slot), epochs
     if fd < 0:
         if fd != -ENOENT:
             flush.result = fd
         return
-    epochs = file_open(fd, "leader-epoch-checkpoint", O_RDONLY)    # of an empty log it was not synced
+    epoch_path(slot, path)
+    epochs = open_at(slot, path, O_RDONLY)      # of an empty log it was not synced
+    if epochs < 0 and epochs != -ENOENT:
+        flush.result = epochs
+        close(fd)
+        return
     if (epochs >= 0 and file_data_sync(epochs) != 0) or file_sync(fd) != 0 \
             or file_sync(region().header.log_dir_fds[slot.log_dir]) != 0:
         flush.result = -errno
@@ -174,7 +184,7 @@ cdef int end_flush(Flush* flush) noexcept nogil:
     cdef Slot* slot = slot_at(index)
     cdef Commit now
     cdef bint advanced = False, taken
-    fault_point(region().header.fault, FLUSH_SYNCED)
+    fault(FLUSH_SYNCED)
     # Under the lock, so that no truncation comes between the look at the word and the store.
     taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
     if taken and slot.flusher == flush.word and slot.incarnation == flush.incarnation and slot.state == SLOT_ONLINE:
@@ -193,7 +203,7 @@ cdef int end_flush(Flush* flush) noexcept nogil:
             slot.flushed_ms = now_ms()
             slot.flushes += 1
             advanced = True
-            fault_point(region().header.fault, FLUSH_ADVANCED)
+            fault(FLUSH_ADVANCED)
     if flush.device_failed:
         # What a failed sync left unwritten is not known, and asking again would not tell [R 4]: the directory is out of use.
         log_dir_failed(slot.log_dir)
@@ -375,7 +385,7 @@ cdef end(uint32_t index):
         raise file_error(-result, f"{topic_of(slot)}-{slot.partition} time index")
     if slot.state != SLOT_ONLINE:
         raise OSError(EIO, "the log is offline", topic_of(slot))
-    slots.snapshot(index)
+    slot_upkeep.snapshot(index)
 
 
 def settle_many(indexes, beat=None):

@@ -9,7 +9,8 @@ from libc.errno cimport EDQUOT, EIO, ENODEV, ENOSPC, ENXIO, EROFS
 from libc.stdint cimport uint64_t
 
 from broker._ext.atomics cimport fetch_add_64, fetch_or_64, store_release_32
-from broker._ext.shared cimport CLEANER, DISK_FULL, Header, region, wake_process
+from broker._ext.shared cimport CLEANER, DISK_FULL, Header, region
+from broker._ext.waking cimport wake_process
 
 
 cdef bint is_device_failure(int result) noexcept nogil:

@@ -5,7 +5,7 @@ The order is the caller's contract (``broker/shm/log_starts.py``): advance, make
 
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
-from broker._ext.appends cimport AppendResult
+from broker._ext.taking cimport AppendResult
 
 
 cdef enum:

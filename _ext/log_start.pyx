@@ -10,7 +10,16 @@ from posix.fcntl cimport O_RDONLY
 from posix.unistd cimport close
 
 from broker._ext.append_files cimport directory_path, open_in_slot
-from broker._ext.appends cimport (
+from broker._ext.atomics cimport store_release_64
+from broker._ext.faults cimport *
+from broker._ext.file_calls cimport file_error, file_rename
+from broker._ext.locks cimport LOCK_BUSY, SPINS_OF_THREAD, unlock
+from broker._ext.log_state cimport FILE_LOG
+from broker._ext.producers cimport settle_last_stable
+from broker._ext.removal cimport INTENT_REMOVE, finish_removal
+from broker._ext.rolling cimport roll_now
+from broker._ext.shared cimport ROLE_NONE, SLOT_ONLINE, Commit, Slot, now_ms, read_commit, region, slot_at
+from broker._ext.taking cimport (
     APPEND_BUSY,
     APPEND_IO_ERROR,
     APPEND_OK,
@@ -18,18 +27,9 @@ from broker._ext.appends cimport (
     AppendResult,
     check_slot,
     note_failure,
-    roll_now,
     take_slot,
-    wake_after,
 )
-from broker._ext.atomics cimport fault_point, store_release_64
-from broker._ext.faults cimport *
-from broker._ext.file_calls cimport file_error, file_rename
-from broker._ext.locks cimport LOCK_BUSY, SPINS_OF_THREAD, unlock
-from broker._ext.log_state cimport FILE_LOG
-from broker._ext.producers cimport settle_last_stable
-from broker._ext.removal cimport INTENT_REMOVE, finish_removal
-from broker._ext.shared cimport ROLE_NONE, SLOT_ONLINE, Commit, Slot, now_ms, read_commit, region, slot_at
+from broker._ext.waking cimport wake_after
 
 from broker._ext.slots import APPEND_RESULTS
 
@@ -39,10 +39,6 @@ cdef extern from "<time.h>" nogil:
         long tv_sec
         long tv_nsec
     int nanosleep(const timespec* request, timespec* remaining)
-
-
-cdef inline void fault(int point) noexcept nogil:
-    fault_point(region().header.fault, <uint64_t>point)
 
 
 cdef AppendResult advance_log_start(uint32_t index, uint32_t incarnation, uint32_t role, int32_t leader_epoch, int64_t offset,

@@ -10,10 +10,10 @@ from libc.string cimport memcpy, memset
 from posix.fcntl cimport O_CREAT, O_RDONLY, O_TRUNC, O_WRONLY
 from posix.unistd cimport close
 
-from broker._ext.atomics cimport cpu_pause, fault_point, store_release_64
+from broker._ext.atomics cimport cpu_pause, store_release_64
 from broker._ext.crc32c cimport crc32c
 from broker._ext.file_calls cimport file_open, file_rename, file_unlink
-from broker._ext.faults cimport PRODUCER_BATCH_STORED, PRODUCER_MARKER_HALF_STORED, PRODUCER_RUN_FILLED
+from broker._ext.faults cimport PRODUCER_BATCH_STORED, PRODUCER_MARKER_HALF_STORED, PRODUCER_RUN_FILLED, fault
 from broker._ext.log_scan cimport read_at, write_at
 from broker._ext.records cimport load16, load32, load64, store16, store32, store64
 from broker._ext.shared cimport BATCHES_KEPT, Header, Slot, pthread_mutex_t, region
@@ -204,7 +204,7 @@ cdef ArenaResult move_to(uint32_t index, Slot* slot, int shift, int64_t expire_b
         place = vacant(target, <uint32_t>1 << shift, <int64_t>(start[i].key - 1), &was_free)
         memcpy(place, &start[i], sizeof(ProducerEntry))
         kept += 1
-    fault_point(region().header.fault, PRODUCER_RUN_FILLED)
+    fault(PRODUCER_RUN_FILLED)
     store_release_64(&slot.producer_run, (unit << 8) | <uint64_t>(shift + 1))
     slot.producer_count = kept
     release(index, slot, old)
@@ -341,7 +341,7 @@ cdef void apply_batch(Slot* slot, int64_t producer_id, int16_t epoch, int32_t ba
               timestamp)
     if made:
         store_release_64(&entry.key, <uint64_t>producer_id + 1)
-    fault_point(region().header.fault, PRODUCER_BATCH_STORED)
+    fault(PRODUCER_BATCH_STORED)
     slot.producers_changed = 1
     if transactional and (slot.first_unstable_offset < 0 or entry.transaction_first_offset < slot.first_unstable_offset):
         slot.first_unstable_offset = entry.transaction_first_offset
@@ -359,7 +359,7 @@ cdef void apply_marker(Slot* slot, int64_t producer_id, int16_t epoch, int32_t c
         store_release_64(&entry.ring, pack(epoch, 0, newest_index(entry), coordinator_epoch))
     else:
         store_release_64(&entry.ring, pack(epoch, entry_batches(entry), newest_index(entry), coordinator_epoch))
-    fault_point(region().header.fault, PRODUCER_MARKER_HALF_STORED)
+    fault(PRODUCER_MARKER_HALF_STORED)
     store_release_64(<uint64_t*>&entry.last_marker_offset, <uint64_t>offset)    # last: a redo after a death goes by it
     if made:
         store_release_64(&entry.key, <uint64_t>producer_id + 1)

@@ -1,6 +1,6 @@
 """Taking the oldest segments out of a log: the renaming, which whoever takes the slot's lock after a death finishes [R 4].
 
-A leaf: `appends` calls it in its recovery, the verbs that begin a removal are in `log_start`.
+A leaf: `taking` calls it in its recovery, the verbs that begin a removal are in `log_start`.
 """
 
 from broker._ext.shared cimport Slot

@@ -5,40 +5,23 @@ Runs with the slot's mutex held, allocates nothing and needs no GIL. The cleaner
 """
 
 from libc.errno cimport EDQUOT, ENOENT, ENOMEM, ENOSPC, errno
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t
 from libc.stdio cimport snprintf
+from libc.stdlib cimport strtoll
+from libc.string cimport strcmp
 from posix.unistd cimport close
 
 from broker._ext.append_files cimport open_directory, segment_path
-from broker._ext.atomics cimport fault_point, store_release_64
+from broker._ext.atomics cimport store_release_64
+from broker._ext.directories cimport DIR, closedir, dirent, fdopendir, readdir
 from broker._ext.faults cimport *
 from broker._ext.file_calls cimport file_rename, file_unlink
 from broker._ext.log_state cimport FILE_INDEX, FILE_LOG, FILE_SNAPSHOT, FILE_TIME_INDEX, FILE_TXN_INDEX
 from broker._ext.shared cimport Slot, region
 
 
-cdef extern from "<dirent.h>" nogil:
-    ctypedef struct DIR:
-        pass
-    struct dirent:
-        char d_name[256]
-    DIR* fdopendir(int fd)
-    dirent* readdir(DIR*)
-    int closedir(DIR*)
-
-cdef extern from "<stdlib.h>" nogil:
-    long long strtoll(const char* text, char** end, int radix)
-
-cdef extern from "<string.h>" nogil:
-    int strcmp(const char* a, const char* b)
-
-
 cdef enum:
     AT_ONCE = 16                  # offsets gathered by one walk over the directory
-
-
-cdef inline void fault(int point) noexcept nogil:
-    fault_point(region().header.fault, <uint64_t>point)
 
 
 cdef void keep_smallest(int64_t* found, int* count, int64_t offset) noexcept nogil:

@@ -1,31 +1,22 @@
-from libc.stdint cimport int64_t
+"""When the active segment ends, how it is left, and how the next one begins. Under the slot's lock."""
+
+from libc.stdint cimport int64_t, uint32_t
+
+from broker._ext.records cimport BatchInfo
+from broker._ext.shared cimport Commit, Slot
 
 
-# Why a new segment begins before an append.
-cdef enum:
-    ROLL_NO = 0
-    ROLL_SIZE = 1               # segment.bytes
-    ROLL_TIME = 2               # segment.ms
-    ROLL_INDEX_FULL = 3         # segment.index.bytes
-    ROLL_OFFSET_OVERFLOW = 4    # a relative offset has 31 bits
+# Whether the batch, which ends at `last_offset`, belongs to a new segment: size, time, full index, offset overflow.
+cdef bint must_roll(Slot* slot, Commit* commit, BatchInfo* info, int64_t last_offset, int64_t wall_ms) noexcept nogil
 
+# Begin a new active segment at the log end offset; a commit of its own, with everything applied before. 0, or -errno.
+cdef int roll_now(uint32_t index, Slot* slot, int64_t wall_ms) noexcept nogil
 
-cdef struct RollRules:
-    int64_t segment_bytes
-    int64_t segment_ms
-    int64_t jitter_ms           # drawn once a segment from [0, segment.jitter.ms]
-    int64_t index_bytes
+# Leave the active segment as an ordered stop does: the last entry of its time index, a commit of its own. 0, or -errno.
+cdef int end_segment(uint32_t index, Slot* slot) noexcept nogil
 
+# A commit block of an empty segment.
+cdef void start_segment(Commit* commit, int64_t base, int64_t wall_ms) noexcept nogil
 
-cdef struct ActiveSegment:
-    int64_t base_offset
-    int64_t size
-    int64_t index_entries
-    int64_t timeindex_entries
-    int64_t first_timestamp     # the first batch's largest timestamp, -1 without
-    int64_t created_ms          # when the segment was created or, after a start, loaded
-
-
-# Whether an append of `append_bytes`, ending at last_offset, with max_timestamp the largest in it, needs a new segment.
-cdef int roll_reason(const RollRules* rules, const ActiveSegment* active, int64_t append_bytes, int64_t last_offset,
-                     int64_t max_timestamp, int64_t now_ms) noexcept nogil
+# Write the snapshot of producers as of `offset`, which is the log's end; 0, or -errno.
+cdef int snapshot_producers(Slot* slot, int64_t offset) noexcept nogil

@@ -292,17 +292,12 @@ cdef struct Region:               # this process's view; not shared
     int self                      # own place in the process table
     int memfd
     bint foreign                  # another broker's, mapped to be read
-    bint self_wake                # a slot that this very process waits for has moved
+    bint self_wake                # a slot that this very process waits for has moved [R 6]
+    unsigned long loop_thread     # that called `enter`: the one that looks at `self_wake`
 
 
 cdef Region* region() noexcept nogil
 cdef Slot* slot_at(uint32_t index) noexcept nogil
-cdef uint64_t* ready_words(int process) noexcept nogil
-
-# [R 6] wake-ups
-cdef void wake_slot(uint32_t index, uint64_t mask) noexcept nogil
-cdef void wake_process(int process) noexcept nogil
-cdef int take_ready(uint32_t* out, int limit) noexcept nogil
 
 # The slot's state, OFFLINE also where its log directory is.
 cdef uint32_t state_now(Slot* slot) noexcept nogil

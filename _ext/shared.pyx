@@ -1,4 +1,4 @@
-"""The shared mapping: its creation, the process table, wake-ups, and consistent reads of a slot's commit block.
+"""The shared mapping: its creation, the process table, and consistent reads of a slot's commit block.
 
 Owned by the supervisor, which creates it before the first fork; every child inherits the mapping and its descriptors.
 The layout is in ``shared.pxd``, the rules are in ``broker/shm/README.md``.
@@ -9,27 +9,25 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 from posix.mman cimport MAP_FAILED, MAP_NORESERVE, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
-from posix.unistd cimport close, ftruncate, getpid, read, write
+from posix.unistd cimport close, ftruncate, getpid, read
 
 from broker._ext.atomics cimport (
     FAULTS_COMPILED,
     compare_swap_64,
     cpu_pause,
+    exchange_32,
     exchange_64,
-    fault_point,
     fence,
     fetch_add_64,
     fetch_and_64,
-    fetch_or_64,
     load_acquire_32,
     load_acquire_64,
     load_relaxed_64,
     store_release_32,
     store_release_64,
 )
-
-from broker._ext.faults cimport WAKE_PENDING_SET
 from broker._ext.metering cimport METER_GAUGES, METER_LISTENERS, METER_SOFTWARE, MeterPage
+from broker._ext.waking cimport clear_ready, wake_after_death, wake_process
 
 import os
 
@@ -53,7 +51,6 @@ cdef extern from "<pthread.h>" nogil:
 
 
 cdef Region the_region
-cdef unsigned long loop_thread = 0      # the thread that called `enter`: the one that looks at `self_wake`
 memset(&the_region, 0, sizeof(Region))
 the_region.memfd = -1
 the_region.self = -1
@@ -74,20 +71,6 @@ cdef uint32_t state_now(Slot* slot) noexcept nogil:
     return state
 
 
-cdef inline uint64_t word_count() noexcept nogil:
-    return (the_region.header.max_slots + 63) // 64
-
-
-cdef uint64_t* ready_words(int process) noexcept nogil:
-    """The second level (one bit a slot) of a process's ready bitmap; the first level stands right before it."""
-    cdef char* start = the_region.base + the_region.header.bitmaps_at + process * the_region.header.bitmap_bytes
-    return <uint64_t*>start + (word_count() + 63) // 64
-
-
-cdef inline uint64_t* summary_words(int process) noexcept nogil:
-    return <uint64_t*>(the_region.base + the_region.header.bitmaps_at + process * the_region.header.bitmap_bytes)
-
-
 cdef int64_t now_ms() noexcept nogil:
     cdef timespec t
     clock_gettime(CLOCK_REALTIME, &t)
@@ -98,77 +81,6 @@ cdef int64_t monotonic_ms() noexcept nogil:
     cdef timespec t
     clock_gettime(CLOCK_MONOTONIC, &t)
     return <int64_t>t.tv_sec * 1000 + t.tv_nsec // 1000000
-
-
-cdef void wake_process(int process) noexcept nogil:
-    """Make the loop of `process` look at its ready bitmap; one write for any number of wake-ups it has not yet taken."""
-    cdef uint64_t one = 1
-    cdef Process* p = &the_region.processes[process]
-    if process == the_region.self and loop_thread == pthread_self():
-        the_region.self_wake = True     # an append thread of the same process does not get by with this: the loop may sleep
-        return
-    if __sync_swap_32(&p.event_pending, 1) == 0:
-        fault_point(the_region.header.fault, WAKE_PENDING_SET)
-        write(p.event_fd, &one, 8)
-
-
-cdef void wake_after_death(int process) noexcept nogil:
-    """As `wake_process`, but written whatever `event_pending` says: the dead may have set it and written nothing."""
-    cdef uint64_t one = 1
-    cdef Process* p = &the_region.processes[process]
-    __sync_swap_32(&p.event_pending, 1)
-    write(p.event_fd, &one, 8)
-
-
-cdef extern from *:
-    """
-    static inline uint32_t __sync_swap_32(uint32_t *p, uint32_t v) { return __atomic_exchange_n(p, v, __ATOMIC_SEQ_CST); }
-    """
-    uint32_t __sync_swap_32(uint32_t* p, uint32_t v) noexcept nogil
-
-
-cdef void wake_slot(uint32_t index, uint64_t mask) noexcept nogil:
-    """Tell every process of `mask` that the slot moved [R 6]: bit, summary bit, then its event descriptor."""
-    cdef int process
-    cdef uint64_t bits = mask
-    while bits:
-        process = __builtin_ctzll(bits)
-        bits &= bits - 1
-        fetch_or_64(ready_words(process) + index // 64, <uint64_t>1 << (index % 64))
-        fetch_or_64(summary_words(process) + index // 4096, <uint64_t>1 << (index // 64 % 64))
-        wake_process(process)
-
-
-cdef extern from *:
-    int __builtin_ctzll(unsigned long long x) noexcept nogil
-
-
-cdef int take_ready(uint32_t* out, int limit) noexcept nogil:
-    """Take up to `limit` slots from this process's own ready bitmap into `out`; the number taken.
-
-    The summary bit is cleared before its word is taken, so that a waker that comes in between sets it again.
-    """
-    cdef int me = the_region.self, taken = 0, high, low
-    cdef uint64_t* summary = summary_words(me)
-    cdef uint64_t* words = ready_words(me)
-    cdef uint64_t groups = (word_count() + 63) // 64, group, bits, word
-    for group in range(groups):
-        if load_relaxed_64(summary + group) == 0:
-            continue
-        bits = exchange_64(summary + group, 0)
-        while bits:
-            if taken + 64 > limit:
-                fetch_or_64(summary + group, bits)
-                return taken
-            high = __builtin_ctzll(bits)
-            bits &= bits - 1
-            word = exchange_64(words + group * 64 + high, 0)
-            while word:
-                low = __builtin_ctzll(word)
-                word &= word - 1
-                out[taken] = <uint32_t>((group * 64 + high) * 64 + low)
-                taken += 1
-    return taken
 
 
 cdef void read_commit(Slot* slot, Commit* out) noexcept nogil:
@@ -377,7 +289,7 @@ cdef class SharedMemory:
             flusher = load_relaxed_64(&slot.flusher)
             if flusher & 0xFF == <uint64_t>(index + 2):
                 compare_swap_64(&slot.flusher, flusher, 0)      # else a truncation took it away, and another may have it
-        memset(summary_words(index), 0, the_region.header.bitmap_bytes)
+        clear_ready(index)
         for other in range(the_region.header.process_count):
             if other != index and load_acquire_32(&the_region.processes[other].state) in (STARTING, SERVING):
                 store_release_64(&the_region.processes[other].full_look, 1)
@@ -387,10 +299,9 @@ cdef class SharedMemory:
 
     def enter(self, int index):
         """This process is the one at place `index` from now on."""
-        global loop_thread
         the_region.self = index
         the_region.meter = meter_page(index)
-        loop_thread = pthread_self()
+        the_region.loop_thread = pthread_self()
         the_region.processes[index].pid = getpid()
 
     def set_state(self, state):
@@ -408,7 +319,7 @@ cdef class SharedMemory:
         cdef uint64_t count
         cdef Process* p = &the_region.processes[the_region.self]
         read(p.event_fd, &count, 8)
-        __sync_swap_32(&p.event_pending, 0)
+        exchange_32(&p.event_pending, 0)
 
     def take_full_look(self):
         """True once after a death that asks every waiter to look at everything [R 6]."""

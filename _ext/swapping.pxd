@@ -1,6 +1,6 @@
 """Putting a compacted segment in the place of those that it was made from, so that a death at any point loses neither [R 4].
 
-A leaf: `appends` calls it in its recovery and before a truncation; `compaction` begins a swap. Names and order are Kafka's:
+A leaf: `taking` calls it in its recovery, `truncation` drops what nobody began; `compaction` begins a swap. Names and order are Kafka's:
 `.cleaned` while it is written, `.swap` once it is whole and on the device, then under an intent the old files become `.deleted` and
 the `.swap` files take their names.
 """

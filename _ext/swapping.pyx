@@ -5,44 +5,24 @@ and needs no GIL. Readers go by the slot's generation: it carries SWAP_UNDER_WAY
 """
 
 from libc.errno cimport EDQUOT, ENOENT, ENOMEM, ENOSPC, errno
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t
 from libc.stdio cimport snprintf
+from libc.stdlib cimport strtoll
+from libc.string cimport strcmp, strrchr
 from posix.unistd cimport close
 
 from broker._ext.append_files cimport open_directory
-from broker._ext.atomics cimport fault_point, fence, store_release_64
+from broker._ext.atomics cimport fence, store_release_64
+from broker._ext.directories cimport DIR, closedir, dirent, dirfd, fdopendir, readdir, rewinddir
 from broker._ext.faults cimport *
 from broker._ext.file_calls cimport file_rename, file_unlink
 from broker._ext.log_state cimport FILE_INDEX, FILE_LOG, FILE_TIME_INDEX, FILE_TXN_INDEX
-from broker._ext.shared cimport Slot, region
+from broker._ext.shared cimport Slot
 from broker._ext.state_files cimport file_name
-
-
-cdef extern from "<dirent.h>" nogil:
-    ctypedef struct DIR:
-        pass
-    struct dirent:
-        char d_name[256]
-    DIR* fdopendir(int fd)
-    dirent* readdir(DIR*)
-    int closedir(DIR*)
-    void rewinddir(DIR*)
-    int dirfd(DIR*)
-
-cdef extern from "<stdlib.h>" nogil:
-    long long strtoll(const char* text, char** end, int radix)
-
-cdef extern from "<string.h>" nogil:
-    int strcmp(const char* a, const char* b)
-    char* strrchr(const char* text, int wanted)
 
 
 cdef enum:
     SWAPPED_KINDS = 4
-
-
-cdef inline void fault(int point) noexcept nogil:
-    fault_point(region().header.fault, <uint64_t>point)
 
 
 cdef inline int kind_at(int number) noexcept nogil:

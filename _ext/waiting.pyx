@@ -11,7 +11,8 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from broker._ext.atomics cimport fetch_or_64, load_relaxed_64
 from broker._ext.metering cimport add
-from broker._ext.shared cimport Slot, monotonic_ms, region, slot_at, take_ready
+from broker._ext.shared cimport Slot, monotonic_ms, region, slot_at
+from broker._ext.waking cimport take_ready
 
 
 LOG = logging.getLogger("broker.api.waiting")

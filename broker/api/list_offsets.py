@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import broker._ext.slot_upkeep as slot_upkeep
 import broker._ext.slots as slots
 from broker._ext.segment_list import SegmentList
 from broker.api.call import Call
@@ -159,8 +160,8 @@ def _bases(segments: SegmentList, state: dict[str, Any]) -> list[int]:
 def _again(look: Callable[[dict[str, Any]], Found], slot: int, state: dict[str, Any]) -> Found | None:
     """`look(state)`, once more where segments went or were swapped meanwhile: it ends because each time the log changed."""
     while True:
-        if slots.swap_under_way(slot):
-            slots.settle_swap(slot)
+        if slot_upkeep.swap_under_way(slot):
+            slot_upkeep.settle_swap(slot)
             state = slots.describe(slot)
         problem = None
         try:

@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+import broker._ext.slot_life as slot_life
 import broker._ext.slots as slots
 from broker._ext.loading import log_of
 from broker._ext.shared import DiskState, SlotState
@@ -289,7 +290,7 @@ class LocalPartitions:
                 log.error("partition %s waits for room on its disk: %s", path, error)
                 return 0
             log.error("partition %s is offline: %s", path, error)
-            slots.set_offline(slot)
+            slot_life.set_offline(slot)
             return 0
         if loaded is None or not loaded.events:
             return 0
@@ -304,7 +305,7 @@ class LocalPartitions:
         if not any(times for *_, times in disks):
             return []
         opened = []
-        for slot in slots.waiting_for_room():
+        for slot in slot_life.waiting_for_room():
             state = slots.describe(slot)
             if disks[state["log_dir"]][0] == DiskState.DISK_FULL:
                 continue
@@ -348,7 +349,7 @@ class LocalPartitions:
             log.error("partition %s-%d cannot be served: %s", topic.name, partition, error)
             return
         if lost:
-            slots.set_offline(slot)
+            slot_life.set_offline(slot)
 
     def discard(self, topic: Topic, partition: int, log_dir: int) -> None:
         """Finish the deletion of a partition that a stopped broker had begun: its directory is renamed."""

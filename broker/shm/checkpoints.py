@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import broker._ext.slot_upkeep as slot_upkeep
 import broker._ext.slots as slots
 from broker._ext.log_dirs import note_error
 from broker._ext.shared import SharedMemory
@@ -33,11 +34,11 @@ def write_checkpoints(shm: SharedMemory, log_dirs: Sequence[Path]) -> set[int]:
     """
     recovery: list[Offsets] = [{} for _ in log_dirs]
     watermark: list[Offsets] = [{} for _ in log_dirs]
-    for slot, offsets in slots.checkpoint_offsets():
+    for slot, offsets in slot_upkeep.checkpoint_offsets():
         topic, partition, log_dir, flushed, _, high = offsets
         recovery[log_dir][topic, partition] = flushed
         watermark[log_dir][topic, partition] = high
-        slots.set_recovery_point(slot, flushed)
+        slot_upkeep.set_recovery_point(slot, flushed)
     waiting = _waiting(log_dirs)
     failed = set()
     for number, path in enumerate(log_dirs):
@@ -82,7 +83,7 @@ def write_log_starts(shm: SharedMemory, log_dirs: Sequence[Path], only: int | No
                 if waiting:
                     raise
             starts = _kept(before or {}, waiting)
-            for _, (topic, partition, log_dir, _, log_start, _) in slots.checkpoint_offsets():
+            for _, (topic, partition, log_dir, _, log_start, _) in slot_upkeep.checkpoint_offsets():
                 if log_dir == number and log_start > 0:
                     starts[topic, partition] = log_start
             if starts != before:

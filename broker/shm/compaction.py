@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import broker._ext.slot_upkeep as slot_upkeep
 import broker._ext.slots as slots
 from broker._ext.compaction import Compactor, MapTooSmallError, PassResult
 from broker._ext.compaction_log import CompactionAborted, CorruptSegmentError
@@ -271,7 +272,7 @@ class Compaction:
                 after = {
                     (facts["topic"], facts["partition"]): 0
                     for slot in range(self._shm.slots_used)
-                    if (facts := slots.compaction_facts(slot)) is not None and facts["log_dir"] == chosen.log_dir
+                    if (facts := slot_upkeep.compaction_facts(slot)) is not None and facts["log_dir"] == chosen.log_dir
                 }
             after[chosen.partition] = offset
             if after != before:
@@ -285,7 +286,7 @@ class Compaction:
             checkpoints: dict[int, dict[Partition, int]] = {}
             best: LogToClean | None = None
             for slot in range(self._shm.slots_used):
-                facts = slots.compaction_facts(slot)
+                facts = slot_upkeep.compaction_facts(slot)
                 if facts is None or not facts["compact"] or self._shm.log_dir_offline(facts["log_dir"]):
                     self._seen.pop(slot, None)
                     continue

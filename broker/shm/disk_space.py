@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import broker._ext.slots as slots
+import broker._ext.slot_life as slot_life
 from broker._ext.shared import DiskState, SharedMemory
 from broker.config.broker_config import BrokerConfig
 from broker.storage.atomic_file import NO_ROOM
@@ -224,7 +224,7 @@ class DiskSpace:
     def _tell_offline(self) -> None:
         for number, path in enumerate(self._paths):
             if self._shm.log_dir_offline(number) and number not in self._told_offline:
-                count = slots.fail_log_dir(number)
+                count = slot_life.fail_log_dir(number)
                 self._told_offline.add(number)
                 log.error(
                     "log directory %s is offline, and its %d partitions with it: repair it, then start the broker anew",

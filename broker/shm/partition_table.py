@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+import broker._ext.slot_life as slot_life
 import broker._ext.slots as slots
 from broker._ext.loading import log_of
 from broker._ext.log_dirs import note_error
@@ -52,7 +53,7 @@ class PartitionTable:
         internal: bool = False,
     ) -> int:
         """Give a slot (state LOADING) to a partition; the slot. Raises ValueError when none is free."""
-        slot = slots.allocate(
+        slot = slot_life.allocate(
             topic,
             topic_id,
             partition,
@@ -122,27 +123,29 @@ class PartitionTable:
             loaded = load_log(
                 path, log_start_offset, recovery_point, clean, contiguous=contiguous, progress_dir=progress_dir
             )
-            slots.fill(slot, loaded, clean, NEVER_MS if producers_before_ms is None else producers_before_ms)
+            slot_life.fill(slot, loaded, clean, NEVER_MS if producers_before_ms is None else producers_before_ms)
         except OSError as error:
             note_error(log_dir, error.errno or 0)
             if error.errno not in NO_ROOM:
-                slots.set_offline(slot)
+                slot_life.set_offline(slot)
             raise
         except UnsupportedLogError as error:
-            slots.set_offline(slot)
+            slot_life.set_offline(slot)
             raise OSError(str(error)) from error
         return loaded
 
     def configure(self, slot: int, settings: Mapping[str, int]) -> None:
         """Take over settings of a topic's new configuration, at once and in all processes."""
-        slots.configure(slot, settings)
+        slot_life.configure(slot, settings)
 
     def delete(self, slot: int) -> None:
         """Take a partition out of service; its directory is renamed, the cleaner removes it later."""
         state = slots.describe(slot)
         if state["state"] in (SlotState.SLOT_FREE, SlotState.SLOT_DELETED):
             return
-        slots.delete(slot, os.fsencode(file_names.marked_directory_name(state["topic"], state["partition"], "delete")))
+        slot_life.delete(
+            slot, os.fsencode(file_names.marked_directory_name(state["topic"], state["partition"], "delete"))
+        )
         self._in_use().pop((state["topic"], state["partition"]), None)
 
     def checkpoint_log_starts(self) -> None:
@@ -155,7 +158,7 @@ class PartitionTable:
 
     def announce(self, changed: Iterable[int]) -> int:
         """Publish what became of these slots to every process; the metadata version that holds it."""
-        return slots.announce(list(changed))
+        return slot_life.announce(list(changed))
 
     def topics(self) -> dict[bytes, Topic]:
         """All topics announced so far, by name."""

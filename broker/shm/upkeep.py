@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import broker._ext.flushing as flushing
-import broker._ext.slots as slots
+import broker._ext.slot_upkeep as slot_upkeep
 from broker._ext.shared import SharedMemory
 from broker.config.broker_config import BrokerConfig
 from broker.shm.checkpoints import write_checkpoints
@@ -121,13 +121,13 @@ def make_room(log_dirs: Sequence[Path], retention: Retention, short: Sequence[in
 def expire_producers(shm: SharedMemory, after_ms: int) -> None:
     """Forget idempotent producers that have been silent for `after_ms`."""
     before_ms = int(time.time() * 1000) - after_ms
-    forgotten = sum(max(0, slots.expire(slot, before_ms)) for slot in range(shm.slots_used))
+    forgotten = sum(max(0, slot_upkeep.expire(slot, before_ms)) for slot in range(shm.slots_used))
     if forgotten:
         log.info("forgot %d producers silent for over %d s", forgotten, after_ms // 1000)
 
 
 def reclaim() -> None:
     """Give back arena runs that no slot names any more."""
-    given = slots.reclaim_arena()
+    given = slot_upkeep.reclaim_arena()
     if given:
         log.info("gave %d units of producer state back that a process left when it died", given)

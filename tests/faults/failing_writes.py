@@ -15,7 +15,7 @@ from pathlib import Path
 from broker._ext.segments import load_log
 from broker._ext.shared import DiskState, SlotState
 
-from broker._ext import flushing, slots
+from broker._ext import flushing, slot_upkeep, slots
 from broker.config.broker_config import BrokerConfig
 from broker.shm import checkpoints, shutdown
 from broker.storage import file_names
@@ -72,7 +72,7 @@ class Turn:
                 self.broker.lead(self.slot, 1)
             elif step == 8:
                 self.tried = "snapshot"
-                slots.snapshot(self.slot)
+                slot_upkeep.snapshot(self.slot)
             elif step == 11:
                 self.tried = "roll"
                 slots.roll(self.slot)

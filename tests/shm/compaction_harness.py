@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import broker._ext.slot_upkeep as slot_upkeep
 import broker._ext.slots as slots
 from broker._ext.compaction import Compactor, PassResult
 
@@ -119,7 +120,7 @@ class CompactedLog:
 
     def border(self) -> int:
         """Up to where a pass may go: whole segments below the last stable offset, not the active one."""
-        facts = slots.compaction_facts(self.slot)
+        facts = slot_upkeep.compaction_facts(self.slot)
         limit = min(facts["segment_base"], facts["last_stable_offset"])
         return max(base for base in self.bases() if base <= limit)
 

@@ -12,7 +12,7 @@ from typing import Any
 from broker._ext.segments import LoadedLog, load_log
 from broker._ext.shared import ProcessKind, ProcessState, Role, SharedMemory
 
-from broker._ext import append_files, producers, slots
+from broker._ext import append_files, producers, slot_life, slots
 from broker.shm.partition_table import PartitionTable
 from broker.storage.batch import Record, build_batch
 
@@ -105,10 +105,10 @@ class OneBroker:
 
     def lead(self, slot: int, epoch: int, *, alone: bool = True) -> None:
         in_sync = [1] if alone else [1, 2]
-        slots.set_role(slot, slots.incarnation_of(slot), Role.ROLE_LEADER, 1, epoch, epoch, [1, 2], in_sync)
+        slot_life.set_role(slot, slots.incarnation_of(slot), Role.ROLE_LEADER, 1, epoch, epoch, [1, 2], in_sync)
 
     def obey(self, slot: int, epoch: int) -> None:
-        slots.set_role(slot, slots.incarnation_of(slot), Role.ROLE_FOLLOWER, 2, epoch, epoch, [1, 2], [1, 2])
+        slot_life.set_role(slot, slots.incarnation_of(slot), Role.ROLE_FOLLOWER, 2, epoch, epoch, [1, 2], [1, 2])
 
     def log_bytes(self, slot: int) -> bytes:
         """The log as it lies on the disk: all segments' bytes one behind the other."""

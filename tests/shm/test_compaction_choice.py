@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker._ext import slots
+from broker._ext import slot_upkeep
 from broker.shm.compaction import Throttle
 from broker.storage.checkpoints import read_offset_checkpoint
 from tests.shm.compaction_harness import CompactedLog, compaction, record
@@ -120,7 +120,7 @@ def test_threads_end_with_the_pass_under_way(broker: OneBroker) -> None:
     cleaning.stop()
     assert checkpoint(broker) == {("t", 0): 0}
     assert sum(batch.record_count for batch in log.batches()) == 5
-    assert not slots.swap_under_way(log.slot)
+    assert not slot_upkeep.swap_under_way(log.slot)
 
 
 def test_the_throttle_lets_no_more_than_its_rate_through() -> None:

@@ -14,7 +14,7 @@ from broker._ext.faults import FaultPoint
 from broker._ext.segments import load_log
 from broker._ext.shared import SharedMemory, SlotState
 
-from broker._ext import slots
+from broker._ext import slot_upkeep, slots
 from broker.storage.batch import ABORT
 from tests.shm.compaction_harness import CompactedLog, record
 from tests.shm.compaction_model import Kept, parse, seen
@@ -94,7 +94,7 @@ def test_a_swap_killed_at_any_point_loses_nothing(
     state = slots.describe(log.slot)
     assert state["state"] == SlotState.SLOT_ONLINE
     assert state["intent"] == 0
-    assert not slots.swap_under_way(log.slot)
+    assert not slot_upkeep.swap_under_way(log.slot)
     appended = log.content()[-1]
     assert log.content()[:-1] == (after if begun else before)
     assert state["truncations"] == 0
@@ -120,7 +120,7 @@ def test_a_dead_author_s_swap_is_finished_for_a_reader(broker: OneBroker) -> Non
     log = filled(broker)
     after = log.expected(5000)
     broker.die(log.clean, FaultPoint.SWAP_FIRST_SET_ASIDE, countdown=4)
-    assert slots.swap_under_way(log.slot)
-    slots.settle_swap(log.slot)
-    assert not slots.swap_under_way(log.slot)
+    assert slot_upkeep.swap_under_way(log.slot)
+    slot_upkeep.settle_swap(log.slot)
+    assert not slot_upkeep.swap_under_way(log.slot)
     assert log.content() == after

@@ -14,7 +14,7 @@ import pytest
 from broker._ext.file_calls import FileCall, take_failures
 from broker._ext.shared import DiskState, SharedMemory, SlotState
 
-from broker._ext import log_start, slots
+from broker._ext import log_start, slot_upkeep, slots
 from tests.shm.compaction_harness import CompactedLog
 from tests.shm.compaction_model import Kept
 from tests.shm.one_broker import OneBroker, batch
@@ -112,7 +112,7 @@ def test_a_full_disk_at_any_call_loses_nothing_and_a_later_pass_works(
         if slots.state_of(log.slot) == SlotState.SLOT_LOADING:  # left half way: loaded anew when there is room
             broker.table.open(log.slot, clean=False)
         assert slots.state_of(log.slot) == SlotState.SLOT_ONLINE, where
-        assert not slots.swap_under_way(log.slot), where
+        assert not slot_upkeep.swap_under_way(log.slot), where
         assert log.content()[-1] == after[-1], where
         assert all(one in log.content() for one in after) or log.content() == before, where
         slots.append(log.slot, [batch()])

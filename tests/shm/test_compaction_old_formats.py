@@ -8,7 +8,7 @@ import random
 import pytest
 from broker._ext.compaction_log import CorruptSegmentError
 
-from broker._ext import slots
+from broker._ext import slot_upkeep, slots
 from broker.storage.batch import Record, build_batch, read_batches
 from broker.storage.old_messages import is_old, read_message
 from tests.shm.compaction_harness import compactor
@@ -36,7 +36,7 @@ def clean(slot: int, first_dirty: int = 0, now_ms: int = START) -> int:
         slot,
         incarnation=slots.incarnation_of(slot),
         first_dirty_offset=first_dirty,
-        first_uncleanable_offset=slots.compaction_facts(slot)["segment_base"],
+        first_uncleanable_offset=slot_upkeep.compaction_facts(slot)["segment_base"],
         now_ms=now_ms,
     )
     return int(result.end_offset)

@@ -9,7 +9,7 @@ import pytest
 from broker._ext.log_dirs import note_error
 from broker._ext.shared import DiskState, SlotState
 
-from broker._ext import flushing, slots
+from broker._ext import flushing, slot_life, slots
 from broker.config import broker_config
 from broker.config.errors import ConfigError
 from broker.shm import checkpoints, disk_space
@@ -236,10 +236,10 @@ def test_a_log_that_cannot_be_opened_for_lack_of_room_waits(broker: OneBroker, m
         patch.setattr("broker.shm.partition_table.write_partition_metadata", no_room)
         with pytest.raises(OSError, match=r"partition\.metadata"):
             broker.create()
-    (slot,) = slots.waiting_for_room()
+    (slot,) = slot_life.waiting_for_room()
     assert broker.shm.disk(0)[0] == FULL
     assert broker.table.open(slot) is not None
-    assert slots.waiting_for_room() == []
+    assert slot_life.waiting_for_room() == []
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EROFS], ids=errno.errorcode.get)

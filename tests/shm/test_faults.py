@@ -14,7 +14,7 @@ from broker._ext.faults import FaultPoint
 from broker._ext.segments import load_log
 from broker._ext.shared import SharedMemory, SlotState
 
-from broker._ext import flushing, slots
+from broker._ext import flushing, slot_upkeep, slots
 from broker.shm.checkpoints import read_checkpoints
 from broker.shm.log_starts import Wish, delete_records
 from broker.shm.retention import Retention
@@ -434,12 +434,12 @@ def test_a_run_of_producers_lost_in_its_growth_is_reclaimed(broker: OneBroker, t
     slot = broker.create(index_interval_bytes=SMALL_INTERVAL)
     firsts = [batch(1, producer_id=i, producer_epoch=0, base_sequence=0, timestamp=5) for i in range(12)]
     slots.append(slot, firsts[:3])
-    used = slots.arena_units_used()
+    used = slot_upkeep.arena_units_used()
     broker.die(lambda: slots.append(slot, firsts[3:]), FaultPoint.PRODUCER_RUN_FILLED)
-    assert slots.arena_units_used() > used
+    assert slot_upkeep.arena_units_used() > used
     assert [answer[2] for answer in slots.append(slot, firsts)] == [True] * 3 + [False] * 9
-    assert slots.reclaim_arena() > 0
-    assert slots.arena_units_used() == 16 // 4
+    assert slot_upkeep.reclaim_arena() > 0
+    assert slot_upkeep.arena_units_used() == 16 // 4
     assert set(slots.producers(slot)) == set(range(12))
     assert [answer[2] for answer in slots.append(slot, firsts)] == [True] * 12
     check(broker, slot, tmp_path)

@@ -13,7 +13,7 @@ import pytest
 from broker._ext.file_calls import FileCall, take_failures
 from broker._ext.shared import DiskState, SharedMemory, SlotState
 
-from broker._ext import flushing, slots
+from broker._ext import flushing, slot_life, slot_upkeep, slots
 from broker.storage.batch import ABORT, TRANSACTIONAL, build_end_marker, read_batch
 from tests.shm.one_broker import OneBroker, batch
 
@@ -71,7 +71,7 @@ def flush(broker: OneBroker, slot: int) -> None:
 
 
 def snapshot(broker: OneBroker, slot: int) -> None:
-    slots.snapshot(slot)
+    slot_upkeep.snapshot(slot)
 
 
 def settle(broker: OneBroker, slot: int) -> None:
@@ -88,7 +88,7 @@ def truncate(broker: OneBroker, slot: int) -> None:
 
 def fill(broker: OneBroker, slot: int) -> None:
     """What a start does with the partition: load, and put into its slot."""
-    slots.set_offline(slot)
+    slot_life.set_offline(slot)
     broker.table.open(slot, clean=False)
 
 
@@ -224,7 +224,7 @@ def test_a_failing_device_at_any_call_takes_the_directory_offline_and_loses_noth
             assert slots.state_of(one) == SlotState.SLOT_OFFLINE, where
             with pytest.raises(slots.SlotChanged, match="offline"):
                 slots.append(one, [batch()])
-        assert slots.fail_log_dir(0) >= 1, where
+        assert slot_life.fail_log_dir(0) >= 1, where
         loaded = broker.reload(slot, tmp_path / "copy", index_interval_bytes=SMALL_INTERVAL)
         assert loaded.log_end_offset >= (5 if name == "truncate" else BEGUN_END), where
 
@@ -233,7 +233,7 @@ def test_a_failing_device_at_any_call_takes_the_directory_offline_and_loses_noth
 def test_loading_that_fails_at_any_call_may_be_repeated(broker: OneBroker, tmp_path: Path, number: int) -> None:
     slot = begun(broker, "t")
     path = broker.table.path(slot)
-    slots.snapshot(slot)
+    slot_upkeep.snapshot(slot)
     log = path / f"{4:020d}.log"
     sound = log.stat().st_size
     for index in path.glob("*index"):

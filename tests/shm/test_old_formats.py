@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker._ext import slots
+from broker._ext import slot_upkeep, slots
 from broker.storage.batch import Record, build_batch
 from broker.storage.lookup import find_timestamp
 from tests.shm.one_broker import OneBroker, batch
@@ -169,7 +169,7 @@ class TestProducersAfterATruncation:
         assert slots.producers(slot)[50] == (0, [(1, 1, 150, 150), (0, 0, 50, 50)])
 
     def test_a_snapshot_between_the_segment_and_the_cut_counts(self, broker: OneBroker, slot: int) -> None:
-        slots.snapshot(slot)
+        slot_upkeep.snapshot(slot)
         assert (broker.table.path(slot) / f"{300:020d}.snapshot").exists()
         for number in range(300, 310):
             slots.follow(slot, producer(number, 0, number), 0)

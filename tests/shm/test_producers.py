@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from broker._ext import slots
+from broker._ext import slot_upkeep, slots
 from broker.storage.batch import TRANSACTIONAL
 from tests.shm.one_broker import OneBroker, batch
 
@@ -35,8 +35,8 @@ def test_a_run_grows_and_gives_the_former_back(broker: OneBroker) -> None:
     for number in range(500):
         slots.append(slot, [first(number)])
     assert len(slots.producers(slot)) == 500
-    assert slots.arena_units_used() == 1024 // ENTRIES_PER_UNIT
-    assert slots.reclaim_arena() == 0
+    assert slot_upkeep.arena_units_used() == 1024 // ENTRIES_PER_UNIT
+    assert slot_upkeep.reclaim_arena() == 0
 
 
 def test_growth_keeps_producers_without_timestamp(broker: OneBroker) -> None:
@@ -51,12 +51,12 @@ def test_expiry_forgets_the_silent_and_shrinks(broker: OneBroker) -> None:
     slot = broker.create()
     for number in range(100):
         slots.append(slot, [first(number, timestamp=1000 + number)])
-    assert slots.expire(slot, 1095) == 95
+    assert slot_upkeep.expire(slot, 1095) == 95
     assert set(slots.producers(slot)) == set(range(95, 100))
-    assert slots.arena_units_used() == 16 // ENTRIES_PER_UNIT
+    assert slot_upkeep.arena_units_used() == 16 // ENTRIES_PER_UNIT
     assert slots.append(slot, [first(99)]) == [(0, 99, True)]
-    assert slots.expire(slot, 5000) == 5
-    assert slots.arena_units_used() == 0
+    assert slot_upkeep.expire(slot, 5000) == 5
+    assert slot_upkeep.arena_units_used() == 0
     # A producer that was forgotten may go on with any sequence.
     assert slots.append(slot, [batch(producer_id=99, producer_epoch=0, base_sequence=77)])[0][0] == 0
 
@@ -64,7 +64,7 @@ def test_expiry_forgets_the_silent_and_shrinks(broker: OneBroker) -> None:
 def test_an_open_transaction_does_not_expire(broker: OneBroker) -> None:
     slot = broker.create()
     slots.append(slot, [first(1, attributes=TRANSACTIONAL), first(2)])
-    assert slots.expire(slot, 10**15) == 1
+    assert slot_upkeep.expire(slot, 10**15) == 1
     assert set(slots.producers(slot)) == {1}
     assert slots.describe(slot)["first_unstable_offset"] == 0
 
@@ -106,7 +106,7 @@ class TestFullArena:
     def test_a_deleted_partition_gives_its_run_back(self, broker: OneBroker) -> None:
         slot = broker.create()
         slots.append(slot, [first(number) for number in range(10)])
-        used = slots.arena_units_used()
+        used = slot_upkeep.arena_units_used()
         broker.table.delete(slot)
-        assert slots.reclaim_arena() == used > 0
-        assert slots.arena_units_used() == 0
+        assert slot_upkeep.reclaim_arena() == used > 0
+        assert slot_upkeep.arena_units_used() == 0

@@ -9,7 +9,7 @@ import pytest
 from broker._ext.segments import load_log
 from broker._ext.shared import Role, SlotState
 
-from broker._ext import slots
+from broker._ext import slot_life, slots
 from broker.shm.checkpoints import read_checkpoints, write_checkpoints
 from broker.shm.log_starts import Wish, delete_records
 from broker.shm.retention import Retention, Segment, expired
@@ -312,7 +312,7 @@ def test_logs_that_are_not_loaded_keep_their_log_start_in_the_file(broker):
     wish = Wish(slot, slots.incarnation_of(slot), -1)
     assert delete_records(broker.shm, [broker.path], [wish], 1000) == [("ok", 8)]
     assert read_checkpoints(broker.path)[1] == {("t", 0): 8, ("other", 0): 17}
-    slots.delete(waiting, b"gone")
+    slot_life.delete(waiting, b"gone")
     write_checkpoints(broker.shm, [broker.path])
     assert read_checkpoints(broker.path)[1] == {("t", 0): 8}
 

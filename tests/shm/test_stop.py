@@ -10,7 +10,7 @@ import pytest
 from broker._ext.segments import load_log
 from broker._ext.shared import SlotState
 
-from broker._ext import append_files, flushing, slots
+from broker._ext import append_files, flushing, slot_life, slot_upkeep, slots
 from broker.config.broker_config import BrokerConfig
 from broker.shm import checkpoints, shutdown, upkeep
 from broker.storage import file_names
@@ -59,7 +59,7 @@ def test_a_log_whose_producers_all_expired_ends_with_an_empty_snapshot(broker: O
     slot = broker.create()
     slots.append(slot, [batch(producer_id=5, producer_epoch=0, base_sequence=0)])
     slots.roll(slot)
-    slots.expire(slot, 10**15)
+    slot_upkeep.expire(slot, 10**15)
     stop(broker)
     assert broker.reload(slot, tmp_path / "copy", clean=True).producers == []
 
@@ -81,7 +81,7 @@ def test_a_failed_log_leaves_no_clean_mark_and_keeps_its_checkpoints(broker: One
         slots.append(slot, [batch(4)])
         flushing.flush(slot)
     checkpoints.write_checkpoints(broker.shm, [broker.path])
-    slots.set_offline(failed)
+    slot_life.set_offline(failed)
     slots.append(sound, [batch(2)])
     stop(broker)
     assert not mark(broker).exists()
@@ -96,7 +96,7 @@ def test_expired_producers_are_not_restored(broker: OneBroker) -> None:
     again = broker.create("again")
     shutil.rmtree(broker.table.path(again))
     shutil.copytree(broker.table.path(slot), broker.table.path(again))
-    slots.fill(again, load_log(broker.table.path(again), 0, 0, True), True, 2000)
+    slot_life.fill(again, load_log(broker.table.path(again), 0, 0, True), True, 2000)
     assert set(slots.producers(again)) == {2, 3}
 
 

@@ -1,0 +1,43 @@
+"""A Produce request that could not be answered at once: its records opened by a thread, a taken lock tried again, replicas or the
+device waited for."""
+
+from libc.stdint cimport int64_t, uint8_t
+
+from broker._ext.connection cimport Connection, Pending
+from broker._ext.produce cimport Producing
+from broker._ext.produce_items cimport ProduceItem, ProduceRequest
+from broker._ext.waiting cimport Waiter
+
+
+cdef class ProducePending(Pending):
+    """A request that could not be answered at once; owns a copy of its frame."""
+    cdef Producing producing
+    cdef ProduceRequest request
+    cdef ProduceItem* items
+    cdef uint8_t* frame
+    cdef list kept                    # batches that took the place of what was sent
+    cdef readonly bint executed
+    cdef readonly int tries           # at a taken lock
+    cdef ProduceWaiter waiter
+    cdef readonly int64_t deadline_ms  # of the client, for the high watermark
+    cdef readonly int64_t patience_ms  # until then a taken lock is waited for
+    cdef int result
+    cdef take(self, Producing producing, uint8_t* frame, int64_t size)
+    cdef take_request(self, Producing producing, ProduceRequest* request)
+    cdef own_items(self, Producing producing, ProduceRequest* request)
+    cdef prepare(self, ProduceItem* item, int64_t wall_ms)
+    cdef prepared(self, ProduceItem* item, found, int64_t wall_ms)
+    cdef bint awaits_flush(self) noexcept
+    cdef bint only_flush(self) noexcept
+    cdef int look(self) except -1
+    cdef int wait_or_answer(self) except -1
+    cdef int answer_now(self) except -1
+
+
+cdef class ProduceWaiter(Waiter):
+    cdef ProducePending pending
+
+
+# Whether a Produce of the connection may not be executed yet: it is owed an answer to something else, or a Produce before it is
+# not appended.
+cdef bint must_wait(Connection connection) noexcept

@@ -1,0 +1,175 @@
+"""One partition of a Produce request; see produce_items.pxd. No GIL, no allocation."""
+
+from libc.stdint cimport int16_t, int64_t, uint32_t
+
+from broker._ext.appends cimport append_as_leader
+from broker._ext.log_dirs cimport is_full
+from broker._ext.log_writing cimport MAX_JOINED, AppendItem, AppendOutcome
+from broker._ext.records cimport (
+    ERROR_CORRUPT_MESSAGE,
+    ERROR_INVALID_RECORD,
+    ERROR_INVALID_TIMESTAMP,
+    ERROR_MESSAGE_TOO_LARGE,
+    ERROR_UNSUPPORTED_COMPRESSION_TYPE,
+    BatchInfo,
+    set_max_timestamp,
+)
+from broker._ext.shared cimport SLOT_OFFLINE, SLOT_ONLINE, Commit, Slot, read_commit, region, slot_at
+from broker._ext.taking cimport APPEND_BUSY, APPEND_IO_ERROR, APPEND_OFFLINE, APPEND_OK, APPEND_STALE, AppendResult
+
+
+cdef enum:
+    MAX_BUSY = 64
+
+cdef const char* DISK_IS_FULL = "the disk of the partition's log directory is full: to be tried again"
+
+
+# -- checks ---------------------------------------------------------------------------------------------------------
+
+cdef const char* reason_of(int error) noexcept nogil:
+    if error == ERROR_CORRUPT_MESSAGE:
+        return "the record batch is damaged: its CRC or its length is wrong"
+    if error == ERROR_INVALID_RECORD:
+        return "the record batch is not well formed: its records do not agree with its header"
+    if error == ERROR_UNSUPPORTED_COMPRESSION_TYPE:
+        return "the record batch has an unknown codec"
+    if error == ERROR_INVALID_TIMESTAMP:
+        return "a producer must not set the log append time"
+    if error == ERROR_MESSAGE_TOO_LARGE:
+        return "the record batch is larger than max.message.bytes, or opens to more than the broker takes"
+    return NULL
+
+
+cdef int check_framed(ProduceItem* item, Slot* slot, int64_t wall_ms) noexcept nogil:
+    cdef BatchInfo* info = &item.append.info
+    if slot.settings.compact and info.keyless:
+        return refuse(item, ERROR_INVALID_RECORD, "a record of a compacted topic must have a key")
+    if not slot.settings.log_append_time:
+        if info.found_max_timestamp >= 0 and info.found_max_timestamp - wall_ms > slot.settings.timestamp_after_max_ms:
+            return refuse(item, ERROR_INVALID_TIMESTAMP, "a timestamp is further ahead than message.timestamp.after.max.ms")
+        if info.found_min_timestamp >= 0 and wall_ms - info.found_min_timestamp > slot.settings.timestamp_before_max_ms:
+            return refuse(item, ERROR_INVALID_TIMESTAMP, "a timestamp is older than message.timestamp.before.max.ms")
+        if info.found_max_timestamp != info.max_timestamp:
+            set_max_timestamp(item.append.data, info, info.found_max_timestamp, False)
+    return 0
+
+
+# -- appending ------------------------------------------------------------------------------------------------------
+
+cdef int append_items(ProduceItem* items, int count, int spins, int64_t wall_ms) noexcept nogil:
+    cdef AppendItem[MAX_JOINED] batches
+    cdef int[MAX_JOINED] places
+    cdef AppendOutcome outcome
+    cdef AppendResult result
+    cdef uint32_t[MAX_BUSY] taken         # slots whose lock is taken: nothing may overtake what was refused there
+    cdef int i, j, n, busy = 0
+    cdef Slot* slot
+    cdef bint flush
+    for i in range(count):
+        if items[i].error or items[i].appended:
+            continue
+        n = 0
+        while n < busy and taken[n] != items[i].slot:
+            n += 1
+        if n < busy or busy == MAX_BUSY:
+            continue
+        n = 0
+        j = i
+        while j < count and n < MAX_JOINED:
+            if items[j].slot == items[i].slot and not items[j].error and not items[j].appended:
+                batches[n] = items[j].append
+                places[n] = j
+                n += 1
+            j += 1
+        result = append_as_leader(items[i].slot - 1, items[i].incarnation, -1, batches, n, wall_ms, spins, &outcome)
+        if result == APPEND_BUSY:
+            taken[busy] = items[i].slot
+            busy += 1
+            continue
+        slot = slot_at(items[i].slot - 1)
+        # Kafka's rule: the append that makes them as many is the one that syncs.
+        flush = (result == APPEND_OK or result == APPEND_IO_ERROR) \
+            and outcome.log_end_offset - slot.flushed_offset >= slot.settings.flush_messages
+        for j in range(n):
+            items[places[j]].append = batches[j]
+            if result == APPEND_OK or batches[j].appended or batches[j].duplicate or batches[j].error:
+                items[places[j]].error = batches[j].error
+                if batches[j].error == NOT_ENOUGH_REPLICAS:
+                    items[places[j]].message = DISK_IS_FULL
+                items[places[j]].appended = 1
+                items[places[j]].leader_epoch = outcome.leader_epoch
+                items[places[j]].required_offset = outcome.log_end_offset
+                if batches[j].appended:
+                    items[places[j]].required_offset = batches[j].base_offset + batches[j].info.last_offset_delta + 1
+                if flush and batches[j].base_offset >= 0:       # a duplicate too: its first append may not be synced yet
+                    items[places[j]].flush_offset = batches[j].base_offset + batches[j].info.last_offset_delta + 1
+            elif result == APPEND_STALE:
+                refuse(&items[places[j]], UNKNOWN_TOPIC_OR_PARTITION, NULL)
+            elif result == APPEND_OFFLINE:
+                refuse(&items[places[j]], KAFKA_STORAGE_ERROR, "the partition's log directory is offline")
+            elif result == APPEND_IO_ERROR and is_full(-outcome.error_number):
+                refuse(&items[places[j]], NOT_ENOUGH_REPLICAS, DISK_IS_FULL)
+            elif result == APPEND_IO_ERROR:
+                refuse(&items[places[j]], KAFKA_STORAGE_ERROR, "the log could not be written")
+            else:
+                refuse(&items[places[j]], NOT_LEADER_OR_FOLLOWER, NULL)
+    return busy
+
+
+# -- what is decided -------------------------------------------------------------------------------------------------
+
+cdef bint on_device(ProduceItem* item) noexcept nogil:
+    cdef Slot* slot = slot_at(item.slot - 1)
+    if slot.flushed_offset >= item.flush_offset and slot.incarnation == item.incarnation:
+        return True
+    if slot.incarnation != item.incarnation:
+        refuse(item, UNKNOWN_TOPIC_OR_PARTITION, NULL)
+    elif slot.state == SLOT_OFFLINE or region().header.log_dir_offline[slot.log_dir]:
+        refuse(item, KAFKA_STORAGE_ERROR, "the log could not be synced to the device")
+    elif slot.state != SLOT_ONLINE:
+        refuse(item, UNKNOWN_TOPIC_OR_PARTITION, NULL)
+    elif slot.leader_epoch != item.leader_epoch:
+        refuse(item, NOT_LEADER_OR_FOLLOWER, NULL)
+    else:
+        return False
+    return True
+
+
+cdef bint decided(ProduceItem* item, int16_t acks) noexcept nogil:
+    cdef Slot* slot
+    cdef Commit commit
+    if item.error:
+        return True
+    if not item.appended:
+        return False
+    if item.flush_offset and acks != 0 and not on_device(item):
+        return False
+    if acks != -1 or item.error:
+        return True
+    slot = slot_at(item.slot - 1)
+    # One consistent look at epoch, high watermark and in-sync set decides [R 3].
+    if slot.incarnation != item.incarnation or slot.leader_epoch != item.leader_epoch:
+        refuse(item, NOT_LEADER_OR_FOLLOWER, NULL)
+        return True
+    read_commit(slot, &commit)
+    if commit.high_watermark < item.required_offset:
+        return False
+    if not enough_replicas(slot):
+        refuse(item, NOT_ENOUGH_REPLICAS_AFTER_APPEND, NULL)
+    return True
+
+
+cdef bint settled(ProduceRequest* request, ProduceItem* items) noexcept nogil:
+    cdef int i
+    for i in range(request.first, request.first + request.count):
+        if not decided(&items[i], request.acks):
+            return False
+    return True
+
+
+cdef bint any_refused(ProduceRequest* request, ProduceItem* items) noexcept nogil:
+    cdef int i
+    for i in range(request.first, request.first + request.count):
+        if items[i].error:
+            return True
+    return False

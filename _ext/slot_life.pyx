@@ -1,0 +1,360 @@
+"""A slot's life, as the control path leads it: given to a partition, filled from its log, given a role, offline, deleted.
+
+Called by the coordinator, the loaders and the cleaner, which wait for the slot's lock if need be: never from a worker's loop. The
+rules are in ``broker/shm/README.md``, above all 3 and 8; the `intent` of a deletion is in the coordinator's durable store.
+"""
+
+import os
+
+from broker._ext.slots import SlotChanged
+
+from libc.errno cimport ENOENT, errno
+from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+
+from broker._ext.append_files cimport directory_path, drop_files
+from broker._ext.atomics cimport store_release_32, store_release_64
+from broker._ext.commits cimport publish
+from broker._ext.faults cimport *
+from broker._ext.file_calls cimport file_error, file_rename
+from broker._ext.leader_epochs cimport assign_epoch, note_epoch
+from broker._ext.locks cimport initialise_mutex
+from broker._ext.log_dirs cimport is_full, note_device
+from broker._ext.log_state cimport EpochEntry, LoadedBatch, LoadedProducer, LogState
+from broker._ext.log_writing cimport clear_recent
+from broker._ext.producers cimport ARENA_READY, forget_producers, restore_batch, restore_producer, settle_last_stable
+from broker._ext.segments cimport LoadedLog
+from broker._ext.shared cimport (
+    CHANGE_RING,
+    MAX_FOLLOWERS,
+    MAX_IN_SYNC,
+    MAX_TOPIC_BYTES,
+    ROLE_FOLLOWER,
+    ROLE_LEADER,
+    ROLE_NONE,
+    SERVING,
+    SLOT_DELETED,
+    SLOT_FREE,
+    SLOT_LOADING,
+    SLOT_OFFLINE,
+    SLOT_ONLINE,
+    STARTING,
+    WORKER,
+    Commit,
+    Header,
+    Process,
+    Slot,
+    TopicSettings,
+    now_ms,
+    read_commit,
+    region,
+    slot_at,
+    state_now,
+)
+from broker._ext.slots cimport Held, topic_of
+from broker._ext.taking cimport note_failure
+from broker._ext.waking cimport wake_everyone, wake_process
+
+
+# -- giving ---------------------------------------------------------------------------------------------------------
+
+
+cdef uint64_t oldest_confirmed() noexcept nogil:
+    """The newest metadata version that every living process has taken over."""
+    cdef uint64_t oldest = region().header.metadata_version
+    cdef int i
+    cdef Process* p
+    for i in range(region().header.process_count):
+        p = &region().processes[i]
+        if (p.state == STARTING or p.state == SERVING) and p.kind == WORKER and p.confirmed_version < oldest:
+            oldest = p.confirmed_version
+    return oldest
+
+
+cdef void clear(Slot* slot) noexcept nogil:
+    """Everything of the former partition goes, but not the mutex, the incarnation and the sequence."""
+    cdef char* start = <char*>slot.commits
+    cdef int i
+    memset(start, 0, sizeof(Slot) - (start - <char*>slot))
+    memset(slot.topic_id, 0, 16)
+    slot.first_unstable_offset = -1
+    slot.role = ROLE_NONE
+    for i in range(MAX_FOLLOWERS):
+        slot.followers[i].broker_id = -1
+    memset(slot.recent, 0xFF, sizeof(slot.recent))
+
+
+cdef put_leadership(Slot* slot, int leader_id, int leader_epoch, int partition_epoch, replicas, in_sync):
+    cdef int i
+    if len(replicas) > MAX_IN_SYNC or len(in_sync) > MAX_IN_SYNC:
+        raise ValueError(f"{topic_of(slot)}-{slot.partition}: {len(replicas)} replicas, at most {MAX_IN_SYNC} are possible")
+    slot.leader_id = leader_id
+    slot.leader_epoch = leader_epoch
+    slot.partition_epoch = partition_epoch
+    for i, replica in enumerate(replicas):
+        slot.replicas[i] = replica
+    slot.replica_count = len(replicas)
+    for i, replica in enumerate(in_sync):
+        slot.in_sync[i] = replica
+        slot.max_in_sync[i] = replica
+    slot.in_sync_count = slot.max_in_sync_count = len(in_sync)
+
+
+cdef put_settings(Slot* slot, settings):
+    cdef dict known = slot.settings
+    cdef TopicSettings changed
+    unknown = set(settings) - set(known)
+    if unknown:
+        raise ValueError(f"unknown topic settings: {', '.join(sorted(unknown))}")
+    known.update(settings)
+    known["spare"] = bytes(2)           # which as a C string would be none
+    changed = known                     # all of them, or none if one does not fit
+    slot.settings = changed
+
+
+def allocate(str topic, bytes topic_id, int partition, *, int log_dir, replicas, in_sync, int leader_id, int leader_epoch,
+             int partition_epoch, settings, bint internal=False):
+    """Give a free slot to a partition, state LOADING; the slot's index. By the one writer of the table only.
+
+    :raises ValueError: a name longer than 249 bytes, an id that is not 16 bytes, too many replicas, or no free slot.
+    """
+    cdef bytes name = topic.encode()
+    cdef uint32_t index = 0, used = <uint32_t>region().header.slots_used
+    cdef Slot* slot = NULL
+    cdef uint64_t confirmed = oldest_confirmed()
+    cdef bint found = False
+    if len(name) > MAX_TOPIC_BYTES or len(topic_id) != 16:
+        raise ValueError(f"topic {topic!r}: a name has at most {MAX_TOPIC_BYTES} bytes, an id 16")
+    if len(replicas) > MAX_IN_SYNC:
+        raise ValueError(f"{topic}-{partition}: {len(replicas)} replicas, at most {MAX_IN_SYNC} are possible")
+    if log_dir < 0 or log_dir >= region().header.log_dir_count:
+        raise ValueError(f"log directory {log_dir} of {region().header.log_dir_count}")
+    if used < region().header.max_slots:
+        index = used
+        found = True
+    else:
+        while index < used and not found:
+            slot = slot_at(index)
+            if slot.state == SLOT_FREE or (slot.state == SLOT_DELETED and slot.created_version < confirmed):
+                found = True
+            else:
+                index += 1
+    if not found:
+        raise ValueError(f"all {region().header.max_slots} partition slots are in use: raise odradek.max.partitions")
+    slot = slot_at(index)
+    initialise_mutex(slot)
+    with Held(index):
+        clear(slot)
+        memcpy(slot.topic, <const char*>name, len(name))
+        slot.topic_bytes = <uint16_t>len(name)
+        memcpy(slot.topic_id, <const char*>topic_id, 16)
+        slot.partition = partition
+        slot.log_dir = <uint8_t>log_dir
+        slot.internal = internal
+        put_leadership(slot, leader_id, leader_epoch, partition_epoch, replicas, in_sync)
+        put_settings(slot, settings)
+        store_release_32(&slot.incarnation, slot.incarnation + 1)
+        store_release_32(&slot.state, SLOT_LOADING)
+    if index >= used:
+        store_release_64(&region().header.slots_used, index + 1)
+    return index
+
+
+def configure(uint32_t index, settings):
+    """Take over the settings of a topic's new configuration; in force for the next append of every process."""
+    cdef Slot* slot = slot_at(index)
+    with Held(index):
+        put_settings(slot, settings)
+
+
+def fill(uint32_t index, LoadedLog loaded, bint flushed, int64_t producers_before_ms=INT64_MIN):
+    """Put a loaded log into its slot and the slot ONLINE, as leader if this broker leads the partition.
+
+    :param flushed: whether all of the log is known to be on the device (it was closed in order).
+    :param producers_before_ms: producers without open transaction last heard before this have expired; left out.
+    :raises OSError: the leader-epoch checkpoint could not be written; the slot is OFFLINE then, or LOADING if only room was
+        missing.
+    """
+    cdef Slot* slot = slot_at(index)
+    cdef LogState* state = &loaded.state
+    cdef Commit commit
+    cdef int64_t i
+    cdef int result = 0, k
+    cdef EpochEntry* epochs = <EpochEntry*>state.epochs.items
+    cdef LoadedProducer* producer
+    cdef LoadedBatch* batch
+    with Held(index):
+        memset(&commit, 0, sizeof(commit))
+        commit.segment_base = state.base_offset
+        commit.size = state.size
+        commit.log_end_offset = state.log_end_offset
+        commit.index_entries = <int32_t>state.index_entries
+        commit.timeindex_entries = <int32_t>state.timeindex_entries
+        commit.txnindex_entries = <int32_t>state.txnindex_entries
+        commit.first_timestamp = state.first_timestamp
+        commit.max_timestamp = state.max_timestamp
+        commit.max_timestamp_offset = state.offset_of_max_timestamp
+        commit.indexed_position = state.last_index_position
+        commit.timeindexed_timestamp = state.last_timeindex_timestamp
+        commit.timeindexed_offset = -1
+        commit.created_ms = now_ms()
+        commit.high_watermark = state.log_end_offset if slot.in_sync_count <= 1 else state.log_start_offset
+        commit.high_watermark_base = state.base_offset if slot.in_sync_count <= 1 else -1
+        commit.high_watermark_position = state.size
+        publish(slot, &commit)
+        slot.log_start_offset = state.log_start_offset
+        slot.applied_base = state.base_offset
+        slot.applied_position = state.size
+        slot.flushed_offset = state.log_end_offset if flushed else state.recovery_point
+        slot.recovery_point = slot.flushed_offset
+        slot.flushed_ms = now_ms()
+        # Of a new log nothing is synced, not even its name; what a recovery wrote is not either.
+        slot.synced_base = state.base_offset if flushed and state.size > 0 else -1
+        slot.synced_end = slot.flushed_offset
+        slot.epoch_count = 0
+        for i in range(state.epochs.count):
+            assign_epoch(slot, epochs[i].epoch, epochs[i].start_offset)
+        forget_producers(slot)
+        for i in range(state.producers.count):
+            producer = <LoadedProducer*>state.producers.items + i
+            if producer.last_timestamp < producers_before_ms and producer.current_txn_first_offset < 0:
+                continue
+            if restore_producer(index, slot, producer.producer_id, producer.producer_epoch, producer.coordinator_epoch,
+                                producer.last_timestamp, producer.current_txn_first_offset) != ARENA_READY:
+                continue        # full of open transactions: the oldest others were evicted already
+            for k in range(producer.batch_count):
+                batch = &producer.batches[k]
+                restore_batch(slot, producer.producer_id, batch.base_sequence, batch.last_sequence, batch.base_offset,
+                              batch.last_offset, batch.timestamp)
+        slot.producers_changed = 0
+        settle_last_stable(slot, commit.high_watermark)
+        clear_recent(slot)                  # of what the log held before it was given up, to be loaded anew
+        store_release_64(&slot.flusher, 0)  # and who flushes that must not say that this is on the device
+        if slot.leader_id == region().header.broker_id:
+            slot.role = ROLE_LEADER
+            result = note_epoch(slot, slot.leader_epoch, commit.log_end_offset)
+        else:
+            slot.role = ROLE_FOLLOWER
+        slot.generation += 1
+        store_release_32(&slot.state, SLOT_ONLINE if result == 0 else SLOT_LOADING if is_full(result) else SLOT_OFFLINE)
+        note_failure(slot, result)
+        wake_everyone(index, slot)
+    if result != 0:
+        raise file_error(-result, f"{topic_of(slot)}-{slot.partition}/leader-epoch-checkpoint")
+
+
+# -- role and state ---------------------------------------------------------------------------------------------------
+
+def set_role(uint32_t index, uint32_t incarnation, role, int leader_id, int leader_epoch, int partition_epoch, replicas,
+             in_sync):
+    """Make this broker leader or follower of the partition at a newer leader epoch, or change the in-sync set at the same one.
+
+    :raises SlotChanged: another incarnation, or an older leader or partition epoch than the slot has.
+    :raises OSError: the leader-epoch checkpoint could not be written; the slot is OFFLINE then.
+    """
+    cdef Slot* slot = slot_at(index)
+    cdef Commit commit
+    cdef int result = 0, i
+    with Held(index):
+        if slot.incarnation != incarnation or slot.state != SLOT_ONLINE:
+            raise SlotChanged(f"slot {index} is not incarnation {incarnation} or not online")
+        if leader_epoch < slot.leader_epoch or partition_epoch < slot.partition_epoch:
+            raise SlotChanged(f"leader epoch {leader_epoch}, partition epoch {partition_epoch}: the slot has "
+                              f"{slot.leader_epoch} and {slot.partition_epoch}")
+        put_leadership(slot, leader_id, leader_epoch, partition_epoch, replicas, in_sync)
+        slot.role = role
+        for i in range(MAX_FOLLOWERS):
+            slot.followers[i].broker_id = -1
+        if role == ROLE_LEADER:
+            read_commit(slot, &commit)
+            result = note_epoch(slot, slot.leader_epoch, commit.log_end_offset)
+            if result == 0 and slot.in_sync_count <= 1 and commit.high_watermark < commit.log_end_offset:
+                commit.high_watermark = commit.log_end_offset
+                commit.high_watermark_base = commit.segment_base
+                commit.high_watermark_position = commit.size
+                publish(slot, &commit)
+                settle_last_stable(slot, commit.high_watermark)
+        if result != 0:
+            store_release_32(&slot.state, SLOT_LOADING if is_full(result) else SLOT_OFFLINE)
+            note_failure(slot, result)
+        wake_everyone(index, slot)
+    if result != 0:
+        raise file_error(-result, f"{topic_of(slot)}-{slot.partition}/leader-epoch-checkpoint")
+
+
+def set_offline(uint32_t index):
+    """The partition's log cannot be used: KAFKA_STORAGE_ERROR from now on."""
+    cdef Slot* slot = slot_at(index)
+    with Held(index):
+        store_release_32(&slot.state, SLOT_OFFLINE)
+        wake_everyone(index, slot)
+
+
+def fail_log_dir(int log_dir):
+    """Put every partition of a log directory that is out of use OFFLINE and wake who waits for it; how many they were."""
+    cdef uint64_t i
+    cdef Slot* slot
+    cdef int count = 0
+    for i in range(region().header.slots_used):
+        slot = slot_at(<uint32_t>i)
+        if slot.log_dir != log_dir or (slot.state != SLOT_ONLINE and slot.state != SLOT_LOADING):
+            continue
+        set_offline(<uint32_t>i)
+        count += 1
+    return count
+
+
+def waiting_for_room():
+    """Slots whose log could not be opened, or was left half way by a change, because the disk was full."""
+    cdef uint64_t i
+    return [i for i in range(region().header.slots_used) if state_now(slot_at(<uint32_t>i)) == SLOT_LOADING]
+
+
+# -- taking, telling --------------------------------------------------------------------------------------------------
+
+def delete(uint32_t index, bytes renamed):
+    """Take the partition out of service and rename its directory to `renamed`. May be repeated after a death at any point.
+
+    Rename first: who finds the slot still online after a death renames again (nothing there: done) and goes on.
+    """
+    cdef Slot* slot = slot_at(index)
+    cdef char[384] path
+    cdef const char* target = renamed
+    cdef int result = 0
+    with Held(index):
+        directory_path(slot, path)
+        fault(DELETE_INTENT_STORED)
+        if file_rename(region().header.log_dir_fds[slot.log_dir], path, target) != 0:
+            result = errno
+            if result != ENOENT:
+                note_device(slot.log_dir, -result)
+        fault(DELETE_RENAMED)
+        if result == 0 or result == ENOENT:
+            store_release_32(&slot.state, SLOT_DELETED)
+            slot.created_version = region().header.metadata_version + 1
+            slot.generation += 1
+            fault(DELETE_STATE_STORED)
+            drop_files(index)
+            wake_everyone(index, slot)
+    if result != 0 and result != ENOENT:
+        raise OSError(result, os.strerror(result), f"{topic_of(slot)}-{slot.partition}")
+
+
+def announce(indexes):
+    """Publish a metadata version for each of the slots that came, changed or went, and wake every process; the last version.
+
+    Only the one writer of the table calls this. Dying in the middle leaves some unannounced: its successor announces all.
+    """
+    cdef Header* header = region().header
+    cdef uint64_t version = header.metadata_version
+    cdef int i
+    for index in indexes:
+        version += 1
+        slot_at(<uint32_t>index).created_version = version      # [R 8]: not to be used again before all have passed it
+        header.changes[version % CHANGE_RING] = <uint64_t>index + 1
+        store_release_64(&header.metadata_version, version)
+    fault(DELETE_ANNOUNCED)
+    for i in range(header.process_count):
+        if region().processes[i].state == STARTING or region().processes[i].state == SERVING:
+            wake_process(i)
+    return version

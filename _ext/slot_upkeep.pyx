@@ -1,0 +1,147 @@
+"""What upkeep asks of slots: snapshots, expired producers, runs of dead owners, checkpoints, what compaction goes by.
+
+Called by the cleaner, the coordinator and the ordered stop, never from a worker's loop; what changes a slot waits for its lock.
+"""
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from broker._ext.atomics cimport store_release_64
+from broker._ext.file_calls cimport file_error
+from broker._ext.producers cimport expire_producers
+from broker._ext.rolling cimport snapshot_producers
+from broker._ext.shared cimport SLOT_DELETED, SLOT_ONLINE, Commit, Slot, read_commit, region, slot_at
+from broker._ext.slots cimport Held, topic_of
+from broker._ext.swapping cimport SWAP_UNDER_WAY
+from broker._ext.taking cimport note_failure
+
+
+# -- producers --------------------------------------------------------------------------------------------------------
+
+
+def snapshot(uint32_t index):
+    """Write the producer snapshot at the log end if producers changed since the last one; whether one was written."""
+    cdef Slot* slot = slot_at(index)
+    cdef Commit commit
+    cdef int result = 0
+    with Held(index):
+        if slot.state != SLOT_ONLINE or not slot.producers_changed:
+            return False
+        read_commit(slot, &commit)
+        with nogil:
+            result = snapshot_producers(slot, commit.log_end_offset)
+        if result == 0:
+            slot.producers_changed = 0
+        note_failure(slot, result)
+    if result != 0:
+        raise file_error(-result, f"{topic_of(slot)}-{slot.partition} producer snapshot")
+    return True
+
+
+def expire(uint32_t index, int64_t before_ms):
+    """Forget idempotent producers without open transaction not heard of since `before_ms`; how many."""
+    cdef Slot* slot = slot_at(index)
+    if slot.producer_run == 0:
+        return 0
+    with Held(index):
+        return expire_producers(index, slot, before_ms)
+
+
+def reclaim_arena():
+    """Give back runs of the arena that no slot names any more (of a death between two stores); units given back."""
+    cdef uint64_t unit, owner, run
+    cdef uint32_t index
+    cdef Slot* slot
+    cdef int given = 0
+    for unit in range(region().header.arena_units):
+        owner = region().arena_owners[unit]
+        if owner == 0:
+            continue
+        index = <uint32_t>((owner >> 32) - 1)
+        slot = slot_at(index)
+        with Held(index):
+            run = slot.producer_run
+            if region().arena_owners[unit] != owner:
+                continue
+            if slot.incarnation == <uint32_t>owner and slot.state != SLOT_DELETED and run and \
+                    (run >> 8) <= unit < (run >> 8) + max(1, (<uint64_t>1 << ((run & 0xFF) - 1)) // 4):
+                continue
+            store_release_64(&region().arena_owners[unit], 0)
+            given += 1
+    return given
+
+
+def arena_units_used():
+    cdef uint64_t unit
+    cdef int used = 0
+    for unit in range(region().header.arena_units):
+        used += region().arena_owners[unit] != 0
+    return used
+
+
+# -- checkpoints ------------------------------------------------------------------------------------------------------
+
+def checkpoint_offsets():
+    """[(slot, (topic, partition, log directory, recovery point, log start offset, high watermark))] of every log in use.
+
+    The recovery point is what is on the device. It stays in the segment that was active when all files were synced last:
+    the indexes of the segments behind are only as good as the rebuilding that a recovery from there does.
+    """
+    cdef uint64_t i
+    cdef Slot* slot
+    cdef Commit commit
+    cdef int64_t point, synced_base
+    found = []
+    for i in range(region().header.slots_used):
+        slot = slot_at(<uint32_t>i)
+        if slot.state == SLOT_ONLINE:
+            synced_base = slot.synced_base      # before the rest: it only grows but for truncations, which wait for the device
+            point = slot.flushed_offset
+            read_commit(slot, &commit)
+            if 0 <= synced_base < commit.segment_base:
+                point = max(min(point, synced_base), slot.log_start_offset)
+            found.append((i, (topic_of(slot), slot.partition, slot.log_dir, point, slot.log_start_offset,
+                              commit.high_watermark)))
+    return found
+
+
+def set_recovery_point(uint32_t index, int64_t offset):
+    slot_at(index).recovery_point = offset
+
+
+# -- compaction -------------------------------------------------------------------------------------------------------
+
+def compaction_facts(uint32_t index):
+    """What compaction goes by, as a dict of one moment; None if the slot holds no open log."""
+    cdef Slot* slot = slot_at(index)
+    cdef Commit commit
+    cdef uint64_t generation = slot.generation      # before the rest: what is listed by it is no older
+    if slot.state != SLOT_ONLINE:
+        return None
+    read_commit(slot, &commit)
+    return {
+        "topic": topic_of(slot),
+        "partition": slot.partition,
+        "log_dir": slot.log_dir,
+        "incarnation": slot.incarnation,
+        "generation": generation,
+        "log_start_offset": slot.log_start_offset,
+        "last_stable_offset": min(slot.last_stable_offset, commit.high_watermark),
+        "log_end_offset": commit.log_end_offset,
+        "segment_base": commit.segment_base,
+        "min_compaction_lag_ms": slot.settings.min_compaction_lag_ms,
+        "max_compaction_lag_ms": slot.settings.max_compaction_lag_ms,
+        "min_cleanable_dirty_millionths": slot.settings.min_cleanable_dirty_millionths,
+        "compact": bool(slot.settings.compact),
+        "delete": bool(slot.settings.delete_),
+    }
+
+
+def swap_under_way(uint32_t index):
+    """Whether files of the log change their names at this moment [R 4]: what is opened may not belong together."""
+    return (slot_at(index).generation & SWAP_UNDER_WAY) != 0
+
+
+def settle_swap(uint32_t index):
+    """Wait for the end of a swap; finish it, if its author died. :raises SlotBusy: it does not end."""
+    with Held(index):
+        pass

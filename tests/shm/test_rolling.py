@@ -1,0 +1,81 @@
+"""When a segment ends: by size, by the batches' time or the clock's, by a full index, by an offset too far from its base."""
+
+import struct
+from collections.abc import Iterator
+
+import pytest
+
+from broker._ext import slots
+from tests.shm.one_broker import OneBroker, batch
+
+SIZE = len(batch())
+
+
+@pytest.fixture
+def broker(tmp_path) -> Iterator[OneBroker]:
+    with OneBroker(tmp_path) as one:
+        yield one
+
+
+def rolled(slot: int, *appends: tuple[int, int]) -> list[int]:
+    """The base offset of the segment that each batch went into; each is (timestamp of its record, wall clock), in ms."""
+    found = []
+    for timestamp, wall_ms in appends:
+        assert slots.append(slot, [batch(timestamp=timestamp)], wall_ms=wall_ms)[0][0] == 0
+        found.append(slots.describe(slot)["segment_base"])
+    return found
+
+
+def test_by_size(broker: OneBroker) -> None:
+    slot = broker.create(segment_bytes=2 * SIZE)
+    assert rolled(slot, *[(1000, 1)] * 5) == [0, 0, 2, 2, 4]
+
+
+def test_by_size_in_the_middle_of_a_joined_write(broker: OneBroker) -> None:
+    slot = broker.create(segment_bytes=2 * SIZE)
+    assert [offset for _, offset, _ in slots.append(slot, [batch()] * 5)] == [0, 1, 2, 3, 4]
+    names = sorted(int(path.stem) for path in broker.table.path(slot).glob("*.log"))
+    assert names == [0, 2, 4]
+
+
+def test_by_the_time_of_the_batches(broker: OneBroker) -> None:
+    slot = broker.create(segment_ms=100)
+    late = 10**15
+    assert rolled(slot, (10_000, 1), (10_100, late), (9_000, late), (10_101, late), (10_150, late)) == [0, 0, 0, 3, 3]
+
+
+def test_by_the_clock_where_batches_have_no_time(broker: OneBroker) -> None:
+    slot = broker.create(segment_ms=100)
+    made = slots.describe(slot)["created_ms"]
+    assert rolled(slot, (-1, made + 500), (-1, made + 501)) == [0, 1]  # an empty segment is never left
+    assert rolled(slot, (-1, made + 601), (-1, made + 602)) == [1, 3]
+
+
+def test_by_a_full_index(broker: OneBroker) -> None:
+    """The first batch of a segment has no entry, and the time index keeps one free for the end of its segment."""
+    offsets = broker.create("offsets", index_interval_bytes=0, index_max_bytes=8 * 4 + 4)
+    assert rolled(offsets, *[(1000, 1)] * 7) == [0] * 5 + [5] * 2
+    times = broker.create("times", index_interval_bytes=0, index_max_bytes=12 * 5)
+    assert rolled(times, *[(1000 + i, 1) for i in range(7)]) == [0] * 5 + [5] * 2
+
+
+def test_by_an_offset_that_an_index_entry_cannot_tell(broker: OneBroker) -> None:
+    slot = broker.create()
+    broker.obey(slot, 1)
+    gap = 2**31 - 1
+    for offset in (0, gap, gap + 1):
+        slots.follow(slot, batch(base_offset=offset), 0)
+    assert slots.describe(slot)["segment_base"] == gap + 1
+
+
+def test_a_first_batch_behind_such_a_gap_gets_no_wrong_time_entry(broker: OneBroker) -> None:
+    """What compaction left of a log may begin far from where a new follower's first segment does."""
+    slot = broker.create()
+    broker.obey(slot, 1)
+    for offset in (5 * 2**30, 5 * 2**30 + 1):
+        slots.follow(slot, batch(base_offset=offset, timestamp=offset), 0)
+    slots.roll(slot)
+    path = broker.table.path(slot)
+    assert (path / f"{0:020d}.timeindex").read_bytes() == b""
+    second = 5 * 2**30 + 1
+    assert struct.unpack(">qi", (path / f"{second:020d}.timeindex").read_bytes()) == (second, 0)
