@@ -27,7 +27,9 @@ def bind(
         if host == "":
             family, address = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET, ("", listener.port)
         else:
-            found = socket.getaddrinfo(host, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            # As bytes: for a str the codec of international names is loaded, with its tables.
+            name = host.encode() if host.isascii() else host
+            found = socket.getaddrinfo(name, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
             family, address = found[0][0], found[0][4]  # type: ignore[assignment]
     except socket.gaierror as error:
         raise BindError(f"listener {listener}: {host!r} is not an address of this machine: {error.strerror}") from error
