@@ -9,7 +9,7 @@ Kafka's coordinator where they leave it open.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from broker.groups.classic_member import Join, Joined, Member, Synced
 from broker.groups.classic_rebalance import COMPLETING, DEAD, EMPTY, PREPARING, STABLE, Rebalance
@@ -213,13 +213,24 @@ class ClassicGroup(Rebalance):
         self._heard_of(self.members[member_id])
         return ErrorCode.REBALANCE_IN_PROGRESS if self.state is PREPARING else ErrorCode.NONE
 
-    def leave(self, member_id: str, instance_id: str | None = None, reason: str = "") -> ErrorCode:
-        """A member leaves by its id, or by its instance id with an empty member id."""
+    def leave(self, members: Sequence[tuple[str, str | None, str]]) -> list[ErrorCode]:
+        """Members leave together: (member id or "", instance id or None, reason) each; one error for each.
+
+        The rebalance begins, or goes on, when all of them have gone: it must not be through with one who is about to go.
+        """
+        why: list[str] = []
+        errors = [self._leave(*member, why) for member in members]
+        if why:
+            self._after_removal(why[0])
+        else:
+            self._complete_if_all_joined()  # only ids that were waited for are gone
+        return errors
+
+    def _leave(self, member_id: str, instance_id: str | None, reason: str, why: list[str]) -> ErrorCode:
         if self.state is DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if instance_id is None and member_id in self.pending:
             self._forget_pending(member_id)
-            self._complete_if_all_joined()
             return ErrorCode.NONE
         if instance_id is not None and not member_id:
             member_id = self.static_members.get(instance_id, "")
@@ -229,7 +240,7 @@ class ClassicGroup(Rebalance):
         member = self.members[member_id]
         self._drop(member)
         self._note("left", member, reason)
-        self._after_removal(_reason(f"a member left: {member.client}", reason))
+        why.append(_reason(f"a member left: {member.client}", reason))
         return ErrorCode.NONE
 
     def commit_error(self, member_id: str, generation_id: int, instance_id: str | None) -> ErrorCode:

@@ -5,9 +5,10 @@ Memory only, bounded, lost with the coordinator: an explanation, not a record.
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 KEPT = 128
+LONGEST_TEXT = 512
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,14 @@ class History:
     events: deque[Event] = field(default_factory=lambda: deque(maxlen=KEPT))
 
     def add(self, event: Event) -> None:
-        """Remember an event; the oldest goes."""
+        """Remember an event; the oldest goes. Of what clients say as much as people read."""
+        if max(len(event.member), len(event.client), len(event.why)) > LONGEST_TEXT:
+            event = replace(
+                event,
+                member=event.member[:LONGEST_TEXT],
+                client=event.client[:LONGEST_TEXT],
+                why=event.why[:LONGEST_TEXT],
+            )
         self.events.append(event)
 
     def __iter__(self) -> Iterator[Event]:

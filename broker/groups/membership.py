@@ -104,7 +104,7 @@ class Membership(Shards):
         if group.consumer is not None:
             return NONE, [group.consumer.leave_classic(*member) for member in members]
         assert group.classic is not None
-        return NONE, [group.classic.leave(*member) for member in members]
+        return NONE, group.classic.leave(members)
 
     def _member_group(self, group_id: str) -> tuple[ErrorCode, Group | None]:
         if not group_id:

@@ -5,6 +5,7 @@ import pytest
 from broker.groups.classic import ClassicGroup
 from broker.groups.classic_member import Join, Sync
 from broker.groups.classic_rebalance import State
+from broker.groups.history import LONGEST_TEXT
 from broker.groups.settings import GroupSettings
 from broker.protocol.errors import ErrorCode
 from tests.groups.by_hand import HandTimers, Once
@@ -112,7 +113,7 @@ def test_an_assignment_that_cannot_be_stored_makes_the_group_rebalance():
 def test_a_member_that_leaves_makes_the_others_rebalance():
     room = Room()
     leader, follower = room.settled()
-    assert room.group.leave(leader) is ErrorCode.NONE
+    assert room.group.leave([(leader, None, "")]) == [ErrorCode.NONE]
     assert room.group.heartbeat(follower, 1) is ErrorCode.REBALANCE_IN_PROGRESS
     again = room.join(follower).answer
     assert (again.generation_id, again.leader) == (2, follower)
@@ -169,7 +170,7 @@ def test_generations_and_members_are_fenced():
     assert room.sync("nobody", 1).answer.error is ErrorCode.UNKNOWN_MEMBER_ID
     assert room.sync(leader, 1, protocol_type="connect").answer.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert room.join(protocols=[("other", b"")]).answer.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert group.leave("nobody") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.leave([("nobody", None, "")]) == [ErrorCode.UNKNOWN_MEMBER_ID]
     assert group.commit_error(follower, 1, None) is ErrorCode.NONE
     assert group.commit_error(follower, 0, None) is ErrorCode.ILLEGAL_GENERATION
     assert group.commit_error("", -1, None) is ErrorCode.UNKNOWN_MEMBER_ID
@@ -301,3 +302,21 @@ def test_a_group_that_is_larger_than_it_may_be_keeps_those_who_join_first():
     assert late.answer.error is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert (first.answer.error, second.answer.error) == (ErrorCode.NONE, ErrorCode.NONE)
     assert set(small.group.members) == set(ids[:2])
+
+
+def test_members_that_leave_together_are_not_waited_for_nor_counted_on():
+    room = Room()
+    first, second, third = room.settled(3)
+    joins = {one: room.join(one, [("range", b"other")]) for one in (first, second)}
+    assert room.group.leave([(third, None, ""), (second, None, "scaled down")]) == [ErrorCode.NONE, ErrorCode.NONE]
+    assert joins[second].answer.error is ErrorCode.UNKNOWN_MEMBER_ID
+    told = joins[first].answer
+    assert (told.generation_id, [one[0] for one in told.members]) == (2, [first])
+    assert room.group.state is State.COMPLETING_REBALANCE
+
+
+def test_what_clients_say_is_kept_in_a_bounded_length():
+    room = Room()
+    room.join(reason="r" * 30_000, client_host="h" * 30_000)
+    assert all(len(one.client) <= LONGEST_TEXT and len(one.why) <= LONGEST_TEXT for one in room.group.history)
+    assert any(one.why for one in room.group.history)

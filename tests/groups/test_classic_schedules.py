@@ -117,7 +117,7 @@ class Schedule(RuleBasedStateMachine):
     def leaves(self, client):
         self.look(client)
         if client.member_id:
-            self.group.leave(client.member_id, client.instance_id)
+            self.group.leave([(client.member_id, client.instance_id, "")])
         client.held = None
         if client.join is None and client.sync is None:
             self.all.remove(client)
