@@ -8,7 +8,7 @@ A state machine without I/O, as `classic.py`. Every change is made durable by re
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from broker.groups import consumer_records as written
 from broker.groups.assignors import ASSIGNORS, Place, Subscriber
@@ -154,6 +154,7 @@ class ConsumerGroup:
         if old is not None:
             changes += self.forget(old)
             member.assigned, member.revoking, member.state = old.assigned, old.revoking, old.state
+            member.since = dict.fromkeys(old.since, 0)
             member.topics, member.pattern, member.assignor = old.topics, old.pattern, old.assignor
             member.rack_id, member.rebalance_timeout_ms = old.rack_id, old.rebalance_timeout_ms
             target = self.target.pop(old.member_id, None)
@@ -281,6 +282,10 @@ class ConsumerGroup:
         self.hold(member)
         self._watch(member)
 
+    def all_taken_in(self) -> None:
+        """What its members read is what it was assigned by: no reason for another epoch."""
+        self.metadata_hash = self._subscriptions.hash(self.members)
+
     def all_records(self) -> list[Record]:
         """The whole group, as records."""
         return written.all_records(self, self._timers.wall_ms())
@@ -314,7 +319,9 @@ class ConsumerGroup:
         answer = Beaten(ErrorCode.NONE, None, beat.member_id, beat.member_epoch)
         if beat.member_epoch == LEAVING_STATIC and member.instance_id is not None:
             member.epoch, member.previous_epoch = LEAVING_STATIC, member.epoch
-            member.assigned, member.revoking = member.assigned | member.revoking, frozenset()
+            member.revoking = frozenset()  # what it was to give up it has given up
+            member.since = dict.fromkeys(member.assigned, 0)
+            self.hold(member)
             member.state = MemberState.STABLE
             if member.revocation is not None:
                 member.revocation.clear()
@@ -383,10 +390,13 @@ class ConsumerGroup:
 
     # -- offsets ---------------------------------------------------------------------------------------------------------
 
-    def commit_error(self, member_id: str, member_epoch: int, knows_epochs: bool) -> ErrorCode:
+    def commit_error(
+        self, member_id: str, member_epoch: int, knows_epochs: bool, places: Callable[[], Iterable[tuple[str, int]]]
+    ) -> ErrorCode:
         """Whether a member may commit offsets now; a client without epoch may while the group is empty.
 
         :param knows_epochs: the request is of a version that members of this protocol may use.
+        :param places: topics and partitions of the commit; not looked at where the member knows its epoch.
         """
         if self.dead:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -396,9 +406,16 @@ class ConsumerGroup:
         if member is not None and member.classic is None and not knows_epochs:
             return ErrorCode.UNSUPPORTED_VERSION
         error = self.epoch_error(member_id, member_epoch)
+        if error is not ErrorCode.NONE and member is not None and member.may_commit(member_epoch, self._ids(places())):
+            error = ErrorCode.NONE
         if error is ErrorCode.NONE and member is not None and member.classic is not None:
             self.stay_alive(member)
         return error
+
+    def _ids(self, places: Iterable[tuple[str, int]]) -> Iterator[Place | None]:
+        for topic, partition in places:
+            known = self._topics.find(topic)
+            yield None if known is None else (known[0], partition)
 
     def epoch_error(self, member_id: str, member_epoch: int) -> ErrorCode:
         """Whether a member knows its own epoch."""

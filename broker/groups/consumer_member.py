@@ -74,6 +74,7 @@ class ConsumerMember:
     """One member; the group alone changes it.
 
     :param assigned: what it may hold in its epoch. :param revoking: what it is asked to give up before it goes on.
+    :param since: the epoch in which it got each of these (KIP-1251).
     """
 
     member_id: str
@@ -90,6 +91,7 @@ class ConsumerMember:
     state: MemberState = MemberState.STABLE
     assigned: frozenset[Place] = frozenset()
     revoking: frozenset[Place] = frozenset()
+    since: dict[Place, int] = field(default_factory=dict)
     classic: ClassicSide | None = None
     told: frozenset[Place] | None = field(default=None, repr=False)
     session: Deadline | None = field(default=None, repr=False)
@@ -130,7 +132,19 @@ class ConsumerMember:
             self.assigned, self.revoking = kept | free, frozenset()
             if self.epoch != target_epoch:
                 self.previous_epoch, self.epoch = self.epoch, target_epoch
-        return before != (self.epoch, self.state, self.assigned, self.revoking)
+        if before == (self.epoch, self.state, self.assigned, self.revoking):
+            return False
+        self.since = {place: self.since.get(place, self.epoch) for place in self.assigned | self.revoking}
+        return True
+
+    def may_commit(self, epoch: int, places: Iterable[Place | None]) -> bool:
+        """Whether one that does not know its newest epoch yet commits only what it has had since `epoch` (KIP-1251).
+
+        :param places: None for a topic that is not known.
+        """
+        return epoch < self.epoch and all(
+            place is not None and place in self.since and self.since[place] <= epoch for place in places
+        )
 
 
 def size_of(beat: Beat) -> int:

@@ -79,8 +79,8 @@ def current_record(group: ConsumerGroup, member: ConsumerMember) -> Record:
         member_epoch=member.epoch,
         previous_member_epoch=member.previous_epoch,
         state=int(member.state),
-        assigned_partitions=_written(kind.value.TopicPartitions, member.assigned),
-        partitions_pending_revocation=_written(kind.value.TopicPartitions, member.revoking),
+        assigned_partitions=_held(kind.value.TopicPartitions, member.assigned, member.since),
+        partitions_pending_revocation=_held(kind.value.TopicPartitions, member.revoking, member.since),
     )
     return records.record(kind, value, group_id=group.group_id, member_id=member.member_id)
 
@@ -106,6 +106,13 @@ def tombstones_of_group(group_id: str) -> list[Record]:
 
 def _written(make: Any, places: Iterable[Place]) -> list[Any]:
     return [make(topic_id=topic, partitions=partitions) for topic, partitions in by_topic(places).items()]
+
+
+def _held(make: Any, places: Iterable[Place], since: Mapping[Place, int]) -> list[Any]:
+    return [
+        make(topic_id=topic, partitions=partitions, assignment_epochs=[since[topic, p] for p in partitions])
+        for topic, partitions in by_topic(places).items()
+    ]
 
 
 # -- and back -------------------------------------------------------------------------------------------------------
@@ -169,6 +176,7 @@ def _current(group: ConsumerGroup, key: Any, value: Any) -> None:
     member.state = MemberState(value.state) if value.state in (0, 1, 2) else MemberState.STABLE
     member.assigned = _places(value.assigned_partitions)
     member.revoking = _places(value.partitions_pending_revocation)
+    member.since = _since(value)
     group.hold(member)
 
 
@@ -178,6 +186,16 @@ def _ignored(group: ConsumerGroup, key: Any, value: Any) -> None:
 
 def _places(written: Iterable[Any]) -> frozenset[Place]:
     return frozenset((bytes(one.topic_id), partition) for one in written for partition in one.partitions)
+
+
+def _since(value: Any) -> dict[Place, int]:
+    """The epochs in which a member got its partitions; its newest one where that was not written, before Kafka 4.3."""
+    found: dict[Place, int] = {}
+    for one in [*value.assigned_partitions, *value.partitions_pending_revocation]:
+        epochs = one.assignment_epochs or [value.member_epoch] * len(one.partitions)
+        found.update({(bytes(one.topic_id), p): epoch for p, epoch in zip(one.partitions, epochs, strict=False)})
+    places = _places(value.assigned_partitions) | _places(value.partitions_pending_revocation)
+    return {place: found.get(place, value.member_epoch) for place in places}
 
 
 REPLAYS: Mapping[int, Callable[[ConsumerGroup, Any, Any], None]] = {

@@ -54,8 +54,9 @@ def join_refusal(group: ConsumerGroup | ClassicGroup, settings: ConsumerSettings
     if beat.instance_id is not None:
         holder = group.static_members.get(beat.instance_id)
         member = None if holder is None else group.members[holder]
-        released = isinstance(member, ConsumerMember) and member.epoch == LEAVING_STATIC
-        if member is not None and holder != beat.member_id and not released:
+        # One of the classic protocol never says that it leaves for a while: who comes in its name takes its place.
+        owns = isinstance(member, ConsumerMember) and member.classic is None and member.epoch != LEAVING_STATIC
+        if owns and holder != beat.member_id:
             return Beaten(
                 ErrorCode.UNRELEASED_INSTANCE_ID,
                 f"Static member {beat.member_id} with instance id {beat.instance_id} cannot join the group because the "

@@ -7,6 +7,7 @@ its only protection. What a client must be told is a Kafka error code; nothing h
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 
 from broker._ext.offset_commits import OffsetCommit
 from broker.groups.classic import ClassicGroup
@@ -47,7 +48,8 @@ class GroupCoordinator(Membership):
         if isinstance(protocol, ClassicGroup):
             error = protocol.commit_error(commit.member_id, commit.generation_id, commit.instance_id)
         else:
-            error = protocol.commit_error(commit.member_id, commit.generation_id, commit.knows_epochs)
+            places = partial(_places_of, commit)
+            error = protocol.commit_error(commit.member_id, commit.generation_id, commit.knows_epochs, places)
         if error is not NONE or not commit.offsets:
             then(error)
             return
@@ -209,3 +211,7 @@ class GroupCoordinator(Membership):
 
         if places or group.disposable:
             self._remove(shard, group, places, removed)
+
+
+def _places_of(commit: Commit | OffsetCommit) -> list[Place]:
+    return [place for place, _ in commit.offsets.items()]

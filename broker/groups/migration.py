@@ -86,7 +86,9 @@ def upgraded(group: ClassicGroup, into: ConsumerGroup, topics: Topics) -> list[R
     for old in group.members.values():
         member = _as_consumer(old, topics, rebalancing)
         member.epoch = member.previous_epoch = into.epoch
+        member.since = dict.fromkeys(member.assigned, into.epoch)
         into.take_in(member, member.assigned)
+    into.all_taken_in()
     into.history = group.history
     group.die(ErrorCode.REBALANCE_IN_PROGRESS)
     return into.all_records()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from broker.testing import Broker
-from tests.api.group_talk import GroupTalk, owned, subscription
+from tests.api.group_talk import GroupTalk, assignment, owned, subscription
 from tests.api.test_against_kafka import comparable, differences
 from tests.api.wire import NOBODY
 from tests.clients.kafka_peer import Peer
@@ -478,6 +478,39 @@ def a_classic_member_in_a_consumer_group(side: Side, one: GroupTalk, group: str,
     yield one.heartbeat(group, me, again.generation_id)
 
 
+def commits_of_one_who_lags(side: Side, one: GroupTalk, group: str, version: int) -> Told:
+    me, other = "F" * 22, "G" * 22
+    epoch = one.beat(group, me, 0).member_epoch
+    yield one.beat(group, other, 0).error_code
+    asked = one.beat(group, me, epoch)
+    kept = {p for place in asked.assignment.topic_partitions for p in place.partitions}
+    lost = set(range(3)) - kept
+    yield len(kept)
+
+    def commit(*partitions: int, back: int = 0) -> Any:
+        places = {("topic", p): 1 for p in partitions}
+        answer = one.commit(group, places, version=version, member_id=me, generation_id_or_member_epoch=epoch - back)
+        return sorted({p.error_code for topic in answer.topics for p in topic.partitions})
+
+    yield commit(*lost), commit(*kept)  # it has not given them up yet
+    settled = one.beat(group, me, epoch, **owned(asked))
+    yield settled.error_code, settled.member_epoch - epoch
+    yield commit(*kept), commit(*lost), commit(*kept, *lost), commit(*kept, back=1), commit(*kept, back=-2)
+    yield one.fetch_offsets(group, {"topic": [0]}, version=9, member_id=me, member_epoch=epoch)
+    again = one.beat(group, me, 0)  # it lost all that it had
+    yield again.error_code, again.member_epoch - epoch, len(again.assignment.topic_partitions)
+    yield one.beat(group, me, -1, instance_id="rock")
+
+
+def an_instance_that_a_classic_member_has(side: Side, one: GroupTalk, group: str, version: int) -> Told:
+    answer = one.join(group, version=version, group_instance_id="rock")
+    told = {answer.member_id: assignment("topic", 0)}
+    yield one.sync(group, answer.member_id, answer.generation_id, assignments=told, group_instance_id="rock")
+    yield one.beat(group, "H" * 22, 0, instance_id="rock")
+    yield [(found.group_state, found.group_type) for found in one.list_groups().groups if found.group_id == group]
+    yield one.heartbeat(group, answer.member_id, answer.generation_id, group_instance_id="rock")
+
+
 def ids_of_topics(side: Side, one: GroupTalk, group: str, version: int) -> Told:
     topic = side.ids["topic"]
     yield one.commit(group, {(topic, 0): 3, (NOBODY, 0): 4, (bytes(16), 0): 5}, version=version)
@@ -501,6 +534,8 @@ CONVERSATIONS: tuple[tuple[Callable[..., Told], tuple[int, ...]], ...] = (
     (a_consumer_group, (0, 1)),
     (beats_that_are_refused, (0, 1)),
     (a_classic_member_in_a_consumer_group, (5, 9)),
+    (commits_of_one_who_lags, (9,)),
+    (an_instance_that_a_classic_member_has, (9,)),
     (ids_of_topics, (10,)),
 )
 

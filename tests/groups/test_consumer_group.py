@@ -55,6 +55,10 @@ class Room:
         self.group.heartbeat(Beat(member_id, epoch, **options), once)
         return once.answer
 
+    def commits(self, member_id, epoch, *partitions, topic="orders"):
+        """What a commit is answered."""
+        return self.group.commit_error(member_id, epoch, True, lambda: [(topic, p) for p in partitions])
+
     def restart(self):
         """The coordinator dies; its successor replays the log."""
         self.group.die(ErrorCode.NOT_COORDINATOR)
@@ -78,7 +82,7 @@ def described(group):
         group.assignment_epoch,
         group.target,
         {
-            one.member_id: (one.epoch, one.state, one.assigned, one.revoking, one.topics)
+            one.member_id: (one.epoch, one.state, one.assigned, one.revoking, one.topics, one.since)
             for one in group.members.values()
         },
     )
@@ -129,9 +133,9 @@ def test_epochs_are_fenced_and_a_lost_answer_is_forgiven():
     assert room.beat("a", 1).member_epoch == 2
     assert room.beat("a", 1, owned=everything).error is ErrorCode.NONE
     assert room.beat("a", 1).error is ErrorCode.FENCED_MEMBER_EPOCH
-    assert room.group.commit_error("a", 1, True) is ErrorCode.STALE_MEMBER_EPOCH
-    assert room.group.commit_error("a", 2, True) is ErrorCode.NONE
-    assert room.group.commit_error("a", 2, False) is ErrorCode.UNSUPPORTED_VERSION
+    assert room.commits("a", 1, 4) is ErrorCode.STALE_MEMBER_EPOCH
+    assert room.commits("a", 2, 4) is ErrorCode.NONE
+    assert room.group.commit_error("a", 2, False, list) is ErrorCode.UNSUPPORTED_VERSION
 
 
 def test_patterns_follow_the_topics():
@@ -361,4 +365,30 @@ def test_an_instance_id_that_is_not_known_cannot_leave():
     room.beat("a", 0)
     assert room.beat("a", -1, instance_id="i").error is ErrorCode.UNKNOWN_MEMBER_ID
     assert room.beat("a", -1).error is ErrorCode.NONE
-    assert room.group.commit_error("whoever", -1, True) is ErrorCode.NONE, "a group without members is anybody's"
+    assert room.commits("whoever", -1, 0) is ErrorCode.NONE, "a group without members is anybody's"
+
+
+def test_who_lags_behind_its_epoch_may_commit_what_it_has_had_since():
+    """KIP-1251: the answer that told the newer epoch may be on its way while the client commits."""
+    none, stale = ErrorCode.NONE, ErrorCode.STALE_MEMBER_EPOCH
+    room = Room()
+    everything = room.beat("a", 0).assignment
+    room.topics.counts["orders"] = 5
+    assert room.beat("a", 1, owned=everything).member_epoch == 2
+    for _ in range(2):
+        assert [room.commits("a", 1, p) for p in range(6)] == [none] * 4 + [stale] * 2
+        assert room.commits("a", 1, 0, 4) is stale, "one that it may not commit refuses all"
+        assert room.commits("a", 2, *range(6)) is none
+        assert room.commits("a", 3, 0) is stale
+        assert room.commits("a", 0, 0) is stale
+        assert room.commits("a", -1, 0) is stale
+        assert room.commits("a", 1, 0, topic="gone") is stale
+        assert room.commits("nobody", 1, 0) is ErrorCode.UNKNOWN_MEMBER_ID
+        room.restart()
+    room.beat("b", 0)
+    asked = room.beat("a", 2, owned=room.group.members["a"].assigned)
+    given_up = {p for _, p in room.group.members["a"].revoking}
+    assert {room.commits("a", 1, p) for p in given_up - {4}} == {none}, "it has not given them up yet"
+    assert room.beat("a", 2, owned=asked.assignment).member_epoch == 3
+    assert {room.commits("a", 2, p) for p in given_up} == {stale}
+    assert {room.commits("a", 2, p) for _, p in asked.assignment} == {none}

@@ -184,3 +184,15 @@ def test_offsets_of_a_topic_that_is_deleted_while_they_are_read_are_not_those_of
     after.groups.replay(0, [*office.log.records, *after.log.records])
     after.groups.loaded(0)
     assert committed(after) == 9
+
+
+def test_a_commit_of_a_lagging_member_is_judged_by_its_partitions():
+    office = Office()
+    office.beat("a", 0)
+    office.topics.counts["orders"] = 5
+    assert office.beat("a", 1, owned=frozenset()).member_epoch == 2
+    assert commit(office, 7, member_id="a", generation=1).answer is ErrorCode.NONE
+    assert committed(office) == 7
+    office.topics.counts.clear()
+    assert commit(office, 8, member_id="a", generation=1).answer is ErrorCode.STALE_MEMBER_EPOCH
+    assert committed(office) == 7

@@ -181,18 +181,25 @@ def test_an_append_that_fails_has_the_groups_loaded_anew():
 
 
 def test_who_cannot_join_does_not_change_the_protocol_of_a_living_group():
+    full = Office(max_size=1)
+    old = full.classic_member()
+    written = len(full.log.records)
+    assert full.beat("new", 0).error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert full.group().type_name == "classic"
+    assert full.heartbeat(old, 1) is ErrorCode.NONE
+    assert len(full.log.records) == written
+
+
+def test_a_static_member_that_comes_with_the_new_protocol_takes_the_place_of_its_classic_self():
     office = Office()
     first = office.join(instance_id="i").answer
     office.sync(first.member_id, first.generation_id, {first.member_id: assignment(0, 1, 2, 3)})
-    written = len(office.log.records)
-    assert office.beat("new", 0, instance_id="i").error is ErrorCode.UNRELEASED_INSTANCE_ID
-    assert office.group().type_name == "classic"
-    assert office.groups.heartbeat("g", first.member_id, 1, "i") is ErrorCode.NONE
-    full = Office(max_size=1)
-    old = full.classic_member()
-    assert full.beat("new", 0).error is ErrorCode.GROUP_MAX_SIZE_REACHED
-    assert full.heartbeat(old, 1) is ErrorCode.NONE
-    assert len(office.log.records) == written
+    told = office.beat("new", 0, instance_id="i")
+    assert (told.error, len(told.assignment)) == (ErrorCode.NONE, 4)
+    assert office.group().type_name == "consumer"
+    assert office.groups.heartbeat("g", first.member_id, 1, "i") is ErrorCode.FENCED_INSTANCE_ID
+    assert office.beat("newer", 0, instance_id="i").error is ErrorCode.UNRELEASED_INSTANCE_ID
+    assert office.group().consumer.members.keys() == {"new"}
 
 
 def test_a_group_that_would_be_too_large_for_the_other_protocol_keeps_its_own():
