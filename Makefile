@@ -14,7 +14,7 @@ BIN := .venv/bin
 NATIVE := $(wildcard _ext/*.pyx _ext/*.pxd _ext/*.h)
 DEBUG_BUILD := $(CURDIR)/.build/debug
 SANITIZED_BUILD := $(CURDIR)/.build/sanitized
-SANITIZED_TESTS := tests/protocol tests/net tests/storage tests/shm tests/processes tests/faults/test_bad_input.py \
+SANITIZED_TESTS := tests/protocol tests/net tests/storage tests/shm tests/faults/test_bad_input.py \
 	tests/api/test_hostile_frames.py tests/api/test_produce.py tests/api/test_fetch.py tests/api/test_groups.py \
 	tests/groups/test_native_commits.py tests/groups/test_native_membership.py
 export PATH := $(CURDIR)/$(BIN):$(PATH)
