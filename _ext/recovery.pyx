@@ -230,12 +230,13 @@ cdef int walk_segment(Walk* walk, LogState* state, int descriptor, const Segment
     return result
 
 
-cdef int write_index(LogState* state, int directory, Segment* segment, int kind, Array* entries,
+cdef int write_index(LogState* state, int directory, Segment* segment, int kind, Array* entries, bint compared_again,
                      bint* changed) noexcept nogil:
     """Replaces an index whose content differs; creates none that would be empty, except the two that always exist.
 
-    One of the same length, and no longer than a block, is written over: that takes no other inode, of which thousands of logs
-    with a few records each would need one each. Torn by a crash, it differs again for the recovery that follows.
+    At the broker's start, when nobody reads it yet, one of the same length and no longer than a block is written over: that takes
+    no other inode, of which thousands of logs with a few records each would need one each. Torn by a crash, it differs again for
+    the recovery that follows, if that compares it (`compared_again`). What cannot be read gets another place on the device.
     """
     cdef char[64] name
     cdef char[64] temporary
@@ -243,17 +244,18 @@ cdef int write_index(LogState* state, int directory, Segment* segment, int kind,
     cdef int64_t present = file_size(directory, segment.base_offset, kind) if segment.files & <uint32_t>kind else -1
     cdef uint8_t* old
     cdef int descriptor
-    cdef bint same = False
+    cdef bint over = compared_again and state.progress != NULL and n <= OVERWRITTEN_BYTES
+    cdef bint was_read, same
     cdef int error
     if n == 0 and present < 0 and kind == FILE_TXN_INDEX:
         return 0
     if present == n:
         old = <uint8_t*>malloc(<size_t>n + 1)
-        descriptor = open_file(directory, segment.base_offset, kind, O_RDWR if n <= OVERWRITTEN_BYTES else O_RDONLY)
-        if old != NULL and descriptor >= 0 and read_at(descriptor, old, <size_t>n, 0) == n:
-            same = n == 0 or memcmp(old, entries.items, <size_t>n) == 0
+        descriptor = open_file(directory, segment.base_offset, kind, O_RDWR if over else O_RDONLY)
+        was_read = old != NULL and descriptor >= 0 and read_at(descriptor, old, <size_t>n, 0) == n
+        same = was_read and (n == 0 or memcmp(old, entries.items, <size_t>n) == 0)
         free(old)
-        if descriptor >= 0 and not same and n <= OVERWRITTEN_BYTES:
+        if over and was_read and not same:
             changed[0] = True
             error = about_to_change(state)
             if error == 0:
@@ -274,11 +276,11 @@ cdef int write_index(LogState* state, int directory, Segment* segment, int kind,
 
 cdef int write_indexes(LogState* state, int directory, Segment* segment, Walk* walk) noexcept nogil:
     cdef bint changed = False
-    cdef int error = write_index(state, directory, segment, FILE_INDEX, &walk.index, &changed)
+    cdef int error = write_index(state, directory, segment, FILE_INDEX, &walk.index, walk.replay, &changed)
     if error == 0:
-        error = write_index(state, directory, segment, FILE_TIME_INDEX, &walk.times, &changed)
+        error = write_index(state, directory, segment, FILE_TIME_INDEX, &walk.times, walk.replay, &changed)
     if error == 0 and walk.replay:
-        error = write_index(state, directory, segment, FILE_TXN_INDEX, &walk.txns, &changed)
+        error = write_index(state, directory, segment, FILE_TXN_INDEX, &walk.txns, walk.replay, &changed)
     if error == 0 and changed:
         error = add_event(state, EVENT_REBUILT_INDEXES, FILE_INDEX, segment.base_offset, walk.next_offset,
                           walk.valid_bytes, 0)

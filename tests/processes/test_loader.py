@@ -222,6 +222,19 @@ def test_a_torn_end_that_was_cut_off_before_it_was_measured_counts_as_measured(c
     assert (found["bytes_to_recover"], found["bytes_recovered"]) == (size, size)
 
 
+def test_a_small_index_that_differs_is_written_over_where_the_next_recovery_compares_it_again(cluster):
+    cluster.controller.create_topics([NewTopic("a")])
+    (path,) = [path for data in cluster.data for path in data.glob("a-0")]
+    fill_and_tear(path)
+    load(cluster, clean=False)
+    index = path / f"{0:020d}.index"
+    sound, inode = index.read_bytes(), index.stat().st_ino
+    assert sound
+    index.write_bytes(bytes(len(sound)))
+    load(cluster, clean=False)
+    assert (index.read_bytes(), index.stat().st_ino) == (sound, inode)
+
+
 def test_after_an_ordered_stop_nothing_is_measured_or_recovered(cluster):
     cluster.controller.create_topics([NewTopic("a", 2)])
     load(cluster, clean=True)
