@@ -113,7 +113,11 @@ cdef class Pending:
 
     cdef int finish(self) except -1:
         cdef ResponseOutput loop = self.connection.data_loop
-        loop.spill()
+        try:
+            loop.spill()
+        except BaseException:
+            self.abandon()
+            raise
         loop.out_base = self.saved_base
         loop.target = None
         if self.cancelled:

@@ -265,7 +265,6 @@ cdef class DataLoop(FrameReading):
         self.now_ms = coarse_ms()
         turn_clock()
         self.turn_us = self.clock = clock_us()
-        self.slice_owner = None
         self.in_turn = True
         try:
             for i in range(n):
@@ -280,6 +279,7 @@ cdef class DataLoop(FrameReading):
                 self.settle_dirty()
         finally:
             self.in_turn = False
+            self.slice_owner = None
             self.end_clock()
             if self.graveyard:
                 self.graveyard = []
@@ -295,6 +295,7 @@ cdef class DataLoop(FrameReading):
             self.settle_dirty()
         finally:
             self.in_turn = False
+            self.slice_owner = None
             self.end_clock()
             self.graveyard = []
         return 0

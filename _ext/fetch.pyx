@@ -230,6 +230,9 @@ cdef class Fetching:
             connection.session = None
             wait.stop_waiting()
             self.end_session(wait)
+            wait.partitions = []                # its entry among the deadlines may outlive it for long
+            if wait.by_key is not None:
+                wait.by_key = {}
 
     def sweep(self):
         """Close what is open of logs that changed since."""

@@ -65,14 +65,11 @@ cdef class FetchConversion:
                 something = True
             else:
                 p.fetch_offset = max(p.fetch_offset, <int64_t>next_offset)     # there is nothing for this reader before it
-        if not something and monotonic_ms() < wait.until_ms:
-            wait.pending = pending
-            return wait.go_on()
-        pending.begin()
         try:
-            self.responses.write(pending.connection.data_loop, wait)
-        except BaseException:
-            pending.abandon()
-            raise
-        pending.finish()
+            if not something and monotonic_ms() < wait.until_ms:
+                wait.pending = pending
+                return wait.go_on()
+            self.responses.give(wait, pending)
+        except Exception as error:
+            pending.connection.data_loop.close_now(pending.connection, CLOSE_ERROR, f"a converted Fetch failed: {error!r}")
         return 0

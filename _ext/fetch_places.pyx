@@ -152,10 +152,10 @@ cdef class FetchPlaces:
                 return NONE
         topic = (self.topics.by_id if p.by_id else self.topics.by_name).get(p.topic)
         if topic is None:
-            p.slot = 0
+            p.slot, p.counted = 0, None
             return UNKNOWN_TOPIC_ID if p.by_id else UNKNOWN_TOPIC_OR_PARTITION
         if not 0 <= p.partition < topic.count or topic.slots[p.partition] == 0:
-            p.slot = 0
+            p.slot, p.counted = 0, None
             return UNKNOWN_TOPIC_OR_PARTITION
         p.slot = topic.slots[p.partition]
         p.incarnation = topic.incarnations[p.partition]
@@ -278,6 +278,8 @@ cdef class FetchPlaces:
             p.wanted = True
             first[0] = False
             budget[0] -= available
+        else:
+            p.segment = None
         return 0
 
     cdef int report(self, uint32_t known, Slot* slot, failure) except -1:

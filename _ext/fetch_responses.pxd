@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 
-from broker._ext.connection cimport ResponseOutput
+from broker._ext.connection cimport Pending, ResponseOutput
 from broker._ext.cursor cimport WriteBuffer
 from broker._ext.fetch_context cimport FetchContext
 from broker._ext.metering cimport Client
@@ -13,6 +13,7 @@ cdef class FetchResponses:
     cdef readonly int64_t bytes_out
     cdef readonly int64_t responses
 
+    cdef int give(self, FetchContext wait, Pending pending) except -1
     cdef int write(self, ResponseOutput out, FetchContext wait) except -1
     cdef int count_served(self, FetchContext wait, list included, list cuts) except -1
     cdef int write_error(self, ResponseOutput out, Client* client, int16_t version, int32_t correlation_id, int16_t error) except -1

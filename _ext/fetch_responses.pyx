@@ -5,7 +5,7 @@ Used in a worker's loop.
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
 
-from broker._ext.connection cimport ResponseOutput
+from broker._ext.connection cimport Pending, ResponseOutput
 from broker._ext.cursor cimport (
     WriteBuffer,
     buffer_free,
@@ -51,6 +51,17 @@ cdef class FetchResponses:
 
     def __dealloc__(self):
         buffer_free(&self.response)
+
+    cdef int give(self, FetchContext wait, Pending pending) except -1:
+        """Answer a request that waited, from the wait's plan."""
+        pending.begin()
+        try:
+            self.write(pending.connection.data_loop, wait)
+        except BaseException:
+            pending.abandon()
+            raise
+        pending.finish()
+        return 0
 
     cdef int write(self, ResponseOutput out, FetchContext wait) except -1:
         """The response to the wait's request from its plan. Everything but the records is put together first, because the

@@ -119,13 +119,11 @@ cdef class FetchWait(FetchContext):
         """Answer the pending request with what is planned."""
         cdef Pending pending = self.pending
         self.stop_waiting()
-        if self.version < FIRST_WITH_BATCHES and self.planned_bytes:
-            return self.conversion.start(self, pending)
-        pending.begin()
         try:
-            self.responses.write(pending.connection.data_loop, self)
+            if self.version < FIRST_WITH_BATCHES and self.planned_bytes:
+                return self.conversion.start(self, pending)
+            self.responses.give(self, pending)
         except BaseException:
-            pending.abandon()
+            self.pending = pending              # `failed` closes its connection
             raise
-        pending.finish()
         return 0

@@ -109,3 +109,23 @@ def test_a_client_that_goes_during_its_conversion_leaves_nothing(worker):
     worker.convert()
     assert told(staying) == [(0, b"a")]
     assert len(worker.loop.connections) == 1
+
+
+def test_a_conversion_that_cannot_begin_ends_its_connection_and_no_other(worker):
+    slot = worker.create("t")
+    wire, other = worker.connect(), worker.connect()
+    ask(wire, 0)
+    worker.turn()
+    assert nothing_came(wire)
+
+    class NoThread(list):
+        def append(self, _):
+            raise RuntimeError("no thread for it")
+
+    worker.conversions = NoThread()
+    append(slot, build_batch([Record(b"k", b"a", 1)]))
+    worker.turn()
+    assert not wire.socket.recv(1)
+    ask(other, 0, version=4)
+    worker.turn()
+    assert other.receive().responses[0].partitions[0].records

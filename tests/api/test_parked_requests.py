@@ -1,8 +1,10 @@
 """Requests that cannot be answered at once: taken locks, lagging replicas, work on the append thread, failures."""
 
+import gc
 import time
 
 import pytest
+from broker._ext.fetch_context import FetchPartition
 
 from broker._ext import slots
 from broker.protocol import fetch, produce
@@ -288,3 +290,24 @@ def test_a_consumer_without_a_session_waits_for_what_it_asks_for_now(worker):
         answer = polling.receive().responses[0]
         assert (answer.topic, values(answer.partitions[0].records)) == (topic, [b"x"])
         assert told(writing)[0] == 0
+
+
+@pytest.mark.parametrize("version", [4, 12])
+def test_what_a_client_asked_for_goes_with_it_though_its_deadline_is_far(worker, version):
+    def kept():
+        return sum(type(one) is FetchPartition for one in gc.get_objects())
+
+    worker.create("t")
+    staying = worker.connect()
+    poll(staying, "t", 0)
+    worker.turn()
+    before = kept()
+    leaving = worker.connect()
+    request = fetch_request([("t", 0, 0)] * 500, wait_ms=2**31 - 1, min_bytes=1 << 20)
+    leaving.send(request, fetch.API_KEY, version)
+    worker.turn()
+    assert kept() == before + 500
+    leaving.socket.close()
+    worker.turn()
+    assert len(worker.loop.connections) == 1
+    assert kept() == before
