@@ -196,7 +196,7 @@ class GroupCoordinator(Membership):
                 continue
             for group in list(shard.groups.values()):
                 places = group.offsets.expired(
-                    now_ms, self.settings.offsets_retention_ms, group.subscribed(), group.empty_since_ms
+                    now_ms, self.settings.offsets_retention_ms, group.needed, group.empty_since_ms
                 )
                 count += len(places)
                 self._expire_group(shard, group, places)

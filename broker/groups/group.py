@@ -84,8 +84,18 @@ class Group:
 
     @property
     def empty_since_ms(self) -> int | None:
-        """Wall clock when it lost its last member; None if it never had any, or has some."""
-        return self.protocol.state_since_ms if self.protocol.protocol_type is not None and self.empty else None
+        """Wall clock when it lost its last member, also while one was told an id; None if it never had any, or has some."""
+        protocol = self.protocol
+        nobody = protocol.empty if isinstance(protocol, ConsumerGroup) else protocol.state is State.EMPTY
+        return protocol.state_since_ms if protocol.protocol_type is not None and nobody else None
+
+    @property
+    def needed(self) -> set[str] | None:
+        """Topics whose offsets do not expire; None: of none do they, also amid a classic rebalance, as in Kafka."""
+        classic = self.classic
+        if classic is not None and classic.state in (State.PREPARING_REBALANCE, State.COMPLETING_REBALANCE):
+            return None
+        return self.subscribed()
 
     def tombstones(self) -> list[Record]:
         """The records that end the group's protocol."""

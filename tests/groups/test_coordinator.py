@@ -196,3 +196,34 @@ def test_a_commit_of_a_lagging_member_is_judged_by_its_partitions():
     office.topics.counts.clear()
     assert commit(office, 8, member_id="a", generation=1).answer is ErrorCode.STALE_MEMBER_EPOCH
     assert committed(office) == 7
+
+
+def test_offsets_of_an_empty_group_are_kept_while_somebody_is_about_to_join_it():
+    office = Office()
+    commit(office)
+    office.timers.advance(6 * DAY_MS)
+    me = office.join().answer
+    told = office.join(id_required=True).answer
+    assert told.error is ErrorCode.MEMBER_ID_REQUIRED
+    office.groups.leave("g", [(me.member_id, None, "")])
+    assert office.group().state_name == "PreparingRebalance", "it waits for the one that was told an id"
+    office.timers.advance(SESSION_MS)
+    assert office.group().state_name == "Empty"
+    office.timers.advance(DAY_MS)
+    assert office.join(id_required=True).answer.error is ErrorCode.MEMBER_ID_REQUIRED
+    assert office.groups.expire() == 0
+    assert committed(office) == 5
+    office.timers.advance(6 * DAY_MS)
+    assert office.groups.expire() == 1
+
+
+def test_offsets_that_nobody_subscribes_to_are_kept_amid_a_rebalance():
+    office = Office()
+    commit(office)
+    office.timers.advance(7 * DAY_MS)
+    me = office.join().answer
+    office.join(id_required=True)
+    office.groups.leave("g", [(me.member_id, None, "")])
+    assert office.group().state_name == "PreparingRebalance"
+    assert office.groups.expire() == 0
+    assert committed(office) == 5
