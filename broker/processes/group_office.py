@@ -250,7 +250,7 @@ class GroupOffice:
 
     def _load_again(self, partition: int, failed: asyncio.Task[None]) -> None:
         if partition in self._led and self._led[partition][1] is failed:
-            self._reload(partition)
+            self._reload(partition, self._led[partition][0])
 
     def _resign(self, partition: int) -> None:
         assert self.groups is not None
@@ -358,15 +358,22 @@ class GroupOffice:
         )
 
     def _diverged(self, partition: int) -> None:
-        """Forget the partition's groups; the next look takes them from the log again."""
-        if partition in self._led:
-            log.warning("the groups of %s-%d are loaded anew, because an append failed", CONSUMER_OFFSETS, partition)
-            self._loop.call_soon(self._reload, partition)
+        """Forget the partition's groups; they are taken from the log again, once however many appends failed."""
+        if partition not in self._led:
+            return
+        group_log, _ = self._led[partition]
+        if group_log.closed:  # also by this: whoever waits is told, and comes here
+            return
+        log.warning("the groups of %s-%d are loaded anew, because an append failed", CONSUMER_OFFSETS, partition)
+        group_log.look()
+        group_log.close()  # nothing that builds on what is lost may follow it
+        self._loop.call_soon(self._reload, partition, group_log)
 
-    def _reload(self, partition: int) -> None:
-        if partition in self._led:
+    def _reload(self, partition: int, group_log: OffsetsLog) -> None:
+        """Load anew, unless it is led with another log by now."""
+        if partition in self._led and self._led[partition][0] is group_log:
             self._resign(partition)
-        self.follow()
+            self.follow()
 
     # -- expiry ---------------------------------------------------------------------------------------------------
 

@@ -137,6 +137,11 @@ class OffsetsLog:
             self._due = True
             self._turn.add(self)
 
+    @property
+    def closed(self) -> bool:
+        """Whether it takes no more."""
+        return self._closed
+
     def close(self) -> None:
         """Whoever waits is told that this is not the coordinator any more."""
         self._closed = True

@@ -1,0 +1,89 @@
+"""The coordinator's groups over partitions of a mapping: what follows when what a group did cannot be written."""
+
+import asyncio
+import time
+
+import pytest
+
+from broker._ext import slots
+from broker.api.group_call import OffsetTree
+from broker.config.broker_config import BrokerConfig
+from broker.controller.topic_names import CONSUMER_OFFSETS
+from broker.groups.consumer_member import Beat
+from broker.processes import group_office, offsets_log
+from broker.processes.group_office import GroupOffice
+from broker.protocol.errors import ErrorCode
+from tests.shm.one_broker import OneBroker
+
+DEADLINE_S = 30
+
+
+@pytest.fixture
+def broker(tmp_path):
+    with OneBroker(tmp_path) as made:
+        yield made
+
+
+async def until(condition):
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.001)
+
+
+async def nothing(*_):
+    return {}
+
+
+def test_what_builds_on_a_change_that_was_not_written_is_not_written_either_and_all_is_read_again_once(
+    broker, monkeypatch
+):
+    slot = broker.create(CONSUMER_OFFSETS)
+    append_built, begun = slots.append_built, []
+
+    class Log(offsets_log.OffsetsLog):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            begun.append(self)
+
+    def failing(*arguments):
+        monkeypatch.setattr(slots, "append_built", append_built)
+        raise slots.SlotChanged("i/o error")
+
+    monkeypatch.setattr(group_office, "OffsetsLog", Log)
+    monkeypatch.setattr(offsets_log, "MOST_RECORDS", 12)  # two first heartbeats, not three
+
+    async def run():
+        office = GroupOffice(BrokerConfig({}), broker.shm, [broker.path], OffsetTree(nothing, nothing))
+        office.start()
+        told = {}
+
+        def beat(name, group, epoch=0):
+            request = Beat(name, epoch, topics=("orders",), rebalance_timeout_ms=30_000, owned=frozenset())
+            office.groups.beat(group, request, lambda answer: told.update({name: answer.error}))
+
+        try:
+            await until(lambda: not office.groups.loading)
+            monkeypatch.setattr(slots, "append_built", failing)
+            beat("a", "g")
+            beat("b", "h")
+            beat("c", "g")
+            await until(lambda: len(told) == 3)
+            assert told == {
+                "a": ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                "b": ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                "c": ErrorCode.NOT_COORDINATOR,
+            }
+            await until(lambda: len(begun) > 1 and not office.groups.loading)
+            await asyncio.sleep(0)  # whatever else is to be called soon, is called
+            await until(lambda: not office.groups.loading)
+            assert len(begun) == 2
+            assert list(office.groups.groups()) == []
+            assert slots.describe(slot)["log_end_offset"] == 0
+            beat("d", "g")
+            await until(lambda: "d" in told)
+            assert told["d"] is ErrorCode.NONE
+        finally:
+            office.close()
+
+    asyncio.run(run())
