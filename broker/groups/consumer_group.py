@@ -249,8 +249,8 @@ class ConsumerGroup:
         assert member.session is not None and member.revocation is not None
         now_ms = self._timers.now_ms()
         self.stay_alive(member)
-        if member.state is not MemberState.UNREVOKED_PARTITIONS:
-            member.revocation.clear()
+        if member.state is not MemberState.UNREVOKED_PARTITIONS or member.classic is not None:
+            member.revocation.clear()  # one of the classic protocol has joined; it gets another with its next "join again"
         elif member.revocation.when_ms is None and member.rebalance_timeout_ms >= 0:
             member.revocation.set(now_ms + member.rebalance_timeout_ms)
 

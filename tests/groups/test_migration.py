@@ -249,3 +249,25 @@ def test_a_subscription_that_no_record_can_hold_is_refused_before_anything_chang
     assert office.beat("a", 0).error is ErrorCode.NONE
     assert office.beat("a", 1, topics=names).error is ErrorCode.UNKNOWN_SERVER_ERROR
     assert office.group().consumer.members["a"].topics == ("orders",)
+
+
+def test_a_classic_member_has_the_whole_rebalance_timeout_for_each_join_that_it_is_told_to_make():
+    office = Office()
+    old = office.classic_member()
+    assert office.beat("new", 0).error is ErrorCode.NONE
+    assert office.heartbeat(old, 1) is ErrorCode.REBALANCE_IN_PROGRESS
+
+    def pass_time(generation):
+        for _ in range(5):
+            office.timers.advance(SESSION_MS // 2)
+            assert office.heartbeat(old, generation) is ErrorCode.REBALANCE_IN_PROGRESS
+            office.beat("new", office.group().consumer.members["new"].epoch)
+
+    pass_time(1)
+    joined = office.join(old, [("orders", range(4))]).answer
+    assert joined.error is ErrorCode.NONE
+    assert office.heartbeat(old, joined.generation_id) is ErrorCode.REBALANCE_IN_PROGRESS
+    pass_time(joined.generation_id)
+    assert old in office.group().consumer.members
+    office.timers.advance(SESSION_MS // 2)
+    assert old not in office.group().consumer.members, "30 s after it was told the second time"
