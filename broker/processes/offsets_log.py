@@ -179,7 +179,7 @@ class OffsetsLog:
                 reason = str(refusal)
                 if reason == "busy":
                     self._wait_for_lock()
-                    return
+                    break  # what went in before is told and watched all the same
                 log.warning("an append to __consumer_offsets was refused: %s", reason)
                 outcome = OF_REFUSAL.get(reason, ErrorCode.COORDINATOR_NOT_AVAILABLE)
             except Exception:  # an error of this program: those behind these must not wait for ever

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from broker._ext import slots
+from broker.processes import offsets_log
 from broker.processes.offsets_log import AppendTurn, OffsetsLog, read_records
 from broker.protocol.errors import ErrorCode
 from tests.groups.by_hand import HandTimers
@@ -243,3 +244,25 @@ def test_a_lock_that_is_not_free_in_time_costs_what_waits_for_it_and_nothing_is_
     stepped.loop.advance(10)
     assert stepped.told[2:] == [("c", NONE)]
     assert stepped.stored(log) == [(b"c", b"3")]
+
+
+def test_what_went_in_before_the_lock_was_taken_is_told_and_watched_at_once(stepped, monkeypatch):
+    alone, other = stepped.log("alone"), stepped.log("other", alone=False)
+    append_built, slots_seen = slots.append_built, set()
+
+    def once_each(slot, *arguments):
+        if slot in slots_seen:
+            raise slots.SlotChanged("busy")
+        slots_seen.add(slot)
+        return append_built(slot, *arguments)
+
+    monkeypatch.setattr(slots, "append_built", once_each)
+    monkeypatch.setattr(offsets_log, "MOST_RECORDS", 1)
+    for log, name in ((alone, "alone"), (other, "other")):
+        log.append([(b"a", b"1")], stepped.then(f"{name} 1"), stepped.late(f"{name} 1"))
+        log.append([(b"b", b"2")], stepped.then(f"{name} 2"))
+    stepped.turn.run()
+    assert stepped.told == [("alone 1", NONE)]
+    stepped.loop.advance(PATIENCE_MS)
+    refused = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert set(stepped.told[1:]) == {("other 1", "late"), ("alone 2", refused), ("other 2", refused)}
