@@ -228,7 +228,8 @@ class Rebalance(Roster):
         for member in list(self.members.values()):
             member.assignment = b""
             if member.syncing is not None:
-                self._stay_alive(member)
+                if member.joining is None:  # else it waits for this, silently
+                    self._stay_alive(member)
                 member.answer_sync(Synced(error))
 
     def _sync_due(self) -> None:

@@ -320,3 +320,20 @@ def test_what_clients_say_is_kept_in_a_bounded_length():
     room.join(reason="r" * 30_000, client_host="h" * 30_000)
     assert all(len(one.client) <= LONGEST_TEXT and len(one.why) <= LONGEST_TEXT for one in room.group.history)
     assert any(one.why for one in room.group.history)
+
+
+def test_a_member_that_joins_again_while_it_waits_for_its_assignment_is_not_expelled_while_it_waits():
+    room = Room()
+    joins = [room.join(), room.join()]
+    room.timers.advance(2 * DELAY_MS)
+    leader = joins[0].answer.leader
+    follower = next(one.answer.member_id for one in joins if one.answer.member_id != leader)
+    waiting = room.sync(follower, 1)
+    again = room.join(follower, protocols=[("range", b"another subscription")])
+    assert waiting.answer.error is ErrorCode.REBALANCE_IN_PROGRESS
+    for _ in range(4):
+        room.timers.advance(SESSION_MS // 2)
+        assert room.group.heartbeat(leader, 1) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert again.waits
+    room.join(leader)
+    assert again.answer.error is ErrorCode.NONE
