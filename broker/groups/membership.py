@@ -61,6 +61,10 @@ class Membership(Shards):
                 migration.join(group.consumer, self._topics, self.settings.max_member_bytes, join, then)
                 self._maybe_downgrade(shard, group)
                 return
+            if join.member_id or not can_be_first(join):  # refused: the group stays what it is
+                error = ErrorCode.UNKNOWN_MEMBER_ID if join.member_id else ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+                then(Joined(error, join.member_id))
+                return
             self._change_protocol(shard, group, self._new_classic(group_id))
         assert group.classic is not None
         group.classic.join(join, then)

@@ -70,10 +70,11 @@ def upgrade_obstacle(group: ClassicGroup, max_size: int, max_bytes: int) -> str 
 
 
 def _record_bytes(group: ClassicGroup, member: Member) -> int:
-    """About what a member's three records take: its assignors, its topics, its partitions twice."""
-    keys = 3 * (len(group.group_id) + len(member.member_id))
+    """About what a member's three records take: its texts, assignors and topics; partitions twice, once with epochs."""
+    keys = 3 * (len(group.group_id.encode()) + len(member.member_id.encode()))
+    texts = sum(len(text.encode()) for text in (member.instance_id or "", member.client_id, member.client_host))
     protocols = sum(len(name) + len(metadata) for name, metadata in member.protocols)
-    return RECORD_BYTES + keys + protocols + len(member.protocols[0][1]) + 2 * len(member.assignment)
+    return RECORD_BYTES + keys + texts + protocols + len(member.protocols[0][1]) + 3 * len(member.assignment)
 
 
 def upgraded(group: ClassicGroup, into: ConsumerGroup, topics: Topics) -> list[Record]:

@@ -9,6 +9,7 @@ from broker.groups.classic_member import Join, Sync
 from broker.groups.consumer_member import Beat
 from broker.groups.consumer_metadata import assignment_of
 from broker.groups.coordinator import GroupCoordinator
+from broker.groups.migration import upgrade_obstacle
 from broker.groups.settings import ConsumerSettings, GroupSettings
 from broker.protocol import encode
 from broker.protocol.consumer_protocol import Assignment, Subscription
@@ -271,3 +272,32 @@ def test_a_classic_member_has_the_whole_rebalance_timeout_for_each_join_that_it_
     assert old in office.group().consumer.members
     office.timers.advance(SESSION_MS // 2)
     assert old not in office.group().consumer.members, "30 s after it was told the second time"
+
+
+def test_a_join_that_is_refused_leaves_a_group_without_members_its_protocol():
+    office = Office()
+    office.beat("a", 0)
+    office.beat("a", -1)
+    written = len(office.log.records)
+    assert office.join("who").answer.error is ErrorCode.UNKNOWN_MEMBER_ID
+    once = Once()
+    office.groups.join("g", Join("", SESSION_MS, 30_000, "consumer", []), once)
+    assert once.answer.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert office.group().type_name == "consumer"
+    assert len(office.log.records) == written
+
+
+@pytest.mark.parametrize("partitions, texts", [(2000, 1), (4, 3000)])
+def test_a_group_is_not_taken_for_smaller_than_it_is_after_its_upgrade(partitions, texts):
+    office, once = Office(), Once()
+    office.topics.counts["orders"] = partitions
+    protocols = [("range", subscription())]
+    office.groups.join("g", Join("", SESSION_MS, 30_000, "consumer", protocols, "c" * texts, "h" * texts, "i"), once)
+    told = {once.answer.member_id: assignment(*range(partitions))}
+    office.sync(once.answer.member_id, once.answer.generation_id, told)
+    classic = office.group().classic
+    thought = next(most for most in range(100_000) if upgrade_obstacle(classic, 1, most) is None)
+    office.log.held = True
+    office.groups.beat("g", Beat("new", 0, None, topics=("orders",), rebalance_timeout_ms=30_000), Once())
+    records, _ = office.log.waiting[0]
+    assert sum(len(key) + len(value or b"") for key, value in records) <= thought
