@@ -22,7 +22,7 @@ from broker.groups.consumer_member import (
     MemberState,
 )
 from broker.groups.consumer_metadata import CONSUMER
-from broker.groups.consumer_refusals import leave_refusal, refusal
+from broker.groups.consumer_refusals import identity_refusal, refusal
 from broker.groups.environment import Appended, Deadline, Record, Timers, Topics
 from broker.groups.fencing import instance_error
 from broker.groups.history import Event, History
@@ -311,7 +311,7 @@ class ConsumerGroup:
     # -- going -----------------------------------------------------------------------------------------------------------
 
     def _leave(self, beat: Beat, then: Callable[[Beaten], None]) -> None:
-        refused = leave_refusal(self, beat)
+        refused = identity_refusal(self, beat)
         if refused is not None:
             then(refused)
             return

@@ -66,15 +66,10 @@ def join_refusal(group: ConsumerGroup | ClassicGroup, settings: ConsumerSettings
 
 
 def _member_refusal(group: ConsumerGroup, beat: Beat) -> Beaten | None:
-    member = group.members.get(beat.member_id)
-    if beat.instance_id is not None:
-        known = group.static_members.get(beat.instance_id)
-        if known is None:
-            return Beaten(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {beat.instance_id} is unknown.")
-        if known != beat.member_id:
-            return Beaten(ErrorCode.FENCED_INSTANCE_ID, f"Instance id {beat.instance_id} is owned by member {known}.")
-    if member is None:
-        return Beaten(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {beat.member_id} is not a member of the group.")
+    wrong = identity_refusal(group, beat)
+    if wrong is not None:
+        return wrong
+    member = group.members[beat.member_id]
     if beat.member_epoch > member.epoch:
         return Beaten(
             ErrorCode.FENCED_MEMBER_EPOCH,
@@ -93,8 +88,8 @@ def _member_refusal(group: ConsumerGroup, beat: Beat) -> Beaten | None:
     return None
 
 
-def leave_refusal(group: ConsumerGroup, beat: Beat) -> Beaten | None:
-    """Why one that leaves is refused."""
+def identity_refusal(group: ConsumerGroup, beat: Beat) -> Beaten | None:
+    """Why one is refused that stays or leaves: it is not the member that it says. All that is asked of one that leaves."""
     if beat.instance_id is not None:
         known = group.static_members.get(beat.instance_id)
         if known is None:
