@@ -70,7 +70,6 @@ cdef class Pending:
     cdef int64_t began_us
     cdef int64_t attached_us
     cdef int64_t answered_us
-    cdef int complete_bytes(self, const uint8_t* data, int64_t length) except -1
     cdef int complete_framed(self, const uint8_t* data, int64_t length) except -1     # with its length in front
     # Between `begin` and `finish` (one at a time) `data_loop.out_*` write this answer, also amid another's turn.
     cdef int begin(self) except -1

@@ -71,15 +71,6 @@ cdef class Pending:
         count_error(self.api, code)
         usage_of(self.client.number, TOPIC_NONE, self.api).values[USAGE_ERRORS] += 1
 
-    cdef int complete_bytes(self, const uint8_t* data, int64_t length) except -1:
-        if self.done:
-            raise RuntimeError("a response was completed twice")
-        if not self.cancelled:
-            add_copy(&self.answer, data, length)
-            self.count_answer()
-            self.answered()
-        return 0
-
     cdef int complete_framed(self, const uint8_t* data, int64_t length) except -1:
         if self.done:
             raise RuntimeError("a response was completed twice")

@@ -303,7 +303,6 @@ cdef class DataLoop(FrameReading):
     cdef int settle_dirty(self) except -1:
         cdef Connection c
         cdef list batch
-        self.slice_owner = None
         while self.dirty:
             batch = self.dirty
             self.dirty = []

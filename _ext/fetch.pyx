@@ -245,10 +245,6 @@ cdef class Fetching:
             wait.expired()
         return 0
 
-    @property
-    def session_count(self):
-        return len(self.sessions)
-
     # -- reading the request ----------------------------------------------------------------------------------------
 
     cdef int read_partitions(self, FetchWait wait, int16_t version, Cursor* body) except -1:

@@ -12,31 +12,28 @@ cdef class FetchPartition:
     pass
 
 
-cdef void ask(FetchPartition p, int64_t fetch_offset, int64_t log_start_offset, int32_t max_bytes, int32_t leader_epoch,
-              int32_t last_fetched_epoch) noexcept:
-    """A request asks for the partition from `fetch_offset` on: how far the reader went since the last one, and what it asks.
+cdef void went_on(FetchPartition p, FetchPartition before, int64_t fetch_offset) noexcept:
+    """`p` is asked for from `fetch_offset` on by the reader that asked for `before` last: how far it went, `p` itself included.
 
     What lies behind the end of what could be given was not read: the reader jumped there.
     """
-    if p.served and p.fetch_offset < fetch_offset <= p.served_limit:
-        p.moved += fetch_offset - p.fetch_offset
-    p.served = p.served and fetch_offset == p.fetch_offset
+    p.moved = before.moved
+    if before.served and before.fetch_offset < fetch_offset <= before.served_limit:
+        p.moved += fetch_offset - before.fetch_offset
+    p.served = before.served and fetch_offset == before.fetch_offset
+    p.served_limit = before.served_limit
+
+
+cdef void ask(FetchPartition p, int64_t fetch_offset, int64_t log_start_offset, int32_t max_bytes, int32_t leader_epoch,
+              int32_t last_fetched_epoch) noexcept:
+    """A request asks for the partition from `fetch_offset` on: how far the reader went since the last one, and what it asks."""
+    went_on(p, p, fetch_offset)
     p.asked = True
     p.fetch_offset = fetch_offset
     p.log_start_offset = log_start_offset
     p.max_bytes = max_bytes
     p.leader_epoch = leader_epoch
     p.last_fetched_epoch = last_fetched_epoch
-
-
-cdef int note_move(FetchPartition p, FetchPartition before) noexcept:
-    """`p` asks for what `before` asked for in the last request of the same reader: how far it went on, as `ask`."""
-    p.moved = before.moved
-    if before.served and before.fetch_offset < p.fetch_offset <= before.served_limit:
-        p.moved += p.fetch_offset - before.fetch_offset
-    p.served = before.served and p.fetch_offset == before.fetch_offset
-    p.served_limit = before.served_limit
-    return 0
 
 
 cdef class FetchContext(Waiter):
@@ -111,7 +108,7 @@ cdef class FetchContext(Waiter):
                     known = {((<FetchPartition>one).topic, (<FetchPartition>one).partition): one for one in before.partitions}
                 q = known.get((p.topic, p.partition))
             if q is not None:
-                note_move(p, q)
+                went_on(p, q, p.fetch_offset)
             i += 1
         return 0
 
