@@ -7,14 +7,7 @@ loaders alone; the first one begins when every partition has its slot. The super
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from broker._ext.atomics cimport compare_swap_64, fetch_add_64, load_acquire_64, store_release_64
-from broker._ext.shared cimport LoadingDir, Slot, monotonic_ms, region, slot_at
-from broker._ext.slots cimport topic_of
-
-
-def log_of(uint32_t index):
-    """(topic, partition, topic id, log directory, whether it is compacted): all of a slot that opening its log asks for."""
-    cdef Slot* slot = slot_at(index)
-    return topic_of(slot), slot.partition, (<char*>slot.topic_id)[:16], slot.log_dir, bool(slot.settings.compact)
+from broker._ext.shared cimport LoadingDir, monotonic_ms, region, slot_at
 
 
 def begin(uint64_t total):

@@ -19,6 +19,7 @@ from broker._ext.producers cimport settle_last_stable
 from broker._ext.removal cimport INTENT_REMOVE, finish_removal
 from broker._ext.rolling cimport roll_now
 from broker._ext.shared cimport ROLE_NONE, SLOT_ONLINE, Commit, Slot, now_ms, read_commit, region, slot_at
+from broker._ext.slots cimport topic_of
 from broker._ext.taking cimport (
     APPEND_BUSY,
     APPEND_IO_ERROR,
@@ -267,7 +268,7 @@ def facts(uint32_t index):
         return None
     read_commit(slot, &commit)
     return {
-        "topic": (<char*>slot.topic)[:slot.topic_bytes].decode(),
+        "topic": topic_of(slot),
         "partition": slot.partition,
         "log_dir": slot.log_dir,
         "incarnation": slot.incarnation,

@@ -160,6 +160,12 @@ def log_dir_of(uint32_t index):
     return slot_at(index).log_dir
 
 
+def log_of(uint32_t index):
+    """(topic, partition, topic id, log directory, whether it is compacted): all of a slot that opening its log asks for."""
+    cdef Slot* slot = slot_at(index)
+    return topic_of(slot), slot.partition, (<char*>slot.topic_id)[:16], slot.log_dir, bool(slot.settings.compact)
+
+
 def in_use():
     """[(topic, partition, slot)] of every slot that holds a partition, announced or not."""
     cdef uint64_t i

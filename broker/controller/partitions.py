@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import broker._ext.slot_life as slot_life
 import broker._ext.slots as slots
-from broker._ext.loading import log_of
 from broker._ext.shared import DiskState, SlotState
 from broker.config.broker_config import BrokerConfig
 from broker.config.errors import ConfigError
@@ -269,7 +268,7 @@ class LocalPartitions:
         """
         if slots.state_of(slot) != SlotState.SLOT_LOADING:
             return 0
-        topic, partition, topic_id, log_dir, _ = log_of(slot)
+        topic, partition, topic_id, log_dir, _ = slots.log_of(slot)
         path = f"{self._table.log_dirs[log_dir]}/{topic}-{partition}"
         try:
             owner = owner_of(path, topic_id)

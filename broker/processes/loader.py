@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import broker._ext.loading as loading
+import broker._ext.slots as slots
 from broker._ext.segments import bytes_to_recover
 from broker._ext.shared import ProcessKind, ProcessState
 from broker.controller.broker_settings import show_running
@@ -201,7 +202,7 @@ class Loading:
 
     def _measure(self, slot: int, log_dir: int) -> None:
         """Add what is to be recovered to the count, so that the status can say how much is left."""
-        name, partition, *_ = loading.log_of(slot)
+        name, partition, *_ = slots.log_of(slot)
         path = self._context.log_dirs[log_dir] / f"{name}-{partition}"
         points = (self._recovery_points[log_dir], self._log_start_offsets[log_dir])
         try:
@@ -213,7 +214,7 @@ class Loading:
 
     def _open(self, slot: int) -> int:
         """The bytes that had to be cut off."""
-        name, partition, _, log_dir, _ = loading.log_of(slot)
+        name, partition, _, log_dir, _ = slots.log_of(slot)
         cleaned, place = self._cleaned[log_dir], (name, partition)
         return self._partitions.open(
             slot,

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import broker._ext.slot_life as slot_life
 import broker._ext.slots as slots
-from broker._ext.loading import log_of
 from broker._ext.log_dirs import note_error
 from broker._ext.segments import LoadedLog, UnsupportedLogError, load_log
 from broker._ext.shared import SharedMemory, SlotState
@@ -81,7 +80,7 @@ class PartitionTable:
 
     def path(self, slot: int) -> Path:
         """The partition's directory."""
-        topic, partition, _, log_dir, _ = log_of(slot)
+        topic, partition, _, log_dir, _ = slots.log_of(slot)
         return self.log_dirs[log_dir] / f"{topic}-{partition}"
 
     def open(
@@ -110,7 +109,7 @@ class PartitionTable:
         """
         if slots.state_of(slot) in (SlotState.SLOT_ONLINE, SlotState.SLOT_DELETED):
             return None
-        topic, partition, topic_id, log_dir, is_compact = log_of(slot)
+        topic, partition, topic_id, log_dir, is_compact = slots.log_of(slot)
         path = f"{self.log_dirs[log_dir]}/{topic}-{partition}"
         try:
             if not is_made:
