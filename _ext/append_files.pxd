@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
+from broker._ext.directories cimport DIR
 from broker._ext.shared cimport Slot
 
 
@@ -29,3 +30,4 @@ cdef void segment_path(Slot* slot, int64_t base_offset, int kind, char* out) noe
 cdef int open_at(Slot* slot, const char* path, int flags) noexcept nogil
 cdef int open_in_slot(Slot* slot, int64_t base_offset, int kind, int flags) noexcept nogil
 cdef int open_directory(Slot* slot) noexcept nogil
+cdef DIR* read_directory(Slot* slot, int* error) noexcept nogil     # to be closed by `closedir`; NULL with *error = -errno

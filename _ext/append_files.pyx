@@ -3,7 +3,7 @@
 The slot's lock keeps a slot's files from two threads; `busy` keeps the evictor off.
 """
 
-from libc.errno cimport EMFILE, ENFILE, errno
+from libc.errno cimport EMFILE, ENFILE, ENOMEM, errno
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
@@ -11,6 +11,7 @@ from posix.fcntl cimport O_CREAT, O_RDONLY, O_RDWR
 from posix.unistd cimport close
 
 from broker._ext.atomics cimport fetch_add_64
+from broker._ext.directories cimport DIR, fdopendir
 from broker._ext.file_calls cimport file_open
 from broker._ext.log_state cimport FILE_INDEX, FILE_LOG, FILE_TIME_INDEX, FILE_TXN_INDEX
 from broker._ext.shared cimport Slot, region, slot_at
@@ -129,6 +130,18 @@ cdef int open_directory(Slot* slot) noexcept nogil:
     cdef char[384] path
     directory_path(slot, path)
     return open_at(slot, path, O_RDONLY | O_DIRECTORY)
+
+
+cdef DIR* read_directory(Slot* slot, int* error) noexcept nogil:
+    cdef int descriptor = open_directory(slot)
+    cdef DIR* stream = NULL
+    error[0] = min(descriptor, 0)
+    if descriptor >= 0:
+        stream = fdopendir(descriptor)
+        if stream == NULL:
+            close(descriptor)
+            error[0] = -ENOMEM
+    return stream
 
 
 cdef void close_files(AppendFiles* files) noexcept nogil:

@@ -13,6 +13,7 @@ from libc.stdlib cimport free, qsort
 from libc.string cimport memset, strcmp, strlen
 from posix.fcntl cimport O_CREAT, O_RDONLY, O_RDWR
 
+from broker._ext.directories cimport DIR, closedir, dirent, fdopendir, readdir
 from broker._ext.file_calls cimport file_open, file_rename, file_unlink
 from broker._ext.log_scan cimport SCAN_BATCH, Scanner, scan_batch, scan_file
 from broker._ext.log_state cimport (
@@ -37,16 +38,6 @@ from broker._ext.state_files cimport file_name
 
 cdef extern from "<fcntl.h>" nogil:
     int O_DIRECTORY
-
-
-cdef extern from "<dirent.h>" nogil:
-    struct dirent:
-        char* d_name
-    ctypedef struct DIR:
-        pass
-    DIR* fdopendir(int descriptor)
-    dirent* readdir(DIR* stream)
-    int closedir(DIR* stream)
 
 
 cdef extern from "<unistd.h>" nogil:

@@ -4,16 +4,15 @@ Runs with the slot's mutex held, allocates nothing and needs no GIL. The cleaner
 (`broker/shm/retention.py`), a start does so at once (`log_files`).
 """
 
-from libc.errno cimport EDQUOT, ENOENT, ENOMEM, ENOSPC, errno
+from libc.errno cimport EDQUOT, ENOENT, ENOSPC, errno
 from libc.stdint cimport int64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport strtoll
 from libc.string cimport strcmp
-from posix.unistd cimport close
 
-from broker._ext.append_files cimport open_directory, segment_path
+from broker._ext.append_files cimport read_directory, segment_path
 from broker._ext.atomics cimport store_release_64
-from broker._ext.directories cimport DIR, closedir, dirent, fdopendir, readdir
+from broker._ext.directories cimport DIR, closedir, dirent, readdir
 from broker._ext.faults cimport *
 from broker._ext.file_calls cimport file_rename, file_unlink
 from broker._ext.log_state cimport FILE_INDEX, FILE_LOG, FILE_SNAPSHOT, FILE_TIME_INDEX, FILE_TXN_INDEX
@@ -41,19 +40,15 @@ cdef void keep_smallest(int64_t* found, int* count, int64_t offset) noexcept nog
 
 cdef int gather(Slot* slot, const char* suffix, int64_t below, int64_t* found, int* count, int64_t* newest) noexcept nogil:
     """The smallest offsets below `below` of the files with `suffix`, ascending, and the largest offset of any; 0, or -errno."""
-    cdef int fd = open_directory(slot)
-    cdef DIR* directory
+    cdef int error
+    cdef DIR* directory = read_directory(slot, &error)
     cdef dirent* entry
     cdef int64_t offset
     cdef char* end
     count[0] = 0
     newest[0] = -1
-    if fd < 0:
-        return fd
-    directory = fdopendir(fd)
     if directory == NULL:
-        close(fd)
-        return -ENOMEM
+        return error
     while True:
         entry = readdir(directory)
         if entry == NULL:

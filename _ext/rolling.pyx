@@ -51,7 +51,7 @@ cdef bint must_roll(Slot* slot, Commit* commit, BatchInfo* info, int64_t last_of
     return last_offset - commit.segment_base > LARGEST_RELATIVE_OFFSET
 
 
-cdef int put_time_entry(Slot* slot, AppendFiles* files, Commit* commit) noexcept nogil:
+cdef int write_time_entry(Slot* slot, AppendFiles* files, Commit* commit) noexcept nogil:
     """An entry of the time index for the largest timestamp so far, if it is larger than the last entry's; 0, or -errno."""
     cdef uint8_t[12] entry
     cdef int fd, result
@@ -73,19 +73,23 @@ cdef int put_time_entry(Slot* slot, AppendFiles* files, Commit* commit) noexcept
     return result
 
 
+cdef int put_time_entry(uint32_t index, Slot* slot, Commit* commit) noexcept nogil:
+    """The same in the files of the active segment."""
+    cdef int result = 0
+    cdef AppendFiles* files = take_files(index, slot, commit.segment_base, &result)
+    if files != NULL:
+        result = write_time_entry(slot, files, commit)
+        release_files(files)
+    return result
+
+
 cdef int end_segment(uint32_t index, Slot* slot) noexcept nogil:
     cdef Commit commit = current(slot)[0]
-    cdef AppendFiles* files
     cdef int32_t entries = commit.timeindex_entries
-    cdef int result = 0
-    result = cut_leftover(slot)
+    cdef int result = cut_leftover(slot)
     if result != 0 or commit.max_timestamp <= commit.timeindexed_timestamp:
         return result
-    files = take_files(index, slot, commit.segment_base, &result)
-    if files == NULL:
-        return result
-    result = put_time_entry(slot, files, &commit)
-    release_files(files)
+    result = put_time_entry(index, slot, &commit)
     if result == 0 and commit.timeindex_entries != entries:
         publish(slot, &commit)
     return result
@@ -113,8 +117,7 @@ cdef void start_segment(Commit* commit, int64_t base, int64_t wall_ms) noexcept 
 
 cdef int roll_now(uint32_t index, Slot* slot, int64_t wall_ms) noexcept nogil:
     cdef Commit commit = current(slot)[0]
-    cdef AppendFiles* files
-    cdef int result = 0, i
+    cdef int result, i
     cdef int* kinds = [FILE_LOG, FILE_INDEX, FILE_TIME_INDEX]
     cdef int64_t base = commit.log_end_offset
     fault(ROLL_STARTED)
@@ -123,11 +126,7 @@ cdef int roll_now(uint32_t index, Slot* slot, int64_t wall_ms) noexcept nogil:
     result = cut_leftover(slot)         # nothing is behind the end of a segment that is no longer the active one
     if result != 0:
         return result
-    files = take_files(index, slot, commit.segment_base, &result)
-    if files == NULL:
-        return result
-    result = put_time_entry(slot, files, &commit)
-    release_files(files)
+    result = put_time_entry(index, slot, &commit)
     if result != 0:
         return result
     fault(ROLL_TIME_INDEX_WRITTEN)

@@ -3,7 +3,7 @@
 Runs with the slot's mutex held, allocates nothing (but what a directory's stream takes) and needs no GIL.
 """
 
-from libc.errno cimport ENOENT, ENOMEM, errno
+from libc.errno cimport ENOENT, errno
 from libc.stdint cimport int64_t
 from libc.stdio cimport SEEK_END, snprintf
 from libc.stdlib cimport strtoll
@@ -11,9 +11,9 @@ from libc.string cimport strcmp
 from posix.fcntl cimport O_CREAT, O_RDONLY, O_RDWR, O_TRUNC
 from posix.unistd cimport close, lseek
 
-from broker._ext.append_files cimport directory_path, open_directory, open_in_slot, segment_path
+from broker._ext.append_files cimport directory_path, open_in_slot, read_directory, segment_path
 from broker._ext.commits cimport current
-from broker._ext.directories cimport DIR, closedir, dirent, fdopendir, readdir
+from broker._ext.directories cimport DIR, closedir, dirent, readdir
 from broker._ext.file_calls cimport file_truncate, file_unlink
 from broker._ext.log_state cimport FILE_INDEX, FILE_LOG, FILE_TIME_INDEX, FILE_TXN_INDEX
 from broker._ext.lookup cimport LOOKUP_FOUND, FoundBatch, find_position
@@ -26,17 +26,13 @@ from broker._ext.shared cimport Commit, Slot, region
 cdef int64_t pick(Slot* slot, const char* extension, int64_t after, int64_t beyond, bint largest) noexcept nogil:
     """The largest or the smallest number in front of an extension, above `after` and below `beyond`; -1 if there is none, or
     -errno - 1."""
-    cdef int fd = open_directory(slot)
-    cdef DIR* directory
+    cdef int error
+    cdef DIR* directory = read_directory(slot, &error)
     cdef dirent* entry
     cdef int64_t best = -1, number
     cdef char* end
-    if fd < 0:
-        return fd - 1
-    directory = fdopendir(fd)
     if directory == NULL:
-        close(fd)
-        return -ENOMEM - 1
+        return error - 1
     while True:
         entry = readdir(directory)
         if entry == NULL:
@@ -156,7 +152,7 @@ cdef void unlink_segment(Slot* slot, int64_t base) noexcept nogil:
 
 
 cdef int remove_segments_above(Slot* slot, int64_t base, int64_t log_end_offset) noexcept nogil:
-    cdef int fd, removed = 1
+    cdef int error, removed = 1
     cdef int64_t found
     cdef DIR* directory
     cdef dirent* entry
@@ -166,13 +162,9 @@ cdef int remove_segments_above(Slot* slot, int64_t base, int64_t log_end_offset)
     directory_path(slot, path)
     while removed:
         removed = 0
-        fd = open_directory(slot)
-        if fd < 0:
-            return fd
-        directory = fdopendir(fd)
+        directory = read_directory(slot, &error)
         if directory == NULL:
-            close(fd)
-            return -ENOMEM
+            return error
         while True:
             entry = readdir(directory)
             if entry == NULL:
@@ -186,8 +178,8 @@ cdef int remove_segments_above(Slot* slot, int64_t base, int64_t log_end_offset)
             if file_unlink(region().header.log_dir_fds[slot.log_dir], full) == 0:
                 removed = 1
             elif errno != ENOENT:
-                fd = -errno
+                error = -errno
                 closedir(directory)
-                return fd
+                return error
         closedir(directory)
     return 0

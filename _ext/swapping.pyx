@@ -4,16 +4,15 @@ Runs with the slot's mutex held (but `prepare_swap`, whose caller holds it too u
 and needs no GIL. Readers go by the slot's generation: it carries SWAP_UNDER_WAY from before the first renaming until after the last.
 """
 
-from libc.errno cimport EDQUOT, ENOENT, ENOMEM, ENOSPC, errno
+from libc.errno cimport EDQUOT, ENOENT, ENOSPC, errno
 from libc.stdint cimport int64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport strtoll
 from libc.string cimport strcmp, strrchr
-from posix.unistd cimport close
 
-from broker._ext.append_files cimport open_directory
+from broker._ext.append_files cimport read_directory
 from broker._ext.atomics cimport fence, store_release_64
-from broker._ext.directories cimport DIR, closedir, dirent, dirfd, fdopendir, readdir, rewinddir
+from broker._ext.directories cimport DIR, closedir, dirent, dirfd, readdir, rewinddir
 from broker._ext.faults cimport *
 from broker._ext.file_calls cimport file_rename, file_unlink
 from broker._ext.log_state cimport FILE_INDEX, FILE_LOG, FILE_TIME_INDEX, FILE_TXN_INDEX
@@ -131,22 +130,16 @@ cdef int swap_segments(Slot* slot, int64_t base, int64_t last_base, int files) n
 
 cdef int finish_swap(Slot* slot) noexcept nogil:
     cdef int64_t base = slot.intent_arguments[0], last_base = slot.intent_arguments[1]
-    cdef int files = <int>slot.intent_arguments[2], descriptor, result
+    cdef int files = <int>slot.intent_arguments[2], result
     cdef DIR* stream
     store_release_64(&slot.generation, slot.generation | SWAP_UNDER_WAY)
     fence()
-    descriptor = open_directory(slot)
-    result = descriptor
-    if descriptor >= 0:
-        stream = fdopendir(descriptor)
-        if stream == NULL:
-            close(descriptor)
-            result = -ENOMEM
-        else:
-            result = set_others_aside(stream, base, last_base)
-            if result == 0:
-                result = take_names(descriptor, base, files)
-            closedir(stream)
+    stream = read_directory(slot, &result)
+    if stream != NULL:
+        result = set_others_aside(stream, base, last_base)
+        if result == 0:
+            result = take_names(dirfd(stream), base, files)
+        closedir(stream)
     fault(SWAP_FILES_RENAMED)
     store_release_64(&slot.generation, (slot.generation & ~SWAP_UNDER_WAY) + 1)
     fault(SWAP_GENERATION_CHANGED)
@@ -156,19 +149,15 @@ cdef int finish_swap(Slot* slot) noexcept nogil:
 
 
 cdef int drop_swaps(Slot* slot) noexcept nogil:
-    cdef int descriptor = open_directory(slot), result = 0
-    cdef DIR* stream
+    cdef int result
+    cdef DIR* stream = read_directory(slot, &result)
     cdef dirent* entry
     cdef char* end
     cdef char* suffix
     cdef int64_t _found
     cdef bint again = True
-    if descriptor < 0:
-        return descriptor
-    stream = fdopendir(descriptor)
     if stream == NULL:
-        close(descriptor)
-        return -ENOMEM
+        return result
     while again and result == 0:
         again = False
         rewinddir(stream)
@@ -182,7 +171,7 @@ cdef int drop_swaps(Slot* slot) noexcept nogil:
                 continue
             if strcmp(suffix, b".cleaned") != 0 and strcmp(suffix, b".swap") != 0:
                 continue
-            if file_unlink(descriptor, entry.d_name) == 0:
+            if file_unlink(dirfd(stream), entry.d_name) == 0:
                 again = True
             elif errno != ENOENT:
                 result = -errno
