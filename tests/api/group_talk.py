@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from broker._ext.offset_commits import partition_for
+
 from broker.protocol import (
     consumer_group_describe,
     consumer_group_heartbeat,
@@ -40,7 +42,18 @@ class GroupTalk(Wire):
     """A connection over which one or several members of groups speak. All times in ms."""
 
     def until_coordinated(self, group: str) -> None:
-        """Return when the group has a coordinator that has loaded it; the first call makes `__consumer_offsets`."""
+        """Return when the group has a coordinator that has loaded it, and every other group, too.
+
+        Each partition of `__consumer_offsets` has its own time for that; the first call makes the topic.
+        """
+        self._until_loaded(group)
+        count = len(self.metadata("__consumer_offsets").topics[0].partitions)
+        groups = {partition_for(name, count): name for name in map(str, range(16 * count))}
+        assert len(groups) == count
+        for other in groups.values():
+            self._until_loaded(other)
+
+    def _until_loaded(self, group: str) -> None:
         while True:
             (found,) = self.ask(
                 find_coordinator.Request(key_type=0, coordinator_keys=[group]), find_coordinator.API_KEY, 4
