@@ -81,7 +81,7 @@ def arena_units_used():
 # -- checkpoints ------------------------------------------------------------------------------------------------------
 
 def checkpoint_offsets():
-    """[(slot, (topic, partition, log directory, recovery point, log start offset, high watermark))] of every log in use.
+    """(slot, (topic, partition, log directory, recovery point, log start offset, high watermark)) of each log in use.
 
     The recovery point is what is on the device. It stays in the segment that was active when all files were synced last:
     the indexes of the segments behind are only as good as the rebuilding that a recovery from there does.
@@ -90,7 +90,6 @@ def checkpoint_offsets():
     cdef Slot* slot
     cdef Commit commit
     cdef int64_t point, synced_base
-    found = []
     for i in range(region().header.slots_used):
         slot = slot_at(<uint32_t>i)
         if slot.state == SLOT_ONLINE:
@@ -99,9 +98,7 @@ def checkpoint_offsets():
             read_commit(slot, &commit)
             if 0 <= synced_base < commit.segment_base:
                 point = max(min(point, synced_base), slot.log_start_offset)
-            found.append((i, (topic_of(slot), slot.partition, slot.log_dir, point, slot.log_start_offset,
-                              commit.high_watermark)))
-    return found
+            yield i, (topic_of(slot), slot.partition, slot.log_dir, point, slot.log_start_offset, commit.high_watermark)
 
 
 def set_recovery_point(uint32_t index, int64_t offset):

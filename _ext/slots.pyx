@@ -167,15 +167,13 @@ def log_of(uint32_t index):
 
 
 def in_use():
-    """[(topic, partition, slot)] of every slot that holds a partition, announced or not."""
+    """(topic, partition, slot) of each slot that holds a partition, announced or not."""
     cdef uint64_t i
     cdef Slot* slot
-    found = []
     for i in range(region().header.slots_used):
         slot = slot_at(<uint32_t>i)
         if slot.state != SLOT_FREE and slot.state != SLOT_DELETED:
-            found.append((topic_of(slot), slot.partition, i))
-    return found
+            yield topic_of(slot), slot.partition, i
 
 
 def not_online():

@@ -1,6 +1,7 @@
 """A process's mirror of the topics in the shared table: from a name or an id to the slots of the partitions."""
 
-from libc.stdint cimport uint32_t, uint64_t
+from cpython.ref cimport PyObject
+from libc.stdint cimport int32_t, uint32_t, uint64_t
 
 
 cdef class Topic:
@@ -19,12 +20,20 @@ cdef class Topic:
     cdef int put(self, int partition, uint32_t slot, uint32_t incarnation) except -1
 
 
+cdef struct Held:                 # what a slot holds as far as this process has taken over
+    PyObject* topic               # of `by_name` or `by_id`, which own it; NULL: nothing
+    int32_t partition
+    uint32_t incarnation
+
+
 cdef class TopicDirectory:
     cdef readonly dict by_name    # bytes -> Topic
     cdef readonly dict by_id      # bytes -> Topic
     cdef readonly uint64_t version
-    cdef dict of_slot             # slot -> (Topic, partition, incarnation)
+    cdef Held* of_slot
+    cdef uint32_t room            # slots in `of_slot`
 
+    cdef int make_room(self, uint32_t slots) except -1
     cdef int refresh_slot(self, uint32_t index) except -1
-    cdef int forget(self, uint32_t index, tuple known) except -1
+    cdef int forget(self, uint32_t index) except -1
     cpdef bint refresh(self) except? 0

@@ -4,6 +4,7 @@ A slot may be given to another partition only after every worker has confirmed a
 what is read here of a slot holds until `confirm_version` is called for the version just taken over [R 8].
 """
 
+from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset
@@ -90,17 +91,18 @@ cdef class TopicDirectory:
     def __init__(self):
         self.by_name = {}
         self.by_id = {}
-        self.of_slot = {}
         self.version = 0
+
+    def __dealloc__(self):
+        cdef uint32_t index
+        for index in range(self.room):
+            if self.of_slot[index].topic != NULL:
+                Py_DECREF(<Topic>self.of_slot[index].topic)
+        free(self.of_slot)
 
     def get(self, str name):
         """The topic of that name, or None."""
         return self.by_name.get(name.encode())
-
-    def locate(self, uint32_t slot):
-        """(Topic, partition) that a slot holds as far as this process has taken over, or None."""
-        found = self.of_slot.get(slot)
-        return found[:2] if found is not None else None
 
     cpdef bint refresh(self) except? 0:
         """Take over what was announced since the last call; whether there was anything."""
@@ -111,6 +113,7 @@ cdef class TopicDirectory:
             return False
         if self.version == 0 or newest - self.version >= CHANGE_RING // 2:
             # Too far behind for the ring: look at all slots.
+            self.make_room(<uint32_t>header.slots_used)
             for index in range(<uint32_t>header.slots_used):
                 self.refresh_slot(index)
         else:
@@ -123,17 +126,31 @@ cdef class TopicDirectory:
         self.version = newest
         return True
 
+    cdef int make_room(self, uint32_t slots) except -1:
+        cdef uint32_t room = max(slots, self.room * 2, 64)
+        cdef Held* held
+        if slots <= self.room:
+            return 0
+        held = <Held*>realloc(self.of_slot, room * sizeof(Held))
+        if held == NULL:
+            raise MemoryError(f"no memory for what {room} slots hold")
+        memset(held + self.room, 0, (room - self.room) * sizeof(Held))
+        self.of_slot = held
+        self.room = room
+        return 0
+
     cdef int refresh_slot(self, uint32_t index) except -1:
         cdef Slot* slot = slot_at(index)
         cdef uint32_t state = load_acquire_32(&slot.state)
         cdef uint32_t incarnation = slot.incarnation
         cdef bint present = state in (SLOT_ONLINE, SLOT_OFFLINE, SLOT_LOADING, SLOT_REMOTE)
+        cdef Held* held
         cdef Topic topic
-        known = self.of_slot.get(index)
-        if known is not None and (known[2] != incarnation or not present):
-            self.forget(index, known)
-            known = None
-        if not present or known is not None:
+        self.make_room(index + 1)
+        held = &self.of_slot[index]
+        if held.topic != NULL and (held.incarnation != incarnation or not present):
+            self.forget(index)
+        if not present or held.topic != NULL:
             return 0
         name = (<char*>slot.topic)[:slot.topic_bytes]
         topic_id = (<char*>slot.topic_id)[:16]
@@ -143,13 +160,18 @@ cdef class TopicDirectory:
             self.by_name[name] = topic
             self.by_id[topic_id] = topic
         topic.put(slot.partition, index, incarnation)
-        self.of_slot[index] = (topic, slot.partition, incarnation)
+        Py_INCREF(topic)
+        held.topic = <PyObject*>topic
+        held.partition = slot.partition
+        held.incarnation = incarnation
         return 0
 
-    cdef int forget(self, uint32_t index, tuple known) except -1:
-        cdef Topic topic = known[0]
-        cdef int partition = known[1]
-        del self.of_slot[index]
+    cdef int forget(self, uint32_t index) except -1:
+        cdef Held* held = &self.of_slot[index]
+        cdef Topic topic = <Topic>held.topic
+        cdef int partition = held.partition
+        held.topic = NULL
+        Py_DECREF(topic)  # `topic` keeps one of its own until the end
         if topic.slots[partition] == index + 1:
             topic.slots[partition] = 0
         while topic.count and topic.slots[topic.count - 1] == 0:

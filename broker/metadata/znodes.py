@@ -67,9 +67,9 @@ class TopicAssignment(NamedTuple):
     """
 
     topic_id: uuid.UUID | None
-    partitions: dict[int, list[int]]
-    adding: dict[int, list[int]] = {}
-    removing: dict[int, list[int]] = {}
+    partitions: Mapping[int, Sequence[int]]
+    adding: Mapping[int, Sequence[int]] = {}
+    removing: Mapping[int, Sequence[int]] = {}
 
 
 class PartitionState(NamedTuple):
@@ -180,8 +180,14 @@ def _by_partition(replicas: Mapping[int, Sequence[int]]) -> dict[str, list[int]]
     return {str(partition): list(brokers) for partition, brokers in replicas.items()}
 
 
-def _replicas(value: Mapping[str, Sequence[int]] | None) -> dict[int, list[int]]:
-    return {int(partition): [int(broker) for broker in brokers] for partition, brokers in (value or {}).items()}
+def _replicas(value: Mapping[str, Sequence[int]] | None) -> dict[int, Sequence[int]]:
+    """Partitions with the same replicas share one list: there are few different ones, and very many partitions."""
+    known: dict[tuple[int, ...], list[int]] = {}
+    found: dict[int, Sequence[int]] = {}
+    for partition, brokers in (value or {}).items():
+        replicas = [int(broker) for broker in brokers]
+        found[int(partition)] = known.setdefault(tuple(replicas), replicas)
+    return found
 
 
 def encode_topic(assignment: TopicAssignment) -> bytes:

@@ -17,11 +17,9 @@ from broker._ext.log_dirs import note_error
 from broker._ext.shared import SharedMemory
 from broker.storage import file_names
 from broker.storage.atomic_file import NO_ROOM, fsync_directory
-from broker.storage.checkpoints import CorruptCheckpointError, read_offset_checkpoint, write_offset_checkpoint
+from broker.storage.checkpoints import CheckpointLines, read_offset_checkpoint
 
 log = logging.getLogger(__name__)
-
-Offsets = dict[tuple[str, int], int]
 
 
 def write_checkpoints(shm: SharedMemory, log_dirs: Sequence[Path]) -> set[int]:
@@ -32,26 +30,25 @@ def write_checkpoints(shm: SharedMemory, log_dirs: Sequence[Path]) -> set[int]:
 
     :raises CorruptCheckpointError: the former file, needed for logs that are not loaded, does not follow its format.
     """
-    recovery: list[Offsets] = [{} for _ in log_dirs]
-    watermark: list[Offsets] = [{} for _ in log_dirs]
-    for slot, offsets in slot_upkeep.checkpoint_offsets():
-        topic, partition, log_dir, flushed, _, high = offsets
-        recovery[log_dir][topic, partition] = flushed
-        watermark[log_dir][topic, partition] = high
+    waiting = _waiting(log_dirs)  # first: a log that is opened meanwhile is met below
+    recovery = [CheckpointLines() for _ in log_dirs]
+    watermark = [CheckpointLines() for _ in log_dirs]
+    for slot, (topic, partition, log_dir, flushed, _, high) in slot_upkeep.checkpoint_offsets():
+        waiting[log_dir].discard((topic, partition))
+        recovery[log_dir].add_offset(topic, partition, flushed)
+        watermark[log_dir].add_offset(topic, partition, high)
         slot_upkeep.set_recovery_point(slot, flushed)
-    waiting = _waiting(log_dirs)
     failed = set()
     for number, path in enumerate(log_dirs):
         if shm.log_dir_offline(number):
             continue
         try:
-            for offsets, name in (
+            for lines, name in (
                 (recovery[number], file_names.RECOVERY_POINT_CHECKPOINT),
                 (watermark[number], file_names.REPLICATION_CHECKPOINT),
             ):
-                if waiting[number]:
-                    offsets.update(_kept(read_offset_checkpoint(path / name), waiting[number]))
-                write_offset_checkpoint(path / name, offsets)
+                _keep(path / name, waiting[number], lines)
+                lines.write(path / name)
             write_log_starts(shm, log_dirs, number)
         except OSError as error:
             failed.add(number)
@@ -76,18 +73,15 @@ def write_log_starts(shm: SharedMemory, log_dirs: Sequence[Path], only: int | No
         with _alone(path):
             target = path / file_names.LOG_START_OFFSET_CHECKPOINT
             waiting = _waiting(log_dirs)[number]
-            before: Offsets | None = None
-            try:
-                before = read_offset_checkpoint(target)
-            except CorruptCheckpointError:
-                if waiting:
-                    raise
-            starts = _kept(before or {}, waiting)
+            lines = CheckpointLines()
             for _, (topic, partition, log_dir, _, log_start, _) in slot_upkeep.checkpoint_offsets():
-                if log_dir == number and log_start > 0:
-                    starts[topic, partition] = log_start
-            if starts != before:
-                write_offset_checkpoint(target, starts)
+                if log_dir == number:
+                    waiting.discard((topic, partition))
+                    if log_start > 0:
+                        lines.add_offset(topic, partition, log_start)
+            _keep(target, waiting, lines)
+            if not lines.is_in(target):
+                lines.write(target)
             else:
                 fsync_directory(path)  # who wrote it may have died before it lasted
 
@@ -100,8 +94,12 @@ def _waiting(log_dirs: Sequence[Path]) -> list[set[tuple[str, int]]]:
     return waiting
 
 
-def _kept(before: Mapping[tuple[str, int], int], waiting: set[tuple[str, int]]) -> Offsets:
-    return {key: before[key] for key in waiting & before.keys()}
+def _keep(path: Path, waiting: set[tuple[str, int]], lines: CheckpointLines) -> None:
+    """Take over what the file says of logs that cannot say it themselves now. Raises OSError, CorruptCheckpointError."""
+    if waiting:
+        before = read_offset_checkpoint(path)
+        for topic, partition in sorted(waiting & before.keys()):
+            lines.add_offset(topic, partition, before[topic, partition])
 
 
 @contextmanager

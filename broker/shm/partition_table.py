@@ -8,6 +8,7 @@ way; the truth of which partitions there are is in the metadata store.
 import logging
 import os
 import uuid
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -27,6 +28,33 @@ log = logging.getLogger(__name__)
 NEVER_MS = -(1 << 63)
 
 
+class SlotsInUse:
+    """(topic, partition) -> slot: an array a topic, because a dictionary of tuples takes 170 bytes a partition."""
+
+    def __init__(self, in_use: Iterable[tuple[str, int, int]]) -> None:
+        self._slots: dict[str, array[int]] = {}
+        self.count = 0
+        for topic, partition, slot in in_use:
+            self.put(topic, partition, slot)
+
+    def get(self, topic: str, partition: int) -> int:
+        """-1 if there is none."""
+        found = self._slots.get(topic)
+        return found[partition] if found is not None and 0 <= partition < len(found) else -1
+
+    def put(self, topic: str, partition: int, slot: int) -> None:
+        """Note a slot; -1 forgets what is noted of the partition."""
+        found = self._slots.setdefault(topic, array("i"))
+        if partition >= len(found):
+            found.extend([-1] * (partition + 1 - len(found)))
+        self.count += (slot >= 0) - (found[partition] >= 0)
+        found[partition] = slot
+        while found and found[-1] < 0:
+            found.pop()
+        if not found:
+            del self._slots[topic]
+
+
 class PartitionTable:
     """:param log_dirs: paths of the log directories, in the order in which the supervisor announced them."""
 
@@ -34,7 +62,7 @@ class PartitionTable:
         self.shm = shm
         self.log_dirs = [Path(path) for path in log_dirs]
         self.directory = TopicDirectory()
-        self._slots: dict[tuple[str, int], int] | None = None
+        self._slots: SlotsInUse | None = None
 
     def create(
         self,
@@ -65,18 +93,18 @@ class PartitionTable:
             settings=settings,
             internal=internal,
         )
-        self._in_use()[topic, partition] = slot
+        self._in_use().put(topic, partition, slot)
         return slot
 
-    def _in_use(self) -> dict[tuple[str, int], int]:
+    def _in_use(self) -> SlotsInUse:
         """All partitions in the table, announced or not; kept up to date by this process, the table's one writer."""
         if self._slots is None:
-            self._slots = {(topic, partition): slot for topic, partition, slot in slots.in_use()}
+            self._slots = SlotsInUse(slots.in_use())
         return self._slots
 
     def room(self) -> int:
         """How many partitions more the table can hold."""
-        return self.shm.max_slots - len(self._in_use())
+        return self.shm.max_slots - self._in_use().count
 
     def path(self, slot: int) -> Path:
         """The partition's directory."""
@@ -145,7 +173,7 @@ class PartitionTable:
         slot_life.delete(
             slot, os.fsencode(file_names.marked_directory_name(state["topic"], state["partition"], "delete"))
         )
-        self._in_use().pop((state["topic"], state["partition"]), None)
+        self._in_use().put(state["topic"], state["partition"], -1)
 
     def checkpoint_log_starts(self) -> None:
         """Make the log start offsets durable: after a deletion, so that no later topic of that name begins at an old one.
@@ -166,4 +194,4 @@ class PartitionTable:
 
     def find(self, topic: str, partition: int) -> int:
         """The slot of a partition, announced or not; -1 if there is none."""
-        return self._in_use().get((topic, partition), -1)
+        return self._in_use().get(topic, partition)

@@ -11,7 +11,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -38,22 +38,22 @@ class Segment:
     :param active: the slot's facts if it is the active segment.
     """
 
-    def __init__(self, directory: Path, base_offset: int, active: Facts | None = None) -> None:
+    def __init__(self, directory: str | Path, base_offset: int, active: Facts | None = None) -> None:
         self.base_offset = base_offset
-        self._log = directory / segment_file_name(base_offset, LOG)
-        self._time_index = directory / segment_file_name(base_offset, TIME_INDEX)
+        self._log = f"{directory}/{segment_file_name(base_offset, LOG)}"
+        self._time_index = f"{directory}/{segment_file_name(base_offset, TIME_INDEX)}"
         self._active = active
 
     @cached_property
     def size(self) -> int:
         """Bytes of its log. Raises OSError."""
-        return int(self._active["size"]) if self._active is not None else self._log.stat().st_size
+        return int(self._active["size"]) if self._active is not None else Path(self._log).stat().st_size
 
     @cached_property
     def largest_timestamp_ms(self) -> int:
         """Of its records; where these have none, when the file was last written. Raises OSError."""
         largest = int(self._active["max_timestamp"]) if self._active is not None else self._last_time_entry()
-        return largest if largest >= 0 else self._log.stat().st_mtime_ns // 1_000_000
+        return largest if largest >= 0 else Path(self._log).stat().st_mtime_ns // 1_000_000
 
     def _last_time_entry(self) -> int:
         try:
@@ -111,13 +111,13 @@ def expired(segments: Sequence[Segment], facts: Facts, now_ms: int) -> tuple[int
     return count, ", ".join(reasons)
 
 
-@dataclass
+@dataclass(slots=True)
 class _Listed:
-    """What a partition's directory held when its slot had this generation."""
+    """What a partition's directory held when its slot had this generation. One is kept of each log."""
 
     generation: int
-    bases: list[int] = field(default_factory=list)
-    aside: dict[str, float] = field(default_factory=dict)  # renamed files: since when, seconds since the epoch
+    bases: tuple[int, ...]
+    aside: dict[str, float] | None  # renamed files, if any: since when, seconds since the epoch
 
 
 @dataclass
@@ -166,8 +166,9 @@ class Retention:
                 self._shm.beat()
         self.remove_files(now_ms, hasten)
 
-    def _directory(self, facts: Facts) -> Path:
-        return self._log_dirs[facts["log_dir"]] / f"{facts['topic']}-{facts['partition']}"
+    def _directory(self, facts: Facts) -> str:
+        # not a Path: those keep every name for as long as the process lives
+        return f"{self._log_dirs[facts['log_dir']]}/{facts['topic']}-{facts['partition']}"
 
     def _list(self, slot: int, facts: Facts) -> _Listed:
         """The directory's content, from before if the slot's generation is still the same. Raises OSError."""
@@ -176,18 +177,18 @@ class Retention:
             return known
         if known is None:
             native.settle_intent(slot)  # of a cleaner that died: what it renamed is to be seen now
-        found = _Listed(facts["generation"])
+        bases: list[int] = []
+        aside: dict[str, float] = {}
         with os.scandir(self._directory(facts)) as entries:
             for entry in entries:
                 parsed = parse_segment_file_name(entry.name)
                 if parsed is None:
                     continue
                 if parsed.state == DELETED:
-                    found.aside[entry.path] = entry.stat().st_ctime
+                    aside[entry.path] = entry.stat().st_ctime
                 elif parsed.kind == LOG and not parsed.state:
-                    found.bases.append(parsed.base_offset)
-        found.bases.sort()
-        self._listed[slot] = found
+                    bases.append(parsed.base_offset)
+        found = self._listed[slot] = _Listed(facts["generation"], tuple(sorted(bases)), aside or None)
         return found
 
     def _plan(self, slot: int, now_ms: int) -> _Removal | None:
@@ -219,11 +220,11 @@ class Retention:
             return None
         told, log_start = native.advance(slot, bases[count], incarnation=facts["incarnation"])
         if told != "ok":
-            log.info("%s: nothing removed, the log is %s", self._directory(facts).name, told)
+            log.info("%s: nothing removed, the log is %s", Path(self._directory(facts)).name, told)
             return None
         log.info(
             "%s: %d segment(s) below offset %d go by %s; the log begins at offset %d",
-            self._directory(facts).name, count, bases[count], why, log_start,
+            Path(self._directory(facts)).name, count, bases[count], why, log_start,
         )  # fmt: skip
         sizes = [segment.size for segment in segments[:count]]
         return _Removal(slot, facts["incarnation"], facts["log_dir"], bases[: count + 1], sizes)
@@ -291,9 +292,10 @@ class Retention:
         self._generations = generations
 
     def _remove_aside(self, listed: _Listed, now_ms: int, delay_ms: int | None) -> None:
-        for path, since in list(listed.aside.items()):
+        aside = listed.aside or {}
+        for path, since in list(aside.items()):
             if delay_ms is not None and now_ms - since * 1000 < delay_ms:
                 continue
             Path(path).unlink(missing_ok=True)  # it may have gone with its directory
             native.meet_fault(FaultPoint.REMOVE_FILE_UNLINKED)
-            del listed.aside[path]
+            del aside[path]

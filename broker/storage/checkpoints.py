@@ -20,8 +20,35 @@ class CorruptCheckpointError(ValueError):
     """A checkpoint file that does not follow its format; the message names file and line."""
 
 
-def _write(path: str | os.PathLike[str], lines: list[str], sync: bool) -> None:
-    replace_file(path, "\n".join([str(VERSION), str(len(lines)), *lines, ""]).encode(), sync=sync)
+class CheckpointLines:
+    """A checkpoint as it is being written: entries as bytes of the file, for there may be one for each of very many logs."""
+
+    def __init__(self) -> None:
+        self._body = bytearray()
+        self._count = 0
+
+    def add(self, line: str) -> None:
+        """One entry more."""
+        self._body += line.encode() + b"\n"
+        self._count += 1
+
+    def add_offset(self, topic: str, partition: int, offset: int) -> None:
+        """One entry more of an offset checkpoint."""
+        self.add(f"{topic} {partition} {offset}")
+
+    def _content(self) -> bytes:
+        return b"%d\n%d\n" % (VERSION, self._count) + self._body
+
+    def is_in(self, path: str | os.PathLike[str]) -> bool:
+        """Whether the file holds this already. Raises OSError."""
+        try:
+            return Path(path).read_bytes() == self._content()
+        except FileNotFoundError:
+            return False
+
+    def write(self, path: str | os.PathLike[str], *, sync: bool = True) -> None:
+        """Replace the file. Raises OSError."""
+        replace_file(path, self._content(), sync=sync)
 
 
 def _read(path: str | os.PathLike[str], words: int) -> list[list[str]]:
@@ -66,7 +93,10 @@ def write_offset_checkpoint(
     path: str | os.PathLike[str], offsets: Mapping[tuple[str, int], int], *, sync: bool = True
 ) -> None:
     """Replaces the file. Raises OSError."""
-    _write(path, [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()], sync)
+    lines = CheckpointLines()
+    for (topic, partition), offset in offsets.items():
+        lines.add_offset(topic, partition, offset)
+    lines.write(path, sync=sync)
 
 
 def read_leader_epochs(path: str | os.PathLike[str]) -> list[tuple[int, int]]:
@@ -86,4 +116,7 @@ def epochs_from(epochs: Iterable[tuple[int, int]], log_start_offset: int) -> lis
 
 def write_leader_epochs(path: str | os.PathLike[str], epochs: Iterable[tuple[int, int]], *, sync: bool = True) -> None:
     """Replaces the file. Raises OSError."""
-    _write(path, [f"{epoch} {offset}" for epoch, offset in epochs], sync)
+    lines = CheckpointLines()
+    for epoch, offset in epochs:
+        lines.add(f"{epoch} {offset}")
+    lines.write(path, sync=sync)
