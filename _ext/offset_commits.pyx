@@ -404,7 +404,7 @@ cdef class OffsetCommit:
 
     def under_way(self, group not None, then not None):
         """It is about to be appended; `appended` is to be called with the outcome, and before that perhaps `late`."""
-        group.commits_under_way += 1
+        group.under_way[self] = self
         self.group = group
         self.then = then
 
@@ -412,7 +412,7 @@ cdef class OffsetCommit:
         """The append has ended: what was stored is committed, and whoever waits is told."""
         group, then = self.group, self.then
         self.group = self.then = None
-        group.commits_under_way -= 1
+        del group.under_way[self]
         if outcome == 0:
             group.offsets.put_all(self)
         if then is not None:

@@ -6,19 +6,23 @@ its only protection. What a client must be told is a Kafka error code; nothing h
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 
 from broker._ext.offset_commits import OffsetCommit
 from broker.groups.classic import ClassicGroup
 from broker.groups.consumer_metadata import CONSUMER
-from broker.groups.environment import Appended, Waiter
+from broker.groups.environment import Appended, Late, Waiter
 from broker.groups.group import Group
 from broker.groups.membership import Membership
 from broker.groups.offsets import Commit, Offsets, Place, offset_record
 from broker.groups.shards import NONE, Shard, report
 from broker.protocol.errors import ErrorCode
 
+log = logging.getLogger(__name__)
+
+RETRY_MS = 1000
 MAX_RECORDS_AT_ONCE = 1000
 """Of tombstones in one append, so that a batch stays small."""
 
@@ -53,6 +57,9 @@ class GroupCoordinator(Membership):
         if error is not NONE or not commit.offsets:
             then(error)
             return
+        if shard.deleted_topics and not shard.deleted_topics.isdisjoint(place[0] for place in _places_of(commit)):
+            then(ErrorCode.COORDINATOR_NOT_AVAILABLE)  # offsets of a deleted topic of that name are still in the log
+            return
         shard.groups[group_id] = group
         if isinstance(commit, OffsetCommit):  # a sequence of its records; it does natively what `appended` does
             commit.under_way(group, then)
@@ -63,13 +70,13 @@ class GroupCoordinator(Membership):
         waiter = Waiter(then)
 
         def appended(error: ErrorCode) -> None:
-            group.commits_under_way -= 1
+            del group.under_way[waiter]
             if error is NONE:
                 for (topic, partition), committed in offsets.items():
                     group.offsets.put(topic, partition, committed)
             waiter(error)
 
-        group.commits_under_way += 1
+        group.under_way[waiter] = offsets
         shard.log.append(records, appended, waiter.late)
 
     def fetch(self, group_id: str, member_id: str | None = None, member_epoch: int = -1) -> tuple[ErrorCode, Offsets]:
@@ -77,12 +84,13 @@ class GroupCoordinator(Membership):
 
         :param member_id: with its epoch, a member of a group of KIP-848 that asks; checked if one of both is given.
         """
-        error, group = self.find(group_id)
-        if group is None:
+        error, shard = self.shard_of(group_id)
+        group = shard.groups.get(group_id) if shard is not None else None
+        if group is None or shard is None:
             return error, Offsets()
         if group.consumer is not None and (member_id is not None or member_epoch >= 0):
             error = group.consumer.epoch_error(member_id or "", member_epoch)
-        return error, group.offsets
+        return error, group.offsets.without(shard.deleted_topics) if shard.deleted_topics else group.offsets
 
     def delete_offsets(
         self, group_id: str, places: Sequence[Place], then: Callable[[ErrorCode, dict[Place, ErrorCode]], None]
@@ -110,15 +118,20 @@ class GroupCoordinator(Membership):
         self._remove(shard, group, gone, removed)
 
     def _remove(self, shard: Shard, group: Group, places: Sequence[Place], then: Appended) -> None:
-        """Write tombstones of these offsets, then forget them; and the group, if nothing is left of it."""
-        present = [place for place in places if group.offsets.get(*place) is not None]
-        if not present:
+        """Forget what is committed, or is about to be, at these places."""
+        coming = group.places_under_way()
+        present = [place for place in places if place in coming or group.offsets.get(*place) is not None]
+        waiter = Waiter(then)
+        self._bury(shard, group, present, waiter, waiter.late)
+
+    def _bury(self, shard: Shard, group: Group, places: Sequence[Place], then: Appended, late: Late = None) -> None:
+        """Write tombstones of these offsets, then forget them. :param then: called once, with an error of any of them."""
+        if not places:
             then(NONE)
             return
-        parts = [present[at : at + MAX_RECORDS_AT_ONCE] for at in range(0, len(present), MAX_RECORDS_AT_ONCE)]
+        parts = [places[at : at + MAX_RECORDS_AT_ONCE] for at in range(0, len(places), MAX_RECORDS_AT_ONCE)]
         waiting = len(parts)
         failed = NONE
-        waiter = Waiter(then)
 
         def appended(part: Sequence[Place], error: ErrorCode) -> None:
             nonlocal waiting, failed
@@ -129,13 +142,13 @@ class GroupCoordinator(Membership):
             else:
                 failed = error
             if waiting == 0:
-                waiter(failed)
+                then(failed)
 
         for part in parts:
             shard.log.append(
                 [offset_record(group.group_id, *place, None) for place in part],
                 lambda error, part=part: appended(part, error),  # type: ignore[misc]
-                waiter.late,
+                late,
             )
 
     # -- whole groups ----------------------------------------------------------------------------------------------------
@@ -169,24 +182,56 @@ class GroupCoordinator(Membership):
         shard.log.append(group.tombstones(), waiter, waiter.late)
 
     def topics_deleted(self, topics: Iterable[str]) -> None:
-        """The offsets of deleted topics go, of all groups."""
-        names = list(topics)
+        """The offsets of deleted topics go, of all groups, with those that are about to be committed."""
+        names = set(topics)
         for shard in self._shards.values():
-            if shard.loading:
-                shard.deleted_topics.update(names)
-            else:
-                self._forget_topics(shard, names)
+            new = names - shard.deleted_topics  # nothing was committed to the others since they began to go
+            shard.deleted_topics |= new
+            if not shard.loading:
+                self._forget_topics(shard, new)
 
     def loaded(self, partition: int) -> None:
-        """As `Shards` says; and what was read of topics that were deleted meanwhile goes."""
+        """As `Shards` says; and what was read of topics that are no more goes."""
         super().loaded(partition)
         shard = self._shards[partition]
-        self._forget_topics(shard, shard.deleted_topics)
+        read = {topic for group in shard.groups.values() for topic, _ in group.offsets.topics()}
+        gone = {topic for topic in read if topic not in shard.topics or self._topics.find(topic) is None}
+        shard.deleted_topics |= gone
+        count = self._forget_topics(shard, shard.deleted_topics)
+        if count:
+            log.info("__consumer_offsets-%d held %d offsets of topics that are deleted: they go", partition, count)
 
-    def _forget_topics(self, shard: Shard, names: Collection[str]) -> None:
-        if names:
-            for group in list(shard.groups.values()):
-                self._remove(shard, group, group.offsets.of_topics(names), report)
+    def _forget_topics(self, shard: Shard, topics: Collection[str]) -> int:
+        """Have offsets of topics removed, now or, if that fails, a little later; how many. Nobody commits to them before."""
+        names = frozenset(topics)
+        found = [(group, places) for group in shard.groups.values() if (places := group.places_in(names))]
+        waiting, failed = len(found), NONE
+
+        def removed(error: ErrorCode) -> None:
+            nonlocal waiting, failed
+            waiting -= 1
+            failed = failed if error is NONE else error
+            if waiting > 0:
+                return
+            if failed is NONE:
+                shard.deleted_topics -= names
+            elif (
+                self._shards.get(shard.partition) is shard
+            ):  # else who takes the partition over sees that they are gone
+                log.warning(
+                    "offsets of deleted topics are still in __consumer_offsets: %s; tried again soon", failed.name
+                )
+                self._timers.call_at(self._timers.now_ms() + RETRY_MS, again)
+
+        def again() -> None:
+            if self._shards.get(shard.partition) is shard and not shard.loading:
+                self._forget_topics(shard, names)
+
+        if not found:
+            shard.deleted_topics -= names
+        for group, places in found:
+            self._bury(shard, group, places, removed)
+        return sum(len(places) for _, places in found)
 
     def expire(self) -> int:
         """Forget offsets that nobody needs any more, and groups of which nothing is left; how many offsets."""
@@ -198,6 +243,9 @@ class GroupCoordinator(Membership):
                 places = group.offsets.expired(
                     now_ms, self.settings.offsets_retention_ms, group.needed, group.empty_since_ms
                 )
+                if places and group.under_way:  # what is about to be committed is young
+                    coming = group.places_under_way()
+                    places = [place for place in places if place not in coming]
                 count += len(places)
                 self._expire_group(shard, group, places)
         return count

@@ -6,8 +6,8 @@ coordinator's loop.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, ItemsView, Mapping
+from typing import Any, Protocol
 
 from broker.groups.classic import ClassicGroup
 from broker.groups.classic_member import Join
@@ -15,18 +15,28 @@ from broker.groups.classic_rebalance import Rebalance, State
 from broker.groups.consumer_group import ConsumerGroup
 from broker.groups.consumer_metadata import CONSUMER, topics_of
 from broker.groups.environment import Record
-from broker.groups.offsets import Offsets
+from broker.groups.offsets import Committed, Offsets, Place
 from broker.protocol.group_records import GROUP_METADATA, record
 
 
+class Storing(Protocol):
+    """What a commit is about to store."""
+
+    def items(self) -> ItemsView[Place, Committed] | list[tuple[Place, Committed]]:
+        """Each place with what is committed there."""
+
+
 class Group:
-    """:param protocol: how members share the work; it may change from one to the other while there is no member."""
+    """:param protocol: how members share the work; it may change from one to the other while there is no member.
+
+    :ivar under_way: the commits that were appended and are not acknowledged, each by something of its own.
+    """
 
     def __init__(self, group_id: str, protocol: ClassicGroup | ConsumerGroup) -> None:
         self.group_id = group_id
         self.protocol = protocol
         self.offsets = Offsets()
-        self.commits_under_way = 0
+        self.under_way: dict[object, Storing] = {}
 
     @property
     def classic(self) -> ClassicGroup | None:
@@ -48,7 +58,19 @@ class Group:
     @property
     def disposable(self) -> bool:
         """Whether nothing is left of it: no member, no offset, and no commit that is on its way to the log."""
-        return self.empty and not self.offsets and not self.commits_under_way
+        return self.empty and not self.offsets and not self.under_way
+
+    def places_under_way(self) -> set[Place]:
+        """Where commits that are on their way to the log are about to be."""
+        return {place for commit in self.under_way.values() for place, _ in commit.items()}
+
+    def places_in(self, topics: Collection[str]) -> list[Place]:
+        """All places in these topics where something is committed, or is about to be."""
+        places = self.offsets.of_topics(topics)
+        if self.under_way:
+            known = set(places)
+            places += sorted(place for place in self.places_under_way() - known if place[0] in topics)
+        return places
 
     @property
     def protocol_type(self) -> str:

@@ -4,8 +4,10 @@ An offset expires when its group no longer needs it (KIP-211): a retention after
 do not subscribe to its topic or there never were any, a retention after the commit.
 """
 
+from __future__ import annotations
+
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from broker._ext.offset_commits import Committed, OffsetCommit
@@ -76,6 +78,12 @@ class Offsets:
     def topics(self) -> list[tuple[str, dict[int, Committed]]]:
         """Each topic with what is committed in it by partition: live, but for the list."""
         return list(self._of_topic.items())
+
+    def without(self, topics: Collection[str]) -> Offsets:
+        """What is committed in other topics: live, as far as each topic goes."""
+        found = Offsets()
+        found._of_topic = {name: partitions for name, partitions in self._of_topic.items() if name not in topics}
+        return found
 
     def of_topics(self, topics: Iterable[str]) -> list[Place]:
         """All places in these topics."""

@@ -36,14 +36,21 @@ NONE = ErrorCode.NONE  # looked up once: an enumeration's members cost more to f
 
 
 class Shard:
-    """The groups of one partition of `__consumer_offsets`. :param loading: its log is being read: nobody is served yet."""
+    """The groups of one partition of `__consumer_offsets`.
 
-    def __init__(self, partition: int, group_log: GroupLog) -> None:
+    :param topics: names of those there are as its loading begins: what it holds of others is of topics that are no more,
+        whatever has their names now.
+    :ivar loading: its log is being read: nobody is served yet.
+    :ivar deleted_topics: those whose offsets are to go, until the log says so; nobody commits to their names before.
+    """
+
+    def __init__(self, partition: int, group_log: GroupLog, topics: frozenset[str]) -> None:
         self.partition = partition
         self.log = group_log
         self.loading = True
         self.groups: dict[str, Group] = {}
-        self.deleted_topics: set[str] = set()  # since its loading began
+        self.topics = topics
+        self.deleted_topics: set[str] = set()
 
 
 class Shards:
@@ -68,6 +75,7 @@ class Shards:
         self._topics = topics
         self._diverged = diverged
         self._shards: dict[int, Shard] = {}
+        self._names: tuple[int, frozenset[str]] | None = None  # of the topics, at a version of them
 
     def wall_ms(self) -> int:
         """What commits are stamped with."""
@@ -76,12 +84,23 @@ class Shards:
     # -- leadership ------------------------------------------------------------------------------------------------------
 
     def begin(self, partition: int, group_log: GroupLog) -> None:
-        """This broker leads a partition now: its groups are told to wait until `replay` and `loaded`."""
+        """This broker leads a partition now: its groups are told to wait until `replay` and `loaded`.
+
+        Or it has led it all the time, and the log is read again: topics whose offsets were to go have not been committed to.
+        """
         before = self._shards.get(partition)
         self.resign(partition)
-        shard = self._shards[partition] = Shard(partition, group_log)
-        if before is not None and before.loading:  # and it is read again
-            shard.deleted_topics = before.deleted_topics
+        shard = self._shards[partition] = Shard(partition, group_log, self._topics_now())
+        if before is not None:
+            shard.deleted_topics |= before.deleted_topics
+            if before.loading:
+                shard.topics = before.topics
+
+    def _topics_now(self) -> frozenset[str]:
+        version = self._topics.version
+        if self._names is None or self._names[0] != version:
+            self._names = version, frozenset(self._topics.names())
+        return self._names[1]
 
     def replay(self, partition: int, records: Iterable[Record]) -> int:
         """Take over records of the log, in order; how many were of a kind that is not known."""
@@ -219,11 +238,18 @@ class Shards:
         waiter = Waiter(then)
 
         def appended(error: ErrorCode) -> None:
-            if error is not NONE and self._shards.get(shard.partition) is shard:
-                self._diverged(shard.partition)  # the group is ahead of its log: what the log says counts
+            if error is not NONE:
+                self._load_again(shard)  # the group is ahead of its log: what the log says counts
             waiter(error)
 
         shard.log.append(records, appended, waiter.late)
+
+    def _load_again(self, shard: Shard) -> None:
+        """The groups are not what the log says: nobody is served until they were taken from it again."""
+        if self._shards.get(shard.partition) is shard:
+            if not shard.loading:
+                shard.loading, shard.topics = True, self._topics_now()
+            self._diverged(shard.partition)
 
 
 def report(error: ErrorCode) -> None:

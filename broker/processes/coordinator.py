@@ -214,8 +214,8 @@ class Coordinator:
         self._loop.add_reader(self._shm.event_fd(), self._on_wake)
         await self._in_office(self._office.open)
         assert self._context.forward_listener is not None
+        self._groups.start()  # it sees which topics there are before a request makes one
         await self._server.start(self._context.forward_listener)
-        self._groups.start()
         self._tick()
         self._shm.set_state(ProcessState.SERVING)
         self._shm.wake(0)

@@ -370,10 +370,13 @@ class GroupOffice:
         self._loop.call_soon(self._reload, partition, group_log)
 
     def _reload(self, partition: int, group_log: OffsetsLog) -> None:
-        """Load anew, unless it is led with another log by now."""
+        """Load anew, unless it is led with another log by now, or not any more."""
+        self.follow()
         if partition in self._led and self._led[partition][0] is group_log:
-            self._resign(partition)
-            self.follow()
+            _, task = self._led[partition]
+            task.cancel()
+            group_log.close()
+            self._begin(partition, group_log.place)  # in the groups' place, whose topics to be forgotten it takes over
 
     # -- expiry ---------------------------------------------------------------------------------------------------
 

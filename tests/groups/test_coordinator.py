@@ -103,14 +103,140 @@ def test_offsets_of_a_deleted_topic_go_from_memory_and_from_the_log():
     assert successor(office).group() is None
 
 
+def loaded_again(office, records):
+    """As when the office's groups turned out not to be what the log says."""
+    office.groups.begin(0, office.log)
+    office.groups.replay(0, records)
+    office.groups.loaded(0)
+
+
+def test_a_commit_under_way_when_its_topic_is_deleted_goes_with_the_topic():
+    office = Office()
+    office.log.held = True
+    once = commit(office)
+    office.groups.topics_deleted(["orders"])
+    office.log.acknowledge()
+    assert once.answer is ErrorCode.NONE
+    assert committed(office) is None
+    assert successor(office).group() is None
+
+
+def test_a_topic_made_anew_is_committed_to_once_what_was_committed_to_its_namesake_is_gone():
+    office = Office()
+    commit(office)
+    office.log.held = True
+    office.groups.topics_deleted(["orders"])
+    refused = commit(office, 9)
+    assert refused.answer is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    office.log.acknowledge()
+    office.log.held = False
+    assert commit(office, 9).answer is ErrorCode.NONE
+    assert committed(office) == committed(successor(office)) == 9
+
+
+def test_offsets_of_a_deleted_topic_that_could_not_be_removed_are_removed_a_little_later():
+    office = Office()
+    commit(office)
+    office.log.failing = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    office.groups.topics_deleted(["orders"])
+    office.timers.advance(10_000)
+    assert committed(office) is None
+    assert len(office.group().offsets) == 1
+    assert commit(office, 9).answer is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    office.log.failing = None
+    assert commit(office, 9).answer is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    office.timers.advance(1_000)
+    assert committed(office) is None
+    assert successor(office).group() is None
+    assert commit(office, 9).answer is ErrorCode.NONE
+
+
+def test_a_topic_deleted_while_its_offsets_could_not_be_removed_is_forgotten_by_a_load_that_comes_first():
+    office = Office()
+    commit(office)
+    records = list(office.log.records)
+    office.log.failing = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    office.groups.topics_deleted(["orders"])
+    office.log.failing = None
+    loaded_again(office, records)
+    assert committed(office) is None
+    assert commit(office, 9).answer is ErrorCode.NONE
+    office.timers.advance(10_000)
+    assert committed(office) == 9
+
+
+def test_a_topic_deleted_between_an_append_that_failed_and_the_load_for_it_is_forgotten():
+    office = Office()
+    office.log.held = True
+    commit(office)
+    (written, then), *_ = office.log.waiting
+    office.log.waiting.clear()
+    office.log.held, office.log.failing = False, ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert office.beat("a", 0, group="h").error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert office.diverged == [0]
+    then(ErrorCode.NOT_COORDINATOR)  # the log is closed; what it was told is in it all the same
+    office.groups.topics_deleted(["orders"])
+    office.log.failing = None
+    loaded_again(office, written)
+    assert committed(office) is None
+
+
+def test_a_successor_removes_offsets_of_topics_that_are_no_more():
+    office = Office()
+    commit(office)
+    after = Successor(office, topics={"other": 1})
+    assert after.groups.fetch("g")[1].get("orders", 0) is None
+    assert after.log.records[0] == offset_record("g", "orders", 0, None)
+
+
+def test_a_successor_does_not_take_a_topic_made_while_it_reads_for_one_that_was_deleted_before():
+    office = Office()
+    commit(office)
+    after = Office()
+    del after.topics.counts["orders"]
+    after.groups.begin(0, after.log)
+    after.groups.replay(0, office.log.records)
+    after.topics.counts["orders"] = 4
+    after.groups.loaded(0)
+    assert committed(after) is None
+    assert commit(after, 9).answer is ErrorCode.NONE
+    assert committed(after) == 9
+
+
+def test_groups_that_are_loaded_anew_keep_the_offsets_of_topics_made_since_the_first_load():
+    office = Office()
+    office.topics.counts["newer"] = 1
+    once = Once()
+    office.groups.commit(Commit("g", "", -1, None, {("newer", 0): Committed(3)}), once)
+    records = list(office.log.records)
+    office.log.failing = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    office.beat("a", 0, group="h")
+    office.log.failing = None
+    loaded_again(office, records)
+    assert office.groups.fetch("g")[1].get("newer", 0).offset == 3
+
+
+def test_an_offset_that_is_committed_again_at_this_moment_does_not_expire():
+    office = Office()
+    commit(office)
+    office.timers.advance(8 * DAY_MS)
+    office.log.held = True
+    again = commit(office, 6)
+    assert office.groups.expire() == 0
+    office.log.acknowledge()
+    assert again.answer is ErrorCode.NONE
+    assert committed(office) == committed(successor(office)) == 6
+
+
 class Successor:
     """A coordinator that takes over the log of another. :param pause_ms: how long the load takes."""
 
-    def __init__(self, office, pause_ms=0):
-        self.timers = HandTimers()
+    def __init__(self, office, pause_ms=0, topics=None):
+        self.timers, known = HandTimers(), FewTopics()
+        known.counts = known.counts if topics is None else topics
         self.log = HandLog()
         self.groups = GroupCoordinator(
-            self.timers, GroupSettings(), 1, FewTopics(), office.groups.consumer_settings, lambda _: None
+            self.timers, GroupSettings(), 1, known, office.groups.consumer_settings, lambda _: None
         )
         self.groups.begin(0, self.log)
         self.groups.replay(0, office.log.records)

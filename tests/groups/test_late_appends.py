@@ -37,10 +37,10 @@ def test_a_commit_that_takes_too_long_is_refused_and_counts_once_it_is_there():
     office.log.dawdle()
     assert once.answer is TOO_LONG
     assert committed(office) is None
-    assert office.group().commits_under_way == 1
+    assert len(office.group().under_way) == 1
     office.log.acknowledge()
     assert committed(office) == 7
-    assert office.group().commits_under_way == 0
+    assert not office.group().under_way
 
 
 @pytest.mark.parametrize("failing", [None, ErrorCode.NOT_COORDINATOR])

@@ -72,11 +72,11 @@ class Office:
     def heartbeat(self, member_id, generation):
         return self.groups.heartbeat("g", member_id, generation, None)
 
-    def beat(self, member_id, epoch, **options):
+    def beat(self, member_id, epoch, group="g", **options):
         if epoch == 0:
             options = {"topics": ("orders",), "rebalance_timeout_ms": 30_000, "owned": frozenset()} | options
         once = Once()
-        self.groups.beat("g", Beat(member_id, epoch, **options), once)
+        self.groups.beat(group, Beat(member_id, epoch, **options), once)
         return once.answer
 
     def classic_member(self):

@@ -10,6 +10,7 @@ from broker.api.group_call import OffsetTree
 from broker.config.broker_config import BrokerConfig
 from broker.controller.topic_names import CONSUMER_OFFSETS
 from broker.groups.consumer_member import Beat
+from broker.groups.offsets import Commit, Committed
 from broker.processes import group_office, offsets_log
 from broker.processes.group_office import GroupOffice
 from broker.protocol.errors import ErrorCode
@@ -85,5 +86,96 @@ def test_what_builds_on_a_change_that_was_not_written_is_not_written_either_and_
             assert told["d"] is ErrorCode.NONE
         finally:
             office.close()
+
+    asyncio.run(run())
+
+
+def new_office(broker):
+    return GroupOffice(BrokerConfig({}), broker.shm, [broker.path], OffsetTree(nothing, nothing))
+
+
+async def commit(office, offset):
+    """As clients do: again while what was committed to a namesake is being removed."""
+    told = [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    while told == [ErrorCode.COORDINATOR_NOT_AVAILABLE]:
+        told.clear()
+        office.groups.commit(Commit("g", "", -1, None, {("orders", 0): Committed(offset)}), told.append)
+        await until(lambda: told)
+        await asyncio.sleep(0.001)
+    assert told == [ErrorCode.NONE]
+
+
+def committed(office):
+    error, offsets = office.groups.fetch("g")
+    assert error is ErrorCode.NONE
+    found = offsets.get("orders", 0)
+    return None if found is None else found.offset
+
+
+@pytest.mark.parametrize("made_again", [False, True])
+def test_a_topic_deleted_while_its_groups_are_about_to_be_loaded_anew_takes_its_offsets_with_it(
+    broker, monkeypatch, made_again
+):
+    broker.create(CONSUMER_OFFSETS)
+    orders = broker.create("orders")
+    append_built = slots.append_built
+
+    def failing(*arguments):
+        monkeypatch.setattr(slots, "append_built", append_built)
+        raise slots.SlotChanged("i/o error")
+
+    async def run():
+        office = new_office(broker)
+        office.start()
+        try:
+            await until(lambda: not office.groups.loading)
+            await commit(office, 5)
+            monkeypatch.setattr(slots, "append_built", failing)
+            told = []
+
+            def refused(answer):  # the load is about to begin
+                broker.table.delete(orders)
+                broker.table.announce([orders])
+                if made_again:
+                    broker.create("orders")
+                told.append(answer.error)
+
+            request = Beat("a", 0, topics=("orders",), rebalance_timeout_ms=1, owned=frozenset())
+            office.groups.beat("h", request, refused)
+            await until(lambda: told)
+            assert told == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+            await until(lambda: not office.groups.loading)
+            assert committed(office) is None
+            if made_again:
+                await commit(office, 6)
+                assert committed(office) == 6
+        finally:
+            office.close()
+
+    asyncio.run(run())
+
+
+def test_a_coordinator_that_was_not_there_when_a_topic_was_deleted_removes_its_offsets(broker):
+    broker.create(CONSUMER_OFFSETS)
+    orders = broker.create("orders")
+
+    async def run():
+        before = new_office(broker)
+        before.start()
+        await until(lambda: not before.groups.loading)
+        await commit(before, 5)
+        before.close()
+        broker.table.delete(orders)
+        broker.table.announce([orders])
+        after = new_office(broker)
+        after.start()
+        broker.create("orders")
+        try:
+            await until(lambda: not after.groups.loading)
+            assert committed(after) is None
+            await commit(after, 6)
+            assert committed(after) == 6
+        finally:
+            after.close()
 
     asyncio.run(run())
