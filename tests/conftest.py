@@ -6,11 +6,10 @@ import textwrap
 from collections import Counter
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile(
-    "any machine", settings.default, deadline=None
-)  # how long an example takes is the machine's affair
+# How long an example takes, to make or to run, is the machine's affair.
+settings.register_profile("any machine", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
 pytest.register_assert_rewrite("tests.shm.crash_rounds")
 PREFIX = "fault count: "

@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.toolchains import BUILD_DIRECTORY, require_command
 
 JARS = BUILD_DIRECTORY / "jars"
-FETCH_TIMEOUT_S = 300
+FETCH_TIMEOUT_S = 600
 
 
 def jar(group: str, artifact: str, version: str) -> Path:

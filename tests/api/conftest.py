@@ -15,7 +15,12 @@ _numbers = itertools.count()
 @pytest.fixture(scope="module")
 def wire_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """Two workers, so that what one appends wakes who waits in the other."""
-    config = {"num.network.threads": 2, "log.index.interval.bytes": 64, "auto.create.topics.enable": "true"}
+    config = {
+        "num.network.threads": 2,
+        "log.index.interval.bytes": 64,
+        "auto.create.topics.enable": "true",
+        "group.consumer.max.assignment.interval.ms": 3_600_000,
+    }
     with Broker(config, directory=tmp_path_factory.mktemp("wire")) as broker:
         yield broker
 

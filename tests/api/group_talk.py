@@ -23,6 +23,7 @@ from broker.protocol import (
 from broker.protocol.consumer_protocol import Assignment, Subscription
 from broker.protocol.errors import ErrorCode
 from tests.api.wire import Wire
+from tests.waiting import until
 
 BUSY = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
@@ -39,34 +40,35 @@ def assignment(topic: str, *partitions: int) -> bytes:
 
 
 class GroupTalk(Wire):
-    """A connection over which one or several members of groups speak. All times in ms."""
+    """A connection over which one or several members of groups speak. All times in ms.
+
+    Unless a test says otherwise, members may be silent for longer than any machine keeps a test waiting.
+    """
 
     def until_coordinated(self, group: str) -> None:
         """Return when the group has a coordinator that has loaded it, and every other group, too.
 
         Each partition of `__consumer_offsets` has its own time for that; the first call makes the topic.
         """
-        self._until_loaded(group)
+        until(lambda: self._is_loaded(group), f"a coordinator of {group}")
         count = len(self.metadata("__consumer_offsets").topics[0].partitions)
         groups = {partition_for(name, count): name for name in map(str, range(16 * count))}
         assert len(groups) == count
-        for other in groups.values():
-            self._until_loaded(other)
+        for partition, other in groups.items():
+            until(lambda other=other: self._is_loaded(other), f"a coordinator of partition {partition}")
 
-    def _until_loaded(self, group: str) -> None:
-        while True:
-            (found,) = self.ask(
-                find_coordinator.Request(key_type=0, coordinator_keys=[group]), find_coordinator.API_KEY, 4
-            ).coordinators
-            if found.error_code == ErrorCode.NONE and self.fetch_offsets(group, None).error_code == ErrorCode.NONE:
-                return
-            assert found.error_code in (ErrorCode.NONE, *BUSY), found
+    def _is_loaded(self, group: str) -> bool:
+        (found,) = self.ask(
+            find_coordinator.Request(key_type=0, coordinator_keys=[group]), find_coordinator.API_KEY, 4
+        ).coordinators
+        assert found.error_code in (ErrorCode.NONE, *BUSY), found
+        return found.error_code == ErrorCode.NONE and self.fetch_offsets(group, None).error_code == ErrorCode.NONE
 
     def send_join(self, group: str, member_id: str = "", version: int = 9, **fields: Any) -> None:
         """A JoinGroup, sent without waiting. :param protocols: (name, subscription) each."""
         make = join_group.Request
         protocols = fields.pop("protocols", (("range", subscription("topic")),))
-        fields = {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 10_000, "protocol_type": "consumer"} | fields
+        fields = {"session_timeout_ms": 120_000, "rebalance_timeout_ms": 120_000, "protocol_type": "consumer"} | fields
         request = make(
             group_id=group,
             member_id=member_id,
@@ -201,7 +203,7 @@ class GroupTalk(Wire):
         make = consumer_group_heartbeat.Request
         if epoch == 0:
             fields = {
-                "rebalance_timeout_ms": 10_000, "subscribed_topic_names": ["topic"], "topic_partitions": []
+                "rebalance_timeout_ms": 120_000, "subscribed_topic_names": ["topic"], "topic_partitions": []
             } | fields  # fmt: skip
         return self.ask(
             make(group_id=group, member_id=member_id, member_epoch=epoch, **fields),

@@ -33,7 +33,7 @@ from tests.api.test_against_kafka import comparable, differences
 from tests.api.wire import Wire
 from tests.clients.kafka_peer import Peer
 
-pytestmark = [pytest.mark.xdist_group("admin-against-kafka"), pytest.mark.timeout(180), pytest.mark.java]
+pytestmark = [pytest.mark.xdist_group("admin-against-kafka"), pytest.mark.timeout(900), pytest.mark.java]
 
 CONFIG = {"auto.create.topics.enable": "false"}
 US = 1

@@ -25,7 +25,7 @@ from broker.testing import Broker
 from tests.api.wire import NOBODY, Wire, batch, fetch_request, produce_request, with_crc
 from tests.clients.kafka_peer import Peer
 
-pytestmark = [pytest.mark.xdist_group("against-kafka"), pytest.mark.timeout(120), pytest.mark.java]
+pytestmark = [pytest.mark.xdist_group("against-kafka"), pytest.mark.timeout(900), pytest.mark.java]
 
 CONFIG = {"auto.create.topics.enable": "false"}
 START = 1_700_000_000_000

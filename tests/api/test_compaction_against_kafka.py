@@ -17,7 +17,7 @@ from tests.clients import dump_log_segments
 from tests.clients.kafka_peer import Peer
 from tests.shm.compaction_model import Kept, parse, seen
 
-pytestmark = [pytest.mark.xdist_group("against-kafka"), pytest.mark.timeout(300), pytest.mark.java]
+pytestmark = [pytest.mark.xdist_group("against-kafka"), pytest.mark.timeout(900), pytest.mark.java]
 
 TOPIC = "compacted"
 TOPIC_CONFIG = {"cleanup_policy": "compact", "segment_bytes": 1 << 20, "min_cleanable_dirty_ratio": 0.01}

@@ -6,7 +6,7 @@ from broker.protocol import fetch
 from broker.protocol.errors import ErrorCode
 from tests.api.wire import batch, fetch_request, offsets
 
-pytestmark = [pytest.mark.xdist_group("api-fetch"), pytest.mark.timeout(60)]
+pytestmark = pytest.mark.xdist_group("api-fetch")
 
 
 class Session:
@@ -69,10 +69,11 @@ def test_partitions_are_added_and_forgotten(wire, topic):
 
 def test_a_long_poll_of_a_session_is_woken(connect, topic):
     reader, writer = connect(), connect()
+    reader.until_led(topic, 3)
     session = Session(reader)
     session.ask(*places(topic, 0, 0, 0))
     session.ask(*places(topic, 1, 1, 1))
-    request = fetch_request([], session_id=session.id, session_epoch=session.epoch, wait_ms=10_000)
+    request = fetch_request([], session_id=session.id, session_epoch=session.epoch, wait_ms=600_000)
     reader.send(request, fetch.API_KEY, 12)
     writer.produce(topic, batch(), 2)
     response = reader.receive()

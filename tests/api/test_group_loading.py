@@ -14,7 +14,7 @@ from broker.testing import Broker
 from tests.api.group_talk import BUSY, GroupTalk
 from tests.waiting import PATIENCE_S, until
 
-pytestmark = [pytest.mark.xdist_group("groups-loading"), pytest.mark.timeout(180)]
+pytestmark = pytest.mark.xdist_group("groups-loading")
 
 CONFIG = {"group.initial.rebalance.delay.ms": 0, "offsets.topic.num.partitions": 1, "num.network.threads": 1}
 GROUP, COMMITS = "loaded", 30
@@ -47,6 +47,11 @@ def told(broker: Broker) -> tuple[int, dict[tuple[str, int], int]]:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, {}
     offsets = {(t.name, p.partition_index): p.committed_offset for t in answer.topics for p in t.partitions}
     return answer.error_code, offsets
+
+
+def failed_loads(broker: Broker) -> int:
+    """How often the log could not be read so far."""
+    return broker.log_file.read_text().count(" cannot be read, next try in ")
 
 
 def hidden(log: Path, aside: Path) -> None:
@@ -87,7 +92,7 @@ def test_clients_wait_until_the_log_was_read_to_its_end(
             places = {("topic", 0): number, ("topic", 1): 100 + number, ("topic", 2): 200 + number}
             (topic,) = wire.commit(GROUP, places).topics
             assert {one.error_code for one in topic.partitions} == {ErrorCode.NONE}
-    before = broker.log_file.read_text().count("next try in")
+    before = failed_loads(broker)
     aside = tmp_path / "aside.log"
     harm(log, aside)
     try:
@@ -98,10 +103,9 @@ def test_clients_wait_until_the_log_was_read_to_its_end(
             error, offsets = told(broker)
             seen.add(error)
             assert error in BUSY, (error, offsets)
-            return broker.log_file.read_text().count("next try in") >= before + 2
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS in seen and failed_loads(broker) >= before + 2
 
-        until(failed_twice, broker.log_tail)
-        assert ErrorCode.COORDINATOR_LOAD_IN_PROGRESS in seen
+        until(failed_twice, lambda: f"clients were told {seen}\n{broker.log_tail()}")
     finally:
         aside.replace(log)
     until(lambda: told(broker)[0] == ErrorCode.NONE, broker.log_tail)

@@ -13,7 +13,7 @@ from broker.testing import Broker
 from tests.api.group_talk import BUSY, GroupTalk
 from tests.api.wire import NOBODY
 
-pytestmark = [pytest.mark.xdist_group("groups-wire"), pytest.mark.timeout(120)]
+pytestmark = pytest.mark.xdist_group("groups-wire")
 
 CONFIG = {"group.initial.rebalance.delay.ms": 0, "offsets.topic.num.partitions": 3, "num.network.threads": 2}
 
@@ -103,8 +103,8 @@ def test_commits_in_flight_on_one_connection_are_answered_and_applied_in_order(w
 
 
 def test_a_commit_beyond_what_a_batch_holds_is_refused_and_the_next_one_taken(wire: GroupTalk) -> None:
-    wire.create("wide", 600)
-    places = {("wide", partition): (1, "n" * 4000) for partition in range(600)}
+    wire.create("wide", 300)
+    places = {("wide", partition): (1, "n" * 4000) for partition in range(300)}
     answer = wire.commit("huge", places)
     assert {one.error_code for topic in answer.topics for one in topic.partitions} == {
         ErrorCode.INVALID_COMMIT_OFFSET_SIZE
@@ -166,12 +166,12 @@ def test_a_group_goes_on_after_its_coordinator_was_killed(tmp_path: Path) -> Non
         while True:
             try:
                 wire = connect()
-                error = wire.fetch_offsets("g", None).error_code
+                errors = {wire.fetch_offsets(group, None).error_code for group in ("g", "modern")}
             except (OSError, EOFError):
                 continue  # a request that was on its way costs its connection
-            if error == ErrorCode.NONE:
+            if errors == {ErrorCode.NONE}:  # each partition of the offsets topic has its own time for being loaded
                 break
-            assert error in BUSY
+            assert errors <= {ErrorCode.NONE, *BUSY}
         assert wire.heartbeat("g", me, generation).error_code == ErrorCode.NONE
         assert wire.committed("g") == {("topic", 0): 5}
         assert wire.commit("g", {("topic", 0): 6}, **held).topics[0].partitions[0].error_code == ErrorCode.NONE

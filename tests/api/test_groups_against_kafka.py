@@ -16,7 +16,7 @@ from tests.api.test_against_kafka import comparable, differences
 from tests.api.wire import NOBODY
 from tests.clients.kafka_peer import Peer
 
-pytestmark = [pytest.mark.xdist_group("groups-against-kafka"), pytest.mark.timeout(180), pytest.mark.java]
+pytestmark = [pytest.mark.xdist_group("groups-against-kafka"), pytest.mark.timeout(900), pytest.mark.java]
 
 CONFIG = {
     "auto.create.topics.enable": "false",

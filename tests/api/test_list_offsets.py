@@ -5,7 +5,7 @@ import pytest
 from broker.protocol.errors import ErrorCode
 from tests.api.wire import batch
 
-pytestmark = [pytest.mark.xdist_group("api-other"), pytest.mark.timeout(60)]
+pytestmark = pytest.mark.xdist_group("api-other")
 
 LATEST, EARLIEST, LARGEST = -1, -2, -3
 START = 1_700_000_000_000

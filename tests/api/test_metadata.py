@@ -6,7 +6,7 @@ from broker.protocol import metadata
 from broker.protocol.errors import ErrorCode
 from tests.api.wire import NOBODY
 
-pytestmark = [pytest.mark.xdist_group("api-other"), pytest.mark.timeout(60)]
+pytestmark = pytest.mark.xdist_group("api-other")
 
 Topic = metadata.Request.MetadataRequestTopic
 

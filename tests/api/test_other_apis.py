@@ -16,7 +16,7 @@ from broker.protocol import (
 from broker.protocol.errors import ErrorCode
 from tests.api.wire import batch
 
-pytestmark = [pytest.mark.xdist_group("api-other"), pytest.mark.timeout(60)]
+pytestmark = pytest.mark.xdist_group("api-other")
 
 
 @pytest.mark.parametrize("version", range(5))

@@ -7,7 +7,7 @@ from broker.protocol.errors import ErrorCode
 from broker.testing import Broker
 from tests.api.wire import Wire
 
-pytestmark = [pytest.mark.xdist_group("replica-log-dirs"), pytest.mark.timeout(120)]
+pytestmark = pytest.mark.xdist_group("replica-log-dirs")
 
 
 def places(wire: Wire) -> dict[str, str]:

@@ -8,9 +8,9 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker.testing import Broker
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
-pytestmark = [pytest.mark.xdist_group("api-retention"), pytest.mark.timeout(90)]
+pytestmark = pytest.mark.xdist_group("api-retention")
 
 HOUR_MS = 3_600_000
 CONFIG = {"log.retention.check.interval.ms": 50, "log.segment.delete.delay.ms": 0, "log.retention.ms": -1}
@@ -25,7 +25,7 @@ def retaining(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 def create(broker: Broker, topic: str, **settings: object) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     config = {name.replace("_", "."): str(value) for name, value in settings.items()}
-    admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result(20)
+    admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result(PATIENCE_S)
 
 
 def produce(broker: Broker, topic: str, *timestamps: int, value: bytes = b"v") -> None:
@@ -36,14 +36,14 @@ def produce(broker: Broker, topic: str, *timestamps: int, value: bytes = b"v") -
         producer.produce(
             topic, value, timestamp=timestamp, on_delivery=lambda error, _: failures.append(error) if error else None
         )
-        assert producer.flush(20) == 0
+        assert producer.flush(PATIENCE_S) == 0
     assert not failures
 
 
 def bounds(broker: Broker, topic: str) -> tuple[int, int]:
     consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "unused"})
     try:
-        low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=20)
+        low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=PATIENCE_S)
         return low, high
     finally:
         consumer.close()
@@ -80,7 +80,7 @@ def test_an_active_segment_of_old_records_goes_and_the_log_goes_on(retaining):
     consumer = Consumer({"bootstrap.servers": retaining.bootstrap_servers, "group.id": "unused",
                          "enable.auto.commit": False, "auto.offset.reset": "earliest"})  # fmt: skip
     consumer.assign([TopicPartition("active", 0, 0)])  # below the log start: it is sent on to the beginning
-    message = consumer.poll(20)
+    message = consumer.poll(PATIENCE_S)
     assert message is not None and message.error() is None and message.offset() == 2
     consumer.close()
 

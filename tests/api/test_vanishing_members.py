@@ -18,7 +18,7 @@ from broker.testing import Broker
 from tests.api.group_talk import GroupTalk, assignment
 from tests.waiting import until
 
-pytestmark = [pytest.mark.xdist_group("groups-wire"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.xdist_group("groups-wire")
 
 CONFIG = {"group.initial.rebalance.delay.ms": 0, "group.min.session.timeout.ms": 100, "offsets.topic.num.partitions": 3}
 TIMES = {"session_timeout_ms": 300, "rebalance_timeout_ms": 600}

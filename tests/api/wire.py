@@ -113,7 +113,7 @@ class Wire:
                 for key, value in configs.items()
             ],
         )
-        (result,) = self.ask(request(topics=[topic], timeout_ms=10_000), create_topics.API_KEY, 7).topics
+        (result,) = self.ask(request(topics=[topic], timeout_ms=60_000), create_topics.API_KEY, 7).topics
         assert result.error_code == 0, result
         return result.topic_id
 
@@ -121,7 +121,7 @@ class Wire:
         """Delete a topic."""
         state = delete_topics.Request.DeleteTopicState(name=name)
         (result,) = self.ask(
-            delete_topics.Request(topics=[state], timeout_ms=10_000), delete_topics.API_KEY, 6
+            delete_topics.Request(topics=[state], timeout_ms=60_000), delete_topics.API_KEY, 6
         ).responses
         assert result.error_code == 0, result
 

@@ -24,13 +24,14 @@ public class Codes {
 
 
 @pytest.mark.java
+@pytest.mark.timeout(900)  # Maven may have to fetch
 def test_codes_names_and_retriability_are_those_of_kafka(tmp_path) -> None:
     java = require_command("java", "default-jdk-headless")
     source = tmp_path / "Codes.java"
     source.write_text(PROGRAM)
     class_path = f"{kafka_clients_jar('4.3.0')}:{jar('org.slf4j', 'slf4j-api', '1.7.36')}"
     done = subprocess.run(
-        [java, "-cp", class_path, str(source)], capture_output=True, text=True, check=True, timeout=120
+        [java, "-cp", class_path, str(source)], capture_output=True, text=True, check=True, timeout=600
     )
     theirs = {
         (int(code), name, retriable == "true") for code, name, retriable in map(str.split, done.stdout.splitlines())

@@ -12,7 +12,7 @@ from broker.protocol import cluster_metadata, group_records, transaction_records
 from broker.protocol.schema import NEWEST, NO_VERSIONS, Versions
 from tests.oracles import jar
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.timeout(900)]  # Maven may have to fetch
 
 VERSION = "4.3.0"
 

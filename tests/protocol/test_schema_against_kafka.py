@@ -10,6 +10,8 @@ from broker.protocol import consumer_protocol, header, registry
 from broker.protocol.schema import Structure
 from tests.protocol import kafka_definitions as kafka
 
+pytestmark = pytest.mark.timeout(900)  # Maven may have to fetch
+
 OUTSIDE_APIS = {
     "RequestHeader": header.RequestHeader,
     "ResponseHeader": header.ResponseHeader,
