@@ -218,13 +218,9 @@ class ConsumerGroup:
 
         Until then members go by the last target. Whoever sends the first heartbeat afterwards has it computed.
         """
-        if self.assignment_epoch >= self.epoch:
+        if not self.assignment_due:
             return
-        now_ms, interval_ms = self._timers.now_ms(), self._settings.assignment_interval_ms
-        early = self._assigned_at_ms is not None and now_ms < self._assigned_at_ms + interval_ms
-        if early and self.assignment_epoch > 0 and len(self.members) > 1:
-            return
-        self._assigned_at_ms = now_ms
+        self._assigned_at_ms = self._timers.now_ms()
         found = {name: self._topics.find(name) for name in self.subscribed()}
         known = {name: one for name, one in found.items() if one is not None}
         subscribers = [
@@ -244,6 +240,15 @@ class ConsumerGroup:
         self.assignment_epoch = self.epoch
         changes.append(written.target_epoch_record(self, self._timers.wall_ms()))
         self._note("assigned", why=f"epoch {self.epoch}, {self.assignor}")
+
+    @property
+    def assignment_due(self) -> bool:
+        """Whether the next heartbeat, or JoinGroup, is to have the target of the group's epoch computed."""
+        if self.assignment_epoch >= self.epoch:
+            return False
+        if self._assigned_at_ms is None or self.assignment_epoch == 0 or len(self.members) < 2:
+            return True
+        return self._timers.now_ms() >= self._assigned_at_ms + self._settings.assignment_interval_ms
 
     def _watch(self, member: ConsumerMember) -> None:
         assert member.session is not None and member.revocation is not None

@@ -216,7 +216,8 @@ def sync(group: ConsumerGroup, request: Sync, names: Callable[[bytes], str | Non
     name, metadata = member.classic.protocols[0]
     if request.protocol_type not in (None, CONSUMER) or request.protocol_name not in (None, name):
         return Synced(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    if group.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
+    if _behind(group, member) and member.state is not MemberState.UNREVOKED_PARTITIONS:
+        group.expect_join(member)
         return Synced(ErrorCode.REBALANCE_IN_PROGRESS)
     group.stay_alive(member)
     return Synced(ErrorCode.NONE, CONSUMER, name, written_assignment(member.assigned, names, version_of(metadata)))
@@ -229,10 +230,15 @@ def heartbeat(group: ConsumerGroup, member_id: str, generation_id: int, instance
         return error
     group.stay_alive(member)
     waits = member.state is MemberState.UNRELEASED_PARTITIONS and group.has_free_partitions(member)
-    if member.epoch < group.epoch or member.state is MemberState.UNREVOKED_PARTITIONS or waits:
+    if _behind(group, member) or member.state is MemberState.UNREVOKED_PARTITIONS or waits:
         group.expect_join(member)
         return ErrorCode.REBALANCE_IN_PROGRESS
     return ErrorCode.NONE
+
+
+def _behind(group: ConsumerGroup, member: ConsumerMember) -> bool:
+    """Whether a JoinGroup brings the member to a newer target. While none may be computed yet it would join over and over."""
+    return member.epoch < group.assignment_epoch or group.assignment_due
 
 
 def _classic_member(

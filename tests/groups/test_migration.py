@@ -301,3 +301,57 @@ def test_a_group_is_not_taken_for_smaller_than_it_is_after_its_upgrade(partition
     office.groups.beat("g", Beat("new", 0, None, topics=("orders",), rebalance_timeout_ms=30_000), Once())
     records, _ = office.log.waiting[0]
     assert sum(len(key) + len(value or b"") for key, value in records) <= thought
+
+
+def test_a_classic_member_joins_again_when_there_is_a_new_target_for_it_and_not_before():
+    office = Office(assignment_interval_ms=1000)
+    old, generation = office.both()
+    assert office.beat("newer", 0).member_epoch == generation
+    group = office.group().consumer
+    assert group.epoch > group.assignment_epoch == generation
+    assert office.heartbeat(old, generation) is ErrorCode.NONE
+    told = office.join(old, [("orders", range(2))]).answer
+    assert (told.error, told.generation_id) == (ErrorCode.NONE, generation)
+    assert office.sync(old, generation).error is ErrorCode.NONE
+    office.timers.advance(999)
+    assert office.heartbeat(old, generation) is ErrorCode.NONE
+    office.timers.advance(1)
+    assert office.heartbeat(old, generation) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert office.sync(old, generation).error is ErrorCode.REBALANCE_IN_PROGRESS
+    told = office.join(old, [("orders", range(2))]).answer
+    office.sync(old, told.generation_id)
+    told = office.join(old, [("orders", range(1))]).answer
+    assert told.generation_id == group.assignment_epoch == group.epoch > generation
+    assert office.sync(old, told.generation_id).error is ErrorCode.NONE
+    assert office.heartbeat(old, told.generation_id) is ErrorCode.NONE
+
+
+def test_classic_members_that_stay_in_a_consumer_group_have_its_target_computed_themselves():
+    office = Office(assignment_interval_ms=1000, downgrade=False)
+    old, _ = office.both()
+    office.timers.advance(1000)
+    other = office.join().answer
+    assert office.beat("new", -1).error is ErrorCode.NONE
+    told = office.join(old, [("orders", range(2))]).answer
+    assert office.sync(old, told.generation_id).error is ErrorCode.NONE
+    group = office.group().consumer
+    assert group.all_classic
+    assert group.epoch > group.assignment_epoch
+    assert office.heartbeat(old, told.generation_id) is ErrorCode.NONE
+    office.timers.advance(1000)
+    assert office.heartbeat(old, told.generation_id) is ErrorCode.REBALANCE_IN_PROGRESS
+    office.join(old, [("orders", range(2))])
+    assert group.epoch == group.assignment_epoch
+    assert other.error is ErrorCode.NONE
+
+
+def test_a_classic_member_that_is_told_to_join_again_by_its_sync_and_does_not_is_out():
+    office = Office()
+    old, generation = office.both()
+    assert office.beat("newer", 0).error is ErrorCode.NONE
+    assert office.sync(old, generation).error is ErrorCode.REBALANCE_IN_PROGRESS
+    for _ in range(6):
+        assert old in office.group().consumer.members
+        office.group().consumer.stay_alive(office.group().consumer.members[old])
+        office.timers.advance(SESSION_MS // 2)
+    assert old not in office.group().consumer.members
