@@ -178,8 +178,7 @@ class GroupCoordinator(Membership):
         group.protocol.die(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if shard.groups.get(group.group_id) is group:
             del shard.groups[group.group_id]
-        waiter = Waiter(then)
-        shard.log.append(group.tombstones(), waiter, waiter.late)
+        self._write_down(shard, group.tombstones(), then)
 
     def topics_deleted(self, topics: Iterable[str]) -> None:
         """The offsets of deleted topics go, of all groups, with those that are about to be committed."""

@@ -29,6 +29,7 @@ class Storing(Protocol):
 class Group:
     """:param protocol: how members share the work; it may change from one to the other while there is no member.
 
+    :ivar stays_at: the epoch of the consumer group at which it was found too large to become a classic one.
     :ivar under_way: the commits that were appended and are not acknowledged, each by something of its own.
     """
 
@@ -36,6 +37,7 @@ class Group:
         self.group_id = group_id
         self.protocol = protocol
         self.offsets = Offsets()
+        self.stays_at: int | None = None
         self.under_way: dict[object, Storing] = {}
 
     @property

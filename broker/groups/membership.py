@@ -178,7 +178,7 @@ class Membership(Shards):
         tombstones = group.tombstones()
         records = migration.upgraded(group.classic, consumer, self._topics)
         group.protocol = consumer
-        self._persist_records(consumer, [*tombstones, *records], report)
+        self._write_down(shard, [*tombstones, *records], report)
 
     def _settle_protocol(self, group: Group) -> None:
         """A member of the newer protocol may have been expelled since."""
@@ -191,20 +191,29 @@ class Membership(Shards):
         consumer = group.consumer
         if consumer is None or not consumer.all_classic or not self.consumer_settings.of(group.group_id).downgrade:
             return
-        if len(consumer.members) > self.settings.max_size:
+        if len(consumer.members) > self.settings.max_size or group.stays_at == consumer.epoch:
             return  # they stay as they are, translated
-        log.info("consumer group %s becomes a classic group", group.group_id)
-        tombstones = consumer.tombstones()
         classic = self._new_classic(group.group_id)
         migration.downgraded(consumer, classic, self._topics.name_of)
+        records = [*consumer.tombstones(), classic_record(classic, classic.assignments())]
+        size = migration.batch_bytes(records)
+        if size > self.settings.max_member_bytes:  # it could never be stored
+            group.stays_at = consumer.epoch
+            log.warning(
+                "consumer group %s does not become a classic group: its %d members need %d bytes, and a batch has at most %d",
+                group.group_id, len(consumer.members), size, self.settings.max_member_bytes,
+            )  # fmt: skip
+            return
+        log.info("consumer group %s becomes a classic group", group.group_id)
+        consumer.die(ErrorCode.REBALANCE_IN_PROGRESS)
         classic.begin_sessions()
         group.protocol = classic
-        shard.log.append([*tombstones, classic_record(classic, classic.assignments())], report)
+        self._write_down(shard, records, report)
         classic.rebalance("the last member of the newer protocol left")
 
     def _change_protocol(self, shard: Shard, group: Group, protocol: ClassicGroup | ConsumerGroup) -> None:
         """A group without members goes over to the other protocol."""
         if group.protocol.protocol_type is not None:
-            shard.log.append(group.tombstones(), report)
+            self._write_down(shard, group.tombstones(), report)
         group.protocol.die(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         group.protocol = protocol

@@ -36,6 +36,9 @@ from broker.groups.environment import Record, Topics, new_member_id
 from broker.groups.fencing import instance_error
 from broker.protocol.errors import ErrorCode
 
+BATCH_BYTES, RECORD_OVERHEAD = 61, 24
+"""Of a batch without its records, and of each without key and value, at most."""
+
 
 def places_of(topics: Topics, partitions: Iterable[Any]) -> frozenset[Place]:
     """Topic partitions by name as those by id; of topics that are not there, none."""
@@ -113,7 +116,7 @@ def _as_consumer(old: Member, topics: Topics, rebalancing: bool) -> ConsumerMemb
 
 def downgraded(group: ConsumerGroup, into: ClassicGroup, names: Callable[[bytes], str | None]) -> None:
     """Fill an empty classic group with the members that are left, all of the classic protocol; they keep what they hold
-    until the rebalance that the caller begins."""
+    until the rebalance that the caller begins. The consumer group is as it was; the caller ends it."""
     members = []
     for member in group.members.values():
         side = member.classic
@@ -135,7 +138,11 @@ def downgraded(group: ConsumerGroup, into: ClassicGroup, names: Callable[[bytes]
     generation = max(member.epoch for member in group.members.values())
     into.restore(generation, CONSUMER, members[0][0].protocols[0][0], leader, members, group.state_since_ms)
     into.history = group.history
-    group.die(ErrorCode.REBALANCE_IN_PROGRESS)
+
+
+def batch_bytes(records: Iterable[Record]) -> int:
+    """What a batch of these records takes, at most."""
+    return BATCH_BYTES + sum(RECORD_OVERHEAD + len(key) + len(value or b"") for key, value in records)
 
 
 # -- classic verbs in a consumer group ------------------------------------------------------------------------------

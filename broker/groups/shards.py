@@ -234,17 +234,21 @@ class Shards:
         error, shard = self.shard_of(group.group_id)
         if shard is None:
             then(error)
-            return
+        else:
+            self._write_down(shard, records, then)
+
+    def _write_down(self, shard: Shard, records: Sequence[Record], then: Appended) -> None:
+        """Make durable what groups are in memory already."""
         waiter = Waiter(then)
 
         def appended(error: ErrorCode) -> None:
             if error is not NONE:
-                self._load_again(shard)  # the group is ahead of its log: what the log says counts
+                self._load_anew(shard)  # a group is ahead of its log: what the log says counts
             waiter(error)
 
         shard.log.append(records, appended, waiter.late)
 
-    def _load_again(self, shard: Shard) -> None:
+    def _load_anew(self, shard: Shard) -> None:
         """The groups are not what the log says: nobody is served until they were taken from it again."""
         if self._shards.get(shard.partition) is shard:
             if not shard.loading:
@@ -255,4 +259,4 @@ class Shards:
 def report(error: ErrorCode) -> None:
     """Tell of an append that nobody waits for, if it failed."""
     if error is not NONE:
-        log.warning("a change of a group is not in __consumer_offsets: %s; it is tried again later", error.name)
+        log.warning("a change of a group is not in __consumer_offsets: %s", error.name)

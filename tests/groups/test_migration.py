@@ -355,3 +355,80 @@ def test_a_classic_member_that_is_told_to_join_again_by_its_sync_and_does_not_is
         office.group().consumer.stay_alive(office.group().consumer.members[old])
         office.timers.advance(SESSION_MS // 2)
     assert old not in office.group().consumer.members
+
+
+def loaded_anew(office):
+    """As when the office was told that it diverged; the type of its group."""
+    assert office.diverged == [0]
+    assert office.heartbeat("who", 1) is ErrorCode.NONE, "nobody is served, or expelled, before"
+    office.groups.begin(0, office.log)
+    office.groups.replay(0, office.log.records)
+    office.groups.loaded(0)
+    return office.group().type_name
+
+
+def test_a_group_whose_way_back_could_not_be_stored_is_what_the_log_says_and_goes_it_again():
+    office = Office()
+    old, generation = office.both()
+    office.log.held = True
+    gone = Once()
+    office.groups.beat("g", Beat("new", -1), gone)
+    (records, then), (_, failed) = office.log.waiting
+    assert office.group().type_name == "classic"
+    office.log.records += records
+    then(ErrorCode.NONE)
+    failed(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    office.log.waiting.clear()
+    office.log.held = False
+    assert gone.answer.error is ErrorCode.NONE
+    assert loaded_anew(office) == "consumer"
+    assert office.heartbeat(old, generation) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert office.group().type_name == "classic"
+    office.diverged.clear()
+    after = Office()
+    after.groups.begin(0, after.log)
+    after.groups.replay(0, office.log.records)
+    after.groups.loaded(0)
+    assert after.group().type_name == "classic"
+
+
+def test_a_group_without_members_whose_other_protocol_could_not_be_stored_is_what_the_log_says():
+    office = Office()
+    office.beat("a", 0)
+    office.beat("a", -1)
+    office.log.failing = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    office.join(id_required=True)
+    office.log.failing = None
+    assert loaded_anew(office) == "consumer"
+
+
+def test_a_group_that_could_not_be_deleted_is_what_the_log_says():
+    office = Office()
+    office.beat("a", 0)
+    office.beat("a", -1)
+    office.log.failing = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    deleted = Once()
+    office.groups.delete("g", deleted)
+    assert deleted.answer is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    office.log.failing = None
+    assert loaded_anew(office) == "consumer"
+
+
+def test_a_group_whose_way_back_no_batch_can_hold_stays_and_tries_again_when_it_has_changed():
+    office = Office()
+    old, generation = office.both()
+    settings = office.groups.settings
+    office.groups.settings = replace(settings, max_member_bytes=300)
+    assert office.beat("new", -1).error is ErrorCode.NONE
+    written = len(office.log.records)
+    assert office.heartbeat(old, generation) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert office.group().type_name == "consumer"
+    assert len(office.log.records) == written
+    office.groups.settings = settings
+    assert office.heartbeat(old, generation) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert office.group().type_name == "consumer", "it is as large as it was"
+    assert office.group().stays_at == office.group().consumer.epoch
+    assert office.join(old, [("orders", range(2))]).answer.error is ErrorCode.NONE
+    assert office.join().answer.error is ErrorCode.NONE
+    assert office.group().type_name == "classic"
+    assert office.diverged == []
