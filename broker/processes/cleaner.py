@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 NICE = 10
 LONGEST_WAIT_MS = 1000
 OTHERS_EVERY_MS = 20
+SUPERVISOR_SLOW_MS = 10_000
 
 
 def main(context: ProcessContext) -> int:
@@ -125,7 +126,7 @@ def wait_for_others(context: ProcessContext, parent: int) -> None:
     shm = context.shm
     poll = select.poll()
     poll.register(shm.event_fd(), select.POLLIN)
-    last = shm_now() + LONGEST_WAIT_MS
+    last = shm_now() + SUPERVISOR_SLOW_MS
     while (shm.stopping or shm_now() < last) and os.getppid() == parent and not others_ended(context):
         shm.beat()
         if poll.poll(OTHERS_EVERY_MS):

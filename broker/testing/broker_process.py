@@ -24,7 +24,7 @@ from typing import Any
 
 from broker.config.running import read_pid_file
 from broker.testing.create_topics import create_topics
-from broker.testing.process_tree import descendants, listens_on, open_pidfds, pss_bytes, wait_for_end
+from broker.testing.process_tree import descendants, group_of, listens_on, open_pidfds, pss_bytes, wait_for_end
 from broker.testing.status import read_status
 
 _LOG_TAIL_BYTES = 4000
@@ -55,7 +55,7 @@ class Broker:
         directory: str | os.PathLike[str] | None = None,
         environment: Mapping[str, str] | None = None,
         python: str = sys.executable,
-        timeout: float = 30.0,
+        timeout: float = 90.0,
     ) -> None:
         self._owns_directory = directory is None
         self.directory = Path(directory if directory is not None else tempfile.mkdtemp(prefix="odradek-"))
@@ -86,7 +86,8 @@ class Broker:
     ) -> None:
         try:
             if self.running:
-                self.stop()
+                os.kill(self.pid, signal.SIGTERM)  # one that has ended since then was not reaped: no harm
+                self._stopped()
         finally:
             self._end_group()
             self._remove_directory()
@@ -150,6 +151,9 @@ class Broker:
     def stop(self) -> None:
         """Asks it to end (SIGTERM) and waits. Raises BrokerError if it takes too long or ends with an error."""
         self.signal(signal.SIGTERM)
+        self._stopped()
+
+    def _stopped(self) -> None:
         if not self._wait_for_end([self.pid]):
             self._end_group()
             raise self._error(f"the broker did not stop within {self.timeout:g} s")
@@ -162,18 +166,16 @@ class Broker:
 
         Raises BrokerError, after killing them, if they do not.
         """
-        pids = descendants(self.pid)
         self.signal(signal.SIGKILL)
-        if not self._wait_for_end(pids):
+        if not self._wait_for_group():
             self._end_group()
             raise self._error(f"children of the killed supervisor still lived after {self.timeout:g} s")
         self._reap()
 
     def kill_group(self) -> None:
         """Kills all its processes at once (SIGKILL), as a power failure would, and waits for their end."""
-        pids = descendants(self.pid)
         os.killpg(self.pid, signal.SIGKILL)
-        if not self._wait_for_end(pids):
+        if not self._wait_for_group():
             raise self._error("a killed process of the broker did not end")
         self._reap()
 
@@ -295,6 +297,10 @@ class Broker:
         finally:
             for pidfd in pidfds:
                 os.close(pidfd)
+
+    def _wait_for_group(self) -> bool:
+        """Until the supervisor has ended and then all its children, among them one that it had just forked."""
+        return self._wait_for_end([self.pid]) and self._wait_for_end(group_of(self.pid))
 
     def _reap(self) -> int | None:
         return None if self._process is None else self._process.wait()

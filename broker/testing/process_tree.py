@@ -27,6 +27,16 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+def group_of(pid: int) -> list[int]:
+    """The processes of a process group, those that have ended and were not reaped among them."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(ValueError, ProcessLookupError):  # no process, or one that ended meanwhile
+            if os.getpgid(int(entry.name)) == pid:
+                found.append(int(entry.name))
+    return found
+
+
 def pss_bytes(pids: Iterable[int]) -> int:
     """Proportional memory of these processes together; one that has ended counts nothing."""
     total = 0

@@ -37,10 +37,13 @@ class Syncs:
             self._writer = os.open(self.directory / "gate", os.O_RDWR)
             (self.directory / "gate").unlink()
 
+    def ask_who_comes(self) -> None:
+        """The next process that comes to sync records tells its id, before it looks for the gate."""
+        os.mkfifo(self.directory / "came")
+
     def who_came(self) -> int:
-        """Wait until a process comes to sync records, by the gate if that is closed; its id."""
+        """Wait until a process came to sync records since `ask_who_comes`; its id."""
         came = self.directory / "came"
-        os.mkfifo(came)
         with came.open() as reader:
             pid = int(reader.read())
         came.unlink()
@@ -53,7 +56,8 @@ class Syncs:
 
     def _lines(self) -> list[tuple[str, str, int, int]]:
         path = self.directory / "log"
-        lines = path.read_text().splitlines() if path.exists() else []
+        text = path.read_text() if path.exists() else ""
+        lines = text[: text.rfind("\n") + 1].splitlines()  # the last one may be just written
         return [(what, file, int(size), int(pid)) for what, file, size, pid in (line.split(" ") for line in lines)]
 
     def counts(self, what: str = "end") -> Counter[str]:

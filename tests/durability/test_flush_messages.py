@@ -9,14 +9,15 @@ import pytest
 from broker.protocol import produce
 from broker.protocol.errors import ErrorCode
 from broker.storage.batch import Record, build_batch
-from tests.faults.wire import PRODUCE_VERSION, WireConnection
+from tests.faults.wire import PRODUCE_VERSION, TIMEOUT_S, WireConnection
+from tests.waiting import until
 
 TOPIC = "kept"
 SYNCED = {"partitions": "1", "flush.messages": "1"}
 BATCH = build_batch([Record(value=b"x" * 100, timestamp=1000)])
 CONNECTIONS = 8
 
-pytestmark = [pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.timeout(300)]
 
 
 def send(connection, topic=TOPIC, acks=1, batch=BATCH, partition=0, timeout_ms=30_000):
@@ -41,7 +42,7 @@ def nothing_came(connection):
     except BlockingIOError:
         return True
     finally:
-        connection.sock.settimeout(30)
+        connection.sock.settimeout(TIMEOUT_S)
     return False
 
 
@@ -143,6 +144,7 @@ def test_the_death_of_the_worker_that_syncs_leaves_no_producer_waiting(start, sy
     connections = [WireConnection(broker) for _ in range(CONNECTIONS)]
     with WireConnection(broker) as reader:
         syncs.hold()
+        syncs.ask_who_comes()
         sent = [send(connections[0])]
         flusher = syncs.who_came()  # it holds the flusher word that all others wait for
         sent += [send(connection) for connection in connections[1:]]
@@ -179,13 +181,17 @@ def test_a_sync_that_fails_takes_its_directory_out_of_use_and_no_other(start, sy
         syncs.fail(str(dirs[0]))
         syncs.release()
         assert {told(connection, one)[0] for one in sent} == {ErrorCode.KAFKA_STORAGE_ERROR}
+        until(
+            lambda: syncs.counts("begin") == syncs.counts("end") + syncs.counts("failed"),
+            "every sync under way has its answer",
+        )
         failures = syncs.counts("failed")
         for partition in broken:
             assert told(other, send(other, partition=partition))[0] == ErrorCode.KAFKA_STORAGE_ERROR
         for partition in sound:
             assert told(other, send(other, partition=partition)) == (0, 1)
         assert syncs.counts("failed") == failures  # the device is not asked again
-    assert "could not be synced" in broker.log_file.read_text()
+    until(lambda: "could not be synced" in broker.log_file.read_text(), "the log tells of it")
 
 
 def test_a_stop_answers_who_waits_for_the_device(start, syncs):

@@ -76,7 +76,7 @@ def _told(records: Sequence[RecordId], text: str) -> list[str]:
 
 
 def read_partitions(
-    bootstrap_servers: str, topic: str, partitions: int, timeout_s: float = 60.0
+    bootstrap_servers: str, topic: str, partitions: int, timeout_s: float = 120.0
 ) -> dict[int, tuple[int, list[tuple[int, RecordId]]]]:
     """Every record of the topic, read by assignment from offset 0 to the log end offset, with CRCs checked."""
     consumer = Consumer(

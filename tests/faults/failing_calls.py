@@ -59,6 +59,12 @@ class FailingCalls:
         return int(NUMBERS.unpack_from(self._map)[3])
 
     @property
+    def missed(self) -> bool:
+        """Whether the calls that were to fail came and went before they were known to: between two steps of `arm`."""
+        seen, first, count, failed = NUMBERS.unpack_from(self._map)[:4]
+        return bool(first and not failed and seen >= first + count)
+
+    @property
     def last_file(self) -> str:
         """The file of the last one that failed."""
         return bytes(CONTROL.unpack_from(self._map)[8]).partition(b"\0")[0].decode()

@@ -39,7 +39,7 @@ class LoadProducer:
             "reconnect.backoff.max.ms": 200,
             "retry.backoff.ms": 20,
             "retry.backoff.max.ms": 200,
-            "socket.timeout.ms": 5000,
+            "socket.timeout.ms": 20_000,
             "message.timeout.ms": 120_000,
             "error_cb": self._error,
             "log_level": 0,
@@ -48,7 +48,7 @@ class LoadProducer:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def finish(self, timeout_s: float = 60.0) -> int:
+    def finish(self, timeout_s: float = 120.0) -> int:
         """Send no more, wait for what is under way; how many records got no answer at all."""
         self._ending.set()
         self._thread.join(timeout_s)

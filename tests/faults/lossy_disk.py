@@ -11,6 +11,8 @@ import subprocess
 from pathlib import Path
 from types import TracebackType
 
+from tests.waiting import until
+
 EXT4_IOC_SHUTDOWN = 0x8004587D  # _IOR('X', 125, __u32)
 WITHOUT_FLUSH = struct.pack("I", 2)
 OPTIONS = "loop,noatime,commit=300"  # the kernel's own commits, every 5 s, would save what nobody synced
@@ -52,9 +54,9 @@ class LossyDisk:
         _run("mount", "-o", OPTIONS, str(self._image), str(self.path))
 
     def unmount(self) -> None:
-        """Nothing may have a file on it open. Raises RuntimeError."""
+        """No process of the test may have a file on it open; whoever else looks at it is waited for. Raises AssertionError."""
         if os.path.ismount(self.path):
-            _run("umount", str(self.path))
+            until(lambda: not _run("umount", str(self.path), must=False), f"{self.path} is not in use any more")
 
     def cut_power(self) -> None:
         """From now on every call on it fails with EIO, and what was not synced will not be there."""
@@ -70,7 +72,9 @@ class LossyDisk:
         self.mount()
 
 
-def _run(*command: str) -> None:
+def _run(*command: str, must: bool = True) -> int:
+    """Its exit code; one that `must` succeed raises RuntimeError."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
+    if must and done.returncode:
         raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")
+    return done.returncode

@@ -46,10 +46,10 @@ class SmallDisk:
         return found.f_bavail * found.f_frsize
 
     def fill(self, leave: int = 0) -> Path:
-        """Take all but `leave` bytes by a file of somebody else; the file."""
+        """Take all but `leave` bytes by a file of somebody else; the file. Others may write meanwhile."""
         path = self.path / "somebody-elses"
         with path.open("wb") as out:
-            with contextlib.suppress(OSError):
-                os.posix_fallocate(out.fileno(), 0, max(1, self.free() - leave))
-            out.seek(0, os.SEEK_END)
+            while (more := self.free() - leave) > 0:
+                with contextlib.suppress(OSError):  # somebody took some of it since it was asked
+                    os.posix_fallocate(out.fileno(), out.seek(0, os.SEEK_END), more)
         return path

@@ -21,16 +21,17 @@ from tests.faults import kafka_dump
 from tests.faults.checker import faults, read_partitions
 from tests.faults.failing_calls import FailingCalls, build, missing
 from tests.faults.load import Load
-from tests.faults.wire import WireConnection, batch_of
-from tests.waiting import until
+from tests.faults.wire import TIMEOUT_S, WireConnection, batch_of
+from tests.waiting import PATIENCE_S, until
 
 TOPIC, PARTITIONS = "killed", 4
 ROUNDS = max(18, int(os.environ.get("ODRADEK_FAULT_ROUNDS", "0")))
 CONTROL = "failing-calls"
 STOPPED_S = 1.0
 CONFIG = {"num.network.threads": 2, "log.segment.bytes": 1 << 20, "auto.create.topics.enable": "false"}
+LONG_STILL = {"odradek.stuck.lock.ms": 600_000, "odradek.stuck.process.ms": 600_000}
 
-pytestmark = [pytest.mark.timeout(240 + 4 * ROUNDS)]
+pytestmark = [pytest.mark.timeout(600 + 4 * ROUNDS)]
 
 
 def processes_of(broker, kind):
@@ -38,21 +39,32 @@ def processes_of(broker, kind):
     return [process for process in broker.processes() if process["kind"] == kind and process["pid"]]
 
 
+def one_of(broker, rng, kind):
+    """One that lives, once there is one, and a descriptor of it: the supervisor may have yet to notice an end."""
+    while True:
+        victim = rng.choice(until(lambda: processes_of(broker, kind), f"a {kind} runs"))
+        try:
+            descriptor = os.pidfd_open(victim["pid"])
+        except ProcessLookupError:
+            continue
+        if not select.select([descriptor], [], [], 0)[0]:
+            return victim, descriptor
+        os.close(descriptor)
+
+
 def kill_one(broker, rng, kind):
     """kill -9 of one of them, once there is one; waits until it is gone, and tells which."""
-    victim = rng.choice(until(lambda: processes_of(broker, kind), f"a {kind} runs"))
-    descriptor = os.pidfd_open(victim["pid"])
+    victim, descriptor = one_of(broker, rng, kind)
     try:
         signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-        assert select.select([descriptor], [], [], 10)[0]
+        assert select.select([descriptor], [], [], PATIENCE_S)[0]
     finally:
         os.close(descriptor)
     return f"{kind}-{victim['ordinal']} (pid {victim['pid']})"
 
 
 def stop_one_for_a_while(broker, rng, kind="worker"):
-    victim = rng.choice(until(lambda: processes_of(broker, kind), f"a {kind} runs"))
-    descriptor = os.pidfd_open(victim["pid"])
+    victim, descriptor = one_of(broker, rng, kind)
     try:
         signal.pidfd_send_signal(descriptor, signal.SIGSTOP)
         time.sleep(STOPPED_S)  # the fault itself: how long it stands still
@@ -86,10 +98,14 @@ def stop_supervisor_for_a_while(broker, _):
 def let_calls_fail(broker, rng, error, count):
     """Some calls that change files fail, whichever process makes them; waits until the first did."""
     calls = FailingCalls(broker.directory / CONTROL)
-    calls.arm(rng.randrange(1, 300), error, count, halves=rng.random() < 0.5)
-    deadline = time.monotonic() + 30
+    number, halves = rng.randrange(1, 300), rng.random() < 0.5
+    calls.arm(number, error, count, halves=halves)
+    began = armed = time.monotonic()
     while not calls.failed:
-        assert time.monotonic() < deadline, "nothing was written"
+        assert time.monotonic() < began + PATIENCE_S, "nothing was written"
+        if calls.missed and time.monotonic() > armed + 10:  # and nobody is about to fail
+            armed = time.monotonic()
+            calls.arm(number, error, count, halves=halves)
         time.sleep(0.002)
     return f"{calls.last_file}, call {calls.seen}"
 
@@ -176,8 +192,11 @@ def test_every_acknowledged_record_survives_faults_at_random_moments(tmp_path, c
 
 @pytest.fixture
 def two_workers(tmp_path):
-    """A broker, and one connection for each of its two workers, by ordinal."""
-    with Broker(CONFIG, {TOPIC: PARTITIONS}, directory=tmp_path) as broker, WireConnection(broker) as first:
+    """A broker, and one connection for each of its two workers, by ordinal; whoever is stopped is left to stand still."""
+    with (
+        Broker(CONFIG | LONG_STILL, {TOPIC: PARTITIONS}, directory=tmp_path) as broker,
+        WireConnection(broker) as first,
+    ):
         first.produce(TOPIC, 0, batch_of(b"first"))
         while sum(worker["connections"] for worker in processes_of(broker, "worker")) != 1:
             continue  # the connection that made the topic is not counted out yet, or this one not counted in
@@ -210,7 +229,7 @@ def busy(connection, partition):
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    assert begun.wait(10)
+    assert begun.wait(PATIENCE_S)
     try:
         yield
     finally:
@@ -218,7 +237,7 @@ def busy(connection, partition):
             connection.sock.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass  # lost already, with the worker
-        thread.join(20)
+        thread.join(PATIENCE_S)
     assert not thread.is_alive() and codes == {0}
 
 
@@ -253,7 +272,7 @@ def test_the_other_worker_serves_on_while_one_is_dead(two_workers, victim):
             dead += found["pid"] is None and worker(broker, victim)["pid"] is None
     assert deaths and worker(broker, victim)["restarts"] >= 1 and worker(broker, 1 - victim)["restarts"] == 0
     print(f"\n{deaths} deaths, {appends} appends and fetches, the slowest {slowest * 1000:.0f} ms")
-    assert slowest < 5
+    assert slowest < TIMEOUT_S  # and no append stayed busy, which would be an error long before
 
 
 def test_the_other_worker_serves_on_while_one_stands_still(two_workers):
@@ -269,7 +288,8 @@ def test_the_other_worker_serves_on_while_one_stands_still(two_workers):
             signal.pidfd_send_signal(victim, signal.SIGCONT)
             os.close(victim)
         print(f"\n{len(times)} appends and fetches beside a stopped worker, the slowest {max(times) * 1000:.0f} ms")
-        assert max(times) < 2  # no lock of these partitions is the victim's
+        # No lock of these partitions is the victim's: an append that met one would be an error long before.
+        assert max(times) < TIMEOUT_S
         for partition in range(PARTITIONS):
             append_and_fetch(connections[1], partition)
     assert worker(broker, 0)["restarts"] == 0 and worker(broker, 1)["restarts"] == 0
@@ -285,7 +305,7 @@ def test_produce_and_fetch_go_on_while_the_coordinator_stands_still(two_workers)
         with WireConnection(broker) as fresh:
             times.append(append_and_fetch(fresh, 0))
         print(f"\n{len(times)} appends and fetches without a coordinator, the slowest {max(times) * 1000:.0f} ms")
-        assert max(times) < 2
+        assert max(times) < TIMEOUT_S
     finally:
         signal.pidfd_send_signal(victim, signal.SIGCONT)
         os.close(victim)

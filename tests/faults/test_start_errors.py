@@ -17,7 +17,7 @@ def start(*settings):
         [sys.executable, "-m", "broker.cli.main", "start", *options],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert result.returncode == 1 and "Traceback" not in result.stderr, result

@@ -11,7 +11,7 @@ from broker.protocol.registry import by_key
 from broker.storage.batch import Record, build_batch
 from broker.testing import Broker
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 90.0
 PRODUCE_VERSION, FETCH_VERSION = 9, 12
 
 

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from pathlib import Path
 
 from broker.config.running import read_pid_file
@@ -20,7 +21,7 @@ from broker.testing.process_tree import descendants, open_pidfds, wait_for_end
 from broker.testing.status import read_status
 
 ROOT = Path(__file__).parents[2]
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 
 
 class Client:
@@ -63,6 +64,7 @@ class FakeBroker:
         self.log_file = Path(directory) / "log"
         self.process = None
         self.messages = []
+        self._unread = deque()
         self._clients = []
         self._place = tempfile.TemporaryDirectory(prefix="odradek-events-")
         self._events = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -100,12 +102,19 @@ class FakeBroker:
         """The next message that has `word` in it; what comes before stays in `messages`."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
-            if not select.select([self._events], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            if not self._unread and not self._take(deadline):
                 raise AssertionError(f"no {word!r} came but {self.messages}\n{self.log()}")
-            message = self._events.recv(65536).decode()
+            message = self._unread.popleft()
             self.messages.append(message)
             if word in message:
                 return message
+
+    def _take(self, deadline, *other):
+        """Wait for a message or another descriptor; whether something came. Messages are there to be read then."""
+        readable = select.select([self._events, *other], [], [], max(0.0, deadline - time.monotonic()))[0]
+        if self._events in readable:
+            self._unread.append(self._events.recv(65536).decode())
+        return bool(readable)
 
     def wait_for_pid(self, word):
         return int(self.wait_for(word).rpartition(" ")[2])
@@ -136,8 +145,15 @@ class FakeBroker:
         return self.log_file.read_text() if self.log_file.exists() else ""
 
     def end(self):
-        """Wait for the supervisor's end; its exit code."""
-        return self.process.wait(PATIENCE_S)
+        """Wait for the supervisor's end; its exit code. Meanwhile messages are taken: few fit into the socket."""
+        deadline = time.monotonic() + PATIENCE_S
+        ended = os.pidfd_open(self.process.pid)
+        try:
+            while not select.select([ended], [], [], 0)[0] and self._take(deadline, ended):
+                continue
+        finally:
+            os.close(ended)
+        return self.process.wait(max(0.0, deadline - time.monotonic()))
 
     def stop(self, number=signal.SIGTERM):
         self.process.send_signal(number)

@@ -5,7 +5,6 @@ import select
 import signal
 import sqlite3
 import struct
-import time
 from concurrent.futures import wait
 
 import pytest
@@ -15,26 +14,39 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from broker.metadata import znodes
 from broker.metadata.sqlite import FILE_NAME
 from broker.testing import Broker
+from tests.waiting import PATIENCE_S, until
+
+AGAIN = {
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
+    KafkaError.NETWORK_EXCEPTION,
+    KafkaError.NOT_CONTROLLER,
+    KafkaError.REQUEST_TIMED_OUT,
+}
 
 
 def node(broker, path):
     """The data of a metadata node, read beside the broker."""
-    with sqlite3.connect(f"file:{broker.data_dir / FILE_NAME}?mode=ro", uri=True) as db:
+    with sqlite3.connect(f"file:{broker.data_dir / FILE_NAME}?mode=ro", uri=True, timeout=PATIENCE_S) as db:
         row = db.execute("SELECT data FROM node WHERE path = ?", (path,)).fetchone()
     return row and bytes(row[0])
 
 
 def coordinator(broker):
     """Its process id, once it serves."""
-    (found,) = [process for process in broker.processes() if process["kind"] == "coordinator"]
-    return found["pid"]
+
+    def serving():
+        (found,) = [process for process in broker.processes() if process["kind"] == "coordinator"]
+        return found["pid"] if found["state"] == "serving" else None
+
+    return until(serving, "the coordinator serves")
 
 
 def kill(broker):
     """Kill the coordinator, and wait until it is gone."""
     descriptor = os.pidfd_open(coordinator(broker))
     signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-    select.select([descriptor], [], [], 10)
+    assert select.select([descriptor], [], [], PATIENCE_S)[0]
     os.close(descriptor)
 
 
@@ -45,11 +57,11 @@ def create(admin, names):
         futures = admin.create_topics([NewTopic(name, 2, 1) for name in left], request_timeout=20)
         for name, future in futures.items():
             try:
-                future.result(30)
+                future.result(PATIENCE_S)
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
                     left.discard(name)
-                elif not error.args[0].retriable():
+                elif error.args[0].code() not in AGAIN:
                     raise
             else:
                 left.discard(name)
@@ -65,7 +77,7 @@ def entries(broker, prefix):
 
 @pytest.fixture
 def broker():
-    with Broker(topics={"data": 1}) as one:
+    with Broker({"odradek.stuck.process.ms": 600_000}, {"data": 1}) as one:  # one that is stopped is left alone
         yield one
 
 
@@ -84,14 +96,12 @@ def test_topics_whose_coordinator_dies_are_there_whole_after_a_retry(broker, mad
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
     names = [f"topic-{n}" for n in range(40)]
     futures = admin.create_topics([NewTopic(name, 2, 1) for name in names], request_timeout=20)
-    deadline = time.monotonic() + 20
-    while entries(broker, "topic-") < made:
-        assert time.monotonic() < deadline
+    until(lambda: entries(broker, "topic-") >= made, f"{made} partitions are made")
     kill(broker)
-    wait(futures.values(), 30)
+    wait(futures.values(), PATIENCE_S)
     create(admin, names)
     create(admin, ["last"])
-    topics = admin.list_topics(timeout=10).topics
+    topics = admin.list_topics(timeout=PATIENCE_S).topics
     assert {name: len(topic.partitions) for name, topic in topics.items()} == dict.fromkeys([*names, "last"], 2) | {
         "data": 1
     }
@@ -124,7 +134,7 @@ def test_a_successor_never_hands_out_a_producer_id_again(broker):
     def producer_id():
         client = Producer({"bootstrap.servers": broker.bootstrap_servers, "enable.idempotence": True, "log_level": 0})
         client.produce("data", b"x")
-        assert client.flush(20) == 0
+        assert client.flush(PATIENCE_S) == 0
 
     producer_id()
     first = znodes.decode_producer_id_block(node(broker, "/latest_producer_id_block"))

@@ -16,7 +16,7 @@ from broker.processes.group_office import GroupOffice
 from broker.protocol.errors import ErrorCode
 from tests.shm.one_broker import OneBroker
 
-DEADLINE_S = 30
+DEADLINE_S = 90
 
 
 @pytest.fixture

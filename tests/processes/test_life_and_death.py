@@ -3,10 +3,12 @@
 import os
 import signal
 import socket
+import time
 
 import pytest
 
 from broker.testing.process_tree import descendants, open_pidfds, wait_for_end
+from tests.waiting import until
 
 CLEAN = ".kafka_cleanshutdown"
 
@@ -17,8 +19,14 @@ def test_a_killed_process_alone_is_restarted(broker, victim):
     clients = {client.hello["worker"]: client for client in (broker.connect(), broker.connect())}
     before = broker.pids()
     os.kill(before[victim], signal.SIGKILL)
-    while (after := broker.pids())[victim] in (None, before[victim]):
-        continue
+
+    def successor():
+        """Once it has its handler of SIGTERM."""
+        found = next(one for one in broker.processes() if f"{one['kind']}-{one['ordinal']}" == victim)
+        return found["state"] == "serving" and found["pid"] not in (None, before[victim])
+
+    until(successor, f"{victim} is there again")
+    after = broker.pids()
     assert {name for name in before if before[name] != after[name]} == {victim}
     row = next(one for one in broker.processes() if one["pid"] == after[victim])
     assert row["restarts"] == 1 and row["last_exit"] == "ended by SIGKILL"
@@ -87,6 +95,16 @@ def test_the_stop_is_in_order_and_leaves_the_clean_mark(broker):
     assert "killed" not in broker.log()
 
 
+def test_who_hears_of_the_stop_before_the_supervisor_does_waits_for_it(broker):
+    broker.start()
+    broker.process.send_signal(signal.SIGSTOP)
+    os.killpg(broker.process.pid, signal.SIGTERM)
+    time.sleep(1.5)  # the fault itself: how long the supervisor hears of nothing
+    broker.process.send_signal(signal.SIGCONT)
+    assert broker.end() == 0
+    assert (broker.data_dir / CLEAN).exists() and "out of order" not in broker.log()
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_interrupt_and_hang_up_stop_in_order_too(broker, number):
     broker.start()
@@ -123,7 +141,7 @@ def test_a_memory_fault_during_the_stop_leaves_no_clean_mark(broker):
 
 
 def test_a_process_whose_loop_does_not_turn_is_replaced(broker):
-    broker.start("odradek.stuck.process.ms=500")
+    broker.start("odradek.stuck.process.ms=5000")  # the cleaner shows once a second that it turns, when it is let
     client = broker.connect()
     before = broker.pids()
     client.command("hang")
@@ -132,7 +150,7 @@ def test_a_process_whose_loop_does_not_turn_is_replaced(broker):
     hung = before.pop(name)
     while broker.wait_for_pid(f"{name} serving") == hung:
         continue  # what it said at its own start came late
-    assert "its loop has not turned for 0.5 s" in broker.log()
+    assert "its loop has not turned for 5 s" in broker.log()
     after = broker.pids()
     assert all(after[name] == pid for name, pid in before.items())
 
@@ -143,7 +161,7 @@ def test_children_end_with_a_killed_supervisor_and_free_the_directory(broker):
     broker.process.kill()
     broker.end()
     try:
-        assert wait_for_end(pidfds, 20)
+        assert wait_for_end(pidfds, 90)
     finally:
         for pidfd in pidfds:
             os.close(pidfd)

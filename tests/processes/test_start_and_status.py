@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from broker.testing.status import read_status
-from tests.processes.fake_broker import ROOT, FakeBroker
+from tests.processes.fake_broker import PATIENCE_S, ROOT, FakeBroker
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_a_second_broker_on_the_directory_is_refused_and_the_first_named(broker,
 def test_a_start_that_fails_keeps_the_clean_mark(broker, second):
     broker.start().stop()
     broker.start("log.dirs=" + str(broker.data_dir.parent / "elsewhere"))
-    port = read_status(str(broker.data_dir.parent / "elsewhere"))["listeners"][0]["port"]
+    port = read_status(str(broker.data_dir.parent / "elsewhere"), PATIENCE_S)["listeners"][0]["port"]
     second.launch(f"listeners=PLAINTEXT://127.0.0.1:{port}")
     assert "the port is in use" in second.error_line()
     assert (broker.data_dir / ".kafka_cleanshutdown").exists()
@@ -74,7 +74,7 @@ def test_a_directory_of_somebody_else(place, words):
         closed = Path(directory) / "closed"
         closed.mkdir(mode=0o500)
         command = [sys.executable, "-c", AS_NOBODY, str(Path(directory) / place)]
-        result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=True)
+        result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=240, check=True)
         assert words in result.stdout and place in result.stdout and result.stdout.count("\n") == 1
 
 

@@ -34,7 +34,7 @@ def test_another_process_takes_it_over_and_is_waited_for():
         running.enter(3)
         running.take_over(config)
         os._exit(0 if config["log.roll.ms"] == 5 else 1)
-    assert running.wait_until_taken(version, [3], 30) == []
+    assert running.wait_until_taken(version, [3], 120) == []
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert config["log.roll.ms"] is None
 
