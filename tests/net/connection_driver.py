@@ -9,6 +9,8 @@ from broker._ext.connection import FrameResult
 from broker._ext.data_loop import DataLoop
 from broker._ext.frame_reading import PythonFrameHandler
 
+PATIENCE_S = 60
+
 
 class EchoHandler(PythonFrameHandler):
     """Answers each frame with itself, its length in front; a test may replace `answer`."""
@@ -67,12 +69,12 @@ class Driver:
             client, server = socket.socketpair()
         if send_buffer:
             server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
-        client.settimeout(10)
+        client.settimeout(PATIENCE_S)
         self.clients.append(client)
         connection_id = len(self.clients)
         return client, self.loop.add(server.detach(), connection_id, 0, f"client-{connection_id}")
 
-    def turn(self, timeout=10):
+    def turn(self, timeout=PATIENCE_S):
         """Wait for an event and handle one batch; False if none came within `timeout` seconds."""
         if not self._poll.poll(timeout * 1000):
             return False
@@ -80,7 +82,7 @@ class Driver:
         return True
 
     def settle(self):
-        """Handle all that is ready."""
+        """Handle all that is ready. Of a TCP client that may be less than it sent: the kernel delivers in its own time."""
         turns = 0
         while self.turn(0):
             turns += 1
@@ -93,18 +95,28 @@ class Driver:
 
     def receive(self, client, n):
         """`n` bytes from the broker, which is driven meanwhile."""
+        got = self.receive_all(client, n)
+        assert len(got) == n, f"closed after {len(got)} of {n} bytes"
+        return got
+
+    def receive_all(self, client, n=1 << 40, each_turn=lambda: None):
+        """`n` bytes, or less where the stream ends before; `each_turn` is called whenever there may be something to do."""
         got = bytearray()
+        ready = select.poll()
+        ready.register(client, select.POLLIN)
+        ready.register(self.loop.fileno(), select.POLLIN)
         client.setblocking(False)
         while len(got) < n:
+            each_turn()
             self.settle()
             with contextlib.suppress(BlockingIOError):
                 part = client.recv(min(n - len(got), 1 << 20))
-                assert part, f"closed after {len(got)} of {n} bytes"
+                if not part:
+                    break
                 got += part
                 continue
-            readable, _, _ = select.select([client, self.loop.fileno()], [], [], 10)
-            assert readable, f"nothing more after {len(got)} of {n} bytes"
-        client.settimeout(10)
+            assert ready.poll(PATIENCE_S * 1000), f"nothing more after {len(got)} of {n} bytes"
+        client.settimeout(PATIENCE_S)
         return bytes(got)
 
     def send(self, client, data):
@@ -116,7 +128,7 @@ class Driver:
                 view = view[client.send(view) :]
                 continue
             self.settle()
-        client.settimeout(10)
+        client.settimeout(PATIENCE_S)
 
     def close(self):
         for client in self.clients:

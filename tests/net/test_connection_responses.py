@@ -263,7 +263,7 @@ def test_slices_and_spans_interleave(segment, tcp, pending):
     client, _ = driver.connect(tcp=tcp)
     handler.plan = plan
     client.sendall(framed(b"wait for files"))
-    driver.settle()
+    driver.until(lambda: handler.seen)
     if pending:
         handler.pending[0].complete(plan)
         driver.loop.flush_dirty()
@@ -312,11 +312,14 @@ def test_the_head_of_a_response_shares_a_packet_with_its_slice(segment):
     driver = Driver(FileHandler())
     segments = []
     for head in (b"", b"the head"):
-        client, _ = driver.connect(tcp=True)
-        driver.handler.plan = [head, FileSlice(file, 0, 40_000)]
-        client.sendall(framed(b"fetch it"))
-        assert driver.receive(client, len(head) + 40_000) == head + content[:40_000]
-        segments.append(data_segments(client))
+        counts = []
+        for _ in range(5):  # a head that waits for 200 ms, because this process was kept from running, is let go
+            client, _ = driver.connect(tcp=True)
+            driver.handler.plan = [head, FileSlice(file, 0, 40_000)]
+            client.sendall(framed(b"fetch it"))
+            assert driver.receive(client, len(head) + 40_000) == head + content[:40_000]
+            counts.append(data_segments(client))
+        segments.append(min(counts))
     assert segments[0] == segments[1]
     driver.close()
 
@@ -340,10 +343,7 @@ def test_a_file_that_ends_early_closes_the_connection(segment, caplog):
     driver.handler.plan = [b"head", FileSlice(file, len(content) - 100_000, 100_001), b"tail"]
     client.sendall(framed(b"fetch it"))
     driver.until(lambda: driver.gone)
-    got = b""
-    while part := client.recv(1 << 20):
-        got += part
-    assert got == b"head" + content[-100_000:]
+    assert driver.receive_all(client) == b"head" + content[-100_000:]
     assert driver.loop.closes["file"] == 1
     assert "a file ended before the length promised" in caplog.text
     driver.close()

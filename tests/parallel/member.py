@@ -1,7 +1,7 @@
 """A member of a group in a process of its own, to be killed: ``python -m tests.parallel.member``, settings as JSON in argv.
 
 Each processed record becomes one line of a file, written with one system call before the record counts as processed.
-Ends in good order on SIGTERM.
+Ends in good order on SIGTERM, once there is a file named after it and its process.
 """
 
 import json
@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 from broker.clients import ParallelConsumer
 
@@ -24,6 +25,7 @@ def main() -> None:
 
     consumer = ParallelConsumer(settings["config"], [settings["topic"]], work, **settings["options"])
     signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
+    Path(f"{settings['file']}.{os.getpid()}").touch()  # from here on SIGTERM is an ordered end
     consumer.run()
 
 
