@@ -2,19 +2,20 @@
 
 from typing import Any
 
-from broker.api.group_call import GroupCall
+from broker.api.group_call import GroupCall, answered
+from broker.groups.membership import Left
 from broker.protocol import leave_group
 
 FIRST_BATCHED = 3
 
 
 async def handle(request: Any, call: GroupCall) -> Any:
-    """At once; the rebalance that follows is not waited for."""
+    """Once it is durable, where members are; the rebalance that follows is not waited for."""
     if call.version < FIRST_BATCHED:
-        error, (*errors,) = call.view.groups.leave(request.group_id, [(request.member_id, None, "")])
+        error, errors = await _left(call, request.group_id, [(request.member_id, None, "")])
         return leave_group.Response(error_code=error or (errors[0] if errors else error))
     members = [(one.member_id, one.group_instance_id, one.reason or "") for one in request.members]
-    error, errors = call.view.groups.leave(request.group_id, members)
+    error, errors = await _left(call, request.group_id, members)
     return leave_group.Response(
         error_code=error,
         members=[
@@ -22,3 +23,8 @@ async def handle(request: Any, call: GroupCall) -> Any:
             for (member_id, instance_id, _), code in zip(members, errors, strict=False)
         ],
     )
+
+
+async def _left(call: GroupCall, group_id: str, members: list[tuple[str, str | None, str]]) -> Left:
+    left: Left = await answered(lambda then: call.view.groups.leave(group_id, members, then))
+    return left

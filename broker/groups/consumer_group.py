@@ -31,10 +31,11 @@ from broker.groups.subscriptions import Subscriptions
 from broker.protocol.errors import ErrorCode
 
 Persist = Callable[["ConsumerGroup", Sequence[Record], Appended], None]
+"""Makes records durable, as `GroupLog.append`, in order; also without records."""
 
 
 class ConsumerGroup:
-    """:param persist: makes records durable, as `GroupLog.append`."""
+    """:param persist: see `Persist`."""
 
     protocol_type = CONSUMER
 
@@ -137,10 +138,9 @@ class ConsumerGroup:
                 member.told = None
             then(answer if error is ErrorCode.NONE else Beaten(error))
 
-        if changes:
-            self._persist(self, changes, stored)
-        else:
-            then(answer)
+        self._persist(
+            self, changes, stored
+        )  # also without: what others, or a late answer, brought about must be durable
 
     def _member(self, beat: Beat, changes: list[Record]) -> ConsumerMember:
         """The member that the heartbeat is of, made if it joins; a static one that came back takes over what it had."""
@@ -338,7 +338,7 @@ class ConsumerGroup:
         self._persist(self, changes, lambda error: then(answer if error is ErrorCode.NONE else Beaten(error)))
 
     def leave_classic(self, member_id: str, instance_id: str | None, reason: str) -> ErrorCode:
-        """A LeaveGroup of a member of either protocol, by its id or its instance id; made durable behind the answer."""
+        """A LeaveGroup of a member of either protocol, by its id or its instance id; not yet durable."""
         if instance_id is not None and not member_id:
             member_id = self.static_members.get(instance_id, "")
         error = instance_error(self.static_members, instance_id, member_id)

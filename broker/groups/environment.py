@@ -44,6 +44,8 @@ class GroupLog(Protocol):
         appends: NONE when all in-sync replicas have them, else the error for the client (COORDINATOR_NOT_AVAILABLE,
         NOT_COORDINATOR, INVALID_COMMIT_OFFSET_SIZE ...), and then none of them is or will be there.
 
+        Without records it waits for all that was appended before; at once, where that is acknowledged.
+
         :param late: called at most once, before `then`, if the replicas take longer than `offsets.commit.timeout.ms`: the
             client is to be told so, whatever comes of the records.
         """

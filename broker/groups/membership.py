@@ -23,6 +23,9 @@ from broker.protocol.errors import ErrorCode
 
 log = logging.getLogger(__name__)
 
+Left = tuple[ErrorCode, list[ErrorCode]]
+"""What a LeaveGroup is answered: the error of the request, then one of each member; of none if the request has one."""
+
 
 class Membership(Shards):
     """What members ask for."""
@@ -80,7 +83,8 @@ class Membership(Shards):
         if group.consumer is not None:
             self._settle_protocol(group)
         if group.consumer is not None:
-            then(migration.sync(group.consumer, sync, self._topics.name_of))
+            answer = migration.sync(group.consumer, sync, self._topics.name_of)
+            self._persist_records(group.consumer, (), lambda error: then(Synced(error) if error else answer))
         elif group.classic is not None:
             group.classic.sync(sync, then)
 
@@ -98,17 +102,20 @@ class Membership(Shards):
         assert group.classic is not None
         return group.classic.heartbeat(member_id, generation_id, instance_id)
 
-    def leave(self, group_id: str, members: Sequence[tuple[str, str | None, str]]) -> tuple[ErrorCode, list[ErrorCode]]:
-        """A LeaveGroup of (member id, instance id, reason): the error of the request, then one of each member."""
+    def leave(
+        self, group_id: str, members: Sequence[tuple[str, str | None, str]], then: Callable[[Left], None]
+    ) -> None:
+        """A LeaveGroup of (member id, instance id, reason)."""
         error, group = self._member_group(group_id)
         if group is None and error is not ErrorCode.UNKNOWN_MEMBER_ID:
-            return error, []
-        if group is None:
-            return NONE, [ErrorCode.UNKNOWN_MEMBER_ID for _ in members]
-        if group.consumer is not None:
-            return NONE, [group.consumer.leave_classic(*member) for member in members]
-        assert group.classic is not None
-        return NONE, group.classic.leave(members)
+            then((error, []))
+        elif group is None:
+            then((NONE, [ErrorCode.UNKNOWN_MEMBER_ID for _ in members]))
+        elif group.consumer is not None:
+            errors = [group.consumer.leave_classic(*member) for member in members]
+            self._persist_records(group.consumer, (), lambda error: then((error, [] if error else errors)))
+        elif group.classic is not None:
+            then((NONE, group.classic.leave(members)))
 
     def _member_group(self, group_id: str) -> tuple[ErrorCode, Group | None]:
         if not group_id:

@@ -132,10 +132,22 @@ class OffsetsLog:
         if self._closed:
             self._loop.call_soon(then, ErrorCode.NOT_COORDINATOR)
             return
+        if not records and not self._queue:
+            self._after_the_last(then, late)
+            return
         self._queue.append((records, then, late))
         if not self._due:
             self._due = True
             self._turn.add(self)
+
+    def _after_the_last(self, then: Appended, late: Late) -> None:
+        """Tell when all that was written is acknowledged."""
+        if not self._unacknowledged:
+            then(NONE)
+            return
+        end = self._unacknowledged[-1].end
+        self._unacknowledged.append(Unacknowledged(end, [then], [late] if late is not None else []))
+        self._watch()
 
     @property
     def closed(self) -> bool:
@@ -171,9 +183,12 @@ class OffsetsLog:
             try:
                 builder = BatchBuilder()
                 count = join(self._queue, builder, MOST_RECORDS, self._most_bytes, time.time_ns() // 1_000_000)
-                error, base_offset = slots.append_built(
-                    slot, builder, incarnation, leader_epoch, self._codec, compression.compress, self._max_bytes
-                )
+                error, end = 0, self._unacknowledged[-1].end if self._unacknowledged else 0
+                if builder.count:  # else they wait for what was written before
+                    error, base_offset = slots.append_built(
+                        slot, builder, incarnation, leader_epoch, self._codec, compression.compress, self._max_bytes
+                    )
+                    end = base_offset + builder.count
                 outcome = OF_ERROR.get(BY_NUMBER[error], ErrorCode.COORDINATOR_NOT_AVAILABLE) if error else NONE
             except slots.SlotChanged as refusal:
                 reason = str(refusal)
@@ -191,7 +206,7 @@ class OffsetsLog:
             callbacks = [then for _, then, _ in done]
             if outcome is NONE:
                 late = [one for _, _, one in done if one is not None]
-                self._unacknowledged.append(Unacknowledged(base_offset + builder.count, callbacks, late))
+                self._unacknowledged.append(Unacknowledged(end, callbacks, late))
             else:
                 tell(callbacks, outcome)
         self.look()

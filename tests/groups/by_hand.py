@@ -59,6 +59,9 @@ class HandLog:
     def append(
         self, records: list[Record], then: Callable[[ErrorCode], None], late: Callable[[], None] | None = None
     ) -> None:
+        if not records and not self.waiting:
+            then(ErrorCode.NONE)
+            return
         self.waiting.append((list(records), then))
         if late is not None:
             self.late.append(late)

@@ -331,7 +331,7 @@ def test_offsets_of_an_empty_group_are_kept_while_somebody_is_about_to_join_it()
     me = office.join().answer
     told = office.join(id_required=True).answer
     assert told.error is ErrorCode.MEMBER_ID_REQUIRED
-    office.groups.leave("g", [(me.member_id, None, "")])
+    office.groups.leave("g", [(me.member_id, None, "")], Once())
     assert office.group().state_name == "PreparingRebalance", "it waits for the one that was told an id"
     office.timers.advance(SESSION_MS)
     assert office.group().state_name == "Empty"
@@ -349,7 +349,7 @@ def test_offsets_that_nobody_subscribes_to_are_kept_amid_a_rebalance():
     office.timers.advance(7 * DAY_MS)
     me = office.join().answer
     office.join(id_required=True)
-    office.groups.leave("g", [(me.member_id, None, "")])
+    office.groups.leave("g", [(me.member_id, None, "")], Once())
     assert office.group().state_name == "PreparingRebalance"
     assert office.groups.expire() == 0
     assert committed(office) == 5

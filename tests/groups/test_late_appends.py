@@ -106,3 +106,64 @@ def test_offsets_whose_tombstones_take_too_long_are_there_until_these_are():
     office.groups.delete("g", again)
     assert again.answer is NONE
     assert office.group() is None
+
+
+def test_a_heartbeat_without_news_is_answered_when_what_it_goes_by_is_durable():
+    office = Office()
+    office.log.held = True
+    first_beat(office)
+    office.log.dawdle()
+    again = first_beat(office)
+    assert again.waits, "what it would be told of is not durable"
+    office.log.dawdle()
+    assert again.answer.error is TOO_LONG
+    third = first_beat(office)
+    office.log.acknowledge()
+    assert (third.answer.error, third.answer.member_epoch, len(third.answer.assignment)) == (NONE, 1, 4)
+    office.log.held = False
+    assert office.beat("a", 1).error is NONE
+
+
+def test_a_heartbeat_without_news_is_refused_when_what_it_goes_by_could_not_be_written():
+    office = Office()
+    office.log.held = True
+    first_beat(office)
+    office.log.dawdle()
+    again = first_beat(office)
+    office.log.failing = ErrorCode.NOT_COORDINATOR
+    office.log.acknowledge()
+    assert again.answer.error is ErrorCode.NOT_COORDINATOR
+    assert office.diverged
+
+
+def test_a_classic_member_of_a_consumer_group_is_told_what_it_may_hold_when_that_is_durable():
+    office = Office()
+    old, generation = office.both()
+    office.log.held = True
+    beaten, synced = Once(), Once()
+    office.groups.beat("g", Beat("new", office.group().consumer.members["new"].epoch, rack_id="r"), beaten)
+    office.groups.sync("g", Sync(old, generation, {}), synced)
+    assert beaten.waits
+    assert synced.waits
+    office.log.acknowledge()
+    assert synced.answer.error is NONE
+
+
+def test_who_leaves_a_consumer_group_by_the_other_protocol_is_answered_when_that_is_durable():
+    office = Office()
+    old, _ = office.both()
+    office.log.held = True
+    left = Once()
+    office.groups.leave("g", [(old, None, ""), ("nobody", None, "")], left)
+    assert left.waits
+    office.log.acknowledge()
+    assert left.answer == (NONE, [NONE, ErrorCode.UNKNOWN_MEMBER_ID])
+    office = Office()
+    old, _ = office.both()
+    office.log.failing = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    office.log.held = True
+    left = Once()
+    office.groups.leave("g", [(old, None, "")], left)
+    office.log.acknowledge()
+    assert left.answer == (ErrorCode.COORDINATOR_NOT_AVAILABLE, [])
+    assert office.diverged

@@ -169,7 +169,7 @@ def test_groups_without_members_change_their_protocol_freely():
     joined = office.join().answer
     assert joined.error is ErrorCode.NONE
     assert office.group().type_name == "classic"
-    office.groups.leave("g", [(joined.member_id, None, "")])
+    office.groups.leave("g", [(joined.member_id, None, "")], Once())
     assert office.beat("b", 0).error is ErrorCode.NONE
     assert office.group().type_name == "consumer"
 

@@ -266,3 +266,45 @@ def test_what_went_in_before_the_lock_was_taken_is_told_and_watched_at_once(step
     stepped.loop.advance(PATIENCE_MS)
     refused = ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert set(stepped.told[1:]) == {("other 1", "late"), ("alone 2", refused), ("other 2", refused)}
+
+
+def test_who_appends_nothing_waits_for_what_was_appended_before(stepped):
+    log = stepped.log(alone=False)
+    log.append((), stepped.then("nothing before"))
+    assert stepped.told == [("nothing before", NONE)]
+    log.append([(b"a", b"1")], stepped.then("a"), stepped.late("a"))
+    log.append((), stepped.then("queued"), stepped.late("queued"))
+    stepped.turn.run()
+    stepped.loop.advance(2000)
+    log.append((), stepped.then("written"), stepped.late("written"))
+    stepped.loop.advance(3000)
+    assert stepped.told[1:] == [("a", "late"), ("queued", "late")]
+    stepped.loop.advance(2000)
+    assert stepped.told[3:] == [("written", "late")]
+    log.append((), stepped.then("in time"), stepped.late("in time"))
+    slots.raise_high_watermark(log.place[0], 1)
+    log.look()
+    assert stepped.told[4:] == [(name, NONE) for name in ("a", "queued", "written", "in time")]
+    assert stepped.stored(log) == [(b"a", b"1")]
+    log.append((), stepped.then("nothing before"))
+    log.close()
+    log.append((), stepped.then("too late"))
+    stepped.loop.advance(1)
+    assert stepped.told[8:] == [("nothing before", NONE), ("too late", ErrorCode.NOT_COORDINATOR)]
+
+
+def test_who_appends_nothing_and_stands_alone_in_a_batch_is_told_with_what_was_written_before(stepped, monkeypatch):
+    monkeypatch.setattr(offsets_log, "MOST_RECORDS", 1)
+    log, alone = stepped.log(alone=False), stepped.log("alone")
+    for one, name in ((log, "log"), (alone, "alone")):
+        one.append([(b"a", b"1")], stepped.then(f"{name} 1"))
+        one.append((), stepped.then(f"{name} nothing"))
+        one.append([(b"b", b"2"), ("no bytes", b"x")], stepped.then(f"{name} bad"))
+        one.append((), stepped.then(f"{name} nothing too"))
+    stepped.turn.run()
+    bad = ErrorCode.UNKNOWN_SERVER_ERROR
+    assert stepped.told[:2] == [("log bad", bad), ("alone bad", bad)]
+    assert stepped.told[2:] == [("alone 1", NONE), ("alone nothing", NONE), ("alone nothing too", NONE)]
+    slots.raise_high_watermark(log.place[0], 1)
+    log.look()
+    assert stepped.told[5:] == [("log 1", NONE), ("log nothing", NONE), ("log nothing too", NONE)]
