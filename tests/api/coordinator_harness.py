@@ -1,5 +1,8 @@
 """Calls a coordinator's handler as the coordinator does: through the bytes of every version, over a real store and table."""
 
+import os
+import weakref
+
 from broker.api.coordinator_call import CoordinatorCall, CoordinatorView
 from broker.api.table import BY_KEY, function_named
 from broker.controller.broker_settings import BrokerSettings
@@ -16,7 +19,10 @@ class Harness:
     def __init__(self, cluster):
         self.cluster = cluster
         ids = ProducerIds(cluster.store, BROKER)
-        settings = BrokerSettings(cluster.store, cluster.controller, cluster.config, RunningConfig(), cluster.shm)
+        running = RunningConfig()  # made for a whole broker's life, and so never closed by itself
+        for descriptor in running.descriptors:
+            weakref.finalize(running, os.close, descriptor)
+        settings = BrokerSettings(cluster.store, cluster.controller, cluster.config, running, cluster.shm)
         self.view = CoordinatorView(cluster.config, cluster.store, cluster.controller, ids, cluster.table, settings)
 
     def ask(self, request, api_key, version=None):

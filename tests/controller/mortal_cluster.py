@@ -88,6 +88,7 @@ class Cluster:
         for directory in self.data:
             directory.mkdir()
         self.max_slots = max_slots
+        self._descriptors = []
         self.boot()
         given = [("broker.id", str(BROKER), ""), ("log.dirs", ",".join(map(str, self.data)), ""), *settings]
         self.config = resolve(given)
@@ -98,7 +99,8 @@ class Cluster:
         """Fresh shared memory, as when the broker starts; this process is the one of `kind` in it."""
         self.shm = SharedMemory(self.max_slots, 1 << 20)
         for directory in self.data:
-            self.shm.add_log_dir(os.open(directory, os.O_RDONLY | os.O_DIRECTORY))
+            self._descriptors.append(os.open(directory, os.O_RDONLY | os.O_DIRECTORY))
+            self.shm.add_log_dir(self._descriptors[-1])
         self.shm.enter(self.shm.add_process(kind))
         self.shm.broker_id = BROKER
         append_files.limit_append_files(64)
@@ -124,6 +126,13 @@ class Cluster:
         self.open().take_office()
         return self.controller
 
+    def close(self):
+        """What it has open."""
+        for store in self.stores:
+            store.close()
+        while self._descriptors:
+            os.close(self._descriptors.pop())
+
     def directories(self):
         """Names of all partition directories."""
         return sorted(path.name for directory in self.data for path in directory.iterdir() if path.is_dir())
@@ -140,7 +149,7 @@ class Cluster:
 
 @contextmanager
 def single_broker(path):
-    """A function that makes clusters of one broker, with a controller in office; stores are closed at the end."""
+    """A function that makes clusters of one broker, with a controller in office; what they have open is closed at the end."""
     made = []
 
     def make(settings=(), **options):
@@ -152,5 +161,4 @@ def single_broker(path):
 
     yield make
     for cluster in made:
-        for store in cluster.stores:
-            store.close()
+        cluster.close()
