@@ -28,6 +28,7 @@ from broker.testing.process_tree import descendants, group_of, listens_on, open_
 from broker.testing.status import read_status
 
 _LOG_TAIL_BYTES = 4000
+AGAIN_AFTER_S = 0.1
 _CREDENTIALS = struct.Struct("iII")
 
 
@@ -139,7 +140,10 @@ class Broker:
         self.directory.mkdir(parents=True, exist_ok=True)
         began = time.monotonic()
         try:
-            self._launch()
+            while not self._attempt():
+                if time.monotonic() - began > self.timeout:
+                    raise self._error(f"port {self._port} of the start before is in use by somebody else")
+                time.sleep(AGAIN_AFTER_S)
             self._identify()
             self.start_seconds = time.monotonic() - began
             if first and self.topics:
@@ -219,12 +223,31 @@ class Broker:
         except (OSError, RuntimeError) as error:
             raise self._error(f"the topics were not created: {error}") from error
 
+    def _attempt(self) -> bool:
+        """False if somebody has taken the port meanwhile, as a client's end of a connection perhaps. Raises BrokerError."""
+        at = self.log_file.stat().st_size if self.log_file.exists() else 0
+        try:
+            self._launch()
+        except BrokerError:
+            with self.log_file.open("rb") as log:
+                log.seek(at)
+                taken = self._again and b"cannot be opened: the port is in use" in log.read()
+            if not taken:
+                raise
+            self._end_group()
+            return False
+        return True
+
+    @property
+    def _again(self) -> bool:
+        """Whether clients of the test shall find it where it was, though its port was the system's choice."""
+        return bool(self._port) and self.config["listeners"].partition(",")[0].endswith(":0")
+
     def _launch(self) -> None:
         config = dict(self.config)
-        if self._port:
+        if self._again:
             first, comma, others = config["listeners"].partition(",")
-            if first.endswith(":0"):  # clients of the test find it where it was
-                config["listeners"] = f"{first[:-1]}{self._port}{comma}{others}"
+            config["listeners"] = f"{first[:-1]}{self._port}{comma}{others}"
         command = [self._python, "-m", "broker.cli.main", "start"]
         for name, value in config.items():
             command += ["--set", f"{name}={value}"]

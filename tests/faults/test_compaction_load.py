@@ -17,7 +17,7 @@ from broker.testing import Broker
 from tests.api.wire import Wire
 from tests.shm.compaction_model import parse
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(400)
 
 TOPIC = "compacted"
 WRITERS, KEYS, BATCHES, KILLS = 3, 40, 250, 4  # of batches as many more as come before the first kill

@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 from importlib.metadata import entry_points
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from broker.config.running import start_ticks
 from broker.testing import Broker, BrokerError
 from broker.testing.process_tree import descendants, listens_on, open_pidfds, pss_bytes, wait_for_end
+from tests.waiting import PATIENCE_S, until
 
 pytest_plugins = ["pytester"]
 
@@ -59,6 +61,19 @@ def test_it_starts_again_on_the_same_data_and_port(tmp_path, end):
         broker.restart()
         assert broker.running and broker.port == port and broker.pid not in pids
         assert broker.status()["partitions"] == 1
+
+
+def test_a_port_that_somebody_took_meanwhile_is_waited_for(tmp_path):
+    with Broker(directory=tmp_path) as broker:
+        port = broker.port
+        broker.stop()
+        with socket.create_server(("127.0.0.1", port)) as taken:
+            starting = threading.Thread(target=broker.start, daemon=True)
+            starting.start()
+            until(lambda: b"the port is in use" in broker.log_file.read_bytes(), "the port was tried")
+            taken.close()
+            starting.join(PATIENCE_S)
+        assert broker.running and broker.port == port
 
 
 def test_a_second_broker_on_the_same_data_is_refused_with_its_own_words(tmp_path):
