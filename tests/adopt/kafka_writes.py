@@ -81,11 +81,11 @@ def read(servers: str, isolation: str = "read_committed") -> Contents:
         }
     )
     found: Contents = {}
-    known = consumer.list_topics(timeout=30).topics
+    known = consumer.list_topics(timeout=90).topics
     for topic in sorted(set(known) & set(TOPICS)):
         for partition in sorted(known[topic].partitions):
             place = TopicPartition(topic, partition)
-            start, end = consumer.get_watermark_offsets(place, timeout=30)
+            start, end = consumer.get_watermark_offsets(place, timeout=90)
             found[topic, partition] = (start, end, _records(consumer, topic, partition, start))
     consumer.close()
     return found
@@ -95,8 +95,8 @@ def _records(consumer: Consumer, topic: str, partition: int, start: int) -> list
     consumer.assign([TopicPartition(topic, partition, start)])
     records = []
     while True:
-        message = consumer.poll(30)
-        assert message is not None, f"{topic}-{partition} gives nothing for 30 s"
+        message = consumer.poll(90)
+        assert message is not None, f"{topic}-{partition} gives nothing for 90 s"
         if message.error():
             assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
             return records
@@ -107,7 +107,7 @@ def _records(consumer: Consumer, topic: str, partition: int, start: int) -> list
 def group_offset(servers: str) -> int:
     """The offset that the group committed for plain-0."""
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "g", "enable.auto.commit": False})
-    (found,) = consumer.committed([TopicPartition("plain", 0)], timeout=30)
+    (found,) = consumer.committed([TopicPartition("plain", 0)], timeout=90)
     consumer.close()
     assert found.error is None
     return found.offset

@@ -15,7 +15,7 @@ from tests.adopt.test_adoption import make_zookeeper
 from tests.storage.log_writer import LogWriter
 from tests.storage.old_writer import message, wrapper
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(600)
 
 
 def odradek(*arguments):
@@ -28,7 +28,7 @@ def read(servers, topic, partition, count):
     consumer.assign([TopicPartition(topic, partition, 0)])
     found = []
     while len(found) < count:
-        got = consumer.poll(30)
+        got = consumer.poll(90)
         assert got is not None and got.error() is None, (topic, partition, len(found), got and got.error())
         found.append((got.offset(), got.value()))
     consumer.close()
@@ -73,7 +73,7 @@ def test_an_old_zookeeper_broker_in_two_directories_is_served_and_written_to(tmp
         producer = Producer({"bootstrap.servers": ours.bootstrap_servers, "enable.idempotence": True})
         for topic, partition in logs:
             producer.produce(topic, b"new", partition=partition, key=b"key")
-        assert producer.flush(30) == 0
+        assert producer.flush(90) == 0
         for (topic, partition), records in expected.items():
             after = read(ours.bootstrap_servers, topic, partition, len(records) + 1)
             assert after == [*records, (records[-1][0] + 1, b"new")]

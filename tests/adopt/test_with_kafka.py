@@ -13,7 +13,7 @@ from broker.testing import Broker
 from tests.adopt.kafka_writes import KAFKA_CONFIG, RECORDS, TOPICS, append, fingerprint, group_offset, read, write
 from tests.clients.kafka_peer import Peer
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.java, pytest.mark.timeout(900)]
 
 
 def odradek(*arguments):

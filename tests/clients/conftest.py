@@ -83,13 +83,14 @@ class Cluster:
 
     def create_topics(self, codecs: dict[str, str], partitions: int = corpus.PARTITIONS) -> None:
         """Create a topic per key of `codecs` and remember the codec that it is to be written with."""
-        futures = self.admin.create_topics([NewTopic(topic, partitions, 1) for topic in codecs], operation_timeout=30)
+        futures = self.admin.create_topics([NewTopic(topic, partitions, 1) for topic in codecs], operation_timeout=90)
         for future in futures.values():
-            future.result(30)
+            future.result(90)
         self.codecs |= codecs
 
     def stop(self) -> None:
-        """Stop the broker in order. Later calls do nothing."""
+        """Stop the broker in order, and let go of its client: its port may be another broker's next. Later calls do nothing."""
+        self.__dict__.pop("admin", None)
         self.stack.close()
 
 

@@ -48,7 +48,7 @@ class Settings:
     linger_ms: int = 10
     batch_bytes: int = 500_000
     in_flight: int = 5
-    timeout_s: int = 60
+    timeout_s: int = 240
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def run(command: Sequence[str], mode: str, settings: Settings, lines: Iterable[s
             capture_output=True,
             text=True,
             cwd=_REPOSITORY,
-            timeout=settings.timeout_s + 30,
+            timeout=settings.timeout_s + 60,
         )
     except subprocess.TimeoutExpired as expired:
         errors = expired.stderr.decode(errors="replace") if isinstance(expired.stderr, bytes) else expired.stderr or ""

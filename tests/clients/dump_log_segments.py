@@ -81,7 +81,7 @@ def dump(data_dir: Path, files: list[Path], *options: str) -> tuple[dict[Path, D
             "org.apache.kafka.tools.DumpLogSegments", *options, "--files", ",".join(share)
         )
         done = subprocess.run(
-            command, cwd=data_dir, capture_output=True, encoding="utf-8", errors="replace", timeout=120
+            command, cwd=data_dir, capture_output=True, encoding="utf-8", errors="replace", timeout=300
         )
         complaints += _complaints((done.stdout + done.stderr).splitlines())
         if done.returncode != 0:

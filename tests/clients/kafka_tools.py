@@ -32,7 +32,7 @@ CLASSES = {
 """The scripts of Kafka's distribution without `kafka-` and `.sh`, and what they run."""
 
 
-PATIENCE_S = 100
+PATIENCE_S = 240
 """How long one tool may take."""
 
 
@@ -68,7 +68,7 @@ class KafkaTools:
         assert self._jvm.stdin is not None
         self._jvm.stdin.close()
         try:
-            self._jvm.wait(30)
+            self._jvm.wait(90)
         finally:
             self._jvm.kill()
             self._jvm.wait()

@@ -8,7 +8,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 def list_offset(admin: AdminClient, topic: str, partition: int, spec: OffsetSpec) -> tuple[int, int]:
     """Return the offset that `spec` names and its timestamp (ms, or -1). Raises KafkaException with the broker's error."""
-    result = next(iter(admin.list_offsets({TopicPartition(topic, partition): spec}).values())).result(30)
+    result = next(iter(admin.list_offsets({TopicPartition(topic, partition): spec}).values())).result(90)
     return result.offset, result.timestamp
 
 

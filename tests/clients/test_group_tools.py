@@ -17,7 +17,7 @@ from tests.api.group_talk import GroupTalk
 from tests.api.wire import batch
 from tests.clients.dump_log_segments import dump, files_of
 
-pytestmark = [pytest.mark.xdist_group("group-tools"), pytest.mark.timeout(240), pytest.mark.java]
+pytestmark = [pytest.mark.xdist_group("group-tools"), pytest.mark.timeout(600), pytest.mark.java]
 
 GROUP_COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
@@ -47,7 +47,7 @@ def wire(broker: Broker) -> Iterator[GroupTalk]:
 def run(main_class: str, *arguments: str) -> str:
     """Run one of Kafka's tools; what it printed."""
     command = toolchains.java_command(main_class, *arguments)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
     assert "Exception" not in done.stdout + done.stderr, (done.stdout + done.stderr)[-4000:]
     return done.stdout
@@ -96,9 +96,9 @@ def test_verifiable_producer_and_consumer(broker: Broker, wire: GroupTalk, proto
 
 def test_the_console_consumer_reads_with_a_group_and_goes_on_where_it_was(broker: Broker, wire: GroupTalk) -> None:
     at = ("--bootstrap-server", broker.bootstrap_servers, "--topic", "topic", "--group", "console")
-    first = run(CONSOLE_CONSUMER, *at, "--from-beginning", "--max-messages", "30", "--timeout-ms", "30000")
+    first = run(CONSOLE_CONSUMER, *at, "--from-beginning", "--max-messages", "30", "--timeout-ms", "120000")
     assert sum(wire.committed("console").values()) == 30
-    second = run(CONSOLE_CONSUMER, *at, "--max-messages", "50", "--timeout-ms", "30000")
+    second = run(CONSOLE_CONSUMER, *at, "--max-messages", "50", "--timeout-ms", "120000")
     read = sorted(map(int, (first + second).split()))
     assert read == sorted([*range(RECORDS)] * 2)
 

@@ -24,9 +24,10 @@ from tests import toolchains
 from tests.api.group_talk import GroupTalk
 from tests.waiting import until
 
-pytestmark = [pytest.mark.xdist_group("client-groups"), pytest.mark.timeout(280)]
+pytestmark = [pytest.mark.xdist_group("client-groups"), pytest.mark.timeout(1200)]
 
 PARTITIONS = 6
+PATIENCE_S = 300  # of some waits the end of a session is a part
 RANGE = "org.apache.kafka.clients.consumer.RangeAssignor"
 
 
@@ -73,12 +74,12 @@ class Member:
     def leave(self) -> None:
         """End in order."""
         self.process.terminate()
-        self.process.wait(60)
+        self.process.wait(120)
 
     def kill(self) -> None:
         """End without a word."""
         self.process.kill()
-        self.process.wait(60)
+        self.process.wait(120)
 
 
 class Room:
@@ -116,7 +117,7 @@ class Room:
                     partition=partition,
                     on_delivery=lambda error, _: failed.append(error) if error else None,
                 )
-        assert self._producer.flush(60) == 0
+        assert self._producer.flush(120) == 0
         assert not failed, failed[0]
         for partition in self.ends:
             self.ends[partition] += count
@@ -134,6 +135,7 @@ class Room:
         until(
             lambda: not self.unread() and self.committed() == self.ends,
             lambda: f"not read: {self.unread()}, committed: {self.committed()} of {self.ends}\n{self.complaints()}",
+            PATIENCE_S,
         )
 
     def committed(self) -> dict[int, int]:
@@ -160,7 +162,7 @@ class Room:
             self.write(5)
             return all(len(list(member.read())) > before[member] for member in members)
 
-        until(all_have, lambda: f"not all members get records\n{self.complaints()}")
+        until(all_have, lambda: f"not all members get records\n{self.complaints()}", PATIENCE_S)
 
     def kill_coordinator(self) -> None:
         """SIGKILL to the coordinator process; its successor is another."""

@@ -12,7 +12,7 @@ from tests.clients.conftest import Cluster
 from tests.clients.contract import Record, Settings, Span
 from tests.clients.programs.table import PROGRAMS, Program
 
-pytestmark = [pytest.mark.xdist_group("clients"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.xdist_group("clients"), pytest.mark.timeout(900)]
 
 RECORDS = 20_000
 PARTITIONS = 2

@@ -12,7 +12,7 @@ from tests.clients.conftest import Cluster
 from tests.clients.contract import CODECS
 from tests.clients.offsets import end_offset
 
-pytestmark = [pytest.mark.xdist_group("clients"), pytest.mark.timeout(120), pytest.mark.java]
+pytestmark = [pytest.mark.xdist_group("clients"), pytest.mark.timeout(600), pytest.mark.java]
 
 _codecs = pytest.mark.parametrize("codec", CODECS)
 
@@ -30,7 +30,7 @@ LINES = (
 def _run(main_class: str, *arguments: str, text: str | None = None) -> str:
     """Run one of Kafka's tools and return what it printed; fail with its errors if it fails or complains."""
     command = toolchains.java_command(main_class, *arguments)
-    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr[-4000:]
     assert "Exception" not in done.stdout + done.stderr, (done.stdout + done.stderr)[-4000:]
     return done.stdout
@@ -68,7 +68,7 @@ def test_console_consumer_reads_by_offset_what_console_producer_wrote(cluster: C
     output = _run(
         "org.apache.kafka.tools.consumer.ConsoleConsumer",
         "--bootstrap-server", cluster.bootstrap_servers, "--topic", topic, "--partition", "0", "--offset", str(first),
-        "--max-messages", str(len(LINES) - first), "--timeout-ms", "30000",
+        "--max-messages", str(len(LINES) - first), "--timeout-ms", "120000",
         *(f"--formatter-property=print.{field}=true" for field in ("offset", "headers", "key", "value")),
         "--formatter-property=null.literal=NULL",
     )  # fmt: skip

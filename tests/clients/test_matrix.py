@@ -11,7 +11,7 @@ from tests.clients.conftest import Cluster, Topics
 from tests.clients.contract import CODECS, Record
 from tests.clients.programs.table import PROGRAMS, Program
 
-pytestmark = [pytest.mark.xdist_group("clients"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.xdist_group("clients"), pytest.mark.timeout(1800)]
 
 _programs = pytest.mark.parametrize("writer", PROGRAMS, ids=lambda program: program.name)
 _readers = pytest.mark.parametrize("reader", PROGRAMS, ids=lambda program: program.name)

@@ -22,7 +22,7 @@ from tests.clients.contract import Record, Settings, Span
 from tests.clients.programs import kcat_records
 from tests.clients.programs.table import BY_NAME
 
-pytestmark = [pytest.mark.xdist_group("clients"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.xdist_group("clients"), pytest.mark.timeout(1800)]
 
 CODECS = ("none", "gzip", "snappy", "lz4")
 

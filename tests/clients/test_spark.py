@@ -15,7 +15,7 @@ from broker.testing import Broker
 from tests import toolchains
 from tests.api.group_talk import GroupTalk
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(280), pytest.mark.java]
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900), pytest.mark.java]
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +39,9 @@ def spark() -> Iterator[Any]:
         .config("spark.driver.memory", "512m")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
+        # the JVM lives on: no producer of it asks the port of a broker that is gone, which may be another one's by then
+        .config("spark.kafka.producer.cache.timeout", "1s")
+        .config("spark.kafka.producer.cache.evictorThreadRunInterval", "1s")
         .getOrCreate()
     )
     yield session
@@ -89,6 +92,6 @@ def test_a_stream_is_copied_and_goes_on_from_its_checkpoint(spark: Any, broker: 
             .trigger(availableNow=True)
             .start()
         )
-        assert query.awaitTermination(120), "the stream does not end"
+        assert query.awaitTermination(400), "the stream does not end"
         assert query.exception() is None
         assert values(spark, broker, "copies") == [*range(start + 500)]

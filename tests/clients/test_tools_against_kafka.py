@@ -23,7 +23,7 @@ from tests.api.wire import batch
 from tests.clients.kafka_peer import Peer
 from tests.clients.kafka_tools import KafkaTools, Told
 
-pytestmark = [pytest.mark.xdist_group("tools-against-kafka"), pytest.mark.timeout(280), pytest.mark.java]
+pytestmark = [pytest.mark.xdist_group("tools-against-kafka"), pytest.mark.timeout(900), pytest.mark.java]
 
 CONFIG = {
     "auto.create.topics.enable": "false",
@@ -34,7 +34,7 @@ CONFIG = {
 }
 RECORDS = 40
 START = 1_700_000_000_000
-SETTLES_S = 30
+SETTLES_S = 90
 READS = {"--describe", "--list"}
 ALONE = ("verifiable-producer",)
 """Prints from threads of its own, and the last when its process ends."""

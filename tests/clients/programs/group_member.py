@@ -1,7 +1,8 @@
 """A member of a consumer group in one of the Python libraries, as a process: `group_member.py LIBRARY SETTINGS`.
 
 Settings, as JSON: bootstrap_servers, group, topic, and for confluent-kafka protocol ("classic" or "consumer"). It prints a line
-[partition, first offset, last offset] for what each poll brought and commits behind it; SIGTERM makes it leave in order.
+[partition, first offset, last offset] for what each poll brought and commits behind it, again where that failed: without a
+coordinator, say, and nothing more may come to be read. SIGTERM makes it leave in order.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def by_partition(messages: list[tuple[int, int]]) -> dict[int, list[int]]:
 
 def confluent(given: dict[str, Any]) -> None:
     """confluent-kafka, in either protocol."""
-    from confluent_kafka import Consumer, KafkaException
+    from confluent_kafka import Consumer, KafkaError, KafkaException
 
     config: dict[str, Any] = {
         "bootstrap.servers": given["bootstrap_servers"],
@@ -52,16 +53,19 @@ def confluent(given: dict[str, Any]) -> None:
         config |= {"partition.assignment.strategy": "range", "session.timeout.ms": SESSION_MS}
     consumer = Consumer(config)
     consumer.subscribe([given["topic"]])
+    owed = False
     while not stopping:
         messages = consumer.consume(200, POLL_S)
         read = by_partition([(one.partition(), one.offset()) for one in messages if one.error() is None])
         for partition, offsets in read.items():
             tell(partition, offsets)
-        if read:
+        if read or owed:
             try:
                 consumer.commit(asynchronous=False)
-            except KafkaException as error:  # a rebalance came between: who has the partition next reads it again
+                owed = False
+            except KafkaException as error:  # if a rebalance came between, who has the partition next reads it again
                 print(error, file=sys.stderr, flush=True)
+                owed = error.args[0].code() != KafkaError._NO_OFFSET
     consumer.close()
 
 
@@ -86,15 +90,18 @@ def kafka_python(given: dict[str, Any]) -> None:
     consumer = KafkaConsumer(
         given["topic"], partition_assignment_strategy=[RangePartitionAssignor], **classic_options(given)
     )
+    owed = False
     while not stopping:
         read = consumer.poll(timeout_ms=int(POLL_S * 1000), max_records=200)
         for place, records in read.items():
             tell(place.partition, [one.offset for one in records])
-        if read:
+        if read or owed:
             try:
                 consumer.commit()
+                owed = False
             except KafkaError as error:
                 print(error, file=sys.stderr, flush=True)
+                owed = True
     consumer.close()
 
 
@@ -107,15 +114,18 @@ async def _aiokafka(given: dict[str, Any]) -> None:
         given["topic"], partition_assignment_strategy=[RangePartitionAssignor], **classic_options(given)
     )
     await consumer.start()
+    owed = False
     while not stopping:
         read = await consumer.getmany(timeout_ms=int(POLL_S * 1000), max_records=200)
         for place, records in read.items():
             tell(place.partition, [one.offset for one in records])
-        if read:
+        if read or owed:
             try:
                 await consumer.commit()
+                owed = False
             except KafkaError as error:
                 print(error, file=sys.stderr, flush=True)
+                owed = True
     await consumer.stop()
 
 

@@ -40,7 +40,7 @@ def write(settings: Settings, lines: Iterable[str]) -> None:
             "-K", _escaped(KEY_END), "-D", _escaped(RECORD_END),
             "-X", f"enable.idempotence={str(settings.idempotence).lower()}", "-X", "acks=all",
             "-X", f"linger.ms={settings.linger_ms}", "-X", f"batch.size={settings.batch_bytes}",
-            "-X", f"max.in.flight={settings.in_flight}", *_old_protocol(),
+            "-X", f"max.in.flight={settings.in_flight}", *_options(),
         ]  # fmt: skip
         if nulls:
             command.append("-Z")
@@ -65,7 +65,7 @@ def read(settings: Settings, lines: Iterable[str]) -> None:
         if span.end > span.start:
             command = [
                 "kcat", "-C", "-q", "-b", settings.bootstrap_servers, "-t", span.topic, "-p", str(span.partition),
-                "-o", str(span.start), "-c", str(span.end - span.start), "-f", _FORMAT, *_old_protocol(),
+                "-o", str(span.start), "-c", str(span.end - span.start), "-f", _FORMAT, *_options(),
             ]  # fmt: skip
             done = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=settings.timeout_s)
             for record in _parse(span.topic, done.stdout):
@@ -74,9 +74,11 @@ def read(settings: Settings, lines: Iterable[str]) -> None:
         raise ValueError("kcat ended before it had read all")
 
 
-def _old_protocol() -> list[str]:
-    versions = sys.argv[1:-1]
-    return ["-X", "api.version.request=false", "-X", f"broker.version.fallback={versions[0]}"] if versions else []
+def _options() -> list[str]:
+    options = ["-m", "60"]  # seconds until it must know the topic, not 5
+    for version in sys.argv[1:-1]:
+        options += ["-X", "api.version.request=false", "-X", f"broker.version.fallback={version}"]
+    return options
 
 
 def _parse(topic: str, text: bytes) -> Iterable[Record]:
