@@ -19,6 +19,7 @@ from broker._ext.produce cimport Producing
 from broker._ext.records cimport store32
 from broker._ext.shared cimport Process, region
 from broker._ext.waiting cimport WaitingRoom
+from broker._ext.waking cimport wake_own_loop
 
 
 cdef enum:
@@ -143,6 +144,8 @@ cdef class RequestHandler(FrameHandler):
         return self.fetching.answer_parked(connection)
 
     cdef int closed(self, Connection connection) except -1:
+        if region().self_wake:
+            wake_own_loop()             # what it appended; no `flush` follows, and amid its end nobody else is served
         self.producing.forget(connection)
         self.fetching.closed(connection)
         return 0

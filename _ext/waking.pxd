@@ -17,7 +17,9 @@ cdef void wake_everyone(uint32_t index, Slot* slot) noexcept nogil
 
 # Make the loop of a process look at its ready bitmap; one write for any number of wake-ups it has not yet taken.
 cdef void wake_process(int process) noexcept nogil
-# The same, but written whatever `event_pending` says: the dead may have set it and written nothing.
+# The own loop, from within, to have it do what `self_wake` asks for when it is through with what it does.
+cdef void wake_own_loop() noexcept nogil
+# Like `wake_process`, but written whatever `event_pending` says: the dead may have set it and written nothing.
 cdef void wake_after_death(int process) noexcept nogil
 
 # Take up to `limit` slots from this process's own ready bitmap into `out`; the number taken.

@@ -46,6 +46,13 @@ cdef void wake_process(int process) noexcept nogil:
         write(p.event_fd, &one, 8)
 
 
+cdef void wake_own_loop() noexcept nogil:
+    cdef uint64_t one = 1
+    cdef Process* p = &region().processes[region().self]
+    if exchange_32(&p.event_pending, 1) == 0:
+        write(p.event_fd, &one, 8)
+
+
 cdef void wake_after_death(int process) noexcept nogil:
     cdef uint64_t one = 1
     cdef Process* p = &region().processes[process]

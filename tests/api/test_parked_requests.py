@@ -1,13 +1,14 @@
 """Requests that cannot be answered at once: taken locks, lagging replicas, work on the append thread, failures."""
 
 import gc
+import select
 import time
 
 import pytest
 from broker._ext.fetch_context import FetchPartition
 
 from broker._ext import slots
-from broker.protocol import fetch, produce
+from broker.protocol import api_versions, fetch, produce
 from broker.protocol.errors import ErrorCode
 from tests.api.wire import batch, fetch_request, offsets, produce_request, values
 from tests.api.worker_harness import HandWorker, nothing_came
@@ -312,3 +313,24 @@ def test_what_a_client_asked_for_goes_with_it_though_its_deadline_is_far(worker,
     worker.turn()
     assert len(worker.loop.connections) == 1
     assert kept() == before
+
+
+def test_who_waits_for_records_is_told_at_once_also_if_their_sender_ends_with_them(worker):
+    """As `Worker._on_wake` does: whoever waits is served when the loop's event descriptor is readable, not before."""
+    worker.create("t")
+    reader, sender = worker.connect(), worker.connect()
+    reader.send(fetch_request([("t", 0, 0)], wait_ms=600_000), fetch.API_KEY, 12)
+    worker.turn()
+    assert nothing_came(reader)
+    send(sender, "t", batch(b"last words"))
+    sender.send(api_versions.Request(), api_versions.API_KEY, 0)  # which raises, in the harness
+    shm = worker.broker.shm
+    shm.drain_event()
+    while select.select([worker.loop.fileno()], [], [], 0)[0]:
+        worker.loop.on_events()
+    assert sender.socket.recv(1) == b"", "the connection has ended"
+    assert select.select([shm.event_fd()], [], [], 0)[0]
+    shm.drain_event()
+    worker.room.serve()
+    worker.loop.flush_dirty()
+    assert values(reader.receive().responses[0].partitions[0].records) == [b"last words"]
