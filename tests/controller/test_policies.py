@@ -12,7 +12,7 @@ from broker.protocol.errors import ErrorCode
 from broker.testing import Broker
 from tests.api.wire import Wire
 
-pytestmark = [pytest.mark.xdist_group("policies"), pytest.mark.timeout(120)]
+pytestmark = pytest.mark.xdist_group("policies")
 
 CODE = """
 from broker.controller.policies import PolicyViolation
@@ -136,7 +136,7 @@ def test_a_policy_that_cannot_be_loaded_stops_the_start_with_one_line(
     settings = {"create.topic.policy.class.name": text, "log.dirs": tmp_path / "data", "metrics.listener": ""}
     arguments = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     command = [sys.executable, "-m", "broker.cli.main", "start", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"odradek: create.topic.policy.class.name={text}") and told in line

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import socket
+import re
 import subprocess
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests import toolchains
+from tests.waiting import until
 
 Sample = tuple[str, dict[str, str], int, float]  # metric, labels, milliseconds, value
 
@@ -47,26 +47,34 @@ class PrometheusServer:
         config.write_text("scrape_configs: []\n")
         made = [promtool, "tsdb", "create-blocks-from", "openmetrics", str(text), str(blocks)]
         subprocess.run(made, check=True, stdout=subprocess.DEVNULL, timeout=120)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
-        self._log = (directory / "log").open("wb")
+        log = directory / "log"
+        self._log = log.open("wb")
         self._process = subprocess.Popen(
             [prometheus, f"--config.file={config}", f"--storage.tsdb.path={blocks}", "--storage.tsdb.retention.time=50y",
-             f"--web.listen-address=127.0.0.1:{self.port}", *arguments],
+             "--web.listen-address=127.0.0.1:0", *arguments],
             stdout=self._log, stderr=subprocess.STDOUT,
         )  # fmt: skip
-        deadline = time.monotonic() + 120
-        while True:
+
+        def port() -> str | None:
+            told = re.search(r'"Listening on" address=127\.0\.0\.1:(\d+)\s', log.read_text())
+            assert told or self._process.poll() is None, log.read_text()
+            return told and told[1]
+
+        def ready() -> bool:
+            assert self._process.poll() is None, log.read_text()
             try:
-                with urllib.request.urlopen(self.url + "/-/ready", timeout=5):
-                    return
-            except OSError as error:
-                if self._process.poll() is not None or time.monotonic() > deadline:
-                    self.stop()
-                    raise AssertionError((directory / "log").read_text()) from error
-                time.sleep(0.05)
+                with urllib.request.urlopen(self.url + "/-/ready", timeout=60):
+                    return True
+            except OSError:
+                return False
+
+        try:
+            # the kernel chose a port that nobody else can have taken in between
+            self.url = f"http://127.0.0.1:{until(port, log.read_text, 240)}"
+            until(ready, log.read_text, 240)
+        except BaseException:
+            self.stop()
+            raise
 
     def stop(self) -> None:
         """And wait."""

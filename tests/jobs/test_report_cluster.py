@@ -52,7 +52,7 @@ def daemon(directory: Path, name: str, *arguments: str) -> Iterator[tuple[Path, 
         yield log, process
     finally:
         process.terminate()
-        process.wait(60)
+        process.wait(300)
 
 
 def told(daemon: tuple[Path, "subprocess.Popen[bytes]"], pattern: str) -> str:
@@ -60,7 +60,8 @@ def told(daemon: tuple[Path, "subprocess.Popen[bytes]"], pattern: str) -> str:
     log, process = daemon
 
     def found() -> str | None:
-        match = re.search(pattern, log.read_text())
+        whole_lines, _, _ = log.read_text().rpartition("\n")
+        match = re.search(pattern, whole_lines)
         assert match or process.poll() is None, log.read_text()
         return match and match[1]
 
@@ -93,7 +94,7 @@ def test_a_cluster_makes_the_report_by_spark_submit(master: str, tmp_path: Path)
     done = subprocess.run(
         [
             SPARK / "bin" / "spark-submit", "--master", master, "--driver-memory", "512m", "--executor-memory", "512m",
-            "--conf", "spark.ui.enabled=false", program.__file__,
+            "--conf", "spark.ui.enabled=false", "--conf", "spark.python.authenticate.socketTimeout=300s", program.__file__,
             "--spool", spool, "--from", BEGIN, "--to", END, "--out", tmp_path / "out",
         ],
         capture_output=True, text=True, timeout=1100, check=False, env=environment(tmp_path), cwd=tmp_path,

@@ -24,7 +24,7 @@ from broker.jobs.usage_report.summary import Summary
 from tests import toolchains
 from tests.jobs.report_tables import DAY, END, GAP, HOSTILE, HOUR, make_tables
 
-pytestmark = [pytest.mark.xdist_group("usage_report_page"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.xdist_group("usage_report_page"), pytest.mark.timeout(1200)]
 
 DAYS = 22
 TO = datetime.fromtimestamp(END, UTC)

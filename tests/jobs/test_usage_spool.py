@@ -13,7 +13,7 @@ from tests.jobs import spools
 from tests.jobs.conftest import Report
 from tests.jobs.spools import HOUR_MS, MINUTE_MS, at
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600), pytest.mark.java]
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(1200), pytest.mark.java]
 
 DAY = at("2025-11-20")
 NEXT_DAY = at("2025-11-21")

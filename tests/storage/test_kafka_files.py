@@ -17,10 +17,12 @@ from broker.storage.batch import Record, build_batch
 from broker.storage.file_names import parse_directory_name
 from tests.storage.log_writer import LogWriter
 from tests.storage.test_segments import fill
+from tests.waiting import until
 
 PEER = Path(os.environ.get("KAFKA_PEER", Path(__file__).parents[3] / "shared/peers/kafka/kafka"))
 pytestmark = [
     pytest.mark.java,
+    pytest.mark.timeout(900),
     pytest.mark.skipif(not PEER.exists() or not shutil.which("java"), reason=f"no Kafka at {PEER}, or no java"),
 ]
 SMALL = {**os.environ, "KAFKA_HEAP": "-Xms128m -Xmx512m"}
@@ -29,7 +31,7 @@ TIME = 1_700_000_000_000
 
 def peer(*arguments):
     done = subprocess.run(
-        [PEER, *map(str, arguments)], capture_output=True, text=True, env=SMALL, check=False, timeout=120
+        [PEER, *map(str, arguments)], capture_output=True, text=True, env=SMALL, check=False, timeout=280
     )
     assert done.returncode == 0, done.stderr + done.stdout
     return done.stdout
@@ -83,7 +85,7 @@ def produce(port):
     topics = [NewTopic(name, 1, 1, config=small) for name in ("plain", "idempotent", "packed", "txn")]
     admin = AdminClient(server)
     for created in admin.create_topics(topics).values():
-        created.result(30)
+        created.result(120)
 
     def send(producer, topic, count, start=0):
         for number in range(start, start + count):
@@ -96,7 +98,7 @@ def produce(port):
     send(Producer(server | {"enable.idempotence": True}), "idempotent", 1500)
     send(Producer(server | {"compression.type": "zstd"}), "packed", 1500)
     producer = Producer(server | {"transactional.id": "t"})
-    producer.init_transactions(30)
+    producer.init_transactions(120)
     for number in range(12):
         producer.begin_transaction()
         send(producer, "txn", 50, 50 * number)
@@ -104,6 +106,8 @@ def produce(port):
             producer.commit_transaction()
         else:
             producer.abort_transaction()
+    # Kafka writes the marker of a transaction after it answered the producer.
+    until(lambda: ends(server)["txn"] == 12 * (50 + 1), "the last transaction has its marker")
     return ends(server)
 
 
@@ -111,7 +115,7 @@ def ends(server):
     """{topic: log end offset}, asked for again while a starting broker does not lead the partition yet."""
     consumer = Consumer(server | {"group.id": "g"})
     found = {}
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 90
     for topic in ("plain", "idempotent", "packed", "txn"):
         while topic not in found:
             try:
@@ -224,7 +228,7 @@ def test_kafka_goes_on_with_files_written_here(kafka_directory):
         )
         consumer.assign([TopicPartition("txn", 0, 0)])
         values = 0
-        while (message := consumer.poll(30)) is not None and not message.error():
+        while (message := consumer.poll(90)) is not None and not message.error():
             values += 1
         consumer.close()
         assert values == 8 * 50

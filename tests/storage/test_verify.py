@@ -162,7 +162,7 @@ def test_lost_framing_in_the_middle_is_resumed_at_the_next_entry_of_the_index(lo
     path, writer = log_dir
     segment = writer.segments[0]
     base, _, position, _ = segment.positions[3]
-    patch(log_file(writer), position, os.urandom(12) + b"\xee" * 40)
+    patch(log_file(writer), position, random.Random(6).randbytes(12) + b"\xee" * 40)
     (finding,) = [one for one in errors_of(path) if "no batch begins" in one.what]
     assert (finding.offset, finding.position) == (base, position)
     resumed = min(at for _, at in segment.index if at > position)

@@ -111,6 +111,8 @@ def spark_session(master: str | None, log: Path, scratch: Path, memory: str) -> 
         "spark.sql.session.timeZone": "UTC",
         "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -Djava.io.tmpdir={scratch}",
         "spark.log.level": "WARN",
+        # for Python and Java to find each other in this process; Spark's 15 s are few where everything has to wait
+        "spark.python.authenticate.socketTimeout": "300s",
         **({"spark.driver.host": "127.0.0.1"} if chosen.startswith("local") else {}),
     }.items():
         builder = builder.config(key, value)
