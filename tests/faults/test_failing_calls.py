@@ -15,7 +15,7 @@ SEED = int(os.environ.get("ODRADEK_FAULT_SEED") or 1)
 SCRIPTS = max(1, int(os.environ.get("ODRADEK_FAULT_ROUNDS", "0")) // 300)
 
 pytestmark = [
-    pytest.mark.timeout(240 + 120 * SCRIPTS),
+    pytest.mark.timeout(600 + 300 * SCRIPTS),
     pytest.mark.skipif(bool(missing()), reason=f"NO FAILING CALL IS TESTED: {missing()}"),
 ]
 

@@ -126,7 +126,7 @@ def test_what_the_durability_covers_survives_losses_of_power(tmp_path, count_fau
     began = time.monotonic()
     done = Counter()
     with (
-        LossyDisk(tmp_path, 2048) as disk,  # room for what the others write while a slow device syncs
+        LossyDisk(tmp_path, 508) as disk,  # with room for what the others write while a slow device syncs
         Broker(CONFIG | {"log.dirs": disk.path / "data"}, TOPICS, directory=tmp_path / "broker") as broker,
     ):
         for number in range(ROUNDS):

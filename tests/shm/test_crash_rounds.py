@@ -19,7 +19,7 @@ SEED = int(os.environ.get("ODRADEK_FAULT_SEED") or random.SystemRandom().randran
 
 
 @pytest.mark.parametrize("group", range(GROUPS))
-@pytest.mark.timeout(240 + ROUNDS)
+@pytest.mark.timeout(600 + ROUNDS)
 def test_what_was_synced_survives_every_damage_of_a_crash(tmp_path, count_faults, group):
     done = Counter()
     per_group = -(-ROUNDS // (GROUPS * CRASHES))
