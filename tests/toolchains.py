@@ -33,6 +33,7 @@ KAFKA_VERSION = "4.3.0"
 JVM_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 
 _BUILD_TIMEOUT_S = 600
+_TRIES = 3  # a download may break off
 
 
 def unavailable(reason: str) -> None:
@@ -192,7 +193,9 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _run(command: list[str], cwd: Path | None = None) -> None:
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=_BUILD_TIMEOUT_S)
-    if done.returncode != 0:
-        output = (done.stdout + done.stderr).strip()[-4000:]
-        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{output}")
+    for _ in range(_TRIES):
+        done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=_BUILD_TIMEOUT_S)
+        if done.returncode == 0:
+            return
+    output = (done.stdout + done.stderr).strip()[-4000:]
+    raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{output}")
