@@ -8,8 +8,12 @@ from collections import Counter
 import pytest
 from hypothesis import HealthCheck, settings
 
-# How long an example takes, to make or to run, is the machine's affair.
-settings.register_profile("any machine", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# How long an example takes is the machine's affair; and which examples are tried is that of the test, not of chance, so that
+# what passes here passes elsewhere. `--hypothesis-profile=explore` looks for others.
+settings.register_profile(
+    "explore", settings.default, deadline=None, derandomize=False, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("any machine", settings.get_profile("explore"), derandomize=True, database=None)
 settings.load_profile("any machine")
 pytest.register_assert_rewrite("tests.shm.crash_rounds")
 PREFIX = "fault count: "

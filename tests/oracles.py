@@ -2,24 +2,22 @@
 
 They are kept under `.build/jars/`, whole or not at all (a rename publishes them), and are used from there without
 Maven. Without Maven and without the jar, the test is skipped with that reason, or fails when `CI=true`. Test processes
-that want the same jar at once wait for each other at a lock file.
+that want the same jar at once wait for each other at a lock file, and there is one Maven at a time.
 """
 
 from __future__ import annotations
 
 import fcntl
-import subprocess
 import tempfile
 from pathlib import Path
 
-from tests.toolchains import BUILD_DIRECTORY, require_command
+from tests.toolchains import BUILD_DIRECTORY, require_command, run_maven
 
 JARS = BUILD_DIRECTORY / "jars"
-FETCH_TIMEOUT_S = 600
 
 
 def jar(group: str, artifact: str, version: str) -> Path:
-    """The path of a jar by its Maven coordinates, fetched if need be. Raises CalledProcessError if Maven fails."""
+    """The path of a jar by its Maven coordinates, fetched if need be. Raises RuntimeError if Maven fails."""
     path = JARS / f"{artifact}-{version}.jar"
     if path.exists():
         return path
@@ -31,9 +29,7 @@ def jar(group: str, artifact: str, version: str) -> Path:
             with tempfile.TemporaryDirectory(dir=JARS) as directory:
                 coordinates = f"{group}:{artifact}:{version}"
                 command = [maven, "-q", "-B", "dependency:copy", f"-Dartifact={coordinates}"]
-                subprocess.run(
-                    [*command, f"-DoutputDirectory={directory}"], cwd=directory, check=True, timeout=FETCH_TIMEOUT_S
-                )
+                run_maven([*command, f"-DoutputDirectory={directory}"], Path(directory))
                 (Path(directory) / path.name).replace(path)
     return path
 

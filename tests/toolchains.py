@@ -3,7 +3,8 @@
 Owns `.build/` at the root of the repository: everything fetched or built here is kept there under a name that holds a
 digest of its sources, so that a changed `pom.xml`, `go.mod` or program is built again and an unchanged one costs
 nothing. Runs inside the test processes; several of them at once are kept apart by a lock file per product, and a
-product appears by a rename, whole.
+product appears by a rename, whole. What fetches from the network is tried again when it fails; there is one Maven at a
+time, since two of them trip over each other in the repository of the user.
 
 A missing tool skips the test that asked for it, and says so; with `CI=true` in the environment it fails instead,
 because a proof that silently did not run is no proof.
@@ -17,6 +18,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,7 +35,8 @@ KAFKA_VERSION = "4.3.0"
 JVM_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 
 _BUILD_TIMEOUT_S = 600
-_TRIES = 3  # a download may break off
+_FETCHES = 3
+_BETWEEN_FETCHES_S = 3.0
 
 
 def unavailable(reason: str) -> None:
@@ -59,7 +62,7 @@ def kafka_jars(version: str = KAFKA_VERSION) -> Path:
     pom = CLIENTS_DIRECTORY / "java" / "pom.xml"
 
     def copy_dependencies(directory: Path) -> None:
-        _run(
+        run_maven(
             [maven, "-q", "-B", "-f", str(pom), f"-Dkafka.version={version}", "dependency:copy-dependencies",
              f"-DoutputDirectory={directory}"],
         )  # fmt: skip
@@ -75,7 +78,7 @@ def spark_kafka_jars() -> Path:
     groups = "org.apache.spark,org.apache.kafka,org.apache.commons"
 
     def copy_dependencies(directory: Path) -> None:
-        _run(
+        run_maven(
             [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DincludeGroupIds={groups}",
              f"-DoutputDirectory={directory}"],
         )  # fmt: skip
@@ -115,7 +118,7 @@ def old_java_command(version: str) -> list[str]:
     pom, source = directory / "pom.xml", directory / "OldRecords.java"
 
     def build(output: Path) -> None:
-        _run(
+        run_maven(
             [maven, "-q", "-B", "-f", str(pom), f"-Dkafka.version={version}", "dependency:copy-dependencies",
              f"-DoutputDirectory={output}"],
         )  # fmt: skip
@@ -132,7 +135,7 @@ def old_kafka_python_command(api_version: str) -> list[str]:
     packages = ["kafka-python==1.4.7", "xxhash==3.5.0"]
 
     def install(output: Path) -> None:
-        _run([sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(output), *packages])
+        _fetch([sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(output), *packages])
 
     product = _product("-".join(packages).replace("==", "-"), [], install)
     module = "tests.clients.programs.old_kafka_python_records"
@@ -146,7 +149,7 @@ def go_program() -> Path:
     sources = [*sorted(directory.glob("*.go")), directory / "go.mod", directory / "go.sum"]
 
     def build(output: Path) -> None:
-        _run([go, "build", "-C", str(directory), "-o", str(output / "records"), "."])
+        _fetch([go, "build", "-C", str(directory), "-o", str(output / "records"), "."])
 
     return _product("go-records", sources, build) / "records"
 
@@ -161,7 +164,7 @@ def node_program() -> Path:
     def install(output: Path) -> None:
         for source in sources:
             shutil.copy(source, output)
-        _run([npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"], cwd=output)
+        _fetch([npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"], cwd=output)
 
     return _product("node-records", sources, install) / "records.js"
 
@@ -192,10 +195,26 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
+def run_maven(command: list[str], cwd: Path | None = None) -> None:
+    """Run Maven, alone, and again if it fails. Raises RuntimeError with what it said."""
+    BUILD_DIRECTORY.mkdir(exist_ok=True)
+    with _locked(BUILD_DIRECTORY / "maven.lock"):
+        _fetch(command, cwd, again=["-U"])  # else it remembers what it did not find
+
+
+def _fetch(command: list[str], cwd: Path | None = None, again: Iterable[str] = ()) -> None:
+    """Run what takes something from the network, and with the arguments `again` if it fails. Raises RuntimeError."""
+    for _ in range(_FETCHES - 1):
+        try:
+            return _run(command, cwd)
+        except RuntimeError:
+            time.sleep(_BETWEEN_FETCHES_S)
+            command = [*command, *again]
+    return _run(command, cwd)
+
+
 def _run(command: list[str], cwd: Path | None = None) -> None:
-    for _ in range(_TRIES):
-        done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=_BUILD_TIMEOUT_S)
-        if done.returncode == 0:
-            return
-    output = (done.stdout + done.stderr).strip()[-4000:]
-    raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{output}")
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=_BUILD_TIMEOUT_S)
+    if done.returncode != 0:
+        output = (done.stdout + done.stderr).strip()[-4000:]
+        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{output}")

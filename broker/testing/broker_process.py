@@ -4,7 +4,7 @@ Runs in the process of the test. It waits on descriptors only (the readiness dat
 answers is proved to be what was started: the readiness message carries the kernel's word for its sender,
 ``odradek.pid`` names the same process with its start time, and that process holds the listening socket. An ended
 supervisor stays a zombie until its group was dealt with, so that its id cannot have become another's when the group is
-killed.
+killed. Between an end and the next start its port is held here, so that nobody else is given it meanwhile.
 """
 
 import os
@@ -72,7 +72,8 @@ class Broker:
         self._environment = dict(environment or {})
         self._process: subprocess.Popen[bytes] | None = None
         self._port = 0
-        self._host = ""
+        self._host = self._bound_host = ""
+        self._held: socket.socket | None = None
 
     def __enter__(self) -> "Broker":
         try:
@@ -91,6 +92,7 @@ class Broker:
                 self._stopped()
         finally:
             self._end_group()
+            self._let_port_go()
             self._remove_directory()
 
     @property
@@ -145,6 +147,7 @@ class Broker:
                     raise self._error(f"port {self._port} of the start before is in use by somebody else")
                 time.sleep(AGAIN_AFTER_S)
             self._identify()
+            self._let_port_go()
             self.start_seconds = time.monotonic() - began
             if first and self.topics:
                 self._create_topics()
@@ -303,6 +306,7 @@ class Broker:
         if not listens_on(self.pid, first.port):
             raise self._error(f"port {first.port} is not held by process {self.pid}")
         self._port = first.port
+        self._bound_host = first.host
         self._host = first.host or "127.0.0.1"
 
     def _error(self, text: str) -> BrokerError:
@@ -326,7 +330,32 @@ class Broker:
         return self._wait_for_end([self.pid]) and self._wait_for_end(group_of(self.pid))
 
     def _reap(self) -> int | None:
-        return None if self._process is None else self._process.wait()
+        if self._process is None:
+            return None
+        code = self._process.wait()
+        self._hold_port()
+        return code
+
+    def _hold_port(self) -> None:
+        """Bound and not listening: the system gives the port to nobody, and whoever asks for it by number may listen on it."""
+        if not self._again or self._held is not None:
+            return
+        found = socket.getaddrinfo(
+            self._bound_host or None, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        held = socket.socket(found[0][0], socket.SOCK_STREAM)
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            held.bind(found[0][4])
+        except OSError:  # somebody was faster, as the next start will say
+            held.close()
+        else:
+            self._held = held
+
+    def _let_port_go(self) -> None:
+        if self._held is not None:
+            self._held.close()
+            self._held = None
 
     def _end_group(self) -> int | None:
         """Kills what is left of the session that the broker was started in; the supervisor's exit code."""

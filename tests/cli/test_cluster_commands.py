@@ -6,10 +6,15 @@ import pytest
 
 from tests.cli.command import Command
 from tests.clients.kafka_peer import Peer
+from tests.waiting import until
 
 
 def fill(odradek, name, records=10, partitions=1):
     odradek("topic", "create", name, "-p", partitions)
+    put(odradek, name, records)
+
+
+def put(odradek, name, records):
     odradek("produce", name, "-p", 0, stdin="".join(f"v{n}\n" for n in range(records)))
 
 
@@ -204,8 +209,14 @@ def change_settings(odradek, name):
     assert odradek.json("config", "get", "-t", name, "retention.ms")[0]["source"] == "default"
     done = odradek.json("config", "set", "-t", name, "retention.ms=2d", "max.message.bytes=2MiB")
     assert [row["after"] for row in done["changes"]] == ["172800000", "2097152"]
-    values = {row["key"]: row["value"] for row in odradek.json("config", "get", "-t", name, "--changed")}
-    assert values.items() >= {"retention.ms": "172800000", "max.message.bytes": "2097152"}.items()
+
+    def changed():
+        """Kafka's broker hears of it from its controller, a moment after who made the change."""
+        values.update((row["key"], row["value"]) for row in odradek.json("config", "get", "-t", name, "--changed"))
+        return values.items() >= {"retention.ms": "172800000", "max.message.bytes": "2097152"}.items()
+
+    values = {}
+    until(changed, lambda: f"the values that were set: {values}")
     back = odradek.json("config", "set", "-t", name, "--unset", "retention.ms", "--yes")
     assert back["changes"] == [{"key": "retention.ms", "before": "172800000", "after": "604800000"}]
     odradek.refused("config", "set", "-t", name, "retention.ms=soon", words=["retention.ms"])
@@ -238,9 +249,14 @@ def kafka(tmp_path_factory):
 
 
 @pytest.mark.java
+@pytest.mark.timeout(900)
 @pytest.mark.xdist_group("cli-kafka")
 def test_the_same_commands_work_against_kafka(kafka):
-    fill(kafka, "t", 10)
+    kafka("topic", "create", "t")
+    until(
+        lambda: kafka.run("topic", "describe", "t").returncode == 0, "the topic"
+    )  # the controller's word reaches the broker
+    put(kafka, "t", 10)
     assert kafka.json("topic", "list", "--sizes")[0]["bytes"] > 0
     kafka.refused("topic", "create", "t", words=["already"])
     assert kafka.json("topic", "describe", "t")["partitions"][0]["records"] == 10
@@ -259,4 +275,4 @@ def test_the_same_commands_work_against_kafka(kafka):
     assert kafka.json("topic", "truncate", "t", "--yes")["records"] == 10
     kafka("group", "delete", "g", "--yes")
     kafka("topic", "delete", "t", "--yes")
-    assert kafka.json("topic", "list") == []
+    until(lambda: kafka.json("topic", "list") == [], "the topic's end")

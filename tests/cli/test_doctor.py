@@ -18,9 +18,9 @@ from broker.clients.groups import Committed
 from broker.testing import Broker
 from tests.cli.command import Command
 
-pytestmark = [pytest.mark.xdist_group("doctor"), pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.xdist_group("doctor"), pytest.mark.timeout(600)]
 
-PATIENCE_S, PAUSE_S = 60.0, 0.05
+PATIENCE_S, PAUSE_S = 90.0, 0.05
 
 
 @pytest.fixture(scope="module")

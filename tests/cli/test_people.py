@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from tests.cli.test_cluster_commands import fill
+from tests.waiting import until
 
 MAIN = [sys.executable, "-m", "broker.cli.main"]
 
@@ -28,10 +29,17 @@ def test_a_group_at_work_is_shown_and_left_alone(odradek, name, cli_broker, prot
     )
     try:
         consumer.subscribe([name])
-        got = consumer.consume(4, 60)
+        got = consumer.consume(4, 90)
         assert len(got) == 4
         consumer.commit(message=got[-1], asynchronous=False)
-        told = odradek.json("group", "describe", name)
+        told = {}
+
+        def stable():
+            """Of the new protocol a member says in a heartbeat of its own that it has what it was given."""
+            told.update(odradek.json("group", "describe", name))
+            return told["state"] == "Stable"
+
+        until(stable, lambda: f"the group at work: {told}")
         (member,) = told["members"]
         assert (told["state"], told["type"].lower(), member["client"]) == ("Stable", protocol, "worker-7")
         assert member["assigned"] == [f"{name}-0", f"{name}-1"] and member["wants"] is None

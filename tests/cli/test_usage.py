@@ -158,13 +158,12 @@ def test_top_of_a_broker_that_restarted_counts_from_its_start(usage, reporter):
     command = [sys.executable, "-m", "broker.cli.main", "usage", "top", "--json", "--interval", "0.3"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ) as process:
         try:
-            first = json.loads(process.stdout.readline())
+            assert json.loads(process.stdout.readline())["seconds"] == 2.0
             reporter.boot = "bb"
-            later = [json.loads(process.stdout.readline()) for _ in range(2)]
+            later = (json.loads(process.stdout.readline())["seconds"] for _ in range(100))  # it looks whenever it likes
+            assert any(seconds > 90 for seconds in later)  # since the new one's start
         finally:
             process.terminate()
-    assert first["seconds"] == 2.0
-    assert any(one["seconds"] > 90 for one in later)  # since the new one's start
 
 
 @pytest.mark.parametrize("what", ["client", "principal", "topic", "api"])

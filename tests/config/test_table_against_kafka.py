@@ -40,12 +40,13 @@ def kafka_keys(version, tmp_path):
     if shutil.which("java") is None or not (jars / ".complete").exists():
         pytest.skip(f"needs Java and the jars of Kafka {version}")
     command = ["java", "-Xmx96m", "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*", str(HERE / "KafkaKeys.java")]
-    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True, timeout=120)
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True, timeout=400)
     rows = [line.split("\t") for line in result.stdout.splitlines() if line.count("\t") == 4]
     return {(scope, name): (type_, None if value == "\0" else value, rank) for scope, name, type_, value, rank in rows}
 
 
 @pytest.mark.java
+@pytest.mark.timeout(900)
 def test_types_defaults_and_importance_are_those_of_kafka_4_3(tmp_path):
     wrong = {}
     kafka = kafka_keys("4.3.0", tmp_path)
@@ -67,6 +68,7 @@ def test_types_defaults_and_importance_are_those_of_kafka_4_3(tmp_path):
 
 
 @pytest.mark.java
+@pytest.mark.timeout(900)
 def test_every_key_is_one_of_kafka_4_3_or_3_9(tmp_path):
     newer, older = kafka_keys("4.3.0", tmp_path), kafka_keys("3.9.1", tmp_path)
     missing = {name for scope, name in older if name not in (BROKER_KEYS if scope == "broker" else TOPIC_KEYS)}

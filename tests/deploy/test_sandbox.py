@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.ports import reserved
 from tests.waiting import until
 
 SHUT_IN = [
@@ -29,11 +29,6 @@ def shut_in(*command: object) -> list[str]:
     return [*SHUT_IN, "sh", "-c", ONLY_PROCESSES, "sh", *map(str, command)]
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
-
-
 @pytest.fixture
 def metrics_url(tmp_path: Path) -> Iterator[str]:
     tried = (
@@ -43,13 +38,14 @@ def metrics_url(tmp_path: Path) -> Iterator[str]:
     )
     if tried is None or tried.returncode:
         pytest.skip(f"no namespaces can be made here: {tried.stderr.strip() if tried else 'there is no unshare'}")
-    url = f"127.0.0.1:{free_port()}"
-    settings = {"log.dirs": tmp_path / "data", "listeners": "PLAINTEXT://127.0.0.1:0", "metrics.listener": url}
-    arguments = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-    command = shut_in(sys.executable, "-m", "broker.cli.main", "start", *arguments)
-    with open(tmp_path / "log", "w") as log, subprocess.Popen(command, stdout=log, stderr=log) as running:
-        yield f"http://{url}"
-        running.kill()
+    with reserved() as port:
+        url = f"127.0.0.1:{port}"
+        settings = {"log.dirs": tmp_path / "data", "listeners": "PLAINTEXT://127.0.0.1:0", "metrics.listener": url}
+        arguments = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+        command = shut_in(sys.executable, "-m", "broker.cli.main", "start", *arguments)
+        with open(tmp_path / "log", "w") as log, subprocess.Popen(command, stdout=log, stderr=log) as running:
+            yield f"http://{url}"
+            running.kill()
 
 
 def answer(url: str) -> str | None:
@@ -61,9 +57,11 @@ def answer(url: str) -> str | None:
 
 
 def test_metrics_and_usage_are_told_where_proc_shows_processes_alone(metrics_url: str, tmp_path: Path) -> None:
-    until(lambda: answer(f"{metrics_url}/readyz"), lambda: (tmp_path / "log").read_text())
-    told = answer(f"{metrics_url}/metrics")
-    assert told is not None, (tmp_path / "log").read_text()
+    def answered(path: str) -> str:
+        return str(until(lambda: answer(f"{metrics_url}{path}"), lambda: (tmp_path / "log").read_text()))
+
+    answered("/readyz")
+    told = answered("/metrics")
     started = [line for line in told.splitlines() if line.startswith("process_start_time_seconds{")]
     assert any('process="worker"' in line for line in started)
-    assert json.loads(answer(f"{metrics_url}/usage") or "")
+    assert json.loads(answered("/usage"))

@@ -1,9 +1,9 @@
 """A real Prometheus for tests, with the project's own configuration and rules, only faster; asked through its HTTP API."""
 
+import contextlib
 import json
 import math
 import re
-import socket
 import subprocess
 import time
 import urllib.error
@@ -16,12 +16,13 @@ from typing import Any
 import yaml
 
 from tests.grafana.boards import ROOT
+from tests.ports import reserved
 
 MINUTE_S = 2
 """How long a minute of the rules takes here."""
 HURRY = {"m": MINUTE_S, "h": 60 * MINUTE_S}
 
-PATIENCE_S = 90.0
+PATIENCE_S = 240.0
 PAUSE_S = 0.2
 
 
@@ -42,6 +43,7 @@ class Prometheus:
         self._target = target
         self._process: subprocess.Popen[bytes] | None = None
         self._url = ""
+        self._port = contextlib.ExitStack()
 
     def __enter__(self) -> "Prometheus":
         self._directory.mkdir(parents=True)
@@ -53,9 +55,7 @@ class Prometheus:
         config["scrape_configs"][0]["static_configs"][0]["targets"] = [self._target]
         del config["alerting"]
         (self._directory / "prometheus.yml").write_text(yaml.safe_dump(config))
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = self._port.enter_context(reserved())
         self._url = f"http://127.0.0.1:{port}"
         command = [
             "prometheus", "--config.file=prometheus.yml", f"--web.listen-address=127.0.0.1:{port}",
@@ -79,6 +79,7 @@ class Prometheus:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
+        self._port.close()
 
     def _ready(self) -> bool:
         try:
@@ -91,7 +92,7 @@ class Prometheus:
         """The data of an answer of the API. Raises AssertionError with Prometheus' words."""
         url = f"{self._url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
         try:
-            with urllib.request.urlopen(url, timeout=30) as answer:
+            with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
                 told = json.load(answer)
         except urllib.error.HTTPError as error:
             raise AssertionError(f"{parameters}: {error.read().decode(errors='replace')}") from error

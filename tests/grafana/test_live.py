@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -30,10 +29,11 @@ from tests.grafana.boards import (
 )
 from tests.grafana.prometheus import Prometheus
 from tests.grafana.test_rules import ALERTS, recorded_names
+from tests.ports import reserved
 
 pytestmark = [
     pytest.mark.xdist_group("grafana-live"),
-    pytest.mark.timeout(280),
+    pytest.mark.timeout(1500),
     pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs Prometheus (Debian: prometheus)"),
 ]
 
@@ -42,12 +42,6 @@ CHOSEN = {"job": "odradek", "consumergroup": "billing", "topic": "orders|audit"}
 SMALL_DISK_BYTES = 64 * 1024 * 1024
 LEFT_BYTES = SMALL_DISK_BYTES // 200
 """Half of the hard mark, and enough for what the load writes while the disk is filled: a file that does not fit is not made."""
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 class Site:
@@ -85,8 +79,8 @@ def _small_disk(path: Path) -> Iterator[SmallDisk | None]:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     directory = tmp_path_factory.mktemp("site")
-    with _small_disk(directory / "small") as disk:
-        target = f"127.0.0.1:{_free_port()}"
+    with _small_disk(directory / "small") as disk, reserved() as port:
+        target = f"127.0.0.1:{port}"
         config = {
             "metrics.listener": target,
             "num.network.threads": 2,
@@ -96,7 +90,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             "log.dirs": f"{directory / 'data'},{directory / 'small' / 'data'}",
         }
         with (
-            Broker(config, load.TOPICS, directory=directory / "broker", timeout=60) as broker,
+            Broker(config, load.TOPICS, directory=directory / "broker") as broker,
             Prometheus(directory / "prometheus", target) as prometheus,
         ):
             made = Site(broker, target, prometheus, disk)

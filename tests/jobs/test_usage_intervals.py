@@ -44,7 +44,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, list[tuple[i
     return path.read_bytes(), [(start, end) for _, start, end in boot.places], intervals
 
 
-quick = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+quick = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 @quick
@@ -178,7 +178,7 @@ def test_a_task_keeps_one_row_of_a_series_and_hour(tmp_path: Path) -> None:
     assert 0 < usage <= 3 * len({json.dumps(key) for key in boot.series})
 
 
-@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(seed=st.integers(0, 1 << 30))
 def test_random_lives_with_random_wounds_lose_no_count(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
     """Intervals are hurt at random; the sums stay right, as a later row of a series tells all before it."""

@@ -11,7 +11,7 @@ from broker.metrics import pages
 from broker.testing import Broker
 from tests import waiting
 
-PATIENCE_S = 40.0
+PATIENCE_S = 120.0
 SUMS = ("bytes_in", "bytes_out", "records_in", "records_out", "requests", "errors", "throttle_ms", "connection_ms")
 
 

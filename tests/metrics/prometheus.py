@@ -1,11 +1,12 @@
 """A real Prometheus that scrapes a broker: started on a free port, ended by process id."""
 
+import contextlib
 import json
-import socket
 import subprocess
 import urllib.parse
 import urllib.request
 
+from tests.ports import reserved
 from tests.waiting import PATIENCE_S, until
 
 _CONFIG = """\
@@ -30,9 +31,8 @@ class Prometheus:
         self._directory.mkdir(parents=True, exist_ok=True)
         config = self._directory / "prometheus.yml"
         config.write_text(_CONFIG.format(target=self._target))
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._address = f"127.0.0.1:{free.getsockname()[1]}"
+        self._port = contextlib.ExitStack()
+        self._address = f"127.0.0.1:{self._port.enter_context(reserved())}"
         with (self._directory / "log").open("wb") as log:
             self._process = subprocess.Popen(
                 [
@@ -55,6 +55,7 @@ class Prometheus:
     def __exit__(self, *_):
         self._process.terminate()
         self._process.wait(PATIENCE_S)
+        self._port.close()
 
     def _scrapes(self):
         assert self._process.poll() is None, (self._directory / "log").read_text()

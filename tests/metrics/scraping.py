@@ -4,7 +4,7 @@ import urllib.request
 
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-PATIENCE_S = 60.0
+from tests.waiting import PATIENCE_S, until
 
 
 def get(broker, path, **headers):
@@ -41,3 +41,14 @@ class Scrape:
 
 def scrape(broker):
     return Scrape(get(broker, "/metrics")[1].decode())
+
+
+def scrape_with_groups(broker):
+    """One in which the coordinator answered: where it still loads, or is slow, groups are left out."""
+    states = "kafka_coordinator_group_groupmetadatamanager_numgroups"
+
+    def told():
+        found = scrape(broker)
+        return found if found.value(states, state="Stable") is not None else None
+
+    return until(told, "groups in the metrics")

@@ -22,7 +22,7 @@ from tests.api.wire import Wire
 from tests.metrics.scraping import scrape
 from tests.waiting import until
 
-pytestmark = [pytest.mark.xdist_group("connections-and-errors"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.xdist_group("connections-and-errors"), pytest.mark.timeout(600)]
 
 KINDS = 256
 """Of software that a worker has places for."""
@@ -93,11 +93,11 @@ def test_errors_of_topics_groups_and_resources_inside_of_answers_are_counted(bro
             topic(name=name, num_partitions=1, replication_factor=1) for name in ("inside", "in/valid", "in valid")
         ]
         codes = [
-            one.error_code for one in client.ask(create_topics.Request(topics=wanted, timeout_ms=9000), 19, 5).topics
+            one.error_code for one in client.ask(create_topics.Request(topics=wanted, timeout_ms=90_000), 19, 5).topics
         ]
         assert sorted(codes) == [0, 17, 17]
         names = [delete_topics.Request.DeleteTopicState(name="never-made")]
-        client.ask(delete_topics.Request(topics=names, timeout_ms=9000), 20, 6)
+        client.ask(delete_topics.Request(topics=names, timeout_ms=90_000), 20, 6)
         resource = describe_configs.Request.DescribeConfigsResource
         client.ask(describe_configs.Request(resources=[resource(resource_type=2, resource_name="never-made")]), 32, 1)
         client.ask(metadata.Request(topics=[metadata.Request.MetadataRequestTopic(name="never-made")]), 3, 5)

@@ -1,6 +1,7 @@
 """HTTP of the reporter: formats, paths, and clients that are slow, hang, or are too many."""
 
 import contextlib
+import errno
 import gzip
 import http.client
 import json
@@ -11,7 +12,7 @@ import pytest
 
 from broker.metrics.http import HttpServer, Pages, Shared, accepts_gzip
 
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 HANGING = 4
 
 
@@ -139,11 +140,13 @@ def test_who_sends_no_request_gives_its_place_to_who_does(served):
 def test_garbage_is_answered_and_closes_its_connection_alone(served):
     for garbage in (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 20, b"GET\r\n\r\n", b"\0" * 70_000, b"\r\n"):
         with socket.create_connection(served.address, PATIENCE_S) as one:
-            one.sendall(garbage)
-            one.shutdown(socket.SHUT_WR)
-            with contextlib.suppress(ConnectionResetError):
+            try:
+                one.sendall(garbage)
+                one.shutdown(socket.SHUT_WR)
                 while one.recv(65536):
                     pass
+            except OSError as error:  # it was closed before all was sent, or read
+                assert error.errno in (errno.ECONNRESET, errno.EPIPE, errno.ENOTCONN), error
     assert get(served, "/healthz")[0] == 200
 
 

@@ -16,14 +16,20 @@ from tests.metrics.scraping import get, scrape
 from tests.metrics.test_reporter import CONFIG, commit, kill, process, produce
 from tests.waiting import until
 
-pytestmark = [pytest.mark.xdist_group("metrics-reporter"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.xdist_group("metrics-reporter"), pytest.mark.timeout(600)]
 
 SPOOLING = CONFIG | {"usage.spool.max.bytes": 1 << 20, "usage.spool.interval.ms": 1000}
 
 
 def intervals(directory):
-    found = [one for file in list_files(directory) for one in read_file(file.path)]
-    assert all(isinstance(one, Interval) for one in found), found
+    """All that there are; not amid the writing of one."""
+
+    def whole():
+        found[:] = [one for file in list_files(directory) for one in read_file(file.path)]
+        return all(isinstance(one, Interval) for one in found)
+
+    found = []
+    until(whole, lambda: f"nothing but whole intervals: {found}")
     return found
 
 
@@ -65,7 +71,12 @@ def broker(tmp_path_factory):
 
 
 def test_usage_is_answered_as_json(broker):
-    document = json.loads(get(broker, "/usage?name=t")[1])
+    def told():
+        document.update(json.loads(get(broker, "/usage?name=t")[1]))
+        return document["groups"]  # none are told where the coordinator is slow
+
+    document = {}
+    until(told, "groups")
     assert document["topic"]["end"] == 10 and document["spool"] is None
     assert [(one["group"], one["lag"]) for one in document["groups"]] == [("g", 6)]
     with pytest.raises(urllib.error.HTTPError) as refused:
