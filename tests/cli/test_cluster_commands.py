@@ -83,7 +83,7 @@ def test_lines_keys_and_headers_come_back_as_they_went(odradek, name):
 
 
 def test_json_that_consume_writes_is_what_produce_reads(odradek, name):
-    odradek("topic", "create", name, f"{name}-copy")
+    odradek("topic", "create", name, f"{name}-copy", "-c", "retention.ms=-1")  # the record is older than records become
     record = {"key": {"base64": "/w=="}, "value": "ä", "headers": [["h", None]], "timestamp": 1_700_000_000_000}
     odradek("produce", name, "-f", "json", stdin=json.dumps(record) + "\n")
     written = odradek("consume", name, "--from", "beginning", "-e", "--json")
