@@ -66,7 +66,7 @@ def test_an_old_zookeeper_broker_in_two_directories_is_served_and_written_to(tmp
             (path / ".kafka_cleanshutdown").unlink()
     done = odradek("adopt", "--yes", *paths)
     assert done.returncode == 0, done
-    config = {"log.dirs": ",".join(map(str, paths))}
+    config = {"log.dirs": ",".join(map(str, paths)), "log.retention.ms": -1}  # the records are of 1970
     with Broker(config, directory=tmp_path / "ours") as ours:
         for (topic, partition), records in expected.items():
             assert read(ours.bootstrap_servers, topic, partition, len(records)) == records

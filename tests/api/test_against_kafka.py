@@ -27,8 +27,9 @@ from tests.clients.kafka_peer import Peer
 
 pytestmark = [pytest.mark.xdist_group("against-kafka"), pytest.mark.timeout(900), pytest.mark.java]
 
-CONFIG = {"auto.create.topics.enable": "false"}
+CONFIG = {"auto.create.topics.enable": "false", "log.retention.ms": -1}
 START = 1_700_000_000_000
+"""Records of that time would go as soon as retention looks, half a minute after a broker's start."""
 TOPICS: tuple[tuple[str, int, dict[str, object]], ...] = (
     ("empty", 1, {}),
     ("plain", 3, {}),

@@ -84,7 +84,7 @@ def test_a_topic_that_is_only_compacted_refuses(wire, name):
 
 
 def test_fetch_produce_and_list_offsets_tell_the_new_log_start(wire, name):
-    wire.create(name)
+    wire.create(name, retention_ms=-1)
     for number in range(4):
         wire.produce(name, batch(b"v", timestamp=START + 10 - number))
     assert delete(wire, (name, 0, 2)) == [(name, 0, 0, 2)]

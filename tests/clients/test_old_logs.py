@@ -52,7 +52,7 @@ def old_log() -> tuple[list[bytes], list[tuple[int, bytes, int]]]:
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, list[tuple[int, bytes, int]]]]:
     sets, records = old_log()
-    with Broker(topics={"old": 1}, directory=tmp_path_factory.mktemp("old-logs")) as broker:
+    with Broker({"log.retention.ms": -1}, topics={"old": 1}, directory=tmp_path_factory.mktemp("old-logs")) as broker:
         broker.stop()
         plant(broker.data_dir / "old-0", sets)
         (broker.data_dir / ".kafka_cleanshutdown").unlink()

@@ -81,7 +81,10 @@ def start(tmp_path, syncs):
     brokers = []
 
     def started(topics, **settings):
-        config = {"num.network.threads": 2} | {name.replace("_", "."): value for name, value in settings.items()}
+        # Their records are of 1970: retention, half a minute after the start, would roll and delete what is counted.
+        config = {"num.network.threads": 2, "log.retention.ms": -1} | {
+            name.replace("_", "."): value for name, value in settings.items()
+        }
         broker = Broker(config, topics, directory=tmp_path / "broker", environment=syncs.environment)
         brokers.append(broker.__enter__())
         return broker
