@@ -193,9 +193,9 @@ class GroupCoordinator(Membership):
         """As `Shards` says; and what was read of topics that are no more goes."""
         super().loaded(partition)
         shard = self._shards[partition]
-        read = {topic for group in shard.groups.values() for topic, _ in group.offsets.topics()}
-        gone = {topic for topic in read if topic not in shard.topics or self._topics.find(topic) is None}
-        shard.deleted_topics |= gone
+        if shard.topics is not None:  # those deleted since are told of
+            read = {topic for group in shard.groups.values() for topic, _ in group.offsets.topics()}
+            shard.deleted_topics |= read - shard.topics
         count = self._forget_topics(shard, shard.deleted_topics)
         if count:
             log.info("__consumer_offsets-%d held %d offsets of topics that are deleted: they go", partition, count)

@@ -77,6 +77,9 @@ class Topics(Protocol):
     def names(self) -> Iterable[str]:
         """All of them."""
 
+    def in_store(self) -> frozenset[str] | None:
+        """Names of all that the metadata store knows, also of those that are not served here; None: that is not known now."""
+
     def find(self, name: str) -> tuple[bytes, int] | None:
         """Id and number of partitions."""
 

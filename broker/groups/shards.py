@@ -39,12 +39,12 @@ class Shard:
     """The groups of one partition of `__consumer_offsets`.
 
     :param topics: names of those there are as its loading begins: what it holds of others is of topics that are no more,
-        whatever has their names now.
+        whatever has their names now. None: that is not known.
     :ivar loading: its log is being read: nobody is served yet.
     :ivar deleted_topics: those whose offsets are to go, until the log says so; nobody commits to their names before.
     """
 
-    def __init__(self, partition: int, group_log: GroupLog, topics: frozenset[str]) -> None:
+    def __init__(self, partition: int, group_log: GroupLog, topics: frozenset[str] | None) -> None:
         self.partition = partition
         self.log = group_log
         self.loading = True
@@ -96,11 +96,15 @@ class Shards:
             if before.loading:
                 shard.topics = before.topics
 
-    def _topics_now(self) -> frozenset[str]:
+    def _topics_now(self) -> frozenset[str] | None:
+        """Those that the store has, and those that are served, since it may be amid a change."""
+        stored = self._topics.in_store()
+        if stored is None:
+            return None
         version = self._topics.version
         if self._names is None or self._names[0] != version:
             self._names = version, frozenset(self._topics.names())
-        return self._names[1]
+        return stored | self._names[1]
 
     def replay(self, partition: int, records: Iterable[Record]) -> int:
         """Take over records of the log, in order; how many were of a kind that is not known."""

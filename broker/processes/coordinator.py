@@ -165,6 +165,10 @@ class Office:
         answer = encode_auto_created([(one.name, int(one.code), one.message) for one in outcomes])
         return ForwardReply(Status.OK, self._view.controller.metadata_version, answer)
 
+    def topic_names(self) -> frozenset[str] | None:
+        """Of the topics in the store, also of those without a slot; None before `open`. From any thread: one look at a dict."""
+        return None if self._view is None else frozenset(self._view.controller.image.topics)
+
     def read_offsets(self, group_id: str, places: list[tuple[str, int]]) -> dict[tuple[str, int], int]:
         """Offsets that a group keeps in the metadata tree (OffsetFetch of version 0)."""
         assert self._store is not None
@@ -200,7 +204,9 @@ class Coordinator:
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "controller")
         self._office = Office(context)
-        self._groups = GroupOffice(context.config, context.shm, context.log_dirs, self._offset_tree())
+        self._groups = GroupOffice(
+            context.config, context.shm, context.log_dirs, self._offset_tree(), self._office.topic_names
+        )
         self._server = ForwardServer(self._serve, self._groups.at_once, self._groups.end_of_read)
         self._stopped = asyncio.Event()
         self._busy = BusyTime()

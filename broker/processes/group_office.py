@@ -46,6 +46,9 @@ OF_LOG = ("offsets.topic.compression.codec", "message.max.bytes", "offsets.commi
 OF_GROUP = ("session.timeout", "heartbeat.interval", "assignment.interval")
 
 
+StoredTopics = Callable[[], frozenset[str] | None]
+
+
 class LoopTimers:
     """The clock of an event loop, for groups."""
 
@@ -127,10 +130,15 @@ class LiveConsumerSettings:
 
 
 class KnownTopics:
-    """The coordinator's mirror of the topics, as groups look at it."""
+    """The coordinator's mirror of the topics, as groups look at it. :param stored: see `GroupOffice`."""
 
-    def __init__(self, directory: TopicDirectory) -> None:
+    def __init__(self, directory: TopicDirectory, stored: StoredTopics) -> None:
         self._directory = directory
+        self._stored = stored
+
+    def in_store(self) -> frozenset[str] | None:
+        """As `Topics` says."""
+        return self._stored()
 
     @property
     def version(self) -> int:
@@ -156,9 +164,13 @@ class GroupOffice:
     """One a coordinator process.
 
     :param tree: where offsets of version 0 are kept.
+    :param stored: names of the topics in the metadata store, None while they are not known. A mirror of the slots has not all:
+        a topic without a place, or a log directory, or with replicas elsewhere, is there all the same.
     """
 
-    def __init__(self, config: BrokerConfig, shm: SharedMemory, log_dirs: Sequence[Path], tree: OffsetTree) -> None:
+    def __init__(
+        self, config: BrokerConfig, shm: SharedMemory, log_dirs: Sequence[Path], tree: OffsetTree, stored: StoredTopics
+    ) -> None:
         self._config = config
         self._shm = shm
         self._log_dirs = log_dirs
@@ -172,6 +184,7 @@ class GroupOffice:
         self.groups: GroupCoordinator | None = None
         self._view: GroupView | None = None
         self._tree = tree
+        self._stored = stored
         self._turn = AppendTurn(self._loop)
         self._handlers = handlers_of(Where.GROUPS)
         self._at_once = Handlers((row.key, row.at_once) for row in BY_KEY.values() if row.at_once)
@@ -352,7 +365,7 @@ class GroupOffice:
             self._timers,
             settings_of(self._config),
             partitions,
-            KnownTopics(self._topics),
+            KnownTopics(self._topics, self._stored),
             LiveConsumerSettings(self._config),
             self._diverged,
         )

@@ -4,11 +4,14 @@ import os
 import select
 import shutil
 import signal
+import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from broker.metadata import znodes
+from broker.metadata.sqlite import FILE_NAME
 from broker.protocol.errors import ErrorCode
 from broker.testing import Broker
 from tests.api.group_talk import BUSY, GroupTalk
@@ -111,3 +114,24 @@ def test_clients_wait_until_the_log_was_read_to_its_end(
     until(lambda: told(broker)[0] == ErrorCode.NONE, broker.log_tail)
     last = COMMITS - 1
     assert told(broker)[1] == {("topic", 0): last, ("topic", 1): 100 + last, ("topic", 2): 200 + last}
+
+
+def test_a_topic_that_only_other_brokers_have_keeps_its_offsets_over_a_restart(tmp_path: Path) -> None:
+    """As a directory that was taken over may name one: it is in the metadata and has no slot here."""
+    path = znodes.topic_path("topic")
+    with Broker(CONFIG, directory=tmp_path / "broker") as broker:
+        with GroupTalk(broker.host, broker.port) as wire:
+            wire.create("topic", 1)
+            wire.until_coordinated(GROUP)
+            (topic,) = wire.commit(GROUP, {("topic", 0): 7}).topics
+            assert topic.partitions[0].error_code == ErrorCode.NONE
+        broker.stop()
+        with sqlite3.connect(broker.data_dir / FILE_NAME) as store:
+            (data,) = store.execute("SELECT data FROM node WHERE path = ?", (path,)).fetchone()
+            known = znodes.decode_topic("topic", data)
+            moved = znodes.encode_topic(known._replace(partitions={0: [2]}))
+            store.execute("UPDATE node SET data = ? WHERE path = ?", (moved, path))
+        store.close()
+        broker.start()
+        until(lambda: told(broker)[0] == ErrorCode.NONE, broker.log_tail)
+        assert told(broker)[1] == {("topic", 0): 7}

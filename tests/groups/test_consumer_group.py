@@ -29,6 +29,9 @@ class FewTopics:
     def names(self):
         return list(self.counts)
 
+    def in_store(self):
+        return frozenset(self.counts)
+
     def find(self, name):
         self.looked_up += 1
         return (name.encode().ljust(16, b"_"), self.counts[name]) if name in self.counts else None

@@ -36,6 +36,17 @@ async def nothing(*_):
     return {}
 
 
+def new_office(broker, stored=frozenset()):
+    """:param stored: topics of the metadata store that have no slot; None: the store is not known."""
+
+    def names():
+        if stored is None:
+            return None
+        return stored.union(topic.name for topic in broker.table.topics().values())
+
+    return GroupOffice(BrokerConfig({}), broker.shm, [broker.path], OffsetTree(nothing, nothing), names)
+
+
 def test_what_builds_on_a_change_that_was_not_written_is_not_written_either_and_all_is_read_again_once(
     broker, monkeypatch
 ):
@@ -55,7 +66,7 @@ def test_what_builds_on_a_change_that_was_not_written_is_not_written_either_and_
     monkeypatch.setattr(offsets_log, "MOST_RECORDS", 12)  # two first heartbeats, not three
 
     async def run():
-        office = GroupOffice(BrokerConfig({}), broker.shm, [broker.path], OffsetTree(nothing, nothing))
+        office = new_office(broker)
         office.start()
         told = {}
 
@@ -88,10 +99,6 @@ def test_what_builds_on_a_change_that_was_not_written_is_not_written_either_and_
             office.close()
 
     asyncio.run(run())
-
-
-def new_office(broker):
-    return GroupOffice(BrokerConfig({}), broker.shm, [broker.path], OffsetTree(nothing, nothing))
 
 
 async def commit(office, offset):
@@ -175,6 +182,30 @@ def test_a_coordinator_that_was_not_there_when_a_topic_was_deleted_removes_its_o
             assert committed(after) is None
             await commit(after, 6)
             assert committed(after) == 6
+        finally:
+            after.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("stored", [frozenset({"orders"}), None])
+def test_a_topic_that_has_no_slot_keeps_its_offsets(broker, stored):
+    broker.create(CONSUMER_OFFSETS)
+    orders = broker.create("orders")
+
+    async def run():
+        before = new_office(broker)
+        before.start()
+        await until(lambda: not before.groups.loading)
+        await commit(before, 5)
+        before.close()
+        broker.table.delete(orders)
+        broker.table.announce([orders])
+        after = new_office(broker, stored)
+        after.start()
+        try:
+            await until(lambda: not after.groups.loading)
+            assert committed(after) == 5
         finally:
             after.close()
 
