@@ -9,6 +9,8 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.committing import commit
+
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 RECORDS = 400
 TOPICS: dict[str, tuple[int, dict[str, str]]] = {
@@ -49,9 +51,7 @@ def write(servers: str) -> None:
             producer.abort_transaction()
         else:
             producer.commit_transaction()
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": "g", "enable.auto.commit": False})
-    consumer.commit(offsets=[TopicPartition("plain", 0, 7)], asynchronous=False)
-    consumer.close()
+    commit(servers, "g", "plain", 0, 7)
     for future in admin.delete_records([TopicPartition("deleted", 0, RECORDS + 10)]).values():
         future.result()
     for future in admin.delete_topics(["gone"]).values():

@@ -12,12 +12,13 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
 from broker.protocol import incremental_alter_configs
 from broker.testing import Broker
 from tests.api.wire import Wire
+from tests.committing import commit
 from tests.metrics.scraping import get, scrape, scrape_with_groups
 from tests.waiting import until
 
@@ -35,7 +36,7 @@ CONFIG = {
 def broker(tmp_path_factory):
     with Broker(CONFIG, {"t": 3}, directory=tmp_path_factory.mktemp("metrics")) as one:
         produce(one, "t", 0, 10)
-        commit(one, "g", "t", 0, 4)
+        commit(one.bootstrap_servers, "g", "t", 0, 4)
         yield one
 
 
@@ -44,35 +45,6 @@ def produce(broker, topic, partition, count, size=100):
     for _ in range(count):
         producer.produce(topic, b"x" * size, partition=partition)
     assert producer.flush(60) == 0
-
-
-NOT_YET = (
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.NOT_COORDINATOR,
-    KafkaError._WAIT_COORD,
-    KafkaError._TIMED_OUT,
-    KafkaError.REQUEST_TIMED_OUT,
-)
-
-
-def commit(broker, group, topic, partition, offset):
-    """Once there is a coordinator: the client asks only a few times for one that still loads."""
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": group, "client.id": group})
-
-    def committed():
-        try:
-            consumer.commit(offsets=[TopicPartition(topic, partition, offset)], asynchronous=False)
-        except KafkaException as error:
-            if error.args[0].code() not in NOT_YET:
-                raise
-            return False
-        return True
-
-    try:
-        until(committed, f"a commit of {group}")
-    finally:
-        consumer.close()
 
 
 def process(broker, kind, ordinal=0):
@@ -142,11 +114,11 @@ def test_the_lag_of_a_group_is_exact_and_ages(broker):
         lambda: scrape_with_groups(broker).value("odradek_consumergroup_lag_seconds", **place) > max(0.5, young),
         "a greater age",
     )
-    commit(broker, "g", "t", 0, 10)
+    commit(broker.bootstrap_servers, "g", "t", 0, 10)
     found = scrape_with_groups(broker)
     assert found.value("kafka_consumergroup_lag", **place) == 0
     assert found.value("odradek_consumergroup_lag_seconds", **place) == 0
-    commit(broker, "g", "t", 0, 4)
+    commit(broker.bootstrap_servers, "g", "t", 0, 4)
 
 
 def test_members_of_a_group_are_counted(broker):

@@ -12,8 +12,9 @@ import pytest
 from broker.metrics.spool_files import list_files
 from broker.metrics.spool_reader import Interval, read_file
 from broker.testing import Broker
+from tests.committing import commit
 from tests.metrics.scraping import get, scrape
-from tests.metrics.test_reporter import CONFIG, commit, kill, process, produce
+from tests.metrics.test_reporter import CONFIG, kill, process, produce
 from tests.waiting import until
 
 pytestmark = [pytest.mark.xdist_group("metrics-reporter"), pytest.mark.timeout(600)]
@@ -41,7 +42,7 @@ def test_the_spool_tells_all_that_there_is_until_the_end(tmp_path):
     with Broker(SPOOLING, {"t": 2}, directory=tmp_path) as broker:
         directory = broker.data_dir
         produce(broker, "t", 0, 10)
-        commit(broker, "g", "t", 0, 4)
+        commit(broker.bootstrap_servers, "g", "t", 0, 4)
         until(lambda: directory.exists() and rows(intervals(directory), "group"), "a group's row")
         kill(broker, "reporter")
         seen = len(intervals(directory))
@@ -66,7 +67,7 @@ def test_the_spool_tells_all_that_there_is_until_the_end(tmp_path):
 def broker(tmp_path_factory):
     with Broker(CONFIG, {"t": 2}, directory=tmp_path_factory.mktemp("usage")) as one:
         produce(one, "t", 0, 10)
-        commit(one, "g", "t", 0, 4)
+        commit(one.bootstrap_servers, "g", "t", 0, 4)
         yield one
 
 

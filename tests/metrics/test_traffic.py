@@ -7,9 +7,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from broker.metrics.names import METRICS
 from broker.testing import Broker
+from tests.committing import commit
 from tests.metrics.prometheus import Prometheus
 from tests.metrics.scraping import scrape
-from tests.metrics.test_reporter import CONFIG, commit, kill
+from tests.metrics.test_reporter import CONFIG, kill
 from tests.waiting import until
 
 pytestmark = [pytest.mark.xdist_group("metrics-traffic"), pytest.mark.timeout(900)]
@@ -202,7 +203,7 @@ def test_every_name_of_the_table_is_told_under_load(tmp_path):
     with Broker(config, {"t": 2}, directory=tmp_path) as broker:
         writer = Writer(broker, "writer")  # stays connected
         writer.send("t", 10)
-        commit(broker, "g", "t", 0, 4)
+        commit(broker.bootstrap_servers, "g", "t", 0, 4)
         read(broker, "reader", "t", 10)
         lost = Consumer(
             {"bootstrap.servers": broker.bootstrap_servers, "group.id": "lost", "auto.offset.reset": "error"}
