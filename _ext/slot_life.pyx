@@ -343,16 +343,21 @@ def delete(uint32_t index, bytes renamed):
 def announce(indexes):
     """Publish a metadata version for each of the slots that came, changed or went, and wake every process; the last version.
 
-    Only the one writer of the table calls this. Dying in the middle leaves some unannounced: its successor announces all.
+    All at once: nobody sees a new topic with some of its partitions. Only the one writer of the table calls this. Dying
+    before leaves them unannounced: its successor announces all.
+
+    :param indexes: a list.
     """
     cdef Header* header = region().header
     cdef uint64_t version = header.metadata_version
+    cdef bint few = len(indexes) < CHANGE_RING // 2     # else whoever is behind looks at all slots, whatever the ring says
     cdef int i
     for index in indexes:
         version += 1
         slot_at(<uint32_t>index).created_version = version      # [R 8]: not to be used again before all have passed it
-        header.changes[version % CHANGE_RING] = <uint64_t>index + 1
-        store_release_64(&header.metadata_version, version)
+        if few:
+            header.changes[version % CHANGE_RING] = <uint64_t>index + 1
+    store_release_64(&header.metadata_version, version)
     fault(DELETE_ANNOUNCED)
     for i in range(header.process_count):
         if region().processes[i].state == STARTING or region().processes[i].state == SERVING:

@@ -33,6 +33,7 @@ cdef class TopicDirectory:
     cdef Held* of_slot
     cdef uint32_t room            # slots in `of_slot`
 
+    cdef int look_at_all(self) except -1
     cdef int make_room(self, uint32_t slots) except -1
     cdef int refresh_slot(self, uint32_t index) except -1
     cdef int forget(self, uint32_t index) except -1

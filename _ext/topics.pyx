@@ -9,7 +9,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 
-from broker._ext.atomics cimport load_acquire_32, load_acquire_64
+from broker._ext.atomics cimport fence, load_acquire_32, load_acquire_64
 from broker._ext.metering cimport find_topic
 from broker._ext.shared cimport (
     CHANGE_RING,
@@ -108,23 +108,32 @@ cdef class TopicDirectory:
         """Take over what was announced since the last call; whether there was anything."""
         cdef Header* header = region().header
         cdef uint64_t newest = load_acquire_64(&header.metadata_version), version, changed
-        cdef uint32_t index
         if newest == self.version:
             return False
         if self.version == 0 or newest - self.version >= CHANGE_RING // 2:
-            # Too far behind for the ring: look at all slots.
-            self.make_room(<uint32_t>header.slots_used)
-            for index in range(<uint32_t>header.slots_used):
-                self.refresh_slot(index)
-        else:
-            version = self.version + 1
-            while version <= newest:
-                changed = header.changes[version % CHANGE_RING]
-                if changed:
-                    self.refresh_slot(<uint32_t>(changed - 1))
-                version += 1
+            self.look_at_all()
+            self.version = newest
+            return True
+        version = self.version + 1
+        while version <= newest:
+            changed = header.changes[version % CHANGE_RING]
+            if changed:
+                self.refresh_slot(<uint32_t>(changed - 1))
+            version += 1
+        fence()
+        version = load_acquire_64(&header.metadata_version)
+        if version - self.version >= CHANGE_RING // 2:    # what was read of the ring may have been written anew before
+            self.look_at_all()
+            newest = version
         self.version = newest
         return True
+
+    cdef int look_at_all(self) except -1:
+        cdef uint32_t index
+        self.make_room(<uint32_t>region().header.slots_used)
+        for index in range(<uint32_t>region().header.slots_used):
+            self.refresh_slot(index)
+        return 0
 
     cdef int make_room(self, uint32_t slots) except -1:
         cdef uint32_t room = max(slots, self.room * 2, 64)

@@ -84,9 +84,10 @@ class OneBroker:
         *,
         topic_id: bytes | None = None,
         alone: bool = True,
+        announce: bool = True,
         **settings: int,
     ) -> int:
-        """A partition that this broker leads, alone in sync or not, its log opened; its slot."""
+        """A partition that this broker leads, alone in sync or not, its log opened, and announced or not; its slot."""
         slot = self.table.create(
             topic,
             topic_id or uuid.uuid4().bytes,
@@ -100,7 +101,8 @@ class OneBroker:
             settings=SETTINGS | settings,
         )
         self.table.open(slot)
-        self.table.announce([slot])
+        if announce:
+            self.table.announce([slot])
         return slot
 
     def lead(self, slot: int, epoch: int, *, alone: bool = True) -> None:

@@ -185,6 +185,36 @@ class TestSlots:
         mirror.refresh()
         assert mirror.get("fresh").slot(0) == fresh
 
+    def test_a_mirror_just_behind_more_changes_than_the_ring_holds_looks_at_everything(self, broker: OneBroker) -> None:
+        mirror = TopicDirectory()
+        stays = broker.create("stays")
+        mirror.refresh()
+        fresh = broker.create("fresh", announce=False)
+        broker.table.announce([fresh] + [stays] * (CHANGES_KEPT * 2 + 5))
+        mirror.refresh()
+        assert mirror.get("fresh").slot(0) == fresh
+
+    def test_partitions_that_are_announced_together_are_seen_together(self, broker: OneBroker) -> None:
+        made = [broker.create("topic", number) for number in range(3)]
+        base = broker.shm.metadata_version
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(writer)
+            os.set_blocking(reader, False)
+            seen = 0
+            while True:
+                seen += 1
+                if (broker.shm.metadata_version - base) % 3:
+                    os._exit(1)
+                if seen % 1000 == 0 and select.select([reader], [], [], 0)[0]:
+                    os._exit(0)
+        os.close(reader)
+        for _ in range(20_000):
+            broker.table.announce(made)
+        os.close(writer)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
 
 def test_a_second_mapping_does_not_append_to_the_first_ones_files(tmp_path: Path) -> None:
     lengths = []
