@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
 from tests import toolchains
+from tests.ports import reserved
 
 
 class Peer:
@@ -30,6 +31,7 @@ class Peer:
         self._config = config
         self._version = version
         self._port = 0
+        self._ports = ExitStack()
         self.data_dir = directory / "data"
 
     @property
@@ -40,15 +42,17 @@ class Peer:
     def __enter__(self) -> Peer:
         if not self._script.is_file():
             toolchains.unavailable(f"there is no {self._script} to start a Kafka broker with; KAFKA_PEER may name it")
-        self._port = _free_port_pair()
         settings = [f"{key}={value}" for key, value in self._config.items()]
-        subprocess.run(
-            [self._script, "start", str(self._port), str(self._directory), *settings],
-            env=self._environment(),
-            stdout=subprocess.DEVNULL,
-            timeout=120,
-            check=True,
-        )
+        with ExitStack() as ports:
+            self._port = ports.enter_context(reserved(2))  # the next one is the controller's
+            subprocess.run(
+                [self._script, "start", str(self._port), str(self._directory), *settings],
+                env=self._environment(),
+                stdout=subprocess.DEVNULL,
+                timeout=300,
+                check=True,
+            )
+            self._ports = ports.pop_all()
         return self
 
     def kill(self) -> None:
@@ -62,17 +66,5 @@ class Peer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        subprocess.run([self._script, "stop", str(self._directory)], timeout=120, check=True)
-
-
-def _free_port_pair() -> int:
-    """Return a port such that it and the next one, for the controller, are free."""
-    while True:
-        with socket.socket() as first, socket.socket() as second:
-            first.bind(("127.0.0.1", 0))
-            port = first.getsockname()[1]
-            try:
-                second.bind(("127.0.0.1", port + 1))
-            except OSError:
-                continue
-            return port
+        with self._ports:
+            subprocess.run([self._script, "stop", str(self._directory)], timeout=300, check=True)

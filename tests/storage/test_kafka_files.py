@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import time
 from pathlib import Path
@@ -15,6 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from broker.storage import checkpoints, log_directory, producer_snapshot
 from broker.storage.batch import Record, build_batch
 from broker.storage.file_names import parse_directory_name
+from tests.ports import reserved
 from tests.storage.log_writer import LogWriter
 from tests.storage.test_segments import fill
 from tests.waiting import until
@@ -63,19 +63,6 @@ def test_kafka_dumps_what_is_written_here(tmp_path):
         assert f"producerId: {state.producer_id} producerEpoch: {state.producer_epoch}" in dump
     for aborted in (each for segment in writer.segments for each in segment.txns):
         assert f"producerId: {aborted.producer_id} firstOffset: {aborted.first_offset}" in dump
-
-
-def free_port():
-    """A port that is free, and so is the one behind it."""
-    while True:
-        with socket.socket() as first, socket.socket() as second:
-            first.bind(("127.0.0.1", 0))
-            port = first.getsockname()[1]
-            try:
-                second.bind(("127.0.0.1", port + 1))
-            except (OSError, OverflowError):
-                continue
-            return port
 
 
 def produce(port):
@@ -136,13 +123,13 @@ def files_of(directory):
 def kafka_directory(tmp_path_factory):
     """(data as Kafka left it after a clean stop, a copy taken while it ran, {topic: end offset})."""
     home = tmp_path_factory.mktemp("kafka")
-    port = free_port()
-    peer("start", port, home / "broker", "log.index.interval.bytes=1024", "log.retention.ms=-1")
-    try:
-        found = produce(port)
-        shutil.copytree(home / "broker" / "data", home / "running")
-    finally:
-        peer("stop", home / "broker")
+    with reserved(2) as port:
+        peer("start", port, home / "broker", "log.index.interval.bytes=1024", "log.retention.ms=-1")
+        try:
+            found = produce(port)
+            shutil.copytree(home / "broker" / "data", home / "running")
+        finally:
+            peer("stop", home / "broker")
     return home / "broker", home / "running", found
 
 
@@ -217,23 +204,23 @@ def test_kafka_goes_on_with_files_written_here(kafka_directory):
     assert was_clean
     log_directory.write_clean_shutdown(data, epoch)
     before = {topic: files_of(data / f"{topic}-0") for topic in found}
-    port = free_port()
-    # The peer's properties are written by `start`; its log is read below.
-    peer("start", port, broker, "log.index.interval.bytes=1024", "log.retention.ms=-1")
-    try:
-        server = {"bootstrap.servers": f"127.0.0.1:{port}"}
-        assert ends(server) == found
-        consumer = Consumer(
-            server | {"group.id": "g2", "isolation.level": "read_committed", "enable.partition.eof": True}
-        )
-        consumer.assign([TopicPartition("txn", 0, 0)])
-        values = 0
-        while (message := consumer.poll(90)) is not None and not message.error():
-            values += 1
-        consumer.close()
-        assert values == 8 * 50
-    finally:
-        peer("stop", broker)
+    with reserved(2) as port:
+        # The peer's properties are written by `start`; its log is read below.
+        peer("start", port, broker, "log.index.interval.bytes=1024", "log.retention.ms=-1")
+        try:
+            server = {"bootstrap.servers": f"127.0.0.1:{port}"}
+            assert ends(server) == found
+            consumer = Consumer(
+                server | {"group.id": "g2", "isolation.level": "read_committed", "enable.partition.eof": True}
+            )
+            consumer.assign([TopicPartition("txn", 0, 0)])
+            values = 0
+            while (message := consumer.poll(90)) is not None and not message.error():
+                values += 1
+            consumer.close()
+            assert values == 8 * 50
+        finally:
+            peer("stop", broker)
     log = (broker / "server.log").read_text()
     for topic in found:
         for line in log.splitlines():
