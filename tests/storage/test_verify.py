@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import broker.storage.verify as verify_module
 from broker.storage.batch import Record, build_batch, build_end_marker
 from broker.storage.checkpoints import write_leader_epochs, write_offset_checkpoint
 from broker.storage.file_names import CLEAN_SHUTDOWN, LOCK, RECOVERY_POINT_CHECKPOINT
@@ -104,12 +105,21 @@ def test_old_formats_are_sound_too(tmp_path, magic, codec):
     assert report.logs["t", 0].formats == 1 << magic and report.logs["t", 0].log_end_offset == writer.end
 
 
-def test_processes_find_what_one_finds(log_dir):
+def test_processes_find_what_one_finds(log_dir, monkeypatch):
     path, writer = log_dir
+    monkeypatch.setattr(verify_module, "GROUP_SEGMENTS", 10)
+    shared_out = []
+    in_parallel = verify_module._in_parallel
+    monkeypatch.setattr(
+        verify_module,
+        "_in_parallel",
+        lambda groups, count, *rest: (shared_out.append((len(groups), count)), in_parallel(groups, count, *rest)),
+    )
     for number in range(1, 30):
         fill(path / f"t-{number}")
     patch(log_file(writer), writer.segments[0].positions[3][2] + 70, b"\xff")
     one, many = report_of(path), report_of(path, processes=3)
+    assert [(groups > 3, count) for groups, count in shared_out] == [(True, 3)]
     assert one.all_findings == many.all_findings and len(one.errors) == 1
     assert {key: log.records for key, log in one.logs.items()} == {key: log.records for key, log in many.logs.items()}
 
