@@ -13,9 +13,10 @@ from functools import partial
 from broker._ext.offset_commits import OffsetCommit
 from broker.groups.classic import ClassicGroup
 from broker.groups.consumer_metadata import CONSUMER
-from broker.groups.environment import Appended, Late, Waiter
+from broker.groups.environment import Appended, Late, Record, Waiter
 from broker.groups.group import Group
 from broker.groups.membership import Membership
+from broker.groups.migration import batch_bytes
 from broker.groups.offsets import Commit, Offsets, Place, offset_record
 from broker.groups.shards import NONE, Shard, report
 from broker.protocol.errors import ErrorCode
@@ -129,11 +130,11 @@ class GroupCoordinator(Membership):
         if not places:
             then(NONE)
             return
-        parts = [places[at : at + MAX_RECORDS_AT_ONCE] for at in range(0, len(places), MAX_RECORDS_AT_ONCE)]
+        parts = self._batches(group.group_id, places)
         waiting = len(parts)
         failed = NONE
 
-        def appended(part: Sequence[Place], error: ErrorCode) -> None:
+        def appended(part: Iterable[Place], error: ErrorCode) -> None:
             nonlocal waiting, failed
             waiting -= 1
             if error is NONE:
@@ -146,10 +147,23 @@ class GroupCoordinator(Membership):
 
         for part in parts:
             shard.log.append(
-                [offset_record(group.group_id, *place, None) for place in part],
+                list(part.values()),
                 lambda error, part=part: appended(part, error),  # type: ignore[misc]
                 late,
             )
+
+    def _batches(self, group_id: str, places: Iterable[Place]) -> list[dict[Place, Record]]:
+        """The tombstones of offsets, as one batch each can hold them, whatever the group and the topics are called."""
+        parts: list[dict[Place, Record]] = []
+        size = 0
+        for place in places:
+            tombstone = offset_record(group_id, *place, None)
+            size += batch_bytes([tombstone])
+            if not parts or len(parts[-1]) == MAX_RECORDS_AT_ONCE or size > self.settings.max_member_bytes:
+                parts.append({})
+                size = batch_bytes([tombstone])
+            parts[-1][place] = tombstone
+        return parts
 
     # -- whole groups ----------------------------------------------------------------------------------------------------
 
@@ -196,6 +210,7 @@ class GroupCoordinator(Membership):
         if shard.topics is not None:  # those deleted since are told of
             read = {topic for group in shard.groups.values() for topic, _ in group.offsets.topics()}
             shard.deleted_topics |= read - shard.topics
+            shard.topics = None
         count = self._forget_topics(shard, shard.deleted_topics)
         if count:
             log.info("__consumer_offsets-%d held %d offsets of topics that are deleted: they go", partition, count)

@@ -75,7 +75,7 @@ class Shards:
         self._topics = topics
         self._diverged = diverged
         self._shards: dict[int, Shard] = {}
-        self._names: tuple[int, frozenset[str]] | None = None  # of the topics, at a version of them
+        self._names: tuple[int, frozenset[str], frozenset[str]] | None = None  # version, in the store, and served too
 
     def wall_ms(self) -> int:
         """What commits are stamped with."""
@@ -102,9 +102,9 @@ class Shards:
         if stored is None:
             return None
         version = self._topics.version
-        if self._names is None or self._names[0] != version:
-            self._names = version, frozenset(self._topics.names())
-        return stored | self._names[1]
+        if self._names is None or self._names[:2] != (version, stored):
+            self._names = version, stored, stored.union(self._topics.names())
+        return self._names[2]  # one for all partitions that are loaded together
 
     def replay(self, partition: int, records: Iterable[Record]) -> int:
         """Take over records of the log, in order; how many were of a kind that is not known."""
@@ -246,7 +246,7 @@ class Shards:
         waiter = Waiter(then)
 
         def appended(error: ErrorCode) -> None:
-            if error is not NONE:
+            if error is not NONE and records:  # without, it only waited; who failed before it comes here itself
                 self._load_anew(shard)  # a group is ahead of its log: what the log says counts
             waiter(error)
 

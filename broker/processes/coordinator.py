@@ -165,6 +165,11 @@ class Office:
         answer = encode_auto_created([(one.name, int(one.code), one.message) for one in outcomes])
         return ForwardReply(Status.OK, self._view.controller.metadata_version, answer)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it is known which topics there are."""
+        return self._view is not None
+
     def topic_names(self) -> frozenset[str] | None:
         """Of the topics in the store, also of those without a slot; None before `open`. From any thread: one look at a dict."""
         return None if self._view is None else frozenset(self._view.controller.image.topics)
@@ -263,7 +268,8 @@ class Coordinator:
         self._shm.drain_event()
         self._shm.take_full_look()
         version = self._shm.metadata_version
-        self._groups.follow()
+        if self._office.is_open:  # groups that are loaded before would keep the offsets of topics that are no more
+            self._groups.follow()
         self._shm.confirm_version(version)
 
     def _tick(self) -> None:

@@ -5,6 +5,7 @@ import pytest
 from broker.groups.classic_member import Join
 from broker.groups.consumer_member import Beat
 from broker.groups.coordinator import GroupCoordinator
+from broker.groups.migration import batch_bytes
 from broker.groups.offsets import Commit, Committed, offset_record
 from broker.groups.settings import GroupSettings
 from broker.protocol import group_records
@@ -149,6 +150,34 @@ def test_offsets_of_a_deleted_topic_that_could_not_be_removed_are_removed_a_litt
     assert committed(office) is None
     assert successor(office).group() is None
     assert commit(office, 9).answer is ErrorCode.NONE
+
+
+class SmallBatches(HandLog):
+    """It takes no batch that is larger than `most` bytes, as a partition does."""
+
+    most = GroupSettings().max_member_bytes
+
+    def append(self, records, then, late=None):
+        if batch_bytes(records) > self.most:
+            then(ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+        else:
+            super().append(records, then, late)
+
+
+def test_offsets_of_a_deleted_topic_are_removed_in_batches_that_the_log_takes_however_long_the_groups_name_is():
+    office, group = Office(), "g" * 20_000
+    office.groups.resign(0)
+    office.log = SmallBatches()
+    office.groups.begin(0, office.log)
+    office.groups.loaded(0)
+    for partition in range(100):
+        once = Once()
+        office.groups.commit(Commit(group, "", -1, None, {("orders", partition): Committed(5)}), once)
+        assert once.answer is ErrorCode.NONE
+    office.groups.topics_deleted(["orders"])
+    assert len(office.groups.find(group)[1].offsets) == 0
+    assert len([None for _, value in office.log.records if value is None]) == 100
+    assert commit(office, 9, group).answer is ErrorCode.NONE
 
 
 def test_a_topic_deleted_while_its_offsets_could_not_be_removed_is_forgotten_by_a_load_that_comes_first():

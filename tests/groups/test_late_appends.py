@@ -167,3 +167,17 @@ def test_who_leaves_a_consumer_group_by_the_other_protocol_is_answered_when_that
     office.log.acknowledge()
     assert left.answer == (ErrorCode.COORDINATOR_NOT_AVAILABLE, [])
     assert office.diverged
+
+
+def test_a_heartbeat_without_news_that_fails_with_the_commit_before_it_has_nothing_loaded_anew():
+    office = Office()
+    epoch = first_beat(office).answer.member_epoch
+    office.log.held, office.log.failing = True, ErrorCode.COORDINATOR_NOT_AVAILABLE
+    commit, once = Once(), Once()
+    office.groups.commit(Commit("h", "", -1, None, {("orders", 0): Committed(7)}), commit)
+    office.groups.beat("g", Beat("a", epoch), once)
+    office.log.acknowledge()
+    assert commit.answer is once.answer.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert office.diverged == []
+    office.log.held, office.log.failing = False, None
+    assert office.beat("a", epoch).error is NONE

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +13,7 @@ from broker.controller.topic_names import CONSUMER_OFFSETS
 from broker.groups.consumer_member import Beat
 from broker.groups.offsets import Commit, Committed
 from broker.processes import group_office, offsets_log
+from broker.processes.coordinator import Coordinator
 from broker.processes.group_office import GroupOffice
 from broker.protocol.errors import ErrorCode
 from tests.shm.one_broker import OneBroker
@@ -208,5 +210,23 @@ def test_a_topic_that_has_no_slot_keeps_its_offsets(broker, stored):
             assert committed(after) == 5
         finally:
             after.close()
+
+    asyncio.run(run())
+
+
+def test_groups_are_not_loaded_before_it_is_known_which_topics_there_are(broker):
+    """Else that load would keep the offsets of topics that are no more."""
+    broker.create(CONSUMER_OFFSETS)
+
+    async def run():
+        context = SimpleNamespace(config=BrokerConfig({}), shm=broker.shm, log_dirs=[broker.path])
+        woken = Coordinator(context)
+        try:
+            woken._on_wake()
+            assert woken._groups.groups is None
+            woken._groups.start()
+            await until(lambda: not woken._groups.groups.loading)
+        finally:
+            woken._groups.close()
 
     asyncio.run(run())
