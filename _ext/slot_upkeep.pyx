@@ -5,11 +5,11 @@ Called by the cleaner, the coordinator and the ordered stop, never from a worker
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from broker._ext.atomics cimport store_release_64
+from broker._ext.atomics cimport load_acquire_32, store_release_64
 from broker._ext.file_calls cimport file_error
 from broker._ext.producers cimport expire_producers
 from broker._ext.rolling cimport snapshot_producers
-from broker._ext.shared cimport SLOT_DELETED, SLOT_ONLINE, Commit, Slot, read_commit, region, slot_at
+from broker._ext.shared cimport SLOT_DELETED, SLOT_LOADING, SLOT_OFFLINE, SLOT_ONLINE, Commit, Slot, read_commit, region, slot_at
 from broker._ext.slots cimport Held, topic_of
 from broker._ext.swapping cimport SWAP_UNDER_WAY
 from broker._ext.taking cimport note_failure
@@ -81,7 +81,8 @@ def arena_units_used():
 # -- checkpoints ------------------------------------------------------------------------------------------------------
 
 def checkpoint_offsets():
-    """(slot, (topic, partition, log directory, recovery point, log start offset, high watermark)) of each log in use.
+    """(slot, (topic, partition, log directory, recovery point, log start offset, high watermark)) of each log that there is;
+    -1 for each offset of one that says nothing of itself: it is not loaded, or failed.
 
     The recovery point is what is on the device. It stays in the segment that was active when all files were synced last:
     the indexes of the segments behind are only as good as the rebuilding that a recovery from there does.
@@ -90,9 +91,13 @@ def checkpoint_offsets():
     cdef Slot* slot
     cdef Commit commit
     cdef int64_t point, synced_base
+    cdef uint32_t state
     for i in range(region().header.slots_used):
         slot = slot_at(<uint32_t>i)
-        if slot.state == SLOT_ONLINE:
+        state = load_acquire_32(&slot.state)    # once: it may fail meanwhile
+        if state == SLOT_LOADING or state == SLOT_OFFLINE:
+            yield i, (topic_of(slot), slot.partition, slot.log_dir, -1, -1, -1)
+        elif state == SLOT_ONLINE:
             synced_base = slot.synced_base      # before the rest: it only grows but for truncations, which wait for the device
             point = slot.flushed_offset
             read_commit(slot, &commit)

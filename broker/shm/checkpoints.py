@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import broker._ext.slot_upkeep as slot_upkeep
-import broker._ext.slots as slots
 from broker._ext.log_dirs import note_error
 from broker._ext.shared import SharedMemory
 from broker.storage import file_names
@@ -30,11 +29,13 @@ def write_checkpoints(shm: SharedMemory, log_dirs: Sequence[Path]) -> set[int]:
 
     :raises CorruptCheckpointError: the former file, needed for logs that are not loaded, does not follow its format.
     """
-    waiting = _waiting(log_dirs)  # first: a log that is opened meanwhile is met below
+    waiting: list[set[tuple[str, int]]] = [set() for _ in log_dirs]  # logs that are not loaded, or failed
     recovery = [CheckpointLines() for _ in log_dirs]
     watermark = [CheckpointLines() for _ in log_dirs]
     for slot, (topic, partition, log_dir, flushed, _, high) in slot_upkeep.checkpoint_offsets():
-        waiting[log_dir].discard((topic, partition))
+        if flushed < 0:
+            waiting[log_dir].add((topic, partition))
+            continue
         recovery[log_dir].add_offset(topic, partition, flushed)
         watermark[log_dir].add_offset(topic, partition, high)
         slot_upkeep.set_recovery_point(slot, flushed)
@@ -72,26 +73,18 @@ def write_log_starts(shm: SharedMemory, log_dirs: Sequence[Path], only: int | No
             continue
         with _alone(path):
             target = path / file_names.LOG_START_OFFSET_CHECKPOINT
-            waiting = _waiting(log_dirs)[number]
+            waiting: set[tuple[str, int]] = set()
             lines = CheckpointLines()
             for _, (topic, partition, log_dir, _, log_start, _) in slot_upkeep.checkpoint_offsets():
-                if log_dir == number:
-                    waiting.discard((topic, partition))
-                    if log_start > 0:
-                        lines.add_offset(topic, partition, log_start)
+                if log_dir == number and log_start < 0:
+                    waiting.add((topic, partition))
+                elif log_dir == number and log_start > 0:
+                    lines.add_offset(topic, partition, log_start)
             _keep(target, waiting, lines)
             if not lines.is_in(target):
                 lines.write(target)
             else:
                 fsync_directory(path)  # who wrote it may have died before it lasted
-
-
-def _waiting(log_dirs: Sequence[Path]) -> list[set[tuple[str, int]]]:
-    """The logs of each directory that are not loaded, or failed: they keep what was written of them before."""
-    waiting: list[set[tuple[str, int]]] = [set() for _ in log_dirs]
-    for topic, partition, log_dir in slots.not_online():
-        waiting[log_dir].add((topic, partition))
-    return waiting
 
 
 def _keep(path: Path, waiting: set[tuple[str, int]], lines: CheckpointLines) -> None:

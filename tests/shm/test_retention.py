@@ -9,7 +9,7 @@ import pytest
 from broker._ext.segments import load_log
 from broker._ext.shared import Role, SlotState
 
-from broker._ext import slot_life, slots
+from broker._ext import flushing, slot_life, slot_upkeep, slots
 from broker.shm.checkpoints import read_checkpoints, write_checkpoints
 from broker.shm.log_starts import Wish, delete_records
 from broker.shm.retention import Retention, Segment, expired
@@ -316,6 +316,24 @@ def test_logs_that_are_not_loaded_keep_their_log_start_in_the_file(broker):
     slot_life.delete(waiting, b"gone")
     write_checkpoints(broker.shm, [broker.path])
     assert read_checkpoints(broker.path)[1] == {("t", 0): 8}
+
+
+def test_a_log_that_fails_while_checkpoints_are_made_keeps_what_was_written_of_it(broker, monkeypatch):
+    slot = four_segments(broker)
+    assert delete_records(broker.shm, [broker.path], [Wish(slot, slots.incarnation_of(slot), 3)], 1000) == [("ok", 3)]
+    flushing.flush(slot)
+    write_checkpoints(broker.shm, [broker.path])
+    before = read_checkpoints(broker.path)
+    assert before == ({("t", 0): 8}, {("t", 0): 3})
+    checkpoint_offsets = slot_upkeep.checkpoint_offsets
+
+    def failing():
+        slot_life.set_offline(slot)
+        return checkpoint_offsets()
+
+    monkeypatch.setattr(slot_upkeep, "checkpoint_offsets", failing)
+    write_checkpoints(broker.shm, [broker.path])
+    assert read_checkpoints(broker.path) == before
 
 
 def test_a_full_disk_does_not_keep_segments_from_going(broker, monkeypatch):
