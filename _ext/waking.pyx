@@ -35,22 +35,24 @@ cdef void clear_ready(int process) noexcept nogil:
     memset(summary_words(process), 0, region().header.bitmap_bytes)
 
 
-cdef void wake_process(int process) noexcept nogil:
+cdef inline void ring(Process* p) noexcept nogil:
+    """Write to the process's event descriptor, unless somebody has and it was not read yet."""
     cdef uint64_t one = 1
-    cdef Process* p = &region().processes[process]
-    if process == region().self and region().loop_thread == pthread_self():
-        region().self_wake = True       # an append thread of the same process does not get by with this: the loop may sleep
-        return
     if exchange_32(&p.event_pending, 1) == 0:
         fault(WAKE_PENDING_SET)
         write(p.event_fd, &one, 8)
 
 
+cdef void wake_process(int process) noexcept nogil:
+    cdef Process* p = &region().processes[process]
+    if process == region().self and region().loop_thread == pthread_self():
+        region().self_wake = True       # an append thread of the same process does not get by with this: the loop may sleep
+        return
+    ring(p)
+
+
 cdef void wake_own_loop() noexcept nogil:
-    cdef uint64_t one = 1
-    cdef Process* p = &region().processes[region().self]
-    if exchange_32(&p.event_pending, 1) == 0:
-        write(p.event_fd, &one, 8)
+    ring(&region().processes[region().self])
 
 
 cdef void wake_after_death(int process) noexcept nogil:
