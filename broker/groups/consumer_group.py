@@ -138,9 +138,8 @@ class ConsumerGroup:
                 member.told = None
             then(answer if error is ErrorCode.NONE else Beaten(error))
 
-        self._persist(
-            self, changes, stored
-        )  # also without: what others, or a late answer, brought about must be durable
+        # Also without changes: what others, or an answer that came late, brought about must be durable.
+        self._persist(self, changes, stored)
 
     def _member(self, beat: Beat, changes: list[Record]) -> ConsumerMember:
         """The member that the heartbeat is of, made if it joins; a static one that came back takes over what it had."""

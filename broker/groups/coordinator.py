@@ -229,9 +229,7 @@ class GroupCoordinator(Membership):
                 return
             if failed is NONE:
                 shard.deleted_topics -= names
-            elif (
-                self._shards.get(shard.partition) is shard
-            ):  # else who takes the partition over sees that they are gone
+            elif self._shards.get(shard.partition) is shard:  # else whoever has it now sees that the topics are gone
                 log.warning(
                     "offsets of deleted topics are still in __consumer_offsets: %s; tried again soon", failed.name
                 )
