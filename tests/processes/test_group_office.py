@@ -164,18 +164,22 @@ def test_a_topic_deleted_while_its_groups_are_about_to_be_loaded_anew_takes_its_
     asyncio.run(run())
 
 
-def test_a_coordinator_that_was_not_there_when_a_topic_was_deleted_removes_its_offsets(broker):
+async def committed_and_gone(broker):
+    """An offset of 5 is committed for a topic whose slot goes after the coordinator has."""
     broker.create(CONSUMER_OFFSETS)
     orders = broker.create("orders")
+    before = new_office(broker)
+    before.start()
+    await until(lambda: not before.groups.loading)
+    await commit(before, 5)
+    before.close()
+    broker.table.delete(orders)
+    broker.table.announce([orders])
 
+
+def test_a_coordinator_that_was_not_there_when_a_topic_was_deleted_removes_its_offsets(broker):
     async def run():
-        before = new_office(broker)
-        before.start()
-        await until(lambda: not before.groups.loading)
-        await commit(before, 5)
-        before.close()
-        broker.table.delete(orders)
-        broker.table.announce([orders])
+        await committed_and_gone(broker)
         after = new_office(broker)
         after.start()
         broker.create("orders")
@@ -192,17 +196,8 @@ def test_a_coordinator_that_was_not_there_when_a_topic_was_deleted_removes_its_o
 
 @pytest.mark.parametrize("stored", [frozenset({"orders"}), None])
 def test_a_topic_that_has_no_slot_keeps_its_offsets(broker, stored):
-    broker.create(CONSUMER_OFFSETS)
-    orders = broker.create("orders")
-
     async def run():
-        before = new_office(broker)
-        before.start()
-        await until(lambda: not before.groups.loading)
-        await commit(before, 5)
-        before.close()
-        broker.table.delete(orders)
-        broker.table.announce([orders])
+        await committed_and_gone(broker)
         after = new_office(broker, stored)
         after.start()
         try:
