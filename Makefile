@@ -19,7 +19,7 @@ SANITIZED_TESTS := tests/protocol tests/net tests/storage tests/shm tests/faults
 	tests/groups/test_native_commits.py tests/groups/test_native_membership.py
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help build build-debug demo run test test-faults test-sanitized bench lint install-systemd clean distclean
+.PHONY: help build build-debug demo run test test-faults chaos test-sanitized bench lint install-systemd clean distclean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -59,6 +59,9 @@ test: lint build-debug ## lint, then all tests (TESTS=tests/config for some of t
 
 test-faults: build-debug ## kill a process between every two steps of what it does to a log
 	@cd $(DEBUG_BUILD) && $(CURDIR)/$(BIN)/python -m pytest -q -n $(JOBS) -m faults tests/shm
+
+chaos: build ## an hour of kills, stops and full disks under load (MINUTES=60); needs root for its small disk
+	@$(BIN)/python -m tests.faults.chaos --minutes $(or $(MINUTES),60)
 
 # A third copy, compiled for the sanitizers. The brokers that the tests start run with them, too. What AddressSanitizer finds is in
 # the reports; what the other finds, in the log of the process that it ends.

@@ -6,7 +6,6 @@ ODRADEK_FAULT_SEED repeats a run's choice of faults and victims (the seed is pri
 import errno
 import os
 import random
-import select
 import signal
 import socket
 import threading
@@ -21,78 +20,24 @@ from tests.faults import kafka_dump
 from tests.faults.checker import faults, read_partitions
 from tests.faults.failing_calls import FailingCalls, build, missing
 from tests.faults.load import Load
+from tests.faults.process_faults import (
+    kill_group,
+    kill_one,
+    kill_supervisor,
+    processes_of,
+    stop_one_for_a_while,
+    stop_supervisor_for_a_while,
+)
 from tests.faults.wire import TIMEOUT_S, WireConnection, batch_of
-from tests.waiting import PATIENCE_S, until
+from tests.waiting import PATIENCE_S
 
 TOPIC, PARTITIONS = "killed", 4
 ROUNDS = max(18, int(os.environ.get("ODRADEK_FAULT_ROUNDS", "0")))
 CONTROL = "failing-calls"
-STOPPED_S = 1.0
 CONFIG = {"num.network.threads": 2, "log.segment.bytes": 1 << 20, "auto.create.topics.enable": "false"}
 LONG_STILL = {"odradek.stuck.lock.ms": 600_000, "odradek.stuck.process.ms": 600_000}
 
 pytestmark = [pytest.mark.timeout(600 + 4 * ROUNDS)]
-
-
-def processes_of(broker, kind):
-    """Those of a kind that run now, as the supervisor tells."""
-    return [process for process in broker.processes() if process["kind"] == kind and process["pid"]]
-
-
-def one_of(broker, rng, kind):
-    """One that lives, once there is one, and a descriptor of it: the supervisor may have yet to notice an end."""
-    while True:
-        victim = rng.choice(until(lambda: processes_of(broker, kind), f"a {kind} runs"))
-        try:
-            descriptor = os.pidfd_open(victim["pid"])
-        except ProcessLookupError:
-            continue
-        if not select.select([descriptor], [], [], 0)[0]:
-            return victim, descriptor
-        os.close(descriptor)
-
-
-def kill_one(broker, rng, kind):
-    """kill -9 of one of them, once there is one; waits until it is gone, and tells which."""
-    victim, descriptor = one_of(broker, rng, kind)
-    try:
-        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-        assert select.select([descriptor], [], [], PATIENCE_S)[0]
-    finally:
-        os.close(descriptor)
-    return f"{kind}-{victim['ordinal']} (pid {victim['pid']})"
-
-
-def stop_one_for_a_while(broker, rng, kind="worker"):
-    victim, descriptor = one_of(broker, rng, kind)
-    try:
-        signal.pidfd_send_signal(descriptor, signal.SIGSTOP)
-        time.sleep(STOPPED_S)  # the fault itself: how long it stands still
-        signal.pidfd_send_signal(descriptor, signal.SIGCONT)
-    finally:
-        os.close(descriptor)
-    return f"{kind}-{victim['ordinal']} (pid {victim['pid']}) for {STOPPED_S:g} s"
-
-
-def kill_supervisor(broker, _):
-    pids = broker.process_ids()
-    broker.kill()  # waits for the children's end, too
-    broker.start()
-    return f"pid {pids[0]} and then its {len(pids) - 1} children, started again in {broker.start_seconds:.2f} s"
-
-
-def kill_group(broker, _):
-    count = len(broker.process_ids())
-    broker.kill_group()
-    broker.start()
-    return f"{count} processes, started again in {broker.start_seconds:.2f} s"
-
-
-def stop_supervisor_for_a_while(broker, _):
-    broker.signal(signal.SIGSTOP)
-    time.sleep(STOPPED_S)  # the fault itself: how long it stands still
-    broker.signal(signal.SIGCONT)
-    return f"pid {broker.pid} for {STOPPED_S:g} s"
 
 
 def let_calls_fail(broker, rng, error, count):

@@ -19,7 +19,7 @@ from broker.testing import Broker
 from tests.api.wire import Wire, batch, fetch_request
 from tests.faults.checker import RecordId, decode_id, faults
 from tests.faults.load import Load
-from tests.faults.test_kills import kill_group, kill_one, stop_one_for_a_while
+from tests.faults.process_faults import kill_group, kill_one, stop_one_for_a_while
 from tests.waiting import until
 
 TOPIC, PARTITIONS = "aging", 3
