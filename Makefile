@@ -11,6 +11,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 JOBS ?= 2
 TESTS ?=
 BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --disable-pip-version-check
 NATIVE := $(wildcard _ext/*.pyx _ext/*.pxd _ext/*.h)
 DEBUG_BUILD := $(CURDIR)/.build/debug
 SANITIZED_BUILD := $(CURDIR)/.build/sanitized
@@ -19,25 +20,32 @@ SANITIZED_TESTS := tests/protocol tests/net tests/storage tests/shm tests/faults
 	tests/groups/test_native_commits.py tests/groups/test_native_membership.py
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help build build-debug demo run test test-faults chaos test-sanitized bench lint install-systemd clean distclean
+.PHONY: help build build-dev build-debug demo run test test-faults test-package chaos test-sanitized bench lint install-systemd clean distclean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
 
-build: .build/installed ## .venv with everything compiled and installed in it (.venv/bin/odradek)
+build: .build/installed ## compile, and install in .venv what `make demo` and `make run` need (.venv/bin/odradek)
 
-# Compiling and installing is one step of pip: again when the list of modules, the dependencies or a native source changed.
+# pip compiles and installs in one step: again when pyproject.toml, setup.py or a native source changed.
 .build/installed: pyproject.toml setup.py $(NATIVE)
 	@test -n "$(PYTHON)" || { echo "needs Python 3.11 or newer: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@mkdir -p .build
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@echo "building and installing into .venv (the log is .build/install.log)"
-	@$(BIN)/python -m pip install --disable-pip-version-check --config-settings editable_mode=compat -e '.[dev]' >.build/install.log 2>&1 \
+	@echo "compiling (about three minutes of CPU time) and installing into .venv; the log is .build/install.log"
+	@$(PIP) --config-settings editable_mode=compat -e '.[demo]' >.build/install.log 2>&1 \
 		|| { tail -n 40 .build/install.log >&2; exit 1; }
 	@touch $@
 
+# The package is installed already, so pip adds what its extra needs and compiles nothing.
+build-dev: .build/installed-dev
+.build/installed-dev: .build/installed
+	@echo "installing what tests and reports need (1.3 GB) into .venv; the log is .build/install-dev.log"
+	@$(PIP) 'odradek[dev]' >.build/install-dev.log 2>&1 || { tail -n 40 .build/install-dev.log >&2; exit 1; }
+	@touch $@
+
 # A second copy of the package, compiled with bounds checks and fault points, and of the tests that use it from there.
-build-debug: build
+build-debug: build-dev
 	@mkdir -p $(DEBUG_BUILD)
 	@find $(DEBUG_BUILD) -name '*.py' -delete
 	@tar --exclude='*.so' --exclude='*.c' --exclude='__pycache__' -chf - broker tests setup.py pyproject.toml \
@@ -54,18 +62,21 @@ run: build ## a broker in the foreground on port 9092, data in .build/run
 		--set advertised.listeners=PLAINTEXT://localhost:9092 --set log.dirs=$(CURDIR)/.build/run
 
 test: lint build-debug ## lint, then all tests (TESTS=tests/config for some of them)
-	@ODRADEK_DEBUG_BUILD=$(DEBUG_BUILD) $(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup -m "not faults" $(TESTS)
-	@test -n "$(TESTS)" || $(MAKE) test-faults
+	@ODRADEK_DEBUG_BUILD=$(DEBUG_BUILD) $(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup -m "not faults and not package" $(TESTS)
+	@test -n "$(TESTS)" || $(MAKE) test-faults test-package
 
 test-faults: build-debug ## kill a process between every two steps of what it does to a log
 	@cd $(DEBUG_BUILD) && $(CURDIR)/$(BIN)/python -m pytest -q -n $(JOBS) -m faults tests/shm
 
-chaos: build ## an hour of kills, stops and full disks under load (MINUTES=60); needs root for its small disk
+test-package: build-dev ## make an sdist, from that a wheel, and run the demo from the wheel in an environment of its own
+	@$(BIN)/python -m pytest -q -m package tests/packaging
+
+chaos: build-dev ## an hour of kills, stops and full disks under load (MINUTES=60); needs root for its small disk
 	@$(BIN)/python -m tests.faults.chaos --minutes $(or $(MINUTES),60)
 
 # A third copy, compiled for the sanitizers. The brokers that the tests start run with them, too. What AddressSanitizer finds is in
 # the reports; what the other finds, in the log of the process that it ends.
-test-sanitized: build ## what reads hostile bytes, under AddressSanitizer and UBSan: needs gcc, takes long (TESTS=...)
+test-sanitized: build-dev ## what reads hostile bytes, under AddressSanitizer and UBSan: needs gcc, takes long (TESTS=...)
 	@mkdir -p $(SANITIZED_BUILD)/reports
 	@find $(SANITIZED_BUILD) -name '*.py' -delete; rm -f $(SANITIZED_BUILD)/reports/*
 	@tar --exclude='*.so' --exclude='*.c' --exclude='__pycache__' -chf - broker tests setup.py pyproject.toml \
@@ -84,10 +95,10 @@ test-sanitized: build ## what reads hostile bytes, under AddressSanitizer and UB
 	@mkdir -p .build
 	@$(CC) -O2 -g -Wall -Wextra -o $@ $(filter %.c,$^)
 
-bench: build .build/gen ## the benchmark against Apache Kafka; writes bench/RESULTS.md
+bench: build-dev .build/gen ## the benchmark against Apache Kafka; writes bench/RESULTS.md
 	@$(BIN)/python -m bench
 
-lint: build ## ruff, mypy, cython-lint, and the direction of imports
+lint: build-dev ## ruff, mypy, cython-lint, and the direction of imports
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet . || { $(BIN)/ruff format --check .; exit 1; }
 	@$(BIN)/mypy --no-error-summary
