@@ -113,7 +113,8 @@ cdef class Compactor(KeyedLog):
     :param decompress: called with (codec, bytes, limit), returns a batch's records; `compress` with (codec, bytes).
     :param open_old: called with a message of format v0 or v1, perhaps a wrapper; returns [(offset, key, whether it is a tombstone)].
     :param reduce_old: called with such a message and a set of offsets; returns the message with those alone.
-    :param pace: called with the number of bytes read or written since the last time; waits if that was too fast.
+    :param pace: called with the number of bytes read or written since the last time, and with `look`; waits if that was too fast,
+        and calls `look` while it waits.
     :param swap_lock: a lock of this process: its compacting threads take a slot's mutex one after another [R 5].
     :raises MemoryError: there is no room for the map. :raises ValueError: the map would not take two keys.
     """
@@ -316,7 +317,7 @@ cdef class Compactor(KeyedLog):
             self.grow(base, position[0], size, got)
         position[0] += <int64_t>used
         self.bytes_read += <int64_t>used
-        self.pace(<int64_t>used + (self.output.position - before if self.output.descriptor >= 0 else 0))
+        self.pace(<int64_t>used + (self.output.position - before if self.output.descriptor >= 0 else 0), self.look)
         return 0
 
     cdef int judge(self, const uint8_t* batch) noexcept nogil:

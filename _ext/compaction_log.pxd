@@ -50,6 +50,7 @@ cdef class CompactedLog:
     cdef size_t usual_bytes
     cdef object decompress, open_old, swap_lock
     cdef int stop                 # set by another thread
+    cdef int reading              # descriptor that `fill` read last; valid while `pace` is called
     cdef uint32_t slot, incarnation
     cdef uint64_t truncations
     cdef int directory

@@ -38,6 +38,12 @@ from broker._ext.swapping cimport drop_swaps
 from broker._ext.taking cimport wait_slot
 
 
+cdef extern from "<sys/stat.h>" nogil:
+    struct stat_links "stat":
+        unsigned long st_nlink
+    int fstat(int fd, stat_links* out)
+
+
 cdef enum:
     LOCK_WAIT_MS = 15000
     LARGEST_OPENED = 0x7FFFFFFF   # bytes that a compressed batch may open to: it was bounded when it was appended
@@ -263,13 +269,27 @@ cdef class CompactedLog:
             item.epoch = entry_epoch(&start[i])
         return 0
 
+    def look(self):
+        """Raise CompactionAborted if the pass must end early: the broker stops, or the log or the segment being read was removed.
+
+        To be called while the pass waits, so that it does not keep the space of a removed segment.
+        """
+        cdef Slot* slot = slot_at(self.slot)
+        cdef stat_links found
+        if self.stop:
+            raise CompactionAborted("the broker stops")
+        if slot.incarnation != self.incarnation or slot.state != SLOT_ONLINE:
+            raise CompactionAborted(REASONS[GONE_DELETED])
+        if fstat(self.reading, &found) == 0 and found.st_nlink == 0:
+            raise CompactionAborted(REASONS[GONE_SOURCE])
+
     # -- reading ------------------------------------------------------------------------------------------------------
 
     cdef int64_t fill(self, int descriptor, int64_t position, int64_t size) except -1:
         """Read what the buffer takes from `position` on; the bytes read. Raises OSError, CompactionAborted."""
         cdef int64_t wanted = min(size - position, <int64_t>self.buffer_bytes), got
-        if self.stop:
-            raise CompactionAborted("the broker stops")
+        self.reading = descriptor
+        self.look()
         with nogil:
             got = read_at(descriptor, self.buffer, <size_t>wanted, position)
         if got < 0:

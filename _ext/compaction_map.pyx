@@ -93,7 +93,7 @@ cdef class KeyedLog(CompactedLog):
             raise MemoryError
         position[0] += <int64_t>used
         self.map_bytes_read += <int64_t>used
-        self.pace(used)
+        self.pace(used, self.look)
         return result
 
     cdef int build_window(self, const uint8_t* p, size_t n, size_t* used) noexcept nogil:

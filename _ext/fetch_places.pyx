@@ -312,6 +312,9 @@ cdef class FetchPlaces:
         cdef SegmentList segments
         known = self.segment_lists.get(slot)
         if known is None or known[0] != at.incarnation:
+            if known is not None:
+                segments = known[1]
+                segments.close()            # of the partition that had the slot before
             name = (<char*>at.topic)[:at.topic_bytes]
             segments = SegmentList(b"%s/%s-%d" % (self.log_dirs[at.log_dir], name, at.partition), self.cache)
             self.segment_lists[slot] = (at.incarnation, segments)

@@ -16,6 +16,7 @@ from broker._ext.directories cimport DIR, closedir, dirent, readdir
 from broker._ext.faults cimport *
 from broker._ext.file_calls cimport file_rename, file_unlink
 from broker._ext.log_state cimport FILE_INDEX, FILE_LOG, FILE_SNAPSHOT, FILE_TIME_INDEX, FILE_TXN_INDEX
+from broker._ext.removed_files cimport note_removed_files
 from broker._ext.shared cimport Slot, region
 
 
@@ -122,6 +123,7 @@ cdef int finish_removal(Slot* slot) noexcept nogil:
         result = set_snapshots_aside(slot, keep)
     fault(REMOVE_FILES_RENAMED)
     store_release_64(&slot.generation, slot.generation + 1)
+    note_removed_files()
     fault(REMOVE_GENERATION_CHANGED)
     # After an error, too: a log that lost some of these segments is in order, and the next pass goes on.
     store_release_64(&slot.intent, 0)

@@ -260,6 +260,7 @@ cdef struct Header:
     int64_t[MAX_LOG_DIRS] disk_free_bytes   # as last seen by the cleaner; -1: not yet
     int64_t[MAX_LOG_DIRS] disk_total_bytes
     uint64_t[MAX_LOG_DIRS] disk_full_times  # how often the directory became FULL
+    uint64_t files_removed        # how often files of logs were renamed to be removed, or unlinked [R 4.9]
     uint64_t[5] file_fault        # armed file fault: errno, calls yet, times, kinds; calls met (debug build)
     pthread_mutex_t arena_mutex
     uint64_t arena_units

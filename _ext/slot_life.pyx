@@ -23,6 +23,7 @@ from broker._ext.log_dirs cimport is_full, note_device
 from broker._ext.log_state cimport EpochEntry, LoadedBatch, LoadedProducer, LogState
 from broker._ext.log_writing cimport clear_recent
 from broker._ext.producers cimport ARENA_READY, forget_producers, restore_batch, restore_producer, settle_last_stable
+from broker._ext.removed_files cimport note_removed_files
 from broker._ext.segments cimport LoadedLog
 from broker._ext.shared cimport (
     CHANGE_RING,
@@ -236,6 +237,7 @@ def fill(uint32_t index, LoadedLog loaded, bint flushed, int64_t producers_befor
         else:
             slot.role = ROLE_FOLLOWER
         slot.generation += 1
+        note_removed_files()                # a recovery may have removed segments that somebody has open
         store_release_32(&slot.state, SLOT_ONLINE if result == 0 else SLOT_LOADING if is_full(result) else SLOT_OFFLINE)
         note_failure(slot, result)
         wake_everyone(index, slot)
@@ -333,6 +335,7 @@ def delete(uint32_t index, bytes renamed):
             store_release_32(&slot.state, SLOT_DELETED)
             slot.created_version = region().header.metadata_version + 1
             slot.generation += 1
+            note_removed_files()
             fault(DELETE_STATE_STORED)
             drop_files(index)
             wake_everyone(index, slot)

@@ -16,6 +16,7 @@ from broker._ext.directories cimport DIR, closedir, dirent, dirfd, readdir, rewi
 from broker._ext.faults cimport *
 from broker._ext.file_calls cimport file_rename, file_unlink
 from broker._ext.log_state cimport FILE_INDEX, FILE_LOG, FILE_TIME_INDEX, FILE_TXN_INDEX
+from broker._ext.removed_files cimport note_removed_files
 from broker._ext.shared cimport Slot
 from broker._ext.state_files cimport file_name
 
@@ -142,6 +143,7 @@ cdef int finish_swap(Slot* slot) noexcept nogil:
         closedir(stream)
     fault(SWAP_FILES_RENAMED)
     store_release_64(&slot.generation, (slot.generation & ~SWAP_UNDER_WAY) + 1)
+    note_removed_files()
     fault(SWAP_GENERATION_CHANGED)
     if result == 0:                     # else the slot is given up, and the next load completes it
         store_release_64(&slot.intent, 0)

@@ -20,6 +20,7 @@ from broker._ext.log_writing cimport clear_recent
 from broker._ext.producers cimport forget_producers, read_snapshot, settle_last_stable
 from broker._ext.records cimport load32, load64
 from broker._ext.redo cimport replay_segment
+from broker._ext.removed_files cimport note_removed_files
 from broker._ext.rolling cimport start_segment
 from broker._ext.segment_files cimport (
     create_file,
@@ -176,6 +177,7 @@ cdef int finish_truncation(uint32_t index, Slot* slot) noexcept nogil:
     clear_recent(slot)
     settle_last_stable(slot, current(slot).high_watermark)
     new_generation(slot)
+    note_removed_files()
     if result == 0:
         store_release_64(&slot.intent, 0)
     return result

@@ -13,6 +13,7 @@ import select
 import signal
 import time
 
+from broker._ext.append_files import sweep_append_files
 from broker._ext.metering import count
 from broker._ext.shared import ProcessState
 from broker.processes import logs
@@ -21,11 +22,13 @@ from broker.processes.metering import BusyTime
 from broker.shm import shutdown, upkeep
 from broker.shm.compaction import Compaction, CompactionSettings
 from broker.shm.disk_space import LOOK_EVERY_MS, DiskSpace
+from broker.shm.removed_files import RemovedFiles
 from broker.shm.retention import Retention
 
 log = logging.getLogger(__name__)
 
 NICE = 10
+DISK_SPACE = "disk space"
 LONGEST_WAIT_MS = 1000
 OTHERS_EVERY_MS = 20
 SUPERVISOR_SLOW_MS = 10_000
@@ -46,13 +49,17 @@ def main(context: ProcessContext) -> int:
     shm = context.shm
     retention = Retention(shm, context.log_dirs)
     disks = DiskSpace(
-        context.config, shm, context.log_dirs, lambda short: upkeep.make_room(context.log_dirs, retention, short)
+        context.config,
+        shm,
+        context.log_dirs,
+        lambda: upkeep.make_room(context.config, shm, context.log_dirs, retention),
     )
+    removed_files = RemovedFiles(sweep_append_files)
     passes = [
         *upkeep.passes(context.config, shm, context.log_dirs, retention),
-        upkeep.Pass("disk space", LOOK_EVERY_MS, LOOK_EVERY_MS, disks.look),
+        upkeep.Pass(DISK_SPACE, LOOK_EVERY_MS, LOOK_EVERY_MS, disks.look),
     ]
-    urgent = len(passes) - 1
+    number_of = {one.name: number for number, one in enumerate(passes)}
     schedule = [(shm_now() + one.first_ms, number) for number, one in enumerate(passes)]
     heapq.heapify(schedule)
     poll = select.poll()
@@ -74,12 +81,15 @@ def main(context: ProcessContext) -> int:
         if context.running.changed and (changed := take_over_settings(context, compaction)) is not compaction:
             compaction, compacted = changed, 0
         shm.confirm_version(shm.metadata_version)
+        anything_removed = removed_files.look()
         wait = min(LONGEST_WAIT_MS, max(0, schedule[0][0] - shm_now()))
         if any(fd == shm.event_fd() for fd, _ in poll.poll(wait)):
             shm.drain_event()
-        hurry = disks.asked()
-        while not asked and (hurry or schedule[0][0] <= shm_now()):
-            number, hurry = urgent if hurry else schedule[0][1], False
+        hurried = [number_of[DISK_SPACE]] if disks.asked() else []
+        if (removed_files.look() or anything_removed) and disks.short:  # a topic may have been deleted to make room
+            hurried.append(number_of[upkeep.REMOVAL_OF_DELETED_LOGS])
+        while not asked and (hurried or schedule[0][0] <= shm_now()):
+            number = hurried.pop() if hurried else schedule[0][1]
             name, interval_ms, _, action = passes[number]
             try:
                 action()

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import uvloop
 
+from broker._ext.append_files import sweep_append_files
 from broker._ext.arrivals import Arrival
 from broker._ext.log_dirs import note_error
 from broker._ext.metering import count_loop_delay
@@ -55,6 +56,7 @@ from broker.protocol import ProtocolError, decode
 from broker.protocol.header import decode_request_header
 from broker.protocol.registry import by_key
 from broker.shm.partition_table import PartitionTable
+from broker.shm.removed_files import RemovedFiles
 
 log = logging.getLogger(__name__)
 
@@ -213,6 +215,7 @@ class Coordinator:
             context.config, context.shm, context.log_dirs, self._offset_tree(), self._office.topic_names
         )
         self._server = ForwardServer(self._serve, self._groups.at_once, self._groups.end_of_read)
+        self._removed_files = RemovedFiles(sweep_append_files)
         self._stopped = asyncio.Event()
         self._busy = BusyTime()
         self._tick_due = 0.0
@@ -267,6 +270,7 @@ class Coordinator:
     def _on_wake(self) -> None:
         self._shm.drain_event()
         self._shm.take_full_look()
+        self._removed_files.look()
         version = self._shm.metadata_version
         if self._office.is_open:  # groups that are loaded before would keep the offsets of topics that are no more
             self._groups.follow()
@@ -274,6 +278,7 @@ class Coordinator:
 
     def _tick(self) -> None:
         self._shm.beat()
+        self._removed_files.look()
         self._groups.follow()
         logs.report_failures()
         if self._tick_due:

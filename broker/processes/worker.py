@@ -21,6 +21,7 @@ import uvloop
 from broker._ext.append_files import sweep_append_files
 from broker._ext.data_loop import DataLoop
 from broker._ext.fetch import Fetching
+from broker._ext.late_senders import LateSenders
 from broker._ext.log_dirs import note_error
 from broker._ext.metering import count_loop_delay, gauge, set_idle_ms
 from broker._ext.page_cache import ColdReader
@@ -41,6 +42,7 @@ from broker.processes import logs
 from broker.processes.context import ProcessContext
 from broker.processes.metering import BusyTime
 from broker.protocol.errors import ErrorCode
+from broker.shm.removed_files import RemovedFiles
 from broker.storage.down_conversion import convert
 from broker.storage.incoming import prepare
 
@@ -158,6 +160,9 @@ class Worker:
             on_closed=self._connection_closed,
         )
         self.data_loop.on_file_error = self._file_failed
+        self._removed_files = RemovedFiles(self.fetching.sweep, sweep_append_files)
+        self._late_senders = LateSenders(self.data_loop)
+        self._late = 0
         self._closed: list[int] = []
         self._busy = BusyTime()
         self._tick_due = 0.0
@@ -193,6 +198,7 @@ class Worker:
         self._take_over_metadata()
         if self._running.changed:
             self._running.take_over(self._config)
+        self._release_removed_files()
         if self.shm.take_full_look():
             self.room.look_at_all()
         self.room.serve()
@@ -215,12 +221,19 @@ class Worker:
         if self._ticks % SWEEP_EVERY_TICKS == 0:
             self.fetching.sweep()
             sweep_append_files()
+        self._release_removed_files()
         self.data_loop.sweep_idle(int(self.loop.time() * 1000))
         self._report_closed()
         logs.report_failures()
         self._count()
         self._tick_due = self.loop.time() + TICK_S
         self.loop.call_at(self._tick_due, self._tick)
+
+    def _release_removed_files(self) -> None:
+        """Close what is open of removed files; also the connections whose clients do not read what is sent from such a file."""
+        if self._removed_files.look() or self._late:
+            self._late = self._late_senders.look(int(self.loop.time() * 1000))
+            self._report_closed()
 
     def _count(self) -> None:
         if self._tick_due:

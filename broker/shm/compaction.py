@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,6 +36,7 @@ MAX_TIMESTAMP_AT = 35  # in a batch's header
 LARGEST_MAP_BYTES = (1 << 31) - 1
 SMALLEST_BUFFER_BYTES = 1 << 16
 LONGEST_WAIT_S = 3600.0
+LOOK_EVERY_S = 0.5
 MILLION = 1_000_000
 
 
@@ -75,7 +76,7 @@ class _Seen:
 
 
 class Throttle:
-    """At most `bytes_per_second`, over all threads; `stopping` cuts a wait short."""
+    """At most `bytes_per_second`, over all threads. A wait ends early when `stopping` is set."""
 
     def __init__(self, bytes_per_second: float, stopping: threading.Event) -> None:
         self._rate = bytes_per_second
@@ -83,16 +84,19 @@ class Throttle:
         self._lock = threading.Lock()
         self._free_at = 0.0
 
-    def __call__(self, count: int) -> None:
-        """Take `count` bytes; returns when they are due."""
+    def __call__(self, count: int, look: Callable[[], None]) -> None:
+        """Take `count` bytes; returns when they are due.
+
+        :param look: called every half second of the wait; the wait ends with what it raises.
+        """
         if self._rate >= 1 << 50:
             return
         with self._lock:
             now = time.monotonic()
             self._free_at = max(self._free_at, now) + (count / self._rate if self._rate > 0 else LONGEST_WAIT_S)
-            wait = self._free_at - now
-        if wait > 0:
-            self._stopping.wait(min(wait, LONGEST_WAIT_S))
+            due = min(self._free_at, now + LONGEST_WAIT_S)
+        while (left := due - time.monotonic()) > 0 and not self._stopping.wait(min(left, LOOK_EVERY_S)):
+            look()
 
 
 class CompactionSettings(NamedTuple):

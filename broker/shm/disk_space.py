@@ -23,7 +23,7 @@ from broker.storage.file_names import RESERVE
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_MS = 1000
-HASTEN_EVERY_MS = 10_000
+HASTEN_LOW_EVERY_MS, HASTEN_FULL_EVERY_MS = 10_000, 2_000
 HOLD_MS = 5000
 """How long a directory stays full after a write found no room while the file system says that there is some (a quota)."""
 FEWEST_FILES = 64
@@ -116,8 +116,8 @@ class Reserve:
 class DiskSpace:
     """All log directories of the broker, as its cleaner looks at them.
 
-    :param hasten: called with the indexes of the directories that are low or full, when a look finds them so,
-        and every HASTEN_EVERY_MS while they are: to delete what may be deleted anyway, now.
+    :param hasten: deletes now what may be deleted anyway. Called when a look finds a directory low or full, and again every
+        ten seconds while it is low, every two seconds while it is full.
     :param clock: seconds, monotonic.
     """
 
@@ -126,7 +126,7 @@ class DiskSpace:
         config: BrokerConfig,
         shm: SharedMemory,
         log_dirs: Sequence[Path],
-        hasten: Callable[[list[int]], None],
+        hasten: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._shm = shm
@@ -135,6 +135,8 @@ class DiskSpace:
         self._reserves = [Reserve(path) for path in log_dirs]
         self._hasten = hasten
         self._clock = clock
+        self.short = False
+        """Whether the last look found a directory low on room or full."""
         self._told_offline: set[int] = set()
         self._hasten_from = 0.0
         self._worse = False
@@ -150,7 +152,7 @@ class DiskSpace:
     def look(self) -> None:
         """Bring every directory's state to what its file system says, and the partitions of failed ones offline."""
         refused = self._shm.take_log_dirs_found_full()
-        short = []
+        short: list[int] = []
         for number, path in enumerate(self._paths):
             if self._shm.log_dir_offline(number):
                 continue
@@ -167,9 +169,11 @@ class DiskSpace:
                 else:
                     self._shm.set_log_dir_offline(number)
         self._tell_offline()
+        self.short = bool(short)
         if short and (self._clock() >= self._hasten_from or self._worse):
-            self._hasten_from = self._clock() + HASTEN_EVERY_MS / 1000
-            self._hasten(short)
+            full = any(self._shm.disk(number)[0] == DiskState.DISK_FULL for number in short)
+            self._hasten_from = self._clock() + (HASTEN_FULL_EVERY_MS if full else HASTEN_LOW_EVERY_MS) / 1000
+            self._hasten()
         self._worse = False
 
     def _check_place(self, number: int) -> None:

@@ -18,7 +18,8 @@ from typing import Any
 
 import broker._ext.log_start as native
 from broker._ext.faults import FaultPoint
-from broker._ext.shared import SharedMemory
+from broker._ext.removed_files import announce_removed_files
+from broker._ext.shared import DiskState, SharedMemory
 from broker.shm.checkpoints import write_log_starts
 from broker.storage.checkpoints import CorruptCheckpointError
 from broker.storage.file_names import DELETED, LOG, TIME_INDEX, parse_segment_file_name, segment_file_name
@@ -69,9 +70,10 @@ class Segment:
 
 
 def expired(segments: Sequence[Segment], facts: Facts, now_ms: int) -> tuple[int, str]:
-    """How many of the oldest segments go, and why, for the log; Kafka's rules.
+    """How many of the oldest segments are removed, and why, for the log. Kafka's rules, with one exception: an active segment
+    with all of its records below the log start offset is removed too; Kafka keeps it until it is rolled.
 
-    The active segment goes only for its age or retention.bytes=0, and never if it is empty; nothing goes that is not committed.
+    An empty active segment is never removed, nor is a record that is not committed.
 
     :param segments: all of the log, ascending; the last one is the active one.
     :raises OSError: a file could not be read.
@@ -87,7 +89,9 @@ def expired(segments: Sequence[Segment], facts: Facts, now_ms: int) -> tuple[int
         return count
 
     def before_log_start(number: int) -> bool:
-        return number + 1 < len(segments) and segments[number + 1].base_offset <= facts["log_start_offset"]
+        is_last = number == len(segments) - 1
+        end = facts["log_end_offset"] if is_last else segments[number + 1].base_offset
+        return bool(end <= facts["log_start_offset"])
 
     count = while_met(0, before_log_start)
     reasons = ["log start offset"] if count else []
@@ -143,13 +147,12 @@ class Retention:
         self._log_dirs = [Path(path) for path in log_dirs]
         self._listed: dict[int, _Listed] = {}
         self._generations: list[int] = []
-        self.removed_segments = self.removed_bytes = 0
+        self.removed_segments = self.removed_bytes = self.deleted_files = 0
 
-    def run(self, now_ms: int | None = None, hasten: bool = False) -> None:
-        """Take out of every log what has expired.
+    def run(self, now_ms: int | None = None) -> None:
+        """Take out of every log what has expired, then delete files that were taken out before.
 
         :param now_ms: wall clock; None: the present.
-        :param hasten: also remove renamed files at once, whatever file.delete.delay.ms says: the disk is nearly full.
         """
         now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
         removals = []
@@ -168,7 +171,7 @@ class Retention:
                 if removal.log_dir in lasting:
                     self._remove(removal)
                 self._shm.beat()
-        self.remove_files(now_ms, hasten)
+        self.remove_files(now_ms)
 
     def _directory(self, facts: Facts) -> str:
         # not a Path: each puts its parts into the process's table of strings, which ten thousand logs make a megabyte larger
@@ -264,16 +267,24 @@ class Retention:
             self.removed_segments += last - first
             self.removed_bytes += sum(removal.sizes[first:last])
 
-    def remove_files(self, now_ms: int | None = None, hasten: bool = False) -> None:
-        """Remove renamed files (of retention, and of whoever else renames) once file.delete.delay.ms have passed.
-
-        :param hasten: at once.
+    def remove_files(self, now_ms: int | None = None) -> None:
+        """Delete files that were renamed to `.deleted` (by retention, compaction or a start) once file.delete.delay.ms have
+        passed, or at once where the log directory is low on room or full.
         """
         now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
         generations = native.generations()
         if generations == self._generations and not any(listed.aside for listed in self._listed.values()):
             return
-        room = len(generations) if hasten else LOOKED_THROUGH_AT_ONCE
+        before = self.deleted_files
+        try:
+            self._remove_files(generations, now_ms)
+        finally:
+            if self.deleted_files != before:
+                announce_removed_files()
+
+    def _remove_files(self, generations: list[int], now_ms: int) -> None:
+        disks = [self._shm.disk(number)[0] for number in range(len(self._log_dirs))]
+        room = LOOKED_THROUGH_AT_ONCE if all(disk == DiskState.DISK_ROOMY for disk in disks) else len(generations)
         for slot, generation in enumerate(generations):
             listed = self._listed.get(slot)
             if generation < 0:
@@ -289,7 +300,8 @@ class Retention:
                 if room < 0:
                     return  # the next pass goes on
             try:
-                self._remove_aside(self._list(slot, facts), now_ms, None if hasten else facts["file_delete_delay_ms"])
+                delay_ms = facts["file_delete_delay_ms"] if disks[facts["log_dir"]] == DiskState.DISK_ROOMY else None
+                self._remove_aside(self._list(slot, facts), now_ms, delay_ms)
             except OSError as error:
                 log.error("files of slot %d that were taken out of its log stay: %s", slot, error)
             self._shm.beat()
@@ -302,4 +314,5 @@ class Retention:
                 continue
             Path(path).unlink(missing_ok=True)  # it may have gone with its directory
             native.meet_fault(FaultPoint.REMOVE_FILE_UNLINKED)
+            self.deleted_files += 1
             del aside[path]

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import broker._ext.flushing as flushing
 import broker._ext.slot_upkeep as slot_upkeep
-from broker._ext.shared import SharedMemory
+from broker._ext.removed_files import announce_removed_files
+from broker._ext.shared import DiskState, SharedMemory
 from broker.config.broker_config import BrokerConfig
 from broker.shm.checkpoints import write_checkpoints
 from broker.shm.leader_epochs import LeaderEpochs
@@ -28,10 +29,12 @@ class Pass(NamedTuple):
     action: Callable[[], None]
 
 
+REMOVAL_OF_DELETED_LOGS = "removal of deleted logs"
 ARENA_EVERY_MS = 60_000
 EXPIRE_EVERY_MS = 600_000
 TRIM_EVERY_MS = 1_000
 REMOVE_EVERY_MS = 5_000
+RETRY_S = REMOVE_EVERY_MS // 1000
 REMOVE_FILES_EVERY_MS = 1_000
 FLUSH_EVERY_MS = 1_000
 
@@ -58,9 +61,9 @@ def passes(config: BrokerConfig, shm: SharedMemory, log_dirs: Sequence[Path], re
             lambda: checkpoint(shm, log_dirs),
         ),
         delayed(
-            "removal of deleted logs",
+            REMOVAL_OF_DELETED_LOGS,
             REMOVE_EVERY_MS,
-            lambda: remove_deleted(log_dirs, config.integer("log.segment.delete.delay.ms")),
+            lambda: remove_deleted(shm, log_dirs, config.integer("log.segment.delete.delay.ms")),
         ),
         delayed("retention", config.integer("log.retention.check.interval.ms"), retention.run),
         soon("removal of deleted segments", REMOVE_FILES_EVERY_MS, retention.remove_files),
@@ -91,31 +94,34 @@ def checkpoint(shm: SharedMemory, log_dirs: Sequence[Path]) -> None:
     write_checkpoints(shm, log_dirs)
 
 
-def remove_deleted(log_dirs: Sequence[Path], delay_ms: int) -> None:
-    """Remove directories of deleted partitions once `delay_ms` have passed, so that readers under way can finish.
+def remove_deleted(shm: SharedMemory, log_dirs: Sequence[Path], delay_ms: int) -> None:
+    """Remove the directories of deleted partitions once `delay_ms` have passed, so that reads under way can finish; at once
+    where the log directory is low on room or full.
 
-    What cannot be removed waits for the next pass, with a line in the log.
+    A directory that cannot be removed is tried again by the next pass, with a line in the log.
     """
-    for log_dir in log_dirs:
+    removed = False
+    for number, log_dir in enumerate(log_dirs):
+        wait_ms = delay_ms if shm.disk(number)[0] == DiskState.DISK_ROOMY else 0
         for path in sorted(log_dir.glob("*-delete")):
             if parse_directory_name(path.name).fate != "delete":
                 continue
             try:
                 age_ms = (time.time() - path.stat().st_ctime) * 1000
-                if age_ms >= delay_ms:
+                if age_ms >= wait_ms:
+                    removed = True  # perhaps in part
                     shutil.rmtree(path)
-                    log.info("removed %s", path)
+                    log.info("removed the deleted partition's directory %s", path)
             except OSError as error:
-                log.error("a deleted partition's directory cannot be removed: %s", error)
+                log.error("cannot remove a deleted partition's directory: %s; trying again in %d s", error, RETRY_S)
+    if removed:
+        announce_removed_files()
 
 
-def make_room(log_dirs: Sequence[Path], retention: Retention, short: Sequence[int]) -> None:
-    """Delete now what would be deleted later, because the log directories `short` are low on room, or full.
-
-    Whoever still reads a deleted partition goes on by its open descriptors.
-    """
-    remove_deleted([log_dirs[number] for number in short], 0)
-    retention.run(hasten=True)
+def make_room(config: BrokerConfig, shm: SharedMemory, log_dirs: Sequence[Path], retention: Retention) -> None:
+    """Delete now what would be deleted later in the log directories that are low on room or full."""
+    remove_deleted(shm, log_dirs, config.integer("log.segment.delete.delay.ms"))
+    retention.run()
 
 
 def expire_producers(shm: SharedMemory, after_ms: int) -> None:

@@ -29,7 +29,7 @@ def compactor(
     map_bytes: int = MAP_BYTES,
     buffer_bytes: int = 4096,
     load_factor: float = 0.9,
-    pace: Callable[[int], None] = lambda _: None,
+    pace: Callable[[int, Callable[[], None]], None] = lambda count, look: None,
 ) -> Compactor:
     """A Compactor as a thread of the cleaner has one."""
     return Compactor(

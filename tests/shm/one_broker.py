@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from broker._ext.segments import LoadedLog, load_log
-from broker._ext.shared import ProcessKind, ProcessState, Role, SharedMemory
+from broker._ext.shared import DiskState, ProcessKind, ProcessState, Role, SharedMemory
 
 from broker._ext import append_files, producers, slot_life, slots
 from broker.shm.partition_table import PartitionTable
+from broker.shm.retention import Retention
 from broker.storage.batch import Record, build_batch
 
 BROKER_ID = 1
@@ -44,6 +45,12 @@ SETTINGS = {
 def batch(count: int = 1, *, value: bytes = b"v" * 20, timestamp: int = 1000, **fields: Any) -> bytes:
     """A batch of `count` equal records."""
     return build_batch([Record(value=value, timestamp=timestamp) for _ in range(count)], **fields)
+
+
+def retain_at_once(broker: "OneBroker") -> None:
+    """A pass of retention by a new cleaner, in a log directory that is low on room: what is removed is deleted at once."""
+    broker.shm.set_disk(0, DiskState.DISK_LOW, 0, 0)
+    Retention(broker.shm, [broker.path]).run()
 
 
 class OneBroker:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -227,7 +228,7 @@ def test_truncation_while_a_pass_runs_ends_it(broker: OneBroker) -> None:
         log.roll()
 
     class Truncating:
-        def __call__(self, _: int) -> None:
+        def __call__(self, count: int, look: Callable[[], None]) -> None:
             if not slots.describe(log.slot)["leader_epoch"]:
                 broker.obey(log.slot, 1)
                 slots.truncate(log.slot, 2)

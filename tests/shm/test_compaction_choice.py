@@ -127,7 +127,7 @@ def test_the_throttle_lets_no_more_than_its_rate_through() -> None:
     throttle = Throttle(1_000_000, threading.Event())
     began = time.monotonic()
     for _ in range(10):
-        throttle(20_000)
+        throttle(20_000, lambda: None)
     assert time.monotonic() - began >= 0.19
 
 

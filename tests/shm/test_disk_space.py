@@ -31,7 +31,7 @@ class Disk:
         self.free = TOTAL
         self.free_files = 1 << 20
         self.now = 100.0
-        self.hastened: list[list[int]] = []
+        self.hastened = 0
         self._broker = broker
         config = broker_config.load(
             None,
@@ -44,7 +44,10 @@ class Disk:
             ],
         )
         monkeypatch.setattr(os, "statvfs", self._statvfs)
-        self.space = DiskSpace(config, broker.shm, [broker.path], self.hastened.append, lambda: self.now)
+        self.space = DiskSpace(config, broker.shm, [broker.path], self._hasten, lambda: self.now)
+
+    def _hasten(self) -> None:
+        self.hastened += 1
 
     @property
     def reserve(self) -> Path:
@@ -102,12 +105,12 @@ def test_leaving_a_state_takes_more_room_than_entering_it(before: DiskState, fre
 def test_the_marks_are_passed_one_after_the_other_and_back(disk: Disk, broker: OneBroker) -> None:
     assert disk.look() == ROOMY
     assert disk.reserve.stat().st_size == RESERVE and disk.reserve.stat().st_blocks * 512 >= RESERVE
-    assert disk.hastened == []
+    assert disk.hastened == 0
     assert disk.look(SOFT) == LOW  # the reserve takes a part of what is free
-    assert disk.hastened == [[0]]
+    assert disk.hastened == 1
     assert disk.look(HARD) == FULL
     assert not disk.reserve.exists()
-    assert disk.hastened == [[0], [0]]
+    assert disk.hastened == 2
     assert broker.shm.disk(0)[1:] == (HARD - RESERVE, TOTAL, 1)
     assert disk.look(HARD + RESERVE) == FULL
     assert disk.look(HARD * 5 // 4 + RESERVE) == LOW

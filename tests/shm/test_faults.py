@@ -19,7 +19,7 @@ from broker.shm.checkpoints import read_checkpoints
 from broker.shm.log_starts import Wish, delete_records
 from broker.shm.retention import Retention
 from broker.storage.batch import ABORT, TRANSACTIONAL, build_end_marker, read_batch
-from tests.shm.one_broker import OneBroker, batch
+from tests.shm.one_broker import OneBroker, batch, retain_at_once
 from tests.shm.test_compaction_faults import SWAP
 from tests.storage.old_writer import message, wrapper
 
@@ -311,7 +311,7 @@ def test_a_removal_of_segments_killed_anywhere_is_finished(
         return  # met once in all
     slot = begun_to_age(broker, retention_bytes=len(numbered(0)))
     generation = slots.describe(slot)["generation"]
-    broker.die(lambda: Retention(broker.shm, [broker.path]).run(hasten=True), point, countdown=countdown)
+    broker.die(lambda: retain_at_once(broker), point, countdown=countdown)
     # A start of the whole broker now would find a log that is in order ...
     shutil.copytree(broker.table.path(slot), tmp_path / "at-once")
     start = read_checkpoints(broker.path)[1].get(("t", 0), 0)
@@ -328,7 +328,7 @@ def test_a_removal_of_segments_killed_anywhere_is_finished(
     assert slots.describe(slot)["generation"] > generation
     # The cleaner's successor removes what is left of them.
     broker.table.configure(slot, {"retention_bytes": 2 * len(numbered(0))})
-    Retention(broker.shm, [broker.path]).run(hasten=True)
+    retain_at_once(broker)
     assert not list(path.glob("*.deleted"))
     assert sorted(int(one.stem) for one in path.glob("*.log")) == [6, 8]
     assert sorted(int(one.stem) for one in path.glob("*.snapshot")) == [6, 8]
@@ -353,7 +353,7 @@ def test_an_expired_active_segment_is_rolled_and_the_roll_killed(
 ) -> None:
     slot = begun_to_age(broker, retention_ms=0)
     broker.die(lambda: Retention(broker.shm, [broker.path]).run(), point)
-    Retention(broker.shm, [broker.path]).run(hasten=True)
+    retain_at_once(broker)
     state = slots.describe(slot)
     assert (state["log_start_offset"], state["log_end_offset"], state["segment_base"]) == (8, 8, 8)
     assert [int(one.stem) for one in broker.table.path(slot).glob("*.log")] == [8]
