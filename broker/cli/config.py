@@ -194,9 +194,10 @@ def _from_table(name: str) -> dict[str, Any]:
 
 
 def _from_broker(cluster: "Cluster", resource: "Resource", name: str, value: str | None) -> dict[str, Any]:
-    from broker.cli.config_change import RETENTION, losses_with, unknown_key
+    from broker.cli.config_change import RETENTION, is_exact, losses_with, unknown_key
     from broker.cli.values import config_value
     from broker.clients import configs
+    from broker.clients.freed_space import space_rules
 
     found = configs.describe(cluster, resource, explain=True)
     if name not in found:
@@ -216,11 +217,14 @@ def _from_broker(cluster: "Cluster", resource: "Resource", name: str, value: str
     }
     if resource.kind == "topic" and name in RETENTION:
         settings = {} if value is None else {name: config_value(name, value)}
-        losses = losses_with(cluster, resource.name, found, settings)
+        rules = space_rules(cluster, resource.name)
+        losses = losses_with(cluster, resource.name, found, settings, rules)
         told["deletes"] = {
             "with": settings.get(name, entry.value),
             "records_at_most": sum(one.records for one in losses),
+            "exact": is_exact(found, settings),
             "partitions": [one._asdict() for one in losses],
+            "space": rules._asdict(),
         }
     return told
 
@@ -228,6 +232,7 @@ def _from_broker(cluster: "Cluster", resource: "Resource", name: str, value: str
 def _print(told: dict[str, Any]) -> None:
     from broker.cli.config_change import print_losses
     from broker.cli.output import print_table
+    from broker.clients.freed_space import DELETION_POLICY, SpaceRules
     from broker.clients.retention import Loss
 
     click.echo(f"{told['key']} of {', '.join(told['of'])}" + (f" ({told['type']})" if told["type"] else ""))
@@ -246,6 +251,8 @@ def _print(told: dict[str, Any]) -> None:
         losses = [Loss(**one) for one in deletes["partitions"]]
         click.echo(f"  with {told['key']}={deletes['with']} now:")
         if deletes["records_at_most"]:
-            print_losses(losses)
+            print_losses(losses, SpaceRules(**deletes["space"]), deletes["exact"])
         else:
             print_table([], [], "  it deletes nothing")
+        if policy := deletes["space"]["deletion_policy"]:
+            click.echo(f"the class {policy} of the brokers may delete more segments ({DELETION_POLICY})")

@@ -8,13 +8,15 @@ import click
 
 from broker.cli.failure import fail
 from broker.cli.options import confirm
-from broker.cli.output import count, print_table, size
+from broker.cli.output import count, print_table, size, span
 from broker.cli.values import config_value
 from broker.clients import configs
 from broker.clients.cluster import Cluster
+from broker.clients.freed_space import CHECK_INTERVAL, DELETE_DELAY, Freed, SpaceRules, space_rules
 from broker.clients.retention import Loss, preview
 
-RETENTION = ("retention.ms", "retention.bytes", "cleanup.policy")
+EXACT = "odradek.retention.exact"
+RETENTION = ("retention.ms", "retention.bytes", "cleanup.policy", EXACT)
 
 
 def change(
@@ -40,7 +42,8 @@ def change(
     unknown = [name for name in names if name not in before and resource.kind == "topic"]
     if unknown:
         fail(unknown_key(unknown[0], resource, list(before)))
-    losses = _losses(cluster, resource, before, settings, unset)
+    rules = space_rules(cluster, resource.name) if resource.kind == "topic" and set(RETENTION) & set(names) else None
+    losses = [] if rules is None else _losses(cluster, resource, before, settings, unset, rules)
     rows = [
         {
             "key": name,
@@ -56,8 +59,8 @@ def change(
         told["deletes"] = {"records_at_most": lost, "partitions": [loss._asdict() for loss in losses]}
     if not quiet:
         print_table(["key", "before", "after"], [list(row.values()) for row in rows], "")
-        if lost:
-            print_losses(losses)
+        if lost and rules is not None:
+            print_losses(losses, rules, is_exact(before, settings))
     if dry_run:
         return told
     if lost:
@@ -76,30 +79,61 @@ def unknown_key(name: str, resource: object, known: Sequence[str]) -> str:
     return f"{resource} has no setting '{name}'" + (f"; did you mean '{close[0]}'?" if close else "")
 
 
-def print_losses(losses: Sequence[Loss]) -> None:
-    """What would be deleted, partition by partition where there are few."""
+def is_exact(entries: Mapping[str, configs.Entry], settings: Mapping[str, str]) -> bool:
+    """Whether retention.ms applies to records with these settings, and no limit of size to segments."""
+    values = {key: settings.get(key, entries[key].value if key in entries else None) for key in RETENTION}
+    return values[EXACT] == "true" and values["retention.bytes"] == "-1"
+
+
+def print_losses(losses: Sequence[Loss], rules: SpaceRules, exact: bool) -> None:
+    """What would be deleted, partition by partition where there are few, and what that frees.
+
+    :param exact: see `is_exact`.
+    """
     records = sum(loss.records for loss in losses)
-    sizes = [loss.size for loss in losses]
-    bytes_lost = None if None in sizes else sum(filter(None, sizes))
-    about = "" if bytes_lost is None else f", about {size(bytes_lost)}"
-    click.echo(f"it deletes up to {count(records, 'record')}{about} (whole segments go, at the brokers' next looks):")
+    click.echo(f"it deletes {'' if exact else 'up to '}{count(records, 'record')}:")
     rows = [
         [one.partition, one.start, one.before, one.end, one.records, size(one.size)] for one in losses if one.records
     ]
     print_table(["partition", "start", "up to", "end", "records", "size"], rows, "")
+    sizes = [(one.size_at_least, one.size) for one in losses]
+    if not any(None in pair for pair in sizes):
+        print_freed(Freed(sum(least or 0 for least, _ in sizes), sum(most or 0 for _, most in sizes)), rules)
+
+
+def print_freed(freed: Freed, rules: SpaceRules) -> None:
+    """How much space that frees, and when."""
+    if freed.at_least == freed.at_most:
+        click.echo(f"about {size(freed.at_most)} of log files become free")
+    else:
+        of = "" if rules.segment_bytes is None else f" of up to {size(rules.segment_bytes)} (segment.bytes)"
+        click.echo(
+            f"between {size(freed.at_least)} and {size(freed.at_most)} of log files become free: only whole segments{of} are "
+            "deleted, and of each partition the segment that is being written stays until it is rolled"
+        )
+    if freed.at_most and rules.check_interval_ms is not None and rules.delete_delay_ms is not None:
+        click.echo(
+            f"they leave the log within {span(rules.check_interval_ms)} ({CHECK_INTERVAL}) and are deleted "
+            f"{span(rules.delete_delay_ms)} later ({DELETE_DELAY})"
+            + ("; both within seconds while the disk is full" if rules.is_odradek else "")
+        )
 
 
 def losses_with(
-    cluster: Cluster, topic: str, entries: Mapping[str, configs.Entry], settings: Mapping[str, str]
+    cluster: Cluster,
+    topic: str,
+    entries: Mapping[str, configs.Entry],
+    settings: Mapping[str, str],
+    rules: SpaceRules,
 ) -> list[Loss]:
-    """What the topic may lose with these settings over those that it has; nothing is compared with what it may lose now."""
+    """What the topic may lose with these settings over those that it has, whatever it may lose already without them."""
     merged = {key: settings.get(key, entries[key].value if key in entries else None) for key in RETENTION}
     try:
         retention_ms, retention_bytes = int(merged["retention.ms"] or -1), int(merged["retention.bytes"] or -1)
     except ValueError:
         return []  # the broker says what is wrong with it
     deletes = "delete" in (merged["cleanup.policy"] or "")
-    return preview(cluster, topic, retention_ms, retention_bytes, deletes, time.time_ns() // 1_000_000)
+    return preview(cluster, topic, retention_ms, retention_bytes, deletes, time.time_ns() // 1_000_000, rules)
 
 
 def _losses(
@@ -108,19 +142,21 @@ def _losses(
     before: Mapping[str, configs.Entry],
     settings: Mapping[str, str],
     unset: Sequence[str],
+    rules: SpaceRules,
 ) -> list[Loss]:
-    """What the change adds to what retention takes anyhow."""
-    if resource.kind != "topic" or not set(RETENTION) & {*settings, *unset}:
-        return []
+    """What the change adds to what retention deletes without it."""
     wanted = dict(settings) | {key: _fallback(cluster, before.get(key)) or "" for key in unset if key in RETENTION}
-    now = {loss.partition: loss for loss in losses_with(cluster, resource.name, before, {})}
-    then = losses_with(cluster, resource.name, before, wanted)
+    then = losses_with(cluster, resource.name, before, wanted, rules)
+    if wanted.get(EXACT) == "true" and (EXACT not in before or before[EXACT].value != "true"):
+        return then  # also the records that stay at present as long as their segment
+    now = {loss.partition: loss for loss in losses_with(cluster, resource.name, before, {}, rules)}
     added = []
     for loss in then:
-        anyhow = now[loss.partition]
-        more = max(0, loss.records - anyhow.records)
-        part = None if loss.size is None else max(0, loss.size - (anyhow.size or 0))
-        added.append(loss._replace(start=anyhow.before, records=more, size=part))
+        already = now[loss.partition]
+        more = max(0, loss.records - already.records)
+        part = None if loss.size is None else max(0, loss.size - (already.size or 0))
+        least = None if loss.size_at_least is None else max(0, loss.size_at_least - (already.size or 0))
+        added.append(loss._replace(start=already.before, records=more, size=part, size_at_least=least))
     return added
 
 

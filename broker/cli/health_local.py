@@ -81,7 +81,8 @@ def _log_dir(directory: Mapping[str, Any]) -> Iterator[Finding]:
             f"log directory {path}",
             f"it is full: {directory['free_bytes'] / 1e6:.0f} MB are free",
             "producers to its partitions are refused until there is room",
-            "make room: shorten the retention of its largest topics (`odradek topic list --sizes`), or enlarge the disk",
+            "make room: shorten the retention of its largest topics (`odradek topic list --sizes`), which deletes expired "
+            "segments within seconds while it is full; or delete a topic, or enlarge the disk",
         )
     elif directory["disk"] == "low":
         yield Finding(

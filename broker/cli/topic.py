@@ -19,6 +19,7 @@ from broker.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from broker.clients import freed_space
     from broker.clients.cluster import Cluster, TopicInfo
 
 CONFIG_OPTION = click.option(
@@ -348,8 +349,39 @@ def truncate(
     yes: bool,
     dry_run: bool,
 ) -> None:
-    """Delete the records of a topic, all or the oldest; the topic, its settings and its offsets stay."""
+    """Delete the records of a topic, all or the oldest; the topic, its settings and its offsets stay.
+
+    Files are deleted by whole segments, some minutes later; the command prints how much space that frees.
+    """
+    from broker.cli.config_change import print_freed
     from broker.cli.output import count, echo_json, print_table
+    from broker.clients import topics as verbs
+
+    plan = _truncation(cluster, topic, chosen, before_offset, before_time)
+    total = sum(row["records"] for row in plan)
+    changes = {(topic, row["partition"]): row["new_start"] for row in plan if row["records"]}
+    space = _space_of(cluster, topic, plan) if changes else None
+    if not dry_run and changes:
+        confirm(f"This deletes {count(total, 'record')} of topic {topic} for good.", yes)
+        verbs.delete_records(cluster, changes)
+    if as_json:
+        told = {"topic": topic, "records": total, "dry_run": dry_run, "partitions": plan}
+        if space is not None:
+            freed, rules = space
+            told["space"] = rules._asdict() | {"bytes_at_least": freed.at_least, "bytes_at_most": freed.at_most}
+        echo_json(told)
+        return
+    titles = ["partition", "start", "new_start", "end", "records"]
+    print_table([title.replace("_", " ") for title in titles], [[row[title] for title in titles] for row in plan], "")
+    click.echo(f"{'would delete' if dry_run else 'deleted'} {count(total, 'record')} of topic {topic}")
+    if space is not None:
+        print_freed(*space)
+
+
+def _truncation(
+    cluster: "Cluster", topic: str, chosen: tuple[int, ...], before_offset: int | None, before_time: str | None
+) -> list[dict[str, int]]:
+    """What is deleted from each partition. Ends the command where the options do not fit. Raises ClientError."""
     from broker.clients import topics as verbs
 
     if before_offset is not None and before_time is not None:
@@ -367,7 +399,7 @@ def truncate(
         wanted = {place: found.offset if found.offset >= 0 else wanted[place] for place, found in at_times.items()}
     elif before_offset is not None:
         wanted = {place: min(before_offset, end) for place, end in wanted.items()}
-    plan = [
+    return [
         {
             "partition": index,
             "start": starts[name, index].offset,
@@ -377,17 +409,27 @@ def truncate(
         }
         for (name, index), offset in sorted(wanted.items())
     ]
-    total = sum(row["records"] for row in plan)
-    changes = {(topic, row["partition"]): row["new_start"] for row in plan if row["records"]}
-    if not dry_run and changes:
-        confirm(f"This deletes {count(total, 'record')} of topic {topic} for good.", yes)
-        verbs.delete_records(cluster, changes)
-    if as_json:
-        echo_json({"topic": topic, "records": total, "dry_run": dry_run, "partitions": plan})
-        return
-    titles = ["partition", "start", "new_start", "end", "records"]
-    print_table([title.replace("_", " ") for title in titles], [[row[title] for title in titles] for row in plan], "")
-    click.echo(f"{'would delete' if dry_run else 'deleted'} {count(total, 'record')} of topic {topic}")
+
+
+def _space_of(
+    cluster: "Cluster", topic: str, plan: list[dict[str, int]]
+) -> "tuple[freed_space.Freed, freed_space.SpaceRules] | None":
+    """What the truncation frees; None where the brokers do not tell sizes. Raises ClientError."""
+    from broker.clients import freed_space
+    from broker.clients import topics as verbs
+
+    sizes = verbs.sizes(cluster, cluster.topics([topic]))
+    if sizes is None:
+        return None
+    rules = freed_space.space_rules(cluster, topic)
+    return freed_space.total(
+        [
+            freed_space.freed_by_deletion(
+                rules, sizes.get((topic, row["partition"]), 0), row["start"], row["new_start"], row["end"]
+            )
+            for row in plan
+        ]
+    ), rules
 
 
 def parsed_time(text: str) -> int:

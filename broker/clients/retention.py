@@ -1,20 +1,23 @@
-"""What retention would delete from a topic, asked before it does. Functions over a `Cluster`.
+"""What retention would delete from a topic, computed before it does. Functions over a `Cluster`.
 
-Brokers delete whole segments, and look from time to time: what is told is the most that the setting allows to be deleted.
-By time: a segment goes once its newest record is older than `retention.ms`; no record behind the first that is young enough
-goes. By size: the oldest segments go as long as what is left is at least `retention.bytes`.
+Brokers delete whole segments, from time to time: the result is the most that the setting allows to be deleted, and the least
+that it frees. By time: a segment is deleted once its newest record is older than `retention.ms`; no record behind the first
+that is young enough is deleted. By size: the oldest segments are deleted as long as what is left is at least `retention.bytes`.
 """
 
 from typing import NamedTuple
 
 from broker.clients import topics
 from broker.clients.cluster import Cluster
+from broker.clients.freed_space import SpaceRules
 
 UNLIMITED = -1
 
 
 class Loss(NamedTuple):
-    """Of a partition. :param records: at most so many offsets. :param size: about so many bytes; None if not told."""
+    """Of a partition. :param records: at most so many offsets. :param size: about so many bytes at the most; None if not
+    known. :param size_at_least: of these, the bytes that are freed for certain.
+    """
 
     partition: int
     start: int
@@ -22,14 +25,16 @@ class Loss(NamedTuple):
     before: int
     records: int
     size: int | None
+    size_at_least: int | None
 
 
 def preview(
-    cluster: Cluster, topic: str, retention_ms: int, retention_bytes: int, deletes: bool, now_ms: int
+    cluster: Cluster, topic: str, retention_ms: int, retention_bytes: int, deletes: bool, now_ms: int, rules: SpaceRules
 ) -> list[Loss]:
-    """What may go of each partition that has a leader. Raises ClientError.
+    """What may be deleted from each partition that has a leader. Raises ClientError.
 
-    :param deletes: whether `cleanup.policy` has "delete": else nothing goes.
+    :param deletes: whether `cleanup.policy` has "delete": else nothing is deleted.
+    :param rules: of the topic.
     """
     (info,) = cluster.topics([topic])
     starts = topics.list_offsets(cluster, info.partitions, topics.EARLIEST)
@@ -51,5 +56,7 @@ def preview(
             before = max(before, start + round((end - start) * (size - retention_bytes) / size))
         before = min(max(before, start), end)
         part = None if size is None else round(size * (before - start) / (end - start)) if end > start else 0
-        losses.append(Loss(place[1], start, end, before, before - start, part))
+        # With all of its records expired the active segment is rolled and deleted, too.
+        at_least = part if part is None or before == end else rules.at_least(part)
+        losses.append(Loss(place[1], start, end, before, before - start, part, at_least))
     return losses

@@ -123,6 +123,29 @@ def test_truncating_deletes_the_oldest_records_and_says_so(odradek, name):
     assert odradek.json("topic", "truncate", name, "--yes")["records"] == 6
 
 
+def test_truncating_says_what_becomes_free_and_when(odradek, name):
+    fill(odradek, name, 10)
+    (size,) = [row["bytes"] for row in odradek.json("topic", "list", "--sizes") if row["topic"] == name]
+    space = odradek.json("topic", "truncate", name, "--before-offset", 5, "--dry-run")["space"]
+    assert space["bytes_at_least"] == 0 < space["bytes_at_most"] < size, "they are in the active segment"
+    told = odradek("topic", "truncate", name, "--before-offset", 5, "--dry-run")
+    for words in ("between 0 B and", "whole segments", "segment.bytes", "stays until it is rolled"):
+        assert words in told
+    told = odradek("topic", "truncate", name, "--yes")
+    for words in (f"about {size} B of log files become free", "within 5 min (log.retention.check.interval.ms)",
+                  "1 min later (file.delete.delay.ms)"):  # fmt: skip
+        assert words in told
+    assert "free" not in odradek("topic", "truncate", name, "--yes"), "there is nothing left to delete"
+
+
+def test_a_limit_of_size_below_the_active_segment_promises_no_space(odradek, name):
+    fill(odradek, name, 100)
+    told = odradek("config", "explain", "-t", name, "retention.bytes=100")
+    assert "it deletes up to" in told and "between 0 B and" in told and "stays until it is rolled" in told
+    told = odradek("config", "explain", "-t", name, "retention.ms=0")
+    assert "it deletes up to 100 records" in told and "between" not in told, "expired records make the segment roll"
+
+
 def test_a_group_is_listed_described_explained_moved_and_deleted(odradek, name):
     fill(odradek, name, 10)
     assert len(odradek("consume", name, "-g", name, "-n", 6, "-e").split()) == 6
@@ -202,6 +225,19 @@ def test_a_change_of_retention_says_what_it_deletes_first(odradek, name):
     change_settings(odradek, name)
 
 
+def test_exact_retention_is_explained_and_its_switch_says_what_it_deletes(odradek, name):
+    fill(odradek, name, 10)
+    told = odradek("config", "explain", "odradek.retention.exact")
+    assert "log start offset" in told and "odradek.retention.exact" in told
+    odradek("config", "set", "-t", name, "retention.ms=1", "--yes")
+    told = odradek("config", "set", "-t", name, "odradek.retention.exact=true", "--dry-run")
+    assert "it deletes 10 records" in told
+    odradek.refused("config", "set", "-t", name, "odradek.retention.exact=true", words=["10 records", "--yes"])
+    deletes = odradek.json("config", "explain", "-t", name, "odradek.retention.exact=true")["deletes"]
+    assert deletes["exact"] and deletes["records_at_most"] == 10
+    assert not odradek.json("config", "explain", "-t", name, "retention.ms")["deletes"]["exact"]
+
+
 def change_settings(odradek, name):
     dry = odradek.json("config", "set", "-t", name, "retention.ms=0", "--dry-run")
     assert dry["deletes"]["records_at_most"] == 10 and dry["changes"][0]["after"] == "0"
@@ -272,7 +308,9 @@ def test_the_same_commands_work_against_kafka(kafka):
     assert deletes["records_at_most"] == 10 and deletes["partitions"][0]["size"] > 0
     change_settings(kafka, "t")
     assert json.loads(kafka.run("doctor", "--json").stdout)["findings"][0]["subject"] == "group g"
-    assert kafka.json("topic", "truncate", "t", "--yes")["records"] == 10
+    told = kafka.json("topic", "truncate", "t", "--yes")
+    assert told["records"] == 10
+    assert told["space"]["bytes_at_least"] == 0 < told["space"]["bytes_at_most"], "Kafka keeps the active segment"
     kafka("group", "delete", "g", "--yes")
     kafka("topic", "delete", "t", "--yes")
     until(lambda: kafka.json("topic", "list") == [], "the topic's end")
