@@ -279,12 +279,18 @@ def facts(uint32_t index):
         "segment_base": commit.segment_base,
         "epoch_count": slot.epoch_count,
         "size": commit.size,
+        "index_entries": commit.index_entries,
+        "timeindex_entries": commit.timeindex_entries,
         "max_timestamp": commit.max_timestamp,
         "retention_ms": slot.settings.retention_ms,
         "retention_bytes": slot.settings.retention_bytes,
         "file_delete_delay_ms": slot.settings.file_delete_delay_ms,
         "delete": bool(slot.settings.delete_),
         "compact": bool(slot.settings.compact),
+        "exact": bool(slot.settings.exact_retention),
+        "segment_bytes": slot.settings.segment_bytes,
+        "segment_ms": slot.settings.segment_ms,
+        "delete_retention_ms": slot.settings.delete_retention_ms,
     }
 
 

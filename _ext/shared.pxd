@@ -133,7 +133,8 @@ cdef struct TopicSettings:        # the part of a topic's configuration that the
     uint8_t compression           # 255: as the producer sent it
     uint8_t unclean_election
     uint8_t no_down_conversion    # message.downconversion.enable=false
-    uint8_t[2] spare
+    uint8_t exact_retention       # odradek.retention.exact
+    uint8_t[1] spare
 
 
 cdef struct Follower:

@@ -108,7 +108,7 @@ cdef put_settings(Slot* slot, settings):
     if unknown:
         raise ValueError(f"unknown topic settings: {', '.join(sorted(unknown))}")
     known.update(settings)
-    known["spare"] = bytes(2)           # which as a C string would be none
+    known["spare"] = bytes(1)           # which as a C string would be none
     changed = known                     # all of them, or none if one does not fit
     slot.settings = changed
 

@@ -5,6 +5,7 @@ Rows of the table of keys: type, default and range as in Kafka 4.3, or 3.9 for w
 
 from broker.config.key import (
     BOOLEAN,
+    CLASS,
     CLUSTER_WIDE,
     DOUBLE,
     HIGH,
@@ -80,6 +81,13 @@ KEYS = (
         "The same in hours, if neither is set."),
     ConfigKey("log.retention.bytes", LONG, -1, Range(-1), HIGH, CLUSTER_WIDE, NOW,
         "The size of a partition beyond which its oldest segments go; -1 is no limit."),
+    ConfigKey("odradek.retention.exact", BOOLEAN, False, None, MEDIUM, CLUSTER_WIDE, NOW,
+        "Whether the retention time applies to records: the log start offset moves to the first record that is not older, at "
+        "every check, although the files are deleted by whole segments. false: a record stays as long as its segment. "
+        "Odradek's own key."),
+    ConfigKey("odradek.segment.deletion.policy.class.name", CLASS, None, None, LOW, READ_ONLY, NOW,
+        "A Python class, as package.module:Class, that may delete segments besides retention by time and size: see "
+        "docs/policies.md. Odradek's own key."),
     ConfigKey("log.retention.check.interval.ms", LONG, 300_000, Range(1), MEDIUM, READ_ONLY, NOW,
         "How often to look for segments to delete."),
     ConfigKey("log.initial.task.delay.ms", LONG, 30000, Range(0), LOW, READ_ONLY, NOW,

@@ -99,6 +99,10 @@ KEYS = (
     ConfigKey("min.insync.replicas", INT, 1, Range(1), MEDIUM, CLUSTER_WIDE, NONE_YET,
         "In-sync replicas, the leader among them, that a write with acks=all needs.",
         "topic", (Synonym("min.insync.replicas"),)),
+    ConfigKey("odradek.retention.exact", BOOLEAN, False, None, MEDIUM, CLUSTER_WIDE, NOW,
+        "Whether retention.ms applies to records: the log start offset moves to the first record that is not older, at every "
+        "check (log.retention.check.interval.ms), although the files are deleted by whole segments. false: a record stays as "
+        "long as its segment. Odradek's own key.", "topic", (Synonym("odradek.retention.exact"),)),
     ConfigKey("preallocate", BOOLEAN, False, None, MEDIUM, CLUSTER_WIDE, NONE,
         "Whether Kafka gives a new segment its whole size on disk at once. Not done here, see log.preallocate.",
         "topic", (Synonym("log.preallocate"),)),

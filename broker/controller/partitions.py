@@ -119,6 +119,7 @@ def topic_settings(effective: Mapping[str, Value]) -> dict[str, int]:
     settings["compression_level"] = int(str(effective.get(f"compression.{effective['compression.type']}.level", 0)))
     settings.update(_timestamp_bounds(effective))
     settings["no_down_conversion"] = int(not effective["message.downconversion.enable"])
+    settings["exact_retention"] = int(bool(effective["odradek.retention.exact"]))
     settings["unclean_election"] = int(bool(effective["unclean.leader.election.enable"]))
     return settings
 

@@ -6,14 +6,12 @@ The same checks are made of requests that only validate. Interfaces are those of
 AlterConfigPolicy (KIP-133).
 """
 
-import importlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from broker.config.broker_config import BrokerConfig
-from broker.config.errors import ConfigError
-from broker.config.table import broker_key
+from broker.config.plugins import make_plugin
 from broker.controller.topics import NewTopic, Plan, Refusal
 from broker.protocol.errors import ErrorCode
 
@@ -66,35 +64,8 @@ def load(config: BrokerConfig, key: str) -> Policy | None:
 
     :raises ConfigError: there is no such class, it cannot be made, or it is no policy.
     """
-    text = config.get(key)
-    if not text:
-        return None
-
-    def wrong(reason: str) -> ConfigError:
-        return ConfigError(
-            key, str(text), f"{reason}; expected a Python class as package.module:Class", config.where(key)
-        )
-
-    module_name, _, class_name = str(text).partition(":")
-    if not class_name:
-        raise wrong("names no class (classes of Java cannot be loaded)")
-    try:
-        made: Any = getattr(importlib.import_module(module_name), class_name)()
-        if not callable(getattr(made, "validate", None)):
-            raise wrong("has no method validate(request)")
-        if hasattr(made, "configure"):
-            made.configure({name: one.text for name, one in config.settings.items() if not _is_secret(name)})
-    except ConfigError:
-        raise
-    except Exception as error:  # it is the operator's code
-        raise wrong(f"cannot be loaded: {type(error).__name__}: {error}") from error
-    policy: Policy = made
+    policy: Policy | None = make_plugin(config, key, "validate", "request")
     return policy
-
-
-def _is_secret(name: str) -> bool:
-    key = broker_key(name)
-    return key is None or key.sensitive
 
 
 class Policies:

@@ -21,6 +21,7 @@ from broker.processes.context import ProcessContext
 from broker.processes.metering import BusyTime
 from broker.shm import shutdown, upkeep
 from broker.shm.compaction import Compaction, CompactionSettings
+from broker.shm.deletion_policy import PolicyThread, load_policy
 from broker.shm.disk_space import LOOK_EVERY_MS, DiskSpace
 from broker.shm.removed_files import RemovedFiles
 from broker.shm.retention import Retention
@@ -47,7 +48,8 @@ def main(context: ProcessContext) -> int:
     signal.set_wakeup_fd(wakeup_write, warn_on_full_buffer=False)
     signal.signal(signal.SIGTERM, stop)
     shm = context.shm
-    retention = Retention(shm, context.log_dirs)
+    policy = load_policy(context.config)
+    retention = Retention(shm, context.log_dirs, None if policy is None else PolicyThread(policy))
     disks = DiskSpace(
         context.config,
         shm,

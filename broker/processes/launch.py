@@ -51,14 +51,18 @@ def run(config: BrokerConfig, rows: Sequence[ProcessRow] = PROCESSES) -> int:
 
 
 def _check_policies(config: BrokerConfig) -> None:
-    """Before anything is made: the coordinator, which asks them, would have to end each time it is started."""
-    if config.get("create.topic.policy.class.name") or config.get("alter.config.policy.class.name"):
-        from broker.controller.policies import Policies  # hardly anybody has some
+    """Before anything is made, so that a class that cannot be loaded stops the start with one line."""
+    try:
+        if config.get("create.topic.policy.class.name") or config.get("alter.config.policy.class.name"):
+            from broker.controller.policies import Policies  # hardly anybody has some
 
-        try:
             Policies(config)
-        except ConfigError as error:
-            raise StartError(str(error)) from error
+        if config.get("odradek.segment.deletion.policy.class.name"):
+            from broker.shm.deletion_policy import load_policy
+
+            load_policy(config)
+    except ConfigError as error:
+        raise StartError(str(error)) from error
 
 
 def _bind_metrics(listener: Listener) -> socket.socket:

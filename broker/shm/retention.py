@@ -1,8 +1,8 @@
-"""Retention: which of the oldest segments go, by time, by size and by log start offset, and the removal of their files.
+"""Retention: which of the oldest segments are removed, by time, by size, by log start offset and by a class of the operator.
 
 Runs in the cleaner. A log start offset is raised and made durable before a file is renamed (`<file>.deleted`, under the
-slot's lock), and a renamed file stays for file.delete.delay.ms: a reader that has it open finishes, one that comes later is
-told OFFSET_OUT_OF_RANGE. What a cleaner that died left half done is finished by whoever takes the slot's lock next; its
+slot's lock), and a renamed file stays for file.delete.delay.ms: a reader that has it open finishes, one that comes later
+receives OFFSET_OUT_OF_RANGE. What a cleaner that died left half done is finished by whoever takes the slot's lock next; its
 renamed files are found by its successor, which looks through every directory once.
 """
 
@@ -10,109 +10,26 @@ import errno
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import broker._ext.log_start as native
 from broker._ext.faults import FaultPoint
 from broker._ext.removed_files import announce_removed_files
 from broker._ext.shared import DiskState, SharedMemory
 from broker.shm.checkpoints import write_log_starts
+from broker.shm.deletion_policy import KEY, Answer, PolicyThread, Question
+from broker.shm.exact_retention import first_young_offset
+from broker.shm.retention_rules import Facts, Segment, expired, question_about
 from broker.storage.checkpoints import CorruptCheckpointError
-from broker.storage.file_names import DELETED, LOG, TIME_INDEX, parse_segment_file_name, segment_file_name
-from broker.storage.indexes import TIME_ENTRY
+from broker.storage.file_names import DELETED, LOG, parse_segment_file_name
 
 log = logging.getLogger(__name__)
 
-Facts = dict[str, Any]
 SEGMENTS_A_LOCK = 16
 LOOKED_THROUGH_AT_ONCE = 500
 FULL = (errno.ENOSPC, errno.EDQUOT)
-
-
-class Segment:
-    """A segment as retention sees it; size and time of one that nobody appends to are read when they are first asked for.
-
-    :param active: the slot's facts if it is the active segment.
-    """
-
-    def __init__(self, directory: str | Path, base_offset: int, active: Facts | None = None) -> None:
-        self.base_offset = base_offset
-        self._log = f"{directory}/{segment_file_name(base_offset, LOG)}"
-        self._time_index = f"{directory}/{segment_file_name(base_offset, TIME_INDEX)}"
-        self._active = active
-
-    @cached_property
-    def size(self) -> int:
-        """Bytes of its log. Raises OSError."""
-        return int(self._active["size"]) if self._active is not None else Path(self._log).stat().st_size
-
-    @cached_property
-    def largest_timestamp_ms(self) -> int:
-        """Of its records; where these have none, when the file was last written. Raises OSError."""
-        largest = int(self._active["max_timestamp"]) if self._active is not None else self._last_time_entry()
-        return largest if largest >= 0 else Path(self._log).stat().st_mtime_ns // 1_000_000
-
-    def _last_time_entry(self) -> int:
-        try:
-            descriptor = os.open(self._time_index, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return -1
-        try:
-            entries = os.fstat(descriptor).st_size // TIME_ENTRY.size
-            last = os.pread(descriptor, TIME_ENTRY.size, (entries - 1) * TIME_ENTRY.size) if entries else b""
-        finally:
-            os.close(descriptor)
-        return int(TIME_ENTRY.unpack(last)[0]) if len(last) == TIME_ENTRY.size else -1
-
-
-def expired(segments: Sequence[Segment], facts: Facts, now_ms: int) -> tuple[int, str]:
-    """How many of the oldest segments are removed, and why, for the log. Kafka's rules, with one exception: an active segment
-    with all of its records below the log start offset is removed too; Kafka keeps it until it is rolled.
-
-    An empty active segment is never removed, nor is a record that is not committed.
-
-    :param segments: all of the log, ascending; the last one is the active one.
-    :raises OSError: a file could not be read.
-    """
-
-    def while_met(count: int, met: Callable[[int], bool]) -> int:
-        while count < len(segments):
-            is_last = count == len(segments) - 1
-            end = facts["log_end_offset"] if is_last else segments[count + 1].base_offset
-            if facts["high_watermark"] < end or (is_last and segments[count].size == 0) or not met(count):
-                break
-            count += 1
-        return count
-
-    def before_log_start(number: int) -> bool:
-        is_last = number == len(segments) - 1
-        end = facts["log_end_offset"] if is_last else segments[number + 1].base_offset
-        return bool(end <= facts["log_start_offset"])
-
-    count = while_met(0, before_log_start)
-    reasons = ["log start offset"] if count else []
-    if facts["delete"] and facts["retention_bytes"] >= 0:
-        excess = sum(segment.size for segment in segments[count:]) - facts["retention_bytes"]
-
-        def in_excess(number: int) -> bool:
-            nonlocal excess
-            excess -= segments[number].size
-            return excess >= 0
-
-        if excess >= 0 and (more := while_met(count, in_excess)) > count:
-            count = more
-            reasons.append(f"retention.bytes={facts['retention_bytes']}")
-    if facts["delete"] and facts["retention_ms"] >= 0:
-        oldest_ms = now_ms - facts["retention_ms"]
-        more = while_met(count, lambda number: segments[number].largest_timestamp_ms < oldest_ms)
-        if more > count:
-            count = more
-            reasons.append(f"retention.ms={facts['retention_ms']}")
-    return count, ", ".join(reasons)
 
 
 def _name(facts: Facts) -> str:
@@ -140,11 +57,16 @@ class _Removal:
 
 
 class Retention:
-    """One a cleaner. :param log_dirs: paths in the order in which the supervisor announced them."""
+    """One a cleaner.
 
-    def __init__(self, shm: SharedMemory, log_dirs: Sequence[Path]) -> None:
+    :param log_dirs: paths in the order in which the supervisor announced them.
+    :param policy: asks the class of the operator that deletes segments, too.
+    """
+
+    def __init__(self, shm: SharedMemory, log_dirs: Sequence[Path], policy: PolicyThread | None = None) -> None:
         self._shm = shm
         self._log_dirs = [Path(path) for path in log_dirs]
+        self._policy = policy
         self._listed: dict[int, _Listed] = {}
         self._generations: list[int] = []
         self.removed_segments = self.removed_bytes = self.deleted_files = 0
@@ -156,22 +78,46 @@ class Retention:
         """
         now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
         removals = []
+        questions: list[Question] = []
         for slot in range(self._shm.slots_used):
             try:
-                removal = self._plan(slot, now_ms)
-            except OSError as error:
-                log.error("retention cannot look at slot %d: %s", slot, error)
+                removal = self._plan(slot, now_ms, questions)
+            except (OSError, ValueError) as error:
+                log.error("retention cannot look at slot %d: %s; trying again at the next check", slot, error)
                 continue
             if removal is not None:
                 removals.append(removal)
             self._shm.beat()
-        if removals:
-            lasting = self._make_durable({removal.log_dir for removal in removals})
-            for removal in removals:
-                if removal.log_dir in lasting:
-                    self._remove(removal)
-                self._shm.beat()
+        self._carry_out(removals)
+        if self._policy is not None:
+            self._policy.ask(questions)
         self.remove_files(now_ms)
+
+    def follow_policy(self) -> None:
+        """Take out of the logs what the class of the operator has answered since the last call."""
+        if self._policy is None:
+            return
+        self._policy.look()
+        removals = []
+        for answer in self._policy.answers():
+            try:
+                removal = self._plan_answer(answer)
+            except OSError as error:
+                log.error("the segments that a policy deletes from slot %d stay for now: %s", answer.slot, error)
+                continue
+            if removal is not None:
+                removals.append(removal)
+        self._carry_out(removals)
+
+    def _carry_out(self, removals: Sequence[_Removal]) -> None:
+        """Make the log start offsets durable, then rename the files."""
+        if not removals:
+            return
+        lasting = self._make_durable({removal.log_dir for removal in removals})
+        for removal in removals:
+            if removal.log_dir in lasting:
+                self._remove(removal)
+            self._shm.beat()
 
     def _directory(self, facts: Facts) -> str:
         # not a Path: each puts its parts into the process's table of strings, which ten thousand logs make a megabyte larger
@@ -198,43 +144,96 @@ class Retention:
         found = self._listed[slot] = _Listed(facts["generation"], tuple(sorted(bases)), aside or None)
         return found
 
-    def _plan(self, slot: int, now_ms: int) -> _Removal | None:
-        """Decide, roll an active segment that goes, raise the log start offset; what is to be removed once that is durable."""
+    def _segments(self, slot: int, facts: Facts) -> list[Segment]:
+        """All of the log, ascending, the active one last; empty if the log has changed meanwhile. Raises OSError."""
+        bases = [base for base in self._list(slot, facts).bases if base <= facts["segment_base"]]
+        if not bases or bases[-1] != facts["segment_base"]:
+            return []  # the next pass sees it
+        directory = self._directory(facts)
+        ends = [*bases[1:], facts["log_end_offset"]]
+        return [
+            Segment(directory, base, end, facts if base == facts["segment_base"] else None)
+            for base, end in zip(bases, ends, strict=True)
+        ]
+
+    def _plan(self, slot: int, now_ms: int, questions: list[Question]) -> _Removal | None:
+        """Decide, roll an active segment that is removed, raise the log start offset; what is to be removed, perhaps nothing,
+        once that is durable.
+
+        :param questions: takes what the policy is asked about the log. :raises ValueError: a segment is damaged.
+        """
         facts = native.facts(slot)
         if facts is None or self._shm.log_dir_offline(facts["log_dir"]):
             return None
         try:
-            bases = [base for base in self._list(slot, facts).bases if base <= facts["segment_base"]]
-            if not bases or bases[-1] != facts["segment_base"]:
-                return None  # the log changed meanwhile: the next pass sees it
-            directory = self._directory(facts)
-            segments = [Segment(directory, base, facts if base == facts["segment_base"] else None) for base in bases]
+            segments = self._segments(slot, facts)
             count, why = expired(segments, facts, now_ms)
-        except FileNotFoundError:
-            newer = native.facts(slot)
-            if newer is None or newer["generation"] != facts["generation"]:
-                return None  # deleted, compacted or cut meanwhile
+            first_offset = self._first_young(facts, segments[count:], now_ms)
+        except (FileNotFoundError, ValueError):
+            if self._has_changed(slot, facts):
+                return None
             raise
-        if not count:
-            return None
-        if count == len(bases):
+        if first_offset >= 0 and self._has_changed(slot, facts):
+            return None  # what was read may not belong together
+        if self._policy is not None and segments:
+            question = question_about(slot, facts, segments[count:])
+            if question is not None:
+                questions.append(question)
+        if count and count == len(segments):
             end = facts["log_end_offset"]
-            if native.roll(slot, facts["segment_base"], end, incarnation=facts["incarnation"]) == "ok":
-                bases.append(end)
-            else:  # somebody appended: it has not expired after all
-                count -= 1
-        if not count:
+            rolled = native.roll(slot, facts["segment_base"], end, incarnation=facts["incarnation"]) == "ok"
+            count -= not rolled  # somebody appended: it has not expired after all
+        keep = segments[count - 1].end_offset if count else -1
+        return self._advance(slot, facts, segments[:count], keep, max(keep, first_offset), why)
+
+    def _first_young(self, facts: Facts, segments: Sequence[Segment], now_ms: int) -> int:
+        """The offset at which the log begins by odradek.retention.exact, of the segments that stay; -1 if that says nothing."""
+        if not (facts["exact"] and facts["delete"] and facts["retention_ms"] >= 0 and segments):
+            return -1
+        limit_ms = now_ms - facts["retention_ms"]
+        found = first_young_offset(self._directory(facts), segments, facts, limit_ms, self._shm.beat)
+        return -1 if found is None else min(found, facts["high_watermark"])
+
+    def _has_changed(self, slot: int, facts: Facts) -> bool:
+        """Whether the log was deleted, compacted, cut or rolled meanwhile."""
+        newer = native.facts(slot)
+        return newer is None or newer["generation"] != facts["generation"]
+
+    def _plan_answer(self, answer: Answer) -> _Removal | None:
+        """As `_plan`, for what a policy deletes. Raises OSError."""
+        facts = native.facts(answer.slot)
+        if facts is None or facts["incarnation"] != answer.incarnation or self._shm.log_dir_offline(facts["log_dir"]):
             return None
-        told, log_start = native.advance(slot, bases[count], incarnation=facts["incarnation"])
-        if told != "ok":
-            log.info("%s: nothing removed, the log is %s", _name(facts), told)
+        segments = self._segments(answer.slot, facts)
+        leading = [segment for segment in segments if segment.base_offset < answer.keep]
+        is_prefix = bool(leading) and leading[-1].end_offset == answer.keep and not leading[-1].is_active
+        if not is_prefix or answer.keep > facts["high_watermark"]:
+            return None  # the log has changed since it was judged: the next pass asks again
+        return self._advance(answer.slot, facts, leading, answer.keep, answer.keep, KEY)
+
+    def _advance(
+        self, slot: int, facts: Facts, removed: Sequence[Segment], keep: int, log_start: int, why: str
+    ) -> _Removal | None:
+        """Raise the log start offset; what is to be removed once that is durable. None if there is nothing to do.
+
+        :param removed: segments, the oldest first, `keep`: where the first that stays begins. Raises OSError.
+        """
+        if not removed and log_start <= facts["log_start_offset"]:
             return None
-        log.info(
-            "%s: %d segment(s) below offset %d go by %s; the log begins at offset %d",
-            _name(facts), count, bases[count], why, log_start,
-        )  # fmt: skip
-        sizes = [segment.size for segment in segments[:count]]
-        return _Removal(slot, facts["incarnation"], facts["log_dir"], bases[: count + 1], sizes)
+        result, reached = native.advance(slot, log_start, incarnation=facts["incarnation"])
+        if result != "ok":
+            log.info("nothing is removed from %s: the log is %s", _name(facts), result)
+            return None
+        if removed:
+            log.info(
+                "removing %d segments below offset %d from %s because of %s; the log begins at offset %d",
+                len(removed), keep, _name(facts), why, reached,
+            )  # fmt: skip
+        else:
+            log.debug("%s begins at offset %d because of odradek.retention.exact", _name(facts), reached)
+        sizes = [segment.size for segment in removed]
+        bases = [segment.base_offset for segment in removed] + [keep]
+        return _Removal(slot, facts["incarnation"], facts["log_dir"], bases, sizes)
 
     def _make_durable(self, numbers: set[int]) -> set[int]:
         """Log start offsets first: with the files gone a start must not take an older one for the truth. The log directories
@@ -259,10 +258,10 @@ class Retention:
             try:
                 told = native.remove_before(removal.slot, removal.bases[last], incarnation=removal.incarnation)
             except OSError as error:
-                log.error("segments of slot %d cannot be removed, the next pass goes on: %s", removal.slot, error)
+                log.error("cannot remove segments of slot %d: %s; trying again at the next check", removal.slot, error)
                 return
             if told != "ok":
-                log.info("segments of slot %d stay until the next pass: the log is %s", removal.slot, told)
+                log.info("segments of slot %d stay until the next check: the log is %s", removal.slot, told)
                 return
             self.removed_segments += last - first
             self.removed_bytes += sum(removal.sizes[first:last])

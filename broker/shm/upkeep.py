@@ -36,6 +36,7 @@ TRIM_EVERY_MS = 1_000
 REMOVE_EVERY_MS = 5_000
 RETRY_S = REMOVE_EVERY_MS // 1000
 REMOVE_FILES_EVERY_MS = 1_000
+FOLLOW_POLICY_EVERY_MS = 1_000
 FLUSH_EVERY_MS = 1_000
 
 
@@ -66,6 +67,7 @@ def passes(config: BrokerConfig, shm: SharedMemory, log_dirs: Sequence[Path], re
             lambda: remove_deleted(shm, log_dirs, config.integer("log.segment.delete.delay.ms")),
         ),
         delayed("retention", config.integer("log.retention.check.interval.ms"), retention.run),
+        soon("deletion policy", FOLLOW_POLICY_EVERY_MS, retention.follow_policy),
         soon("removal of deleted segments", REMOVE_FILES_EVERY_MS, retention.remove_files),
         soon("leader epochs", TRIM_EVERY_MS, LeaderEpochs(shm, log_dirs).run),
         soon(

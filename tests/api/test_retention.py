@@ -7,12 +7,16 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from broker.protocol import incremental_alter_configs
 from broker.testing import Broker
+from tests.api.wire import Wire, offsets
 from tests.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.xdist_group("api-retention")
 
 HOUR_MS = 3_600_000
+TOPIC, BROKER = 2, 4
+OFFSET_OUT_OF_RANGE = 1
 CONFIG = {"log.retention.check.interval.ms": 50, "log.segment.delete.delay.ms": 0, "log.retention.ms": -1}
 
 
@@ -123,3 +127,47 @@ def test_removed_files_stay_for_their_delay(retaining):
     retaining.start()
     assert not list(directory.glob("*.deleted")), "a start removes them"
     assert bounds(retaining, "delayed") == (1, 1)
+
+
+def alter(broker: Broker, kind: int, name: str, **settings: object) -> None:
+    make = incremental_alter_configs.Request
+    configs = [
+        make.AlterableConfig(name=key.replace("_", "."), config_operation=0, value=str(value))
+        for key, value in settings.items()
+    ]
+    resource = make.AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+    with Wire(broker.host, broker.port) as wire:
+        (answer,) = wire.ask(make(resources=[resource]), incremental_alter_configs.API_KEY, 1).responses
+    assert answer.error_code == 0, answer
+
+
+def test_exact_retention_moves_the_log_start_to_the_record(retaining):
+    now = int(time.time() * 1000)
+    ages = (3, 2, 0.5, 2, 0)
+    create(retaining, "exact", retention_ms=HOUR_MS, odradek_retention_exact="true")
+    create(retaining, "by-segment", retention_ms=HOUR_MS)
+    for topic in ("by-segment", "exact"):
+        produce(retaining, topic, *(int(now - age * HOUR_MS) for age in ages))
+    until(lambda: bounds(retaining, "exact") == (2, 5), lambda: f"{bounds(retaining, 'exact')}")
+    assert bounds(retaining, "by-segment") == (0, 5)
+    assert bases(retaining, "exact") == [0]
+    with Wire(retaining.host, retaining.port) as wire:
+        assert wire.fetch("exact", 1).error_code == OFFSET_OUT_OF_RANGE
+        assert offsets(wire.fetch("exact", 2).records) == [2, 3, 4]
+    retaining.restart()
+    assert bounds(retaining, "exact") == (2, 5), "a start finds it there"
+
+
+def test_exact_retention_is_switched_on_for_a_topic_or_for_all(retaining):
+    now = int(time.time() * 1000)
+    names = ("switched-topic", "switched-default", "switched-off")
+    for name in names:
+        create(retaining, name, retention_ms=HOUR_MS, **({"odradek_retention_exact": "false"} if "off" in name else {}))
+        produce(retaining, name, now - 2 * HOUR_MS, now)
+    alter(retaining, TOPIC, "switched-topic", odradek_retention_exact="true")
+    until(lambda: bounds(retaining, "switched-topic") == (1, 2), "the topic's setting has no effect")
+    assert bounds(retaining, "switched-default") == (0, 2)
+    alter(retaining, BROKER, "", odradek_retention_exact="true")
+    until(lambda: bounds(retaining, "switched-default") == (1, 2), "the default has no effect")
+    assert bounds(retaining, "switched-off") == (0, 2)
+    alter(retaining, BROKER, "", odradek_retention_exact="false")

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("space-of-remove
 MIB = 1 << 20
 WORKERS = 2
 NOT_ENOUGH_REPLICAS = 19
-SOON_S = 20.0
+SOON_S = 60.0
 CONFIG = {
     "num.network.threads": WORKERS,
     "log.retention.check.interval.ms": 50,
@@ -148,7 +148,7 @@ def test_a_client_that_does_not_read_its_response_is_disconnected(broker: Broker
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         deaf.connect((broker.host, broker.port))
         wire = Wire.over(deaf)
-        for offset in range(0, 24, 8):
+        for offset in range(24):
             wire.send(fetch_request([("unread", 0, offset)]), fetch.API_KEY, 12)
         deaf.recv(1, socket.MSG_PEEK)  # it is being answered
         clients[0].delete("unread")

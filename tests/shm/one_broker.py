@@ -39,6 +39,7 @@ SETTINGS = {
     "delete_": 1,
     "compression": 255,
     "unclean_election": 0,
+    "exact_retention": 0,
 }
 
 

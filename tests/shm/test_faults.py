@@ -15,7 +15,7 @@ from broker._ext.segments import load_log
 from broker._ext.shared import SharedMemory, SlotState
 
 from broker._ext import flushing, slot_upkeep, slots
-from broker.shm.checkpoints import read_checkpoints
+from broker.shm.checkpoints import read_checkpoints, write_checkpoints
 from broker.shm.log_starts import Wish, delete_records
 from broker.shm.retention import Retention
 from broker.storage.batch import ABORT, TRANSACTIONAL, build_end_marker, read_batch
@@ -298,6 +298,24 @@ def test_a_deletion_of_records_killed_anywhere_is_whole_once_it_is_told(
     assert read_checkpoints(broker.path)[1] == {("t", 0): 5}
     state = slots.describe(slot)
     assert (state["log_start_offset"], state["last_stable_offset"]) == (5, 8)
+    check_aged(broker, slot, tmp_path)
+
+
+@pytest.mark.parametrize("point", REMOVE[:2], ids=lambda point: point.name)
+def test_exact_retention_killed_anywhere_is_done_by_the_next_pass_or_the_next_checkpoint(
+    broker: OneBroker, tmp_path: Path, point: FaultPoint
+) -> None:
+    slot = begun_to_age(broker, exact_retention=1, retention_ms=1000)
+    first = slots.describe(slot)["max_timestamp"]
+    broker.table.configure(slot, {"segment_bytes": 1 << 20})
+    slots.append(slot, [numbered(8), batch(2, timestamp=first + 5000)])
+    broker.die(lambda: Retention(broker.shm, [broker.path]).run(first + 5500), point)
+    check_aged(broker, slot, tmp_path)
+    assert read_checkpoints(broker.path)[1] == ({} if point == REMOVE[0] else {("t", 0): 10})
+    Retention(broker.shm, [broker.path]).run(first + 5500)
+    write_checkpoints(broker.shm, [broker.path])
+    state = slots.describe(slot)
+    assert (state["log_start_offset"], read_checkpoints(broker.path)[1]) == (10, {("t", 0): 10})
     check_aged(broker, slot, tmp_path)
 
 

@@ -12,7 +12,8 @@ from broker._ext.shared import Role, SlotState
 from broker._ext import flushing, slot_life, slot_upkeep, slots
 from broker.shm.checkpoints import read_checkpoints, write_checkpoints
 from broker.shm.log_starts import Wish, delete_records
-from broker.shm.retention import Retention, Segment, expired
+from broker.shm.retention import Retention
+from broker.shm.retention_rules import Segment, expired
 from tests.shm.one_broker import OneBroker, batch, retain_at_once
 
 SIZE = len(batch(2))
