@@ -26,7 +26,7 @@ from broker._ext.metering cimport FORWARDED_BYTES_IN, FORWARDED_BYTES_OUT, FORWA
 from broker._ext.records cimport load16
 
 
-LOG = logging.getLogger("broker.net.forward_server")
+LOG = logging.getLogger("odradek.forwarding")
 
 
 @cython.final

@@ -84,7 +84,7 @@ cdef extern from "<sys/epoll.h>" nogil:
 cdef enum:
     EVENTS_A_TURN = 256
 
-LOG = logging.getLogger("broker.net.connection")
+LOG = logging.getLogger("odradek.connections")
 
 CLOSE_NAMES = ("eof", "reset", "idle", "bad_frame", "other_protocol", "handler", "file", "error", "asked")
 cdef set QUIET = {CLOSE_EOF, CLOSE_RESET, CLOSE_IDLE, CLOSE_ASKED}

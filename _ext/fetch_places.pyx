@@ -59,7 +59,7 @@ cdef extern from "<sys/stat.h>" nogil:
     int fstat(int fd, stat_buffer* out)
 
 
-LOG = logging.getLogger("broker.api.fetch")
+LOG = logging.getLogger("odradek.requests")
 
 cdef enum:
     FIRST_WITH_ZSTD = 10

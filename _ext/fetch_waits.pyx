@@ -101,7 +101,8 @@ cdef class FetchWait(FetchContext):
         cdef Pending pending = self.pending
         self.stop_waiting()
         if pending is not None and not pending.cancelled:
-            pending.connection.data_loop.close_now(pending.connection, CLOSE_ERROR, f"a parked Fetch failed: {error!r}")
+            pending.connection.data_loop.close_now(pending.connection, CLOSE_ERROR, 
+                                                   f"a parked Fetch failed: {type(error).__name__}: {error}")
         return 0
 
     cdef int expired(self) except -1:

@@ -33,7 +33,7 @@ from broker._ext.waking cimport wake_flushed
 
 import broker._ext.slot_upkeep as slot_upkeep
 
-LOG = logging.getLogger("broker.storage.flush")
+LOG = logging.getLogger("odradek.storage")
 
 cdef extern from "<unistd.h>" nogil:
     int syncfs(int fd)

@@ -32,7 +32,7 @@ from broker._ext.records cimport load16, store64
 from broker._ext.topics cimport TopicDirectory
 
 
-LOG = logging.getLogger("broker.net.forward")
+LOG = logging.getLogger("odradek.forwarding")
 
 cdef enum:
     WRITE_BYTES = 64 << 10              # of one write, if more than one request is in it

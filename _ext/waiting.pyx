@@ -15,7 +15,7 @@ from broker._ext.shared cimport Slot, monotonic_ms, region, slot_at
 from broker._ext.waking cimport take_ready
 
 
-LOG = logging.getLogger("broker.api.waiting")
+LOG = logging.getLogger("odradek.requests")
 
 cdef enum:
     READY_AT_ONCE = 4096

@@ -14,7 +14,7 @@ from broker.api.coordinator_call import CoordinatorCall
 from broker.protocol import alter_replica_log_dirs
 from broker.protocol.errors import ErrorCode
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.requests")
 
 Response = alter_replica_log_dirs.Response
 

@@ -1,5 +1,5 @@
-"""Changes of settings, as AlterConfigs and IncrementalAlterConfigs ask for them: of topics, brokers, groups. In the controller
-thread.
+"""Changes of settings, as AlterConfigs and IncrementalAlterConfigs ask for them: of topics, brokers, loggers, groups. In the
+controller thread.
 """
 
 from collections import Counter
@@ -9,6 +9,7 @@ from typing import Any
 from broker.api.coordinator_call import CoordinatorCall
 from broker.config.dynamic import GROUP_KEYS
 from broker.config.key import LIST, ConfigKey, Value, show
+from broker.config.loggers import LEVELS, LOGGERS, ROOT
 from broker.config.table import TOPIC_KEYS, broker_key
 from broker.controller.controller import NotController
 from broker.controller.topic_names import why_illegal
@@ -121,9 +122,7 @@ def carry_out(resource: Any, make: MakeChange, validate_only: bool, call: Coordi
 
 
 def _why_not(kind: int) -> str:
-    known = f"those of topics ({TOPIC}), brokers ({BROKER}) and groups ({GROUP}) do"
-    if kind == BROKER_LOGGER:
-        return f"The levels of loggers do not change while the broker runs; {known}."
+    known = f"those of topics ({TOPIC}), brokers ({BROKER}), loggers ({BROKER_LOGGER}) and groups ({GROUP}) do"
     if kind == CLIENT_METRICS:
         return f"There are no subscriptions to metrics of clients; {known}."
     return f"Unknown resource type {kind}"
@@ -165,9 +164,38 @@ def _alter_group(resource: Any, make: MakeChange, validate_only: bool, call: Coo
     return ErrorCode.NONE, None
 
 
+def _alter_loggers(resource: Any, make: MakeChange, validate_only: bool, call: CoordinatorCall) -> Outcome:
+    """The levels of this broker's loggers, until it stops (KIP-412). What is allowed is what Kafka allows."""
+    if make is not edited:
+        raise Refusal(
+            ErrorCode.INVALID_REQUEST, "AlterConfigs does not change the levels of loggers: use IncrementalAlterConfigs"
+        )
+    check_broker_name(resource.resource_name, call)
+    for one in resource.configs:
+        if one.config_operation in OPERATIONS:
+            raise Refusal(
+                ErrorCode.INVALID_REQUEST,
+                f"{OPERATIONS[one.config_operation]} operation is not allowed for the BROKER_LOGGER resource",
+            )
+        if one.name not in LOGGERS:
+            raise Refusal(ErrorCode.INVALID_CONFIG, f"Logger {one.name} does not exist!")
+        if one.config_operation == DELETE and one.name == ROOT:
+            raise Refusal(ErrorCode.INVALID_REQUEST, "Removing the log level of the root logger is not allowed")
+        if one.config_operation == SET and one.value is not None and one.value not in LEVELS:
+            raise Refusal(
+                ErrorCode.INVALID_CONFIG,
+                f"Cannot set the log level of {one.name} to {one.value} as it is not a supported log level. "
+                f"Valid log levels are {', '.join(LEVELS)}",
+            )
+    change = make(resource.configs, lambda name: None, lambda name: None)
+    call.view.settings.alter_levels(change, validate_only)
+    return ErrorCode.NONE, None
+
+
 _ALTER: dict[int, Callable[[Any, MakeChange, bool, CoordinatorCall], Outcome]] = {
     TOPIC: _alter_topic,
     BROKER: _alter_broker,
+    BROKER_LOGGER: _alter_loggers,
     GROUP: _alter_group,
 }
 

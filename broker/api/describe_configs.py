@@ -1,17 +1,18 @@
 """DescribeConfigs (32). Executed by the coordinator, in its controller thread.
 
-Describes topics, this broker, and groups; nothing else has configuration here. Values come from the table of keys, with their
-sources; sensitive ones are never told.
+Describes topics, this broker, its loggers, and groups; nothing else has configuration here. Values come from the table of keys,
+with their sources; sensitive ones are never returned.
 """
 
 from collections.abc import Callable, Collection
 from typing import Any
 
-from broker.api.config_changes import BROKER, GROUP, TOPIC, check_broker_name
+from broker.api.config_changes import BROKER, BROKER_LOGGER, GROUP, TOPIC, check_broker_name
 from broker.api.coordinator_call import CoordinatorCall
 from broker.config import describe
-from broker.config.describe import ConfigEntry
+from broker.config.describe import DYNAMIC_BROKER_LOGGER_CONFIG, ConfigEntry
 from broker.config.errors import ConfigError
+from broker.config.loggers import LOGGERS
 from broker.controller.broker_settings import read_settings
 from broker.controller.topic_names import why_illegal
 from broker.controller.topics import Refusal
@@ -19,6 +20,9 @@ from broker.metadata import znodes
 from broker.metadata.store import StoreError
 from broker.protocol import describe_configs
 from broker.protocol.errors import ErrorCode
+
+UNKNOWN_TYPE = 0
+"""Of the level of a logger, as in Kafka."""
 
 Result = describe_configs.Response.DescribeConfigsResult
 
@@ -37,7 +41,7 @@ def _describe(resource: Any, request: Any, call: CoordinatorCall) -> Any:
             raise Refusal(
                 ErrorCode.INVALID_REQUEST,
                 f"Resources of type {resource.resource_type} have no configuration here:"
-                f" only topics ({TOPIC}), brokers ({BROKER}) and groups ({GROUP}) have.",
+                f" only topics ({TOPIC}), brokers ({BROKER}), loggers ({BROKER_LOGGER}) and groups ({GROUP}) have.",
             )
         entries = source(resource.resource_name, names, call)
     except Refusal as refused:
@@ -76,9 +80,20 @@ def _group(name: str, names: Collection[str] | None, call: CoordinatorCall) -> l
     return describe.describe_group(call.view.config, call.view.settings.of_group(name), names)
 
 
+def _loggers(name: str, names: Collection[str] | None, call: CoordinatorCall) -> list[ConfigEntry]:
+    """The level of each logger, its own or that of its parent, as Kafka tells them."""
+    check_broker_name(name, call)
+    return [
+        ConfigEntry(logger, level, DYNAMIC_BROKER_LOGGER_CONFIG, False, False, UNKNOWN_TYPE, LOGGERS[logger], ())
+        for logger, level in call.view.settings.levels().items()
+        if names is None or logger in names
+    ]
+
+
 _SOURCES: dict[int, Callable[[str, Collection[str] | None, CoordinatorCall], list[ConfigEntry]]] = {
     TOPIC: _topic,
     BROKER: _broker,
+    BROKER_LOGGER: _loggers,
     GROUP: _group,
 }
 

@@ -21,7 +21,7 @@ from broker.protocol.errors import ErrorCode
 from broker.protocol.header import decode_request_header, response_header_version
 from broker.protocol.registry import by_key
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.requests")
 
 _CORRELATION = struct.Struct(">i")
 _NO_TAGS = b"\0"

@@ -13,7 +13,7 @@ from broker.config.broker_config import BrokerConfig
 from broker.groups.consumer_metadata import CONSUMER
 from broker.groups.coordinator import GroupCoordinator
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.groups")
 
 
 Answer = TypeVar("Answer")

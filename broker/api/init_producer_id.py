@@ -14,7 +14,7 @@ from broker.metadata.store import StoreError
 from broker.protocol import init_producer_id
 from broker.protocol.errors import ErrorCode
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.requests")
 
 NO_PRODUCER = -1
 

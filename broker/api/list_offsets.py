@@ -23,7 +23,7 @@ from broker.protocol import list_offsets
 from broker.protocol.errors import ErrorCode
 from broker.storage.lookup import find_timestamp
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.requests")
 
 LATEST, EARLIEST, LARGEST_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 FIRST_VERSION = {LARGEST_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}

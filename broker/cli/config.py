@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 
 @click.group(cls=LazyGroup)
 def config() -> None:
-    """Get, set and explain the configuration of topics, brokers and groups."""
+    """Get, set and explain the configuration of topics, brokers, their loggers, and groups."""
 
 
 def resource_options(command: Command) -> Command:
     """Whose configuration."""
     for option in (
         click.option("--group", "of_group", metavar="GROUP", shell_complete=complete_groups, help="A group's."),
+        click.option("--loggers", type=int, metavar="ID", help="The levels of a broker's loggers, until it stops."),
         click.option("--all-brokers", is_flag=True, help="What is set for all brokers at run time."),
         click.option("--broker", type=int, metavar="ID", help="A broker's."),
         click.option("-t", "--topic", metavar="TOPIC", shell_complete=complete_topics, help="A topic's."),
@@ -30,7 +31,9 @@ def resource_options(command: Command) -> Command:
     return command
 
 
-def _resource(topic: str | None, broker: int | None, all_brokers: bool, group: str | None) -> "Resource | None":
+def _resource(
+    topic: str | None, broker: int | None, all_brokers: bool, loggers: int | None, group: str | None
+) -> "Resource | None":
     from broker.clients.configs import Resource
 
     given = [
@@ -39,18 +42,21 @@ def _resource(topic: str | None, broker: int | None, all_brokers: bool, group: s
             ("topic", topic),
             ("broker", None if broker is None else str(broker)),
             ("broker", "" if all_brokers else None),
+            ("loggers", None if loggers is None else str(loggers)),
             ("group", group),
         )
         if name is not None
     ]
     if len(given) > 1:
-        raise click.UsageError("give only one of --topic, --broker, --all-brokers and --group")
+        raise click.UsageError("give only one of --topic, --broker, --all-brokers, --loggers and --group")
     return given[0] if given else None
 
 
 def _needed(resource: "Resource | None") -> "Resource":
     if resource is None:
-        raise click.UsageError("say whose configuration: --topic TOPIC, --broker ID, --all-brokers or --group GROUP")
+        raise click.UsageError(
+            "say whose configuration: --topic TOPIC, --broker ID, --all-brokers, --loggers ID or --group GROUP"
+        )
     return resource
 
 
@@ -72,6 +78,7 @@ def get(
     topic: str | None,
     broker: int | None,
     all_brokers: bool,
+    loggers: int | None,
     of_group: str | None,
     keys: tuple[str, ...],
     changed: bool,
@@ -81,7 +88,7 @@ def get(
     from broker.cli.output import echo_json, print_table
     from broker.clients import configs
 
-    resource = _needed(_resource(topic, broker, all_brokers, of_group))
+    resource = _needed(_resource(topic, broker, all_brokers, loggers, of_group))
     found = configs.describe(cluster, resource)
     for key in keys:
         if key not in found:
@@ -120,6 +127,7 @@ def set_(
     topic: str | None,
     broker: int | None,
     all_brokers: bool,
+    loggers: int | None,
     of_group: str | None,
     words: tuple[str, ...],
     unset: tuple[str, ...],
@@ -131,7 +139,7 @@ def set_(
     from broker.cli.options import key_values
     from broker.cli.output import echo_json
 
-    resource = _needed(_resource(topic, broker, all_brokers, of_group))
+    resource = _needed(_resource(topic, broker, all_brokers, loggers, of_group))
     context = click.get_current_context()
     values = key_values(context, context.command.params[0], words)
     if not values and not unset:
@@ -151,6 +159,7 @@ def explain(
     topic: str | None,
     broker: int | None,
     all_brokers: bool,
+    loggers: int | None,
     of_group: str | None,
     key: str,
 ) -> None:
@@ -160,7 +169,7 @@ def explain(
     """
     from broker.cli.output import echo_json
 
-    resource = _resource(topic, broker, all_brokers, of_group)
+    resource = _resource(topic, broker, all_brokers, loggers, of_group)
     name, equals, value = key.partition("=")
     if equals and (resource is None or resource.kind != "topic"):
         raise click.UsageError("what a value would delete is told of a topic: add --topic TOPIC")

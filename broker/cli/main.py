@@ -9,15 +9,12 @@ for a wrong command line.
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from broker.cli.failure import fail
 from broker.cli.lazy import LazyGroup
-
-if TYPE_CHECKING:
-    from broker.config import BrokerConfig
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -70,29 +67,23 @@ def main() -> None:
 @main.command()
 @CONFIG_OPTION
 @SET_OPTION
-def start(config_file: str | None, overrides: tuple[str, ...]) -> None:
+@click.option(
+    "--log-level", metavar="LEVEL", help="FATAL, ERROR, WARN, INFO, DEBUG or TRACE: short for --set log.level=LEVEL."
+)
+def start(config_file: str | None, overrides: tuple[str, ...], log_level: str | None) -> None:
     """Run a broker in the foreground until SIGTERM or Ctrl-C."""
     from broker.config import ConfigError, load
 
     try:
-        config = load(config_file, overrides)
+        config = load(config_file, overrides if log_level is None else (*overrides, f"log.level={log_level}"))
     except ConfigError as error:
         fail(error)
-    warn(config)
     launch = import_module("broker.processes.launch")
     try:
         code = launch.run(config)
     except (ConfigError, launch.StartError) as error:
         fail(error)
     sys.exit(code)
-
-
-def warn(config: "BrokerConfig") -> None:
-    """What the configuration asks for and will not get, on stderr."""
-    for line in config.warnings:
-        click.echo(f"odradek: warning: {line}", err=True)
-    if config.without_effect:
-        click.echo(f"odradek: warning: without effect so far: {', '.join(config.without_effect)}", err=True)
 
 
 def find_options(command: Command) -> Command:

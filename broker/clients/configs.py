@@ -1,4 +1,7 @@
-"""Configurations of topics, brokers and groups: read with their sources, and changed. Functions over a `Cluster`."""
+"""Configurations of topics, brokers, their loggers, and groups: read with their sources, and changed.
+
+Functions over a `Cluster`.
+"""
 
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
@@ -8,8 +11,8 @@ from broker.clients.errors import Refused
 from broker.clients.wire import Connection
 from broker.protocol.errors import ErrorCode
 
-TOPIC, BROKER, GROUP = 2, 4, 32
-KINDS = {"topic": TOPIC, "broker": BROKER, "group": GROUP}
+TOPIC, BROKER, LOGGERS, GROUP = 2, 4, 8, 32
+KINDS = {"topic": TOPIC, "broker": BROKER, "loggers": LOGGERS, "group": GROUP}
 SOURCES = {
     0: "unknown",
     1: "topic",
@@ -28,12 +31,17 @@ SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 
 
 class Resource(NamedTuple):
-    """What has a configuration. :param kind: a key of KINDS. :param name: "" with kind broker stands for all of them."""
+    """What has a configuration. :param kind: a key of KINDS.
+
+    :param name: "" with kind broker stands for all of them; with kind loggers it is the id of their broker.
+    """
 
     kind: str
     name: str
 
     def __str__(self) -> str:
+        if self.kind == "loggers":
+            return f"the loggers of broker {self.name}"
         return f"{self.kind} '{self.name}'" if self.kind != "broker" else self._broker()
 
     def _broker(self) -> str:
@@ -121,8 +129,8 @@ def alter(
 
 
 def _asked_of(cluster: Cluster, resource: Resource) -> Connection:
-    """A broker is asked for its own configuration, and any for the rest."""
-    if resource.kind == "broker" and resource.name.isdigit():
+    """The connection to ask: a broker for itself and its loggers, any for the rest."""
+    if resource.kind in ("broker", "loggers") and resource.name.isdigit():
         return cluster.broker(int(resource.name))
     return cluster.any_broker()
 

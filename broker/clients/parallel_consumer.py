@@ -22,7 +22,7 @@ from typing import Any
 from broker.clients.offset_manager import OffsetManager
 from broker.clients.work_queues import Order, Place, Work, WorkQueues
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.parallel_consumer")
 
 POLL_S = 0.05
 POLL_WHILE_PAUSED_S = 0.01

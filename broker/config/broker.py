@@ -3,6 +3,8 @@
 Rows of the table of keys: type, default and range as in Kafka 4.3, or 3.9 for what 4.x dropped.
 """
 
+import re
+
 from broker.config.key import (
     BOOLEAN,
     CLASS,
@@ -23,11 +25,18 @@ from broker.config.key import (
     ConfigKey,
     OneOf,
     OnlyDefault,
+    Pattern,
     Range,
     Synonym,
 )
+from broker.config.loggers import LEVELS, LOGGERS
 
 TITLE = "The broker as a whole: who it is and what it lets clients do."
+
+LOGGER_LEVEL = Pattern(
+    rf"({'|'.join(map(re.escape, LOGGERS))})=(?i:{'|'.join(LEVELS)})",
+    f"a list of LOGGER=LEVEL, with the loggers of docs/logs.md and the levels {', '.join(LEVELS)}",
+)
 
 # fmt: off
 KEYS = (
@@ -48,6 +57,15 @@ KEYS = (
         "Whether a Metadata request for a topic that does not exist creates it."),
     ConfigKey("delete.topic.enable", BOOLEAN, True, None, HIGH, READ_ONLY, NOW,
         "Whether topics may be deleted."),
+    ConfigKey("log.level", STRING, "INFO", OneOf(tuple(LEVELS), any_case=True), MEDIUM, READ_ONLY, NOW,
+        "The least severe messages of the broker that are logged. Until the next start, kafka-configs with --entity-type "
+        "broker-loggers changes the level of each logger, root among them. Odradek's own key."),
+    ConfigKey("log.levels", LIST, (), LOGGER_LEVEL, MEDIUM, READ_ONLY, NOW,
+        "Levels of single loggers, as odradek.cleaner=DEBUG, comma-separated; a logger that is not named has the level of its "
+        "parent. docs/logs.md lists the loggers. Odradek's own key."),
+    ConfigKey("log.format", STRING, "text", OneOf(("text", "json")), MEDIUM, READ_ONLY, NOW,
+        "How a message is written to the standard error stream: text for people, or json, one object a line, with the fields "
+        "in docs/logs.md. Odradek's own key."),
     ConfigKey("odradek.max.partitions", INT, 65536, Range(64, 1_048_576), LOW, READ_ONLY, NOW,
         "The most partitions this broker can hold at once; unused room costs no memory. Odradek's own key."),
     ConfigKey("odradek.stop.timeout.ms", INT, 30000, Range(1), LOW, READ_ONLY, NOW,

@@ -78,3 +78,9 @@ def check_group_settings(config: BrokerConfig, settings: Mapping[str, str]) -> d
 def group_values(config: BrokerConfig, own: Mapping[str, Value]) -> dict[str, Value]:
     """Effective values of all group keys, for a group with these typed settings of its own."""
     return {name: own.get(name, config[key.synonyms[0].name]) for name, key in GROUP_KEYS.items()}
+
+
+def change_text(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+    """What a change of settings changes, as a person writes it: "a=1, b=2, c unset"."""
+    changed = [f"{name}={value}" for name, value in after.items() if before.get(name) != value]
+    return ", ".join([*changed, *(f"{name} unset" for name in before if name not in after)])

@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping
 
 from broker._ext.shared import ProcessState, SharedMemory
 from broker.config.broker_config import BrokerConfig
-from broker.config.dynamic import check_broker_changes, check_group_settings
+from broker.config.dynamic import change_text, check_broker_changes, check_group_settings
 from broker.config.errors import ConfigError
 from broker.config.key import Value
+from broker.config.loggers import configured, effective
 from broker.controller.controller import Controller
 from broker.controller.topics import Refusal
 from broker.metadata import znodes
@@ -19,16 +20,17 @@ from broker.metadata.store import NoNode, Store
 from broker.protocol.errors import ErrorCode
 from broker.shm.running_config import Running, RunningConfig, TooManySettings, encoded
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.config")
 
 TAKEN_OVER_WITHIN_S = 2.0
 
 Change = Callable[[Mapping[str, str]], dict[str, str]]
 
 
-def read_running(store: Store, broker_id: int) -> Running:
-    """What the store says was changed at run time. Raises StoreError."""
-    return Running(*(read_settings(store, znodes.broker_config_path(broker)) for broker in (None, broker_id)))
+def read_running(store: Store, broker_id: int, loggers: Mapping[str, str]) -> Running:
+    """What the store says was changed at run time, and the levels of `loggers`. Raises StoreError."""
+    of_all, of_broker = (read_settings(store, znodes.broker_config_path(broker)) for broker in (None, broker_id))
+    return Running(of_all, of_broker, dict(loggers))
 
 
 def read_settings(store: Store, path: str) -> dict[str, str]:
@@ -44,15 +46,17 @@ def show_running(store: Store, config: BrokerConfig, running: RunningConfig) -> 
 
     Settings that do not fit into what is shared are left out, with a line in the log.
     """
-    found = read_running(store, config.node_id)
-    if found != running.read()[1]:
+    before = running.read()[1]
+    found = read_running(store, config.node_id, before.loggers)
+    if found != before:
         try:
             running.publish(*found)
         except TooManySettings as error:
             log.error("no setting changed at run time is in force: %s", error)
-            found = Running({}, {})
-    for unusable in config.run_with(*found):
+            found = before._replace(of_all={}, of_broker={})
+    for unusable in config.run_with(found.of_all, found.of_broker):
         log.error("a setting of the metadata store is not used: %s", unusable)
+    running.set_levels(config, found.loggers)
 
 
 class BrokerSettings:
@@ -105,22 +109,58 @@ class BrokerSettings:
             return
         before = self._config.topic_defaults
         path = znodes.broker_config_path(self._config.node_id if own else None)
+        loggers = self.levels_changed()
         try:
-            encoded(*layers)
+            encoded(*layers, loggers)
         except TooManySettings as error:
             raise Refusal(ErrorCode.INVALID_REQUEST, str(error)) from None
         self._controller.write_settings(path, settings)
-        log.info("settings of %s are now %s", "this broker" if own else "all brokers", settings)
+        log.info(
+            "changed the settings of %s: %s", "this broker" if own else "all brokers", change_text(present, settings)
+        )
         self._config.run_with(*layers)
         if checked.topic_defaults != before:
             self._controller.configure_all()
-        version = self._running.publish(*layers)
+        self._publish(Running(*layers, dict(loggers)))
+
+    def _publish(self, running: Running) -> None:
+        """Show settings to every process, and wait until each has taken them over, but not for long."""
+        version = self._running.publish(*running)
         self._running.taken(version)
         self._shm.wake_all()
         serving = [one.index for one in self._shm.processes() if one.state == ProcessState.SERVING]
         late = self._running.wait_until_taken(version, serving, TAKEN_OVER_WITHIN_S)
         if late:
-            log.warning("%d process(es) have not taken over the new settings yet: %s", len(late), late)
+            log.warning(
+                "%d processes have not taken over the new settings within %g s, at the places %s of the process table; "
+                "they will when their loop turns",
+                len(late), TAKEN_OVER_WITHIN_S, ", ".join(map(str, late)),
+            )  # fmt: skip
+
+    # -- loggers --------------------------------------------------------------------------------------------------
+
+    def levels_changed(self) -> dict[str, str]:
+        """The level of each logger that has one since it was changed at run time."""
+        return self._running.read()[1].loggers
+
+    def levels(self) -> dict[str, str]:
+        """The level of every logger, its own or that of its parent."""
+        return effective(configured(self._config, self.levels_changed()))
+
+    def alter_levels(self, change: Change, validate_only: bool) -> None:
+        """Change the levels of loggers in all processes, until the broker stops. Raises Refusal."""
+        present = self.levels_changed()
+        changed = change(present)
+        if validate_only or changed == present:
+            return
+        before = self._running.read()[1]
+        try:
+            encoded(before.of_all, before.of_broker, changed)
+        except TooManySettings as error:
+            raise Refusal(ErrorCode.INVALID_REQUEST, str(error)) from None
+        log.info("changed the levels of loggers until the next start: %s", change_text(present, changed))
+        self._running.set_levels(self._config, changed)
+        self._publish(before._replace(loggers=changed))
 
     # -- groups ---------------------------------------------------------------------------------------------------
 
@@ -145,4 +185,4 @@ class BrokerSettings:
         self._controller.write_settings(znodes.group_config_path(group_id), settings, keep_empty=False)
         others = {name: own for name, own in self._config.groups.items() if name != group_id}
         self._config.groups = others | ({group_id: values} if values else {})
-        log.info("settings of group %s are now %s", group_id, settings)
+        log.info("changed the settings of group %s: %s", group_id, change_text(present, settings))

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from broker.config.broker_config import BrokerConfig
+from broker.config.dynamic import change_text
 from broker.config.table import without_effect
 from broker.controller.assignment import Broker
 from broker.controller.image import ClusterImage, Topic, load_image, load_states
@@ -39,7 +40,7 @@ from broker.metadata.cluster import elect_controller
 from broker.metadata.store import NodeError, Store, StoreError, delete_tree, ensure_path, parent_of
 from broker.protocol.errors import ErrorCode
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.controller")
 
 Wish = TypeVar("Wish", NewTopic, NewPartitions)
 
@@ -236,7 +237,7 @@ class Controller:
         for made in plans:
             slots += self._partitions.ensure(made.topic, {p: (state, 0) for p, state in made.states.items()})
             self.image.put(made.topic)
-            log.info("topic %s: %d partition(s) added", made.topic.name, len(made.added))
+            log.info("added %d partitions to topic %s", len(made.added), made.topic.name)
             _warn(made.topic, {} if made.replaces is None else made.topic.config)
         self.metadata_version = self._partitions.announce(slots)
         self._stale = False
@@ -292,7 +293,7 @@ class Controller:
         self._partitions.configure(topic)
         self.image.put(topic)
         self._stale = False
-        log.info("topic %s: settings are now %s", topic.name, topic.config)
+        log.info("changed the settings of topic %s: %s", topic.name, change_text(before, topic.config))
         _warn(topic, before)
 
     def write_settings(self, path: str, settings: Mapping[str, str], keep_empty: bool = True) -> None:

@@ -31,7 +31,7 @@ from broker.storage.checkpoints import CorruptCheckpointError
 from broker.storage.file_names import PARTITION_METADATA, STRAY, marked_directory_name
 from broker.storage.log_directory import CorruptMetadataError, encode_uuid, read_partition_metadata
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.controller")
 
 AS_SENT = 255
 CODECS = {"producer": AS_SENT, "uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}

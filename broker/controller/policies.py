@@ -15,7 +15,7 @@ from broker.config.plugins import make_plugin
 from broker.controller.topics import NewTopic, Plan, Refusal
 from broker.protocol.errors import ErrorCode
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.controller")
 
 CREATE_TOPIC, ALTER_CONFIG = "create.topic.policy.class.name", "alter.config.policy.class.name"
 

@@ -21,7 +21,7 @@ from broker.groups.offsets import Commit, Offsets, Place, offset_record
 from broker.groups.shards import NONE, Shard, report
 from broker.protocol.errors import ErrorCode
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.groups")
 
 RETRY_MS = 1000
 MAX_RECORDS_AT_ONCE = 1000

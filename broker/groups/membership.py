@@ -21,7 +21,7 @@ from broker.groups.group import Group, classic_record
 from broker.groups.shards import NONE, Shard, Shards, report
 from broker.protocol.errors import ErrorCode
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.groups")
 
 Left = tuple[ErrorCode, list[ErrorCode]]
 """What a LeaveGroup is answered: the error of the request, then one of each member; of none if the request has one."""

@@ -30,7 +30,7 @@ from broker.protocol.group_records import (
     read_record,
 )
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.groups")
 
 NONE = ErrorCode.NONE  # looked up once: an enumeration's members cost more to find than all else in a short verb
 

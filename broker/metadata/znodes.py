@@ -173,7 +173,9 @@ def _decode(path: str, data: bytes, build: Callable[[Any], Any]) -> Any:
     try:
         return build(json.loads(data))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CorruptNode(f"metadata node {path} cannot be read ({error!r}): {data[:200]!r}") from error
+        raise CorruptNode(
+            f"metadata node {path} cannot be read ({type(error).__name__}: {error}): {data[:200]!r}"
+        ) from error
 
 
 def _by_partition(replicas: Mapping[int, Sequence[int]]) -> dict[str, list[int]]:

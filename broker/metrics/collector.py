@@ -36,7 +36,7 @@ from broker.metrics.processes import Place, single
 from broker.metrics.seats import Seats
 from broker.metrics.spool import Spool
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.reporter")
 
 IDLE_WINDOW_MS = 60_000
 IDLE_SAMPLE_MS = 5_000

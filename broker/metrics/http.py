@@ -21,7 +21,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from prometheus_client.exposition import choose_encoder
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.reporter")
 
 MOST_CONNECTIONS = 32
 PATIENCE_S = 10.0  # with a request, and with each of a slow reader's steps
@@ -243,4 +243,4 @@ class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client went away, or was too slow."""
-        log.info("a request of %s ended early: %s", client_address, sys.exc_info()[1])
+        log.debug("the HTTP connection of %s ended before its response: %s", client_address[0], sys.exc_info()[1])

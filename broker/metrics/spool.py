@@ -63,7 +63,7 @@ from broker.metrics.spool_rows import Row, RowKey, key_of
 from broker.metrics.usage_totals import VALUES
 from broker.storage.atomic_file import TEMPORARY
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.reporter.spool")
 
 JUMP_MS = 1000
 """Clocks that disagree by more than that over an interval: somebody set the one that can be set."""

@@ -14,7 +14,7 @@ from broker._ext.metering import count, gauge
 from broker.net.handover import Receiver, Sender
 from broker.net.limits import ConnectionLimits, canonical_address
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.connections")
 
 ACCEPTS_A_WAKE = 64
 BACKLOG = 256

@@ -18,7 +18,7 @@ from typing import Any, cast
 from broker._ext.forwarding import ForwardTable
 from broker.net.forward_frames import ForwardContext, ForwardReply, Kind, Status, encode_context
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.forwarding")
 
 DEFAULT_TIMEOUT_S = 30.0
 MAX_QUEUED = 10_000
@@ -130,7 +130,7 @@ class ForwardClient(ForwardTable, asyncio.Protocol):
         try:
             await self._loop.create_unix_connection(lambda: self, self._path)
         except OSError as error:
-            log.warning("cannot reach the coordinator, next try in %d ms: %s", self._retry_s * 1000, error)
+            log.warning("cannot connect to the coordinator: %s; trying again in %d ms", error, self._retry_s * 1000)
             self._connect_later()
         finally:
             self._connecting = None
@@ -162,7 +162,13 @@ class ForwardClient(ForwardTable, asyncio.Protocol):
         sent = self.lost()
         if self._closed:
             return
-        log.warning("the coordinator is gone with %d request(s) unanswered (%s)", len(sent), error or "closed")
+        reason = error or "the coordinator closed it"
+        if sent:
+            log.warning(
+                "lost the connection to the coordinator with %d requests unanswered, which fail: %s", len(sent), reason
+            )
+        else:  # also in every ordered stop
+            log.info("lost the connection to the coordinator, no request was waiting: %s", reason)
         for one in sent:
             self.fail(one, ConnectionLost("the coordinator ended before it answered"))
         self._settled()

@@ -15,7 +15,7 @@ from typing import cast
 from broker._ext.arrivals import Arrival, ArrivalStream, InFlight
 from broker.net.forward_frames import ForwardReply, Status, decode_context
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.forwarding")
 
 MAX_BYTES_IN_FLIGHT = 256 << 20
 _PEER_CREDENTIALS = struct.Struct("3i")
@@ -77,7 +77,7 @@ class ForwardServer(InFlight):
             if self.in_flight:
                 await asyncio.wait_for(self._idle.wait(), timeout_s)
         except TimeoutError:
-            log.warning("%d request(s) unfinished at the stop", self.in_flight)
+            log.warning("stopping with %d forwarded requests unanswered", self.in_flight)
         for stream in list(self._streams):
             stream.flush()
             stream.close()

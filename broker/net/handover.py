@@ -16,7 +16,7 @@ import struct
 from collections.abc import Iterable
 from typing import NamedTuple
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.connections")
 
 _HEAD = struct.Struct("<QH")
 _ID = struct.Struct("<Q")

@@ -5,7 +5,7 @@ import os
 import socket
 from collections.abc import Mapping
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.supervisor")
 
 LONGEST_WAIT_S = 1.0
 
@@ -26,14 +26,14 @@ class Notifier:
         """How often to send ``WATCHDOG=1``, in seconds; None where no watchdog asks."""
 
     def send(self, **fields: object) -> None:
-        """Send ``KEY=value`` lines. That nobody takes them is no reason to end: it is logged."""
+        """Send ``KEY=value`` lines. A failure is logged and otherwise ignored."""
         if self._socket is None:
             return
         message = "\n".join(f"{name}={value}" for name, value in fields.items())
         try:
             self._socket.sendto(message.encode(), self._address)
         except OSError as error:
-            log.warning("%s could not be told: %s", message.replace("\n", " "), error)
+            log.warning("cannot send %s to the service manager: %s", message.replace("\n", " "), error)
 
     def close(self) -> None:
         if self._socket is not None:

@@ -10,9 +10,10 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 from broker._ext.process import die_with_parent, set_name, set_signals
 from broker._ext.shared import ProcessState, SharedMemory
@@ -20,7 +21,7 @@ from broker.processes import logs
 from broker.processes.event_loop import STOP_SIGNALS
 from broker.processes.table import ProcessRow
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.supervisor")
 
 FIRST_DELAY_S, LONGEST_DELAY_S = 0.1, 10.0
 SHORT_LIFE_S = 10.0
@@ -78,6 +79,15 @@ def exit_reason(status: int) -> tuple[str, int | None]:
     number = os.WTERMSIG(status)
     named = number in {one.value for one in signal.Signals}
     return f"ended by {signal.Signals(number).name if named else f'signal {number}'}", number
+
+
+def _executing(request: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
+    """What a log line says of the request that a process was executing when it ended, and the fields of that line."""
+    text = (
+        f"; it was executing a request of API key {request['api_key']} version {request['api_version']}, correlation id "
+        f"{request['correlation_id']}, of the client {request['client_id']} at {request['peer']}"
+    )
+    return text, {"client_id": request["client_id"], "client_address": request["peer"]}
 
 
 class Children:
@@ -142,7 +152,7 @@ class Children:
             signal.set_wakeup_fd(-1)
             # A terminal's ^C and hang-up reach the whole group; the supervisor passes them on in order.
             set_signals((signal.SIGTERM, signal.SIGCHLD), (signal.SIGINT, signal.SIGHUP), mask)
-            logs.set_up(child.name)
+            logs.enter(child.name)
             if orphan:
                 code = 0
             else:
@@ -151,7 +161,7 @@ class Children:
         except SystemExit as leave:
             code = 0 if leave.code is None else leave.code
         except BaseException:
-            log.exception("%s ends by an error", child.name)
+            log.exception("%s ends because of an error", child.name)
         finally:
             try:
                 logging.shutdown()
@@ -175,9 +185,12 @@ class Children:
         child.hopeless = os.WIFEXITED(status) and os.WEXITSTATUS(status) == os.EX_CONFIG
         if not child.ended or child.row.stage > 0:
             level = logging.INFO if child.ended else logging.ERROR
-            at_hand = f"; the request at hand: {request}" if request and not child.ended else ""
+            executing, fields = _executing(request) if request and not child.ended else ("", {})
             lived = self.clock() - child.started
-            log.log(level, "%s (pid %d) after %.1f s: %s%s", child.name, pid, lived, child.last_exit, at_hand)
+            log.log(
+                level, "%s (pid %d) ended after %.1f s: %s%s", child.name, pid, lived, child.last_exit, executing,
+                extra=fields,
+            )  # fmt: skip
         return number
 
     def restart_delay(self, child: Child) -> float:

@@ -26,7 +26,7 @@ from broker.shm.disk_space import LOOK_EVERY_MS, DiskSpace
 from broker.shm.removed_files import RemovedFiles
 from broker.shm.retention import Retention
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.cleaner")
 
 NICE = 10
 DISK_SPACE = "disk space"
@@ -97,7 +97,7 @@ def main(context: ProcessContext) -> int:
                 action()
             except Exception:  # one of the three borders: a cleaner's pass
                 failures += 1
-                log.exception("the pass %r failed (failure %d); again in %d ms", name, failures, interval_ms)
+                log.exception("the pass '%s' failed (failure %d); trying again in %d ms", name, failures, interval_ms)
             logs.report_failures()
             count("cleaner_passes")
             count("segments_removed", retention.removed_segments - removed[0])
@@ -112,7 +112,7 @@ def main(context: ProcessContext) -> int:
     compaction.stop()
     wait_for_others(context, parent)
     if os.getppid() != parent or not others_ended(context):
-        log.warning("the supervisor or others ended out of order: the logs are left to be recovered")
+        log.warning("the supervisor or another process did not stop in order: the next start recovers the logs")
         return 1
     shm.set_state(ProcessState.STOPPING)  # no loop turns any more, and the supervisor shall not take that for a hang
     shutdown.close_all(context.config, shm, context.log_dirs)
@@ -128,7 +128,7 @@ def take_over_settings(context: ProcessContext, compaction: Compaction) -> Compa
     compaction.stop()
     compaction = Compaction(context.config, context.shm, context.log_dirs)
     compaction.start()
-    log.info("compaction goes on with other settings: %s", compaction.settings)
+    log.info("restarted compaction with changed settings: %s", compaction.settings)
     return compaction
 
 

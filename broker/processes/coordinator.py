@@ -58,7 +58,7 @@ from broker.protocol.registry import by_key
 from broker.shm.partition_table import PartitionTable
 from broker.shm.removed_files import RemovedFiles
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.controller")
 
 TICK_S = 0.5
 STOP_LIMIT_S = 10.0

@@ -37,7 +37,7 @@ from broker.protocol import ProtocolError, decode
 from broker.protocol.header import decode_request_header
 from broker.protocol.registry import by_key
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.groups")
 
 MINUTE_MS = 60_000
 LOAD_RETRY_S = 1.0

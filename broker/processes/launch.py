@@ -3,6 +3,7 @@
 Runs in the process that becomes the supervisor; what is opened here outlives every child and every memory fault.
 """
 
+import logging
 import resource
 import socket
 from collections.abc import Sequence
@@ -16,6 +17,8 @@ from broker.processes.log_dirs import LogDirectories, StartError
 from broker.processes.supervisor import Supervisor
 from broker.processes.table import PROCESSES, ProcessRow
 
+log = logging.getLogger("odradek.config")
+
 MOST_OPEN_FILES = 1 << 20
 
 __all__ = ["StartError", "run"]
@@ -26,7 +29,11 @@ def run(config: BrokerConfig, rows: Sequence[ProcessRow] = PROCESSES) -> int:
 
     :raises StartError: it cannot start; the message is one line for the operator.
     """
-    logs.set_up("supervisor")
+    logs.set_up("supervisor", config)
+    for line in config.warnings:
+        log.warning("%s", line)
+    if config.without_effect:
+        log.warning("these settings have no effect yet: %s", ", ".join(config.without_effect))
     _check_policies(config)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MOST_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_OPEN_FILES)

@@ -37,7 +37,7 @@ from broker.shm.partition_table import PartitionTable
 from broker.storage.checkpoints import CorruptCheckpointError, read_offset_checkpoint
 from broker.storage.file_names import CLEANER_CHECKPOINT, ForeignNameError, parse_directory_name
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.loader")
 
 
 def main(context: ProcessContext) -> int:

@@ -22,7 +22,7 @@ from broker.storage.log_directory import (
     write_meta_properties,
 )
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.supervisor")
 
 
 class StartError(Exception):

@@ -24,7 +24,7 @@ from broker.protocol.errors import ErrorCode
 from broker.storage import compression
 from broker.storage.batch import read_batch
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.groups")
 
 MOST_RECORDS = 5000
 MOST_BYTES = 1 << 19
@@ -223,7 +223,7 @@ class OffsetsLog:
             self._loop.call_later(BUSY_S, self.write)
             return
         log.warning(
-            "%d append(s) to __consumer_offsets are refused: the partition's lock was not free for %g s",
+            "refusing %d appends to __consumer_offsets: the partition's lock was not free for %g s",
             len(self._queue), self._patience_s,
         )  # fmt: skip
         self._busy_since = None

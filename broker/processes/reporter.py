@@ -34,7 +34,7 @@ from broker.net.forward_frames import ForwardContext, ForwardReply, Kind, Status
 from broker.processes import logs
 from broker.processes.context import ProcessContext
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.reporter")
 
 NICE = 5
 BEAT_S = 0.5

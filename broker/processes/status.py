@@ -20,7 +20,7 @@ from broker.net.listeners import listen_unix
 if TYPE_CHECKING:
     from broker.processes.supervisor import Supervisor
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.supervisor")
 
 ANSWER_BYTES = 1 << 20
 PAUSE_S = 0.2
@@ -43,7 +43,7 @@ class StatusSocket:
         except (BlockingIOError, ConnectionAbortedError):
             return
         except OSError as error:
-            log.warning("a status cannot be answered: %s", error.strerror)
+            log.warning("cannot accept a connection for the status: %s; trying again in %g s", error.strerror, PAUSE_S)
             self._supervisor.loop.unwatch(self._listening.fileno())
             self._supervisor.loop.after(PAUSE_S, "status", self._watch)
             return
@@ -53,7 +53,7 @@ class StatusSocket:
             try:
                 connection.send(json.dumps(report(self._supervisor)).encode() + b"\n")
             except OSError as error:
-                log.info("a status was not taken: %s", error.strerror)
+                log.debug("a client did not read the status: %s", error.strerror)
 
     def close(self) -> None:
         self._supervisor.loop.unwatch(self._listening.fileno())
@@ -190,5 +190,5 @@ def pss_bytes(pid: int) -> int:
             return sum(int(line.split()[1]) * 1024 for line in rollup if line.startswith(b"Pss:"))
     except OSError as error:
         if error.errno not in (errno.ENOENT, errno.ESRCH):
-            log.info("the memory of process %d is not known: %s", pid, error.strerror)
+            log.debug("cannot read the memory use of process %d: %s", pid, error.strerror)
         return 0

@@ -36,7 +36,7 @@ from broker.processes.status import StatusSocket, loading_report, recovery_line
 from broker.processes.table import LAST_STAGE, PROCESSES, ProcessRow
 from broker.shm.running_config import RunningConfig
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.supervisor")
 
 COORDINATOR_SOCKET = "odradek.coordinator.sock"
 WATCH_EVERY_S = 1.0

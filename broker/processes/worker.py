@@ -46,7 +46,7 @@ from broker.shm.removed_files import RemovedFiles
 from broker.storage.down_conversion import convert
 from broker.storage.incoming import prepare
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.requests")
 
 TICK_S = 0.5
 SWEEP_EVERY_TICKS = 10

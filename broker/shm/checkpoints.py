@@ -18,7 +18,7 @@ from broker.storage import file_names
 from broker.storage.atomic_file import NO_ROOM, fsync_directory
 from broker.storage.checkpoints import CheckpointLines, read_offset_checkpoint
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.storage")
 
 
 def write_checkpoints(shm: SharedMemory, log_dirs: Sequence[Path]) -> set[int]:

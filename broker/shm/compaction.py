@@ -28,7 +28,7 @@ from broker.storage import compression, file_names, old_messages
 from broker.storage.checkpoints import CorruptCheckpointError, read_offset_checkpoint, write_offset_checkpoint
 from broker.storage.indexes import TIME_ENTRY
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.cleaner.compaction")
 
 Partition = tuple[str, int]
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -37,6 +37,8 @@ LARGEST_MAP_BYTES = (1 << 31) - 1
 SMALLEST_BUFFER_BYTES = 1 << 16
 LONGEST_WAIT_S = 3600.0
 LOOK_EVERY_S = 0.5
+NO_RATE = 1 << 50
+"""Bytes a second from which on nothing is throttled."""
 MILLION = 1_000_000
 
 
@@ -89,7 +91,7 @@ class Throttle:
 
         :param look: called every half second of the wait; the wait ends with what it raises.
         """
-        if self._rate >= 1 << 50:
+        if self._rate >= NO_RATE:
             return
         with self._lock:
             now = time.monotonic()
@@ -100,7 +102,7 @@ class Throttle:
 
 
 class CompactionSettings(NamedTuple):
-    """What `log.cleaner.*` says of the threads and their memory."""
+    """What `log.cleaner.*` says of the threads and their memory. As a text: the settings by their names."""
 
     enabled: bool
     threads: int
@@ -109,6 +111,15 @@ class CompactionSettings(NamedTuple):
     load_factor: float
     backoff_s: float
     bytes_a_second: float
+
+    def __str__(self) -> str:
+        rate = "no limit" if self.bytes_a_second >= NO_RATE else f"{self.bytes_a_second:g}"
+        return (
+            f"log.cleaner.enable={str(self.enabled).lower()}, log.cleaner.threads={self.threads}, "
+            f"log.cleaner.dedupe.buffer.size={self.map_bytes}, log.cleaner.io.buffer.size={self.buffer_bytes}, "
+            f"log.cleaner.io.buffer.load.factor={self.load_factor:g}, log.cleaner.backoff.ms={self.backoff_s * 1000:.0f}, "
+            f"log.cleaner.io.max.bytes.per.second={rate}"
+        )
 
     @classmethod
     def of(cls, config: BrokerConfig) -> "CompactionSettings":

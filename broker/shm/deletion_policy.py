@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from broker.config.broker_config import BrokerConfig
 from broker.config.plugins import make_plugin
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.cleaner.retention")
 
 KEY = "odradek.segment.deletion.policy.class.name"
 PATIENCE_S = 30.0

@@ -20,7 +20,7 @@ from broker.config.broker_config import BrokerConfig
 from broker.storage.atomic_file import NO_ROOM
 from broker.storage.file_names import RESERVE
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.disks")
 
 LOOK_EVERY_MS = 1000
 HASTEN_LOW_EVERY_MS, HASTEN_FULL_EVERY_MS = 10_000, 2_000

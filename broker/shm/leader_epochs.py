@@ -16,7 +16,7 @@ from broker._ext.shared import SharedMemory
 from broker.storage.checkpoints import CorruptCheckpointError, epochs_from, read_leader_epochs, write_leader_epochs
 from broker.storage.file_names import LEADER_EPOCH_CHECKPOINT
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.cleaner")
 
 LOOKED_AT_ONCE = 500
 FRESH = LEADER_EPOCH_CHECKPOINT + ".trim"

@@ -17,7 +17,7 @@ from broker._ext.shared import Role, SharedMemory
 from broker.shm.checkpoints import write_log_starts
 from broker.storage.checkpoints import CorruptCheckpointError
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.cleaner.retention")
 
 HIGH_WATERMARK = -1
 LONGEST_WAIT_MS = 15_000

@@ -23,7 +23,7 @@ from broker.storage import file_names
 from broker.storage.atomic_file import NO_ROOM
 from broker.storage.log_directory import write_partition_metadata
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.storage")
 
 NEVER_MS = -(1 << 63)
 

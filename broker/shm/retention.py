@@ -25,7 +25,7 @@ from broker.shm.retention_rules import Facts, Segment, expired, question_about
 from broker.storage.checkpoints import CorruptCheckpointError
 from broker.storage.file_names import DELETED, LOG, parse_segment_file_name
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.cleaner.retention")
 
 SEGMENTS_A_LOCK = 16
 LOOKED_THROUGH_AT_ONCE = 500

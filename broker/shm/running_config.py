@@ -21,8 +21,9 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from broker.config.broker_config import BrokerConfig
+from broker.shm.log_levels import apply_levels
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.config")
 
 COPY_BYTES = 256 * 1024
 _PROCESSES = 64
@@ -40,15 +41,20 @@ class TooManySettings(Exception):
 
 
 class Running(NamedTuple):
-    """What was changed at run time: for all brokers, and for this one."""
+    """What was changed at run time: for all brokers, for this one, and the levels of its loggers, which are kept here alone."""
 
     of_all: dict[str, str]
     of_broker: dict[str, str]
+    loggers: dict[str, str]
 
 
-def encoded(of_all: Settings, of_broker: Settings) -> bytes:
+NOTHING = Running({}, {}, {})
+
+
+def encoded(of_all: Settings, of_broker: Settings, loggers: Settings) -> bytes:
     """As it is shared. Raises TooManySettings."""
-    data = json.dumps({"of_all": dict(of_all), "of_broker": dict(of_broker)}, separators=(",", ":")).encode()
+    fields = {"of_all": dict(of_all), "of_broker": dict(of_broker), "loggers": dict(loggers)}
+    data = json.dumps(fields, separators=(",", ":")).encode()
     if len(data) > LARGEST:
         raise TooManySettings(
             f"the settings changed at run time take {len(data)} bytes, at most {LARGEST} are possible"
@@ -70,6 +76,7 @@ class RunningConfig:
         self._taken_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._seen = 0
         self._index = 0
+        self._levels: Settings = {}
 
     @property
     def descriptors(self) -> tuple[int, int]:
@@ -86,9 +93,9 @@ class RunningConfig:
         """Whether there is a version that this process has not taken over. Costs one read of memory."""
         return self._words[0] != self._seen
 
-    def publish(self, of_all: Settings, of_broker: Settings) -> int:
+    def publish(self, of_all: Settings, of_broker: Settings, loggers: Settings) -> int:
         """Show these settings to every process; the version. The caller wakes them. Raises TooManySettings."""
-        data = encoded(of_all, of_broker)
+        data = encoded(of_all, of_broker, loggers)
         version = self._words[0] + 1
         head = _HEAD.pack(version, len(data), zlib.crc32(data, version & 0xFFFFFFFF))
         os.pwrite(self._fd, head + data, _COPIES_AT + (version % 2) * COPY_BYTES)
@@ -97,7 +104,7 @@ class RunningConfig:
 
     def read(self) -> tuple[int, Running]:
         """The newest settings and their version; (0, none) if nothing ever was published."""
-        best, found = 0, Running({}, {})
+        best, found = 0, NOTHING
         for copy in range(2):
             at = _COPIES_AT + copy * COPY_BYTES
             version, length, crc = _HEAD.unpack(os.pread(self._fd, _HEAD.size, at))
@@ -118,10 +125,17 @@ class RunningConfig:
         if not self.changed:
             return False
         version, running = self.read()
-        for error in config.run_with(*running):
+        for error in config.run_with(running.of_all, running.of_broker):
             log.error("a setting changed at run time is not used: %s", error)
+        self.set_levels(config, running.loggers)
         self.taken(version)
         return True
+
+    def set_levels(self, config: BrokerConfig, changed: Settings) -> None:
+        """Let this process log by these levels. :param changed: by logger, of those whose level was changed at run time."""
+        if changed != self._levels:
+            apply_levels(config, changed)
+            self._levels = dict(changed)
 
     def taken(self, version: int) -> None:
         """This process acts by `version`."""

@@ -14,7 +14,7 @@ from broker.config.broker_config import BrokerConfig
 from broker.shm.checkpoints import write_checkpoints
 from broker.storage.log_directory import write_clean_shutdown
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.storage")
 
 
 def close_all(config: BrokerConfig, shm: SharedMemory, log_dirs: Sequence[Path]) -> None:

@@ -17,7 +17,7 @@ from broker.shm.leader_epochs import LeaderEpochs
 from broker.shm.retention import Retention
 from broker.storage.file_names import parse_directory_name
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.cleaner")
 
 
 class Pass(NamedTuple):

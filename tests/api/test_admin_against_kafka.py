@@ -14,15 +14,18 @@ import pytest
 
 from broker.protocol import (
     alter_client_quotas,
+    alter_configs,
     alter_partition_reassignments,
     alter_replica_log_dirs,
     create_acls,
     delete_acls,
     describe_acls,
     describe_client_quotas,
+    describe_configs,
     describe_transactions,
     describe_user_scram_credentials,
     find_coordinator,
+    incremental_alter_configs,
     list_partition_reassignments,
     list_transactions,
     update_features,
@@ -329,3 +332,67 @@ def test_access_rules_without_an_authorizer(sides):
     gone = delete_acls.Request.DeleteAclsFilter(**filters, **rule)
     told = same(sides, lambda side: delete_acls.Request(filters=[gone]), delete_acls.API_KEY, range(1, 4))
     assert [result["error_code"] for result in told["filter_results"]] == [ErrorCode.SECURITY_DISABLED]
+
+
+LOGGER = 8
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+def of_levels(*edits: tuple[str, int, str | None], name: str = str(US), validate_only: bool = False) -> Make:
+    make = incremental_alter_configs.Request
+    configs = [make.AlterableConfig(name=logger, config_operation=how, value=value) for logger, how, value in edits]
+    resource = make.AlterConfigsResource(resource_type=LOGGER, resource_name=name, configs=configs)
+    return lambda _: make(resources=[resource], validate_only=validate_only)
+
+
+@pytest.mark.parametrize(
+    ("edits", "name", "code"),
+    [
+        ([("root", SET, "WARN")], "1", 0),
+        ([("root", SET, "INFO")], "1", 0),
+        ([("root", DELETE, None)], "1", 42),
+        ([("root", SET, "LOUD")], "1", 40),
+        ([("root", SET, "debug")], "1", 40),
+        ([("root", APPEND, "INFO")], "1", 42),
+        ([("root", SUBTRACT, "INFO")], "1", 42),
+        ([("root", SET, None)], "1", 42),
+        ([("root", SET, "INFO"), ("root", SET, "INFO")], "1", 42),
+        ([("no.such.logger", SET, "INFO")], "1", 40),
+        ([("root", SET, "INFO")], "7", 42),
+        ([("root", SET, "INFO")], "x", 42),
+        ([("root", SET, "INFO")], "", 42),
+        ([], "1", 0),
+    ],
+)
+@pytest.mark.parametrize("validate_only", [True, False])
+def test_levels_of_loggers(sides, edits, name, code, validate_only):
+    make = of_levels(*edits, name=name, validate_only=validate_only)
+    told = same(sides, make, incremental_alter_configs.API_KEY, range(2))
+    assert told["responses"][0]["error_code"] == code
+
+
+def test_levels_of_loggers_are_described(sides):
+    make = describe_configs.Request
+
+    def request(name: str, keys: list[str] | None) -> Make:
+        resource = make.DescribeConfigsResource(resource_type=LOGGER, resource_name=name, configuration_keys=keys)
+        return lambda _: make(resources=[resource], include_synonyms=True)
+
+    for version in range(1, 5):
+        ours, theirs = (
+            side.ask(request("1", ["root"])(side), describe_configs.API_KEY, version)["results"][0]["configs"][0]
+            for side in sides
+        )
+        assert ours | {"documentation": ""} == theirs | {"documentation": ""} and ours["value"] == "INFO"
+    for name, code in (("7", 42), ("x", 42), ("", 42)):
+        told = same(sides, request(name, None), describe_configs.API_KEY, range(1, 5))
+        assert told["results"][0]["error_code"] == code
+
+
+def test_levels_of_loggers_are_not_replaced_all_at_once(sides):
+    make = alter_configs.Request
+    resource = make.AlterConfigsResource(
+        resource_type=LOGGER, resource_name="1", configs=[make.AlterableConfig(name="root", value="INFO")]
+    )
+    told = same(sides, lambda _: make(resources=[resource]), alter_configs.API_KEY, range(3))
+    assert told["responses"][0]["error_code"] == 42

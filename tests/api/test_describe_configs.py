@@ -10,7 +10,7 @@ from tests.api.coordinator_harness import Harness, versions
 from tests.controller.mortal_cluster import single_broker
 
 KEY = describe_configs.API_KEY
-TOPIC, BROKER, LOGGER = 2, 4, 8
+TOPIC, BROKER, LOGGER, METRICS = 2, 4, 8, 16
 
 
 @pytest.fixture
@@ -78,7 +78,8 @@ def test_the_broker_tells_its_keys_but_no_secrets(harness):
         (TOPIC, "no/topic", ErrorCode.INVALID_TOPIC_EXCEPTION, "no/topic"),
         (BROKER, "7", ErrorCode.INVALID_REQUEST, "expected 1 or empty string, but received 7"),
         (BROKER, "x", ErrorCode.INVALID_REQUEST, "must be an integer, but it is: x"),
-        (LOGGER, "1", ErrorCode.INVALID_REQUEST, "type 8"),
+        (LOGGER, "7", ErrorCode.INVALID_REQUEST, "expected 1, but received 7"),
+        (METRICS, "1", ErrorCode.INVALID_REQUEST, "type 16"),
     ],
 )
 def test_what_cannot_be_described_says_why_and_spares_the_others(harness, kind, name, code, words):

@@ -8,6 +8,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker.protocol import incremental_alter_configs
+from broker.storage.batch import Record, build_batch
 from broker.testing import Broker
 from tests.api.wire import Wire, offsets
 from tests.waiting import PATIENCE_S, until
@@ -141,19 +142,36 @@ def alter(broker: Broker, kind: int, name: str, **settings: object) -> None:
     assert answer.error_code == 0, answer
 
 
+def produce_at_once(broker: Broker, topic: str, *timestamps: int) -> None:
+    """All records in one batch, so that no pass of retention sees some of them alone."""
+    data = build_batch([Record(b"k", b"v", timestamp) for timestamp in timestamps])
+    with Wire(broker.host, broker.port) as wire:
+        assert wire.produce(topic, data).error_code == 0
+
+
 def test_exact_retention_moves_the_log_start_to_the_record(retaining):
     now = int(time.time() * 1000)
     ages = (3, 2, 0.5, 2, 0)
     create(retaining, "exact", retention_ms=HOUR_MS, odradek_retention_exact="true")
     create(retaining, "by-segment", retention_ms=HOUR_MS)
     for topic in ("by-segment", "exact"):
-        produce(retaining, topic, *(int(now - age * HOUR_MS) for age in ages))
+        produce_at_once(retaining, topic, *(int(now - age * HOUR_MS) for age in ages))
     until(lambda: bounds(retaining, "exact") == (2, 5), lambda: f"{bounds(retaining, 'exact')}")
     assert bounds(retaining, "by-segment") == (0, 5)
     assert bases(retaining, "exact") == [0]
     with Wire(retaining.host, retaining.port) as wire:
         assert wire.fetch("exact", 1).error_code == OFFSET_OUT_OF_RANGE
-        assert offsets(wire.fetch("exact", 2).records) == [2, 3, 4]
+        assert offsets(wire.fetch("exact", 2).records) == [0, 1, 2, 3, 4], "a batch is served whole"
+    consumer = Consumer({"bootstrap.servers": retaining.bootstrap_servers, "group.id": "unused",
+                         "enable.auto.commit": False, "auto.offset.reset": "earliest"})  # fmt: skip
+    consumer.assign([TopicPartition("exact", 0, 0)])
+    found = []
+    while len(found) < 3:
+        message = consumer.poll(PATIENCE_S)
+        assert message is not None and message.error() is None
+        found.append(message.offset())
+    consumer.close()
+    assert found == [2, 3, 4], "and clients skip what is before the log start"
     retaining.restart()
     assert bounds(retaining, "exact") == (2, 5), "a start finds it there"
 
@@ -163,7 +181,7 @@ def test_exact_retention_is_switched_on_for_a_topic_or_for_all(retaining):
     names = ("switched-topic", "switched-default", "switched-off")
     for name in names:
         create(retaining, name, retention_ms=HOUR_MS, **({"odradek_retention_exact": "false"} if "off" in name else {}))
-        produce(retaining, name, now - 2 * HOUR_MS, now)
+        produce_at_once(retaining, name, now - 2 * HOUR_MS, now)
     alter(retaining, TOPIC, "switched-topic", odradek_retention_exact="true")
     until(lambda: bounds(retaining, "switched-topic") == (1, 2), "the topic's setting has no effect")
     assert bounds(retaining, "switched-default") == (0, 2)

@@ -225,6 +225,21 @@ def test_a_change_of_retention_says_what_it_deletes_first(odradek, name):
     change_settings(odradek, name)
 
 
+def test_levels_of_loggers_are_shown_changed_and_given_back(odradek):
+    of = ("--loggers", 1)
+    levels = {row["key"]: row["value"] for row in odradek.json("config", "get", *of)}
+    assert levels["root"] == levels["odradek.requests"] == "INFO"
+    odradek("config", "set", *of, "odradek.requests=ERROR")
+    assert odradek.json("config", "get", *of, "odradek.requests")[0]["value"] == "ERROR"
+    told = odradek.json("config", "explain", *of, "odradek.requests")
+    assert told["documentation"].startswith("Requests of clients") and told["source"] == "broker's logger"
+    odradek("config", "set", *of, "--unset", "odradek.requests")
+    assert odradek.json("config", "get", *of, "odradek.requests")[0]["value"] == "INFO"
+    odradek.refused("config", "set", *of, "odradek.request=INFO", words=["odradek.request", "does not exist"])
+    odradek.refused("config", "set", *of, "root=LOUD", words=["LOUD", "FATAL, ERROR, WARN"])
+    odradek.refused("config", "get", "--loggers", 77, words=["no broker 77"])
+
+
 def test_exact_retention_is_explained_and_its_switch_says_what_it_deletes(odradek, name):
     fill(odradek, name, 10)
     told = odradek("config", "explain", "odradek.retention.exact")

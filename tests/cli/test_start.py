@@ -82,8 +82,16 @@ def test_interrupt_ends_the_broker_in_order(running):
 def test_warnings_go_to_stderr_and_the_broker_starts(tmp_path):
     with Broker({"no.such.key": "1", "num.io.threads": "4"}, directory=tmp_path) as broker:
         text = broker.log_file.read_text()
-    assert "odradek: warning: unknown key no.such.key is ignored (--set)" in text
-    assert "without effect so far: num.io.threads" in text
+    assert re.search(r" WARN supervisor\[\d+\] odradek.config: unknown key no.such.key is ignored \(--set\)\n", text)
+    assert "odradek.config: these settings have no effect yet: num.io.threads\n" in text
+
+
+def test_the_level_of_the_log_is_an_option_of_the_start(tmp_path):
+    options = ["--set", f"log.dirs={tmp_path}/data", "--set", "metrics.listener=", "--log-level"]
+    done = odradek("start", *options, "loud")
+    assert done.returncode == 1 and "log.level=loud: must be one of FATAL, ERROR" in done.stderr
+    done = odradek("start", *options, "error", "--set", "no.such.key=1", "--set", "create.topic.policy.class.name=x:Y")
+    assert done.returncode == 1 and "no.such.key" not in done.stderr, "a warning is below the level"
 
 
 def test_starts_that_cannot_work_are_one_line(running, tmp_path):

@@ -27,6 +27,7 @@ OWN_KEYS |= {"odradek.stuck.lock.ms", "odradek.stuck.process.ms", "odradek.log.d
 OWN_KEYS |= {f"odradek.log.dir.{mark}.free.{unit}" for mark in ("soft", "hard") for unit in ("bytes", "percent")}
 OWN_KEYS |= {"metrics.max.topics", "metrics.max.clients", "metrics.usage.idle.ms"}
 OWN_KEYS |= {"usage.spool.dir", "usage.spool.interval.ms", "usage.spool.max.bytes"}
+OWN_KEYS |= {"log.level", "log.levels", "log.format"}
 OWN_KEYS |= {"odradek.retention.exact", "odradek.segment.deletion.policy.class.name"}
 DYNAMIC_ONLY = {
     "leader.replication.throttled.rate",

@@ -132,7 +132,7 @@ def test_a_frame_of_a_forbidden_size_closes_only_its_connection(size, caplog):
     assert driver.loop.bad_frames == 1
     assert driver.loop.closes["bad_frame"] == 1
     assert driver.gone == driver.handler.closed == [1]
-    assert [r.getMessage() for r in caplog.records if r.name.startswith("broker")] == [
+    assert [r.getMessage() for r in caplog.records if r.name.startswith("odradek")] == [
         f"connection 1 of client-1 closed: frame of {size} bytes, 8 to 1000 are allowed"
     ]
     other.sendall(framed(b"undisturbed"))

@@ -47,7 +47,7 @@ def driver():
 
 def told(caplog):
     """What the broker logged; what another test left behind in this process is nobody's concern."""
-    return [record for record in caplog.records if record.name.startswith("broker")]
+    return [record for record in caplog.records if record.name.startswith("odradek")]
 
 
 def reset(client):

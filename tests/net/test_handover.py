@@ -181,5 +181,5 @@ def test_nobody_to_notify_is_no_error(tmp_path, caplog):
     Notifier({}).send(READY=1)
     gone = Notifier({"NOTIFY_SOCKET": "@odradek-nobody-listens-here"})
     gone.send(READY=1)
-    assert "READY=1 could not be told" in caplog.text
+    assert "cannot send READY=1 to the service manager" in caplog.text
     gone.close()

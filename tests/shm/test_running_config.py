@@ -15,19 +15,19 @@ def test_what_is_published_is_taken_over_once():
     running, config = RunningConfig(), load(None)
     assert not running.changed
     assert not running.take_over(config)
-    running.publish({"message.max.bytes": "1000"}, {"message.max.bytes": "2000", "log.roll.ms": "5"})
+    running.publish({"message.max.bytes": "1000"}, {"message.max.bytes": "2000", "log.roll.ms": "5"}, {})
     assert running.changed
     assert running.take_over(config)
     assert (config["message.max.bytes"], config["log.roll.ms"]) == (2000, 5)
     assert not running.changed
-    running.publish({"message.max.bytes": "1000"}, {})
+    running.publish({"message.max.bytes": "1000"}, {}, {})
     assert running.take_over(config)
     assert (config["message.max.bytes"], config["log.roll.ms"]) == (1000, None)
 
 
 def test_another_process_takes_it_over_and_is_waited_for():
     running, config = RunningConfig(), load(None)
-    version = running.publish({}, {"log.roll.ms": "5"})
+    version = running.publish({}, {"log.roll.ms": "5"}, {})
     assert running.wait_until_taken(version, [3], 0) == [3]
     child = os.fork()
     if not child:
@@ -42,9 +42,9 @@ def test_another_process_takes_it_over_and_is_waited_for():
 @pytest.mark.parametrize("kept", range(0, 40, 3))
 def test_a_writer_that_died_half_way_leaves_the_version_before(kept):
     running = RunningConfig()
-    running.publish({}, {"log.roll.ms": "1"})
+    running.publish({}, {"log.roll.ms": "1"}, {})
     before = running.read()
-    running.publish({}, {"log.roll.ms": "2"})
+    running.publish({}, {"log.roll.ms": "2"}, {})
     fd = running.descriptors[0]
     for version in (3, 4):  # over the older copy, begun and not finished; then not even begun
         at = COPIES_AT + version % 2 * COPY_BYTES
@@ -56,8 +56,8 @@ def test_a_writer_that_died_half_way_leaves_the_version_before(kept):
 
 def test_settings_that_do_not_fit_are_refused_and_change_nothing():
     running = RunningConfig()
-    version = running.publish({}, {"log.roll.ms": "1"})
+    version = running.publish({}, {"log.roll.ms": "1"}, {})
     with pytest.raises(TooManySettings, match=str(LARGEST)):
-        running.publish({}, {"log.roll.ms": "1" * LARGEST})
+        running.publish({}, {"log.roll.ms": "1" * LARGEST}, {})
     assert running.version == version
     assert running.read()[1].of_broker == {"log.roll.ms": "1"}
