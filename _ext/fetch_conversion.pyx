@@ -53,7 +53,7 @@ cdef class FetchConversion:
         if pending.cancelled:
             return 0
         if isinstance(result, BaseException):
-            pending.connection.data_loop.close_now(pending.connection, CLOSE_ERROR, 
+            pending.connection.data_loop.close_now(pending.connection, CLOSE_ERROR,
                                                    f"a Fetch could not be converted: {type(result).__name__}: {result}")
             return 0
         for p, (error, data, next_offset) in zip(parts, result):
@@ -72,6 +72,6 @@ cdef class FetchConversion:
                 return wait.go_on()
             self.responses.give(wait, pending)
         except Exception as error:
-            pending.connection.data_loop.close_now(pending.connection, CLOSE_ERROR, 
+            pending.connection.data_loop.close_now(pending.connection, CLOSE_ERROR,
                                                    f"a converted Fetch failed: {type(error).__name__}: {error}")
         return 0

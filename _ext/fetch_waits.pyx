@@ -101,7 +101,7 @@ cdef class FetchWait(FetchContext):
         cdef Pending pending = self.pending
         self.stop_waiting()
         if pending is not None and not pending.cancelled:
-            pending.connection.data_loop.close_now(pending.connection, CLOSE_ERROR, 
+            pending.connection.data_loop.close_now(pending.connection, CLOSE_ERROR,
                                                    f"a parked Fetch failed: {type(error).__name__}: {error}")
         return 0
 

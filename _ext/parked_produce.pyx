@@ -273,6 +273,6 @@ cdef class ProduceWaiter(Waiter):
         cdef ProducePending pending = self.pending
         self.pending = None
         if pending is not None and not pending.cancelled:
-            pending.connection.data_loop.close_now(pending.connection, CLOSE_ERROR, 
+            pending.connection.data_loop.close_now(pending.connection, CLOSE_ERROR,
                                                    f"a parked Produce failed: {type(error).__name__}: {error}")
         return 0
