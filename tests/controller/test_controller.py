@@ -150,7 +150,7 @@ def test_a_created_topic_is_in_store_table_and_directory(cluster):
 def test_settings_of_a_topic_that_do_nothing_are_told_when_they_are_made(cluster, caplog):
     def warnings():
         """The controller's: a client that an earlier test left behind may have some, too."""
-        ours = (one for one in caplog.records if one.name.startswith("broker.controller."))
+        ours = (one for one in caplog.records if one.name == "odradek.controller")
         return [one.getMessage() for one in ours if one.levelname == "WARNING"]
 
     wanted = [("preallocate", "true"), ("unclean.leader.election.enable", "false"), ("retention.ms", "77")]

@@ -163,7 +163,7 @@ def test_settings_of_the_broker_change_without_waiting_for_the_reporter(broker):
                 answer = client.ask(make(resources=[resource]), incremental_alter_configs.API_KEY, 1)
                 assert answer.responses[0].error_code == 0
             text = broker.log_file.read_text()[before:]
-            assert f"settings of all brokers are now {{'log.retention.ms': '{value}'}}" in text
+            assert f"changed the settings of all brokers: log.retention.ms={value}\n" in text
             return "have not taken over" not in text
 
         until(changed_without_waiting, "a change that everybody takes over in time")

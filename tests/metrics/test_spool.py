@@ -32,7 +32,7 @@ def names(directory):
 
 def told_of(caplog):
     """What was logged of the spool: another's thread may have something to say, too."""
-    return [one.getMessage() for one in caplog.records if one.name.startswith("broker.metrics.spool")]
+    return [one.getMessage() for one in caplog.records if one.name == "odradek.reporter.spool"]
 
 
 def intervals(directory):
