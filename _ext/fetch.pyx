@@ -1,15 +1,17 @@
 """The way of a Fetch request: read it, plan what each partition gives, wait if it is too little, answer from the files.
 
-Runs in a worker's loop. Sessions (KIP-227) belong to the worker; a client whose next connection goes to another worker is told
-FETCH_SESSION_ID_NOT_FOUND and begins anew, as the protocol says.
+Runs in a worker's loop. The sessions are in `fetch_sessions.pyx`, what waits in `fetch_waits.pyx`.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp
 
-from broker._ext.connection cimport FRAME_CLOSE, FRAME_DONE, FRAME_PENDING, Connection
+from broker._ext.connection cimport FRAME_CLOSE, FRAME_DONE, FRAME_PENDING, Connection, Pending
 from broker._ext.cursor cimport (
+    CURSOR_TAGGED,
     Cursor,
+    cursor_fail,
+    cursor_init,
     read_bytes,
     read_int32,
     read_int64,
@@ -20,6 +22,7 @@ from broker._ext.cursor cimport (
     skip_tagged_fields,
 )
 from broker._ext.fetch_context cimport (
+    CONSUMER,
     FETCH,
     FETCH_SESSION_ID_NOT_FOUND,
     FETCH_SESSION_TOPIC_ID_ERROR,
@@ -35,9 +38,9 @@ from broker._ext.fetch_context cimport (
 from broker._ext.fetch_conversion cimport FetchConversion
 from broker._ext.fetch_places cimport FetchPlaces
 from broker._ext.fetch_responses cimport FetchResponses
-from broker._ext.fetch_waits cimport FetchWait
+from broker._ext.fetch_sessions cimport FetchSessions
+from broker._ext.fetch_waits cimport STAGE_FIRST_LOOK, STEP_ANSWER, FetchWait
 from broker._ext.metering cimport PARKED_FETCHES, USAGE_REQUESTS, usage_of
-from broker._ext.records cimport load32
 from broker._ext.shared cimport monotonic_ms
 from broker._ext.topics cimport Topic, TopicDirectory
 from broker._ext.waiting cimport WaitingRoom
@@ -45,142 +48,146 @@ from broker._ext.waiting cimport WaitingRoom
 
 cdef enum:
     NEWEST = 18
-    MAX_PARTITIONS = 100000           # of one request, and of a session: more would take memory out of proportion
-    EVICTABLE_AFTER_MS = 120000
+    FIRST_WITH_SESSIONS = 7
+    FIRST_WITH_REPLICA_STATE = 15     # before: replica_id is the first field of the request
+    FULL_REQUEST = 0                  # session epochs that name all partitions: of a new session,
+    LAST_REQUEST = -1                 # and without one
+    TAG_REPLICA_STATE = 1
+
+
+cdef void read_head(Cursor* body, int16_t version, FetchHead* head) noexcept:
+    """What stands before the topics; and the defaults of what the version does not have."""
+    head.replica_id = CONSUMER
+    head.max_bytes = 0x7FFFFFFF
+    head.read_committed = False
+    head.session_id = 0
+    head.epoch = LAST_REQUEST
+    if version < FIRST_WITH_REPLICA_STATE:
+        head.replica_id = read_int32(body)
+    head.wait_ms = read_int32(body)
+    head.min_bytes = read_int32(body)
+    if version >= FIRST_WITH_MAX_BYTES:
+        head.max_bytes = read_int32(body)
+    if version >= FIRST_WITH_BATCHES:
+        head.read_committed = read_int8(body) == 1
+    if version >= FIRST_WITH_SESSIONS:
+        head.session_id = read_int32(body)
+        head.epoch = read_int32(body)
 
 
 cdef class Fetching:
-    """One a worker. log_dirs: paths; ordinal: the worker's, part of its session ids; max_sessions:
-    max.incremental.fetch.session.cache.slots; max_bytes: fetch.max.bytes; down_convert: as for FetchConversion.
+    """One a worker.
+
+    :param log_dirs: paths.
+    :param max_bytes: fetch.max.bytes.
+    :param max_wait_ms: odradek.fetch.max.wait.ms: no request waits longer.
+    :param max_partitions: of one request, and of one session.
+    :param down_convert: as for FetchConversion.
+    :param slices: (step): call `step()` in later turns of the loop, as long as it returns True.
     """
 
-    def __init__(self, TopicDirectory topics, WaitingRoom room, log_dirs, int ordinal, int max_sessions, int32_t max_bytes,
-                 down_convert):
+    def __init__(self, TopicDirectory topics, WaitingRoom room, log_dirs, FetchSessions sessions, down_convert, slices, *,
+                 int32_t max_bytes, int64_t max_wait_ms, Py_ssize_t max_partitions):
         self.topics = topics
         self.room = room
+        self.sessions = sessions
+        self.slices = slices
         self.places = FetchPlaces(topics, log_dirs, max_bytes)
         self.responses = FetchResponses()
         self.conversion = FetchConversion(self.responses, max_bytes, down_convert)
-        self.sessions = {}
-        self.session_mark = ordinal
-        self.next_session = 1
-        self.max_sessions = max_sessions
+        self.max_bytes = max_bytes
+        self.max_wait_ms = max_wait_ms
+        self.max_partitions = max_partitions
+
+    @property
+    def looks(self):
+        """How often a partition was looked at, for plans and after wake-ups."""
+        return self.places.looks
 
     cdef int offer(self, Connection connection, int16_t version, int32_t correlation_id, Cursor* body, uint8_t* frame,
                    int64_t size) except -1:
         """One request; `body` stands behind the header. The connection owes nothing."""
-        cdef FetchWait wait, before
+        cdef FetchWait wait
+        cdef FetchHead head
         cdef int16_t error = NONE
-        cdef int32_t replica_id = -1, wait_ms, min_bytes, max_bytes = 0x7FFFFFFF, session_id = 0, epoch = -1
-        cdef bint read_committed = False
         if version < 0 or version > NEWEST:
             connection.close_reason = f"Fetch version {version} is not known; 0 to {NEWEST} are"
             return FRAME_CLOSE
-        if version <= 14:
-            replica_id = read_int32(body)
-        wait_ms = read_int32(body)
-        min_bytes = read_int32(body)
-        if version >= FIRST_WITH_MAX_BYTES:
-            max_bytes = read_int32(body)
-        if version >= FIRST_WITH_BATCHES:
-            read_committed = read_int8(body) == 1
-        if version >= 7:
-            session_id = read_int32(body)
-            epoch = read_int32(body)
+        read_head(body, version, &head)
         if body.error:
             connection.close_reason = f"a Fetch request of version {version} is cut short at byte {body.ptr - frame} of {size}"
             return FRAME_CLOSE
-        wait = self.begin(connection, session_id, epoch, version >= FIRST_BY_ID, &error)
+        wait = self.begin(connection, &head, version >= FIRST_BY_ID, &error)
         if error:
             self.responses.write_error(connection.data_loop, &connection.client, version, correlation_id, error)
             return FRAME_DONE
-        self.asking = connection.client
-        if not self.read_partitions(wait, version, body):
-            if wait.by_key is not None:
-                self.end_session(wait)
-            connection.close_reason = f"a Fetch request of version {version} cannot be read at byte {body.ptr - frame} of {size}"
-            return FRAME_CLOSE
         if wait.pending is not None:
-            if not wait.pending.cancelled:
-                self.places.plan(wait)
-                wait.answer()           # another connection goes on with this session
-            else:
-                wait.stop_waiting()
+            self.supersede(wait)
+        self.asking = connection.client
+        if not self.read_partitions(wait, version, body, &head):
+            if wait.by_key is not None:
+                self.sessions.end(wait)
+            connection.close_reason = f"a Fetch request of version {version} cannot be read at byte {body.ptr - frame} of {size}"
+            if self.too_many:
+                connection.close_reason = f"a Fetch request names more than {self.max_partitions} partitions"
+            return FRAME_CLOSE
         wait.client = connection.client
         wait.version = version
         wait.correlation_id = correlation_id
-        wait.min_bytes = min_bytes
-        wait.max_bytes = max_bytes
-        wait.replica_id = replica_id
-        wait.read_committed = read_committed
+        wait.min_bytes = min(head.min_bytes, head.max_bytes, self.max_bytes)
+        wait.max_bytes = head.max_bytes
+        wait.replica_id = head.replica_id
+        wait.read_committed = head.read_committed
         wait.last_used_ms = monotonic_ms()
-        wait.until_ms = wait.last_used_ms + max(wait_ms, 0)
+        wait.until_ms = wait.last_used_ms + max(min(<int64_t>head.wait_ms, self.max_wait_ms), <int64_t>0)
         wait.reader = connection.data_loop.cold_reader
         wait.warm_rounds = 0
-        before = connection.session
-        connection.session = wait
-        if before is not None and before is not wait:
-            wait.count_moves(before)
-            if before.by_key is None:
-                before.unwatch_all()
-        self.places.plan(wait)
-        if replica_id < 0 and wait.replica_id < 0:
-            wait.count_positions()
-        if wait.cold:
-            wait.pending = connection.reserve()
-            wait.warm()
-            return FRAME_PENDING
-        if wait.enough() or wait_ms <= 0:
-            if version < FIRST_WITH_BATCHES and wait.planned_bytes:
-                self.conversion.start(wait, connection.reserve())
-                return FRAME_PENDING
-            self.responses.write(connection.data_loop, wait)
+        if not self.settle_session(wait, &head):
+            self.responses.write_error(connection.data_loop, &connection.client, version, correlation_id,
+                                       FETCH_SESSION_ID_NOT_FOUND)
             return FRAME_DONE
-        wait.watch_all()
-        wait.arm_all()
-        self.places.plan(wait)                     # the second look, after the bits are set [R 6]
-        if wait.cold:
-            wait.pending = connection.reserve()
-            wait.warm()
-            return FRAME_PENDING
-        if wait.enough():
-            if version < FIRST_WITH_BATCHES and wait.planned_bytes:
-                self.conversion.start(wait, connection.reserve())
-                return FRAME_PENDING
+        self.follow(connection, wait)
+        return self.execute(connection, wait)
+
+    cdef int execute(self, Connection connection, FetchWait wait) except -1:
+        """Plan the request and answer it, or have it wait."""
+        cdef int step
+        wait.begin_plan(STAGE_FIRST_LOOK)
+        step = wait.step()
+        if step == STEP_ANSWER and (wait.version >= FIRST_WITH_BATCHES or not wait.planned_bytes):
             self.responses.write(connection.data_loop, wait)
             return FRAME_DONE
         wait.pending = connection.reserve()
-        self.room.park(wait, wait.until_ms)
+        wait.wait_for(step)
         return FRAME_PENDING
 
-    cdef FetchWait begin(self, Connection connection, int32_t session_id, int32_t epoch, bint by_id, int16_t* error):
-        """The session that the request belongs to, a new one, or none.
+    # -- sessions ---------------------------------------------------------------------------------------------------
 
-        Who fetches without a session asks for the same partitions over and over: what is known of them stays with the connection.
+    cdef FetchWait begin(self, Connection connection, FetchHead* head, bint by_id, int16_t* error):
+        """What the request goes on with: its session, what its connection asked for last, or nothing yet.
+
+        A client without a session asks for the same partitions over and over: what is known of them stays with the connection.
         """
         cdef FetchWait wait
-        if epoch == 0 or epoch == -1:
-            if session_id:
-                wait = self.sessions.get(session_id)
+        if head.epoch == FULL_REQUEST or head.epoch == LAST_REQUEST:
+            if head.session_id:
+                wait = self.sessions.find(head.session_id)
                 if wait is not None:
-                    self.end_session(wait)
-            if epoch == 0:
-                return self.new_session()
+                    self.sessions.end(wait)
             wait = connection.session
-            if wait is not None and wait.by_key is None and wait.pending is None and not wait.warming and wait.partitions and \
-                    (<FetchPartition>wait.partitions[0]).by_id == by_id:
-                wait.names = 0
+            if head.epoch == LAST_REQUEST and wait is not None and wait.by_key is None and wait.pending is None \
+                    and wait.partitions and (<FetchPartition>wait.partitions[0]).by_id == by_id:
                 return wait
             return self.new_wait()
-        wait = self.sessions.get(session_id)
+        wait = self.sessions.find(head.session_id)
         if wait is None:
             error[0] = FETCH_SESSION_ID_NOT_FOUND
-        elif wait.epoch != epoch:
+        elif wait.epoch != head.epoch:
             error[0] = INVALID_FETCH_SESSION_EPOCH
         elif wait.partitions and (<FetchPartition>wait.partitions[0]).by_id != by_id:
             error[0] = FETCH_SESSION_TOPIC_ID_ERROR         # names and ids must not meet in one response
         else:
-            wait.epoch = 1 if epoch == 0x7FFFFFFF else epoch + 1
+            wait.epoch = 1 if head.epoch == 0x7FFFFFFF else head.epoch + 1
             wait.incremental = True
         return wait
 
@@ -190,52 +197,60 @@ cdef class Fetching:
         wait.places = self.places
         wait.responses = self.responses
         wait.conversion = self.conversion
+        wait.slices = self.slices
         wait.gauge = PARKED_FETCHES
         wait.partitions = []
         return wait
 
-    cdef FetchWait new_session(self):
-        cdef FetchWait wait = self.new_wait()
-        cdef FetchWait oldest = None
-        if len(self.sessions) >= self.max_sessions:
-            for other in self.sessions.values():
-                if oldest is None or (<FetchWait>other).last_used_ms < oldest.last_used_ms:
-                    oldest = other
-            if oldest is None or oldest.pending is not None or monotonic_ms() - oldest.last_used_ms < EVICTABLE_AFTER_MS:
-                return wait                     # full: the client fetches without a session
-            self.end_session(oldest)
-        wait.by_key = {}
-        wait.epoch = 1
-        wait.session_id = (self.next_session << 8) | self.session_mark
-        self.next_session = 1 if self.next_session == 0x7FFFFF - 1 else self.next_session + 1
-        while wait.session_id in self.sessions:
-            wait.session_id = (self.next_session << 8) | self.session_mark
-            self.next_session += 1
-        self.sessions[wait.session_id] = wait
-        return wait
+    cdef int supersede(self, FetchWait wait) except -1:
+        """Another request of the session arrived before the one that waits was answered: that one is refused (as in Kafka)."""
+        cdef Pending pending = wait.pending
+        wait.stop_waiting()
+        if pending.cancelled:
+            return 0
+        pending.begin()
+        try:
+            self.responses.write_error(pending.connection.data_loop, &wait.client, wait.version, wait.correlation_id,
+                                       INVALID_FETCH_SESSION_EPOCH)
+        except BaseException:
+            pending.abandon()
+            raise
+        return pending.finish()
 
-    cdef int end_session(self, FetchWait session) except -1:
-        self.sessions.pop(session.session_id, None)
-        if session.pending is not None and not session.pending.cancelled:
-            self.places.plan(session)
-            session.answer()
-        self.room.leave(session)
-        session.unwatch_all()
+    cdef bint settle_session(self, FetchWait wait, FetchHead* head) except -1:
+        """Begin the session that was asked for, or go on with the one at hand. False if that has grown too large, and has ended."""
+        if head.epoch == FULL_REQUEST:
+            self.sessions.admit(wait)
+        elif wait.by_key is not None and not self.sessions.used(wait):
+            if wait.partitions:
+                return False
+            wait.session_id = 0             # nothing is left of it
+        return True
+
+    cdef int follow(self, Connection connection, FetchWait wait) except -1:
+        """From now on `wait` is what the connection asked for last."""
+        cdef FetchWait before = connection.session
+        connection.session = wait
+        if before is not None and before is not wait:
+            wait.count_moves(before)
+            if before.by_key is None or before.ended:
+                before.unwatch_all()
         return 0
 
     def closed(self, Connection connection):
-        """The connection is gone: so are its parked request and its session."""
+        """The connection is closed: its parked request and its session end."""
         cdef FetchWait wait = connection.session
         if wait is not None and (wait.pending is None or wait.pending.connection is connection):
             connection.session = None
             wait.stop_waiting()
-            self.end_session(wait)
+            self.sessions.end(wait)
+            wait.unwatch_all()
             wait.partitions = []                # its entry among the deadlines may outlive it for long
             if wait.by_key is not None:
                 wait.by_key = {}
 
     def sweep(self):
-        """Close what is open of logs that changed since."""
+        """Close the files of logs that changed since they were opened."""
         self.places.sweep()
 
     cdef int answer_parked(self, Connection connection) except -1:
@@ -247,26 +262,42 @@ cdef class Fetching:
 
     # -- reading the request ----------------------------------------------------------------------------------------
 
-    cdef int read_partitions(self, FetchWait wait, int16_t version, Cursor* body) except -1:
+    cdef int read_partitions(self, FetchWait wait, int16_t version, Cursor* body, FetchHead* head) except -1:
         """The topics, the forgotten topics and the rest of the request; 0 if it cannot be read."""
+        self.too_many = False
+        wait.names = 0
+        wait.request += 1
+        if not self.read_topics(wait, version, body):
+            return 0
+        wait.all_named()
+        if version >= FIRST_WITH_SESSIONS and not self.read_forgotten(wait, version, body):
+            return 0
+        return self.read_tail(version, body, head)
+
+    cdef int read_topics(self, FetchWait wait, int16_t version, Cursor* body) except -1:
+        """What is asked for; 0 if it cannot be read, or is too much."""
         cdef bint flexible = version >= FIRST_FLEXIBLE, by_id = version >= FIRST_BY_ID
-        cdef int64_t topics = read_length(body, flexible), partitions, length, room = MAX_PARTITIONS
+        cdef int64_t topics = read_length(body, flexible), partitions, length, room = self.max_partitions
         cdef const uint8_t* name
         cdef int32_t partition, max_bytes, leader_epoch, last_fetched_epoch
         cdef int64_t fetch_offset, log_start_offset
         cdef bytes topic
-        cdef uint32_t tags, tag, tag_bytes
         cdef Topic known
-        cdef const uint8_t* at
-        if body.error or topics > body.end - body.ptr:
+        if body.error:
+            return 0
+        if topics > room:
+            self.too_many = True
             return 0
         for _ in range(topics):
             length = 16 if by_id else read_string_length(body, flexible)
             name = read_bytes(body, length)
             partitions = read_length(body, flexible)
-            if body.error or name == NULL or partitions > room:
+            if body.error or name == NULL:
                 return 0
             room -= max(partitions, <int64_t>0)
+            if room < 0:
+                self.too_many = True
+                return 0
             topic = self.same_name(name, length)
             known = (self.topics.by_id if by_id else self.topics.by_name).get(topic)
             if known is not None:
@@ -288,13 +319,20 @@ cdef class Fetching:
                 if body.error:
                     return 0
                 ask(wait.named(topic, by_id, partition), fetch_offset, log_start_offset, max_bytes, leader_epoch, last_fetched_epoch)
-                if len(wait.partitions) > MAX_PARTITIONS:
-                    return 0                    # a session that grows request by request
+                if <Py_ssize_t>len(wait.partitions) > self.max_partitions:
+                    self.too_many = True        # a session that grows request by request
+                    return 0
             if flexible:
                 skip_tagged_fields(body)
-        wait.all_named()
-        if version >= 7 and not self.read_forgotten(wait, version, body):
-            return 0
+        return 1
+
+    cdef int read_tail(self, int16_t version, Cursor* body, FetchHead* head) except -1:
+        """The rack, and the tagged fields; 0 if they cannot be read."""
+        cdef bint flexible = version >= FIRST_FLEXIBLE
+        cdef int64_t length
+        cdef uint32_t tags, tag, tag_bytes
+        cdef const uint8_t* at
+        cdef Cursor field
         if version >= 11:
             length = read_string_length(body, flexible)
             if length > 0:
@@ -305,8 +343,12 @@ cdef class Fetching:
                 tag = read_uvarint(body)
                 tag_bytes = read_uvarint(body)
                 at = read_bytes(body, tag_bytes)
-                if tag == 1 and version >= 15 and at != NULL and tag_bytes >= 4:
-                    wait.replica_id = <int32_t>load32(at)
+                if tag == TAG_REPLICA_STATE and version >= FIRST_WITH_REPLICA_STATE and at != NULL:
+                    cursor_init(&field, at, tag_bytes)
+                    head.replica_id = read_int32(&field)
+                    read_int64(&field)          # the replica's epoch: no broker follows this one yet
+                    if skip_tagged_fields(&field) or field.ptr != field.end:
+                        cursor_fail(body, CURSOR_TAGGED, tag_bytes)
                 tags -= 1
         return not body.error
 
@@ -320,16 +362,23 @@ cdef class Fetching:
 
     cdef int read_forgotten(self, FetchWait wait, int16_t version, Cursor* body) except -1:
         cdef bint flexible = version >= FIRST_FLEXIBLE
-        cdef int64_t topics = read_length(body, flexible), partitions, length
+        cdef int64_t topics = read_length(body, flexible), partitions, length, room = self.max_partitions
         cdef const uint8_t* name
         cdef int32_t partition
-        if body.error or topics > body.end - body.ptr:
+        if body.error:
+            return 0
+        if topics > room:
+            self.too_many = True
             return 0
         for _ in range(topics):
             length = 16 if version >= FIRST_BY_ID else read_string_length(body, flexible)
             name = read_bytes(body, length)
             partitions = read_length(body, flexible)
-            if body.error or name == NULL or partitions > body.end - body.ptr:
+            if body.error or name == NULL:
+                return 0
+            room -= max(partitions, <int64_t>0)
+            if room < 0:
+                self.too_many = True
                 return 0
             topic = (<const char*>name)[:length]
             for _ in range(partitions):

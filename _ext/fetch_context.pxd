@@ -19,6 +19,10 @@ cdef enum:
     WARM_ROUNDS = 8                   # then the loop waits for the disk: what is read is evicted faster than it is used
 
 cdef enum:
+    CONSUMER = -1                     # replica_id of a client that is no broker
+    DEBUGGING_CONSUMER = -2           # replica_id of a client that reads like a replica, and of which nothing is noted
+
+cdef enum:
     FETCH = 1                         # the API's key
     NONE = 0
     OFFSET_OUT_OF_RANGE = 1
@@ -53,6 +57,7 @@ cdef class FetchPartition:
     cdef int32_t leader_epoch         # -1: not said
     cdef int32_t last_fetched_epoch
     cdef bint forgotten
+    cdef uint32_t request             # serial number of the request that named it last
     # what a session's client was told last
     cdef int64_t told_high_watermark
     cdef int64_t told_log_start
@@ -72,6 +77,7 @@ cdef class FetchPartition:
     cdef OpenSegment segment
     cdef int64_t position
     cdef int64_t length
+    cdef int64_t ready_bytes          # that there are, up to `max_bytes`: what counts towards min_bytes while the request waits
     # of a response in an old format
     cdef int64_t extent               # bytes of the segment from `position` to where reading must end
     cdef int64_t allowed              # bytes of the response
@@ -85,6 +91,11 @@ cdef class FetchPartition:
     cdef object converted             # what takes the place of the slice of the file; None: the slice goes out as it is
 
 
+cdef inline bint reads_to_log_end(int32_t replica_id) noexcept:
+    """Whether the reader is a replica, or reads like one; consumers read to the high watermark."""
+    return replica_id >= 0 or replica_id == DEBUGGING_CONSUMER
+
+
 cdef void ask(FetchPartition p, int64_t fetch_offset, int64_t log_start_offset, int32_t max_bytes, int32_t leader_epoch,
               int32_t last_fetched_epoch) noexcept
 
@@ -96,8 +107,14 @@ cdef class FetchContext(Waiter):
     cdef int32_t session_id           # 0: no session
     cdef int32_t epoch                # of the next incremental request
     cdef int64_t last_used_ms
+    cdef int64_t created_ms           # of the session
+    cdef Py_ssize_t counted_size      # partitions of the session, as its cache counts them
+    cdef bint ended                   # the session is no longer in the cache; a request of it may still wait
+    cdef uint32_t request             # serial number of the request at hand
     cdef Py_ssize_t names             # partitions that the request at hand named so far, without session
-    cdef dict unnamed                 # (topic, partition) -> FetchPartition: of the request before, and not named yet
+    # (topic, partition) -> FetchPartition, of this request and the one before, without session; None while the request names what
+    # the one before named, in its order
+    cdef dict known
     cdef bint stale                   # the partitions or their slots are others than those that are watched
     # the request at hand
     cdef Pending pending
@@ -113,12 +130,19 @@ cdef class FetchContext(Waiter):
     cdef int warm_rounds              # how often such look-ups were handed to the reader for this request
     cdef int64_t until_ms             # of the request
     cdef int64_t planned_bytes
+    cdef int64_t ready_bytes          # of all partitions; see FetchPartition
     cdef bint planned_error
+    # the plan, which may be made in slices
+    cdef Py_ssize_t plan_at           # partitions before this one are planned
+    cdef int64_t plan_budget          # bytes that the response may still hold
+    cdef bint plan_first              # no partition before gives records
     cdef Client client                # whose request
 
     cdef FetchPartition named(self, bytes topic, bint by_id, int32_t partition)
+    cdef FetchPartition named_out_of_order(self, bytes topic, bint by_id, int32_t partition)
     cdef int all_named(self) except -1
-    cdef int cut(self) except -1
+    cdef int know_all(self) except -1
+    cdef int become_session(self) except -1
     cdef int forget(self, tuple key) except -1
     cdef int drop_forgotten(self) except -1
     cdef int count_moves(self, FetchContext before) except -1

@@ -1,6 +1,6 @@
 """What a Fetch asks for: the partitions of a session, or of one request without a session, and the request at hand.
 
-Used in a worker's loop. Whoever fetches goes forward: what a request asks for behind what the one before was given counts as read.
+Used in a worker's loop. Records count as read by a client when its next request asks for what lies behind them.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint64_t
@@ -13,9 +13,9 @@ cdef class FetchPartition:
 
 
 cdef void went_on(FetchPartition p, FetchPartition before, int64_t fetch_offset) noexcept:
-    """`p` is asked for from `fetch_offset` on by the reader that asked for `before` last: how far it went, `p` itself included.
+    """Add to `p.moved` how many records the reader went forward since its last request, which asked for `before` (perhaps `p`).
 
-    What lies behind the end of what could be given was not read: the reader jumped there.
+    Records behind the end of what could be given were not read: the reader jumped over them.
     """
     p.moved = before.moved
     if before.served and before.fetch_offset < fetch_offset <= before.served_limit:
@@ -26,7 +26,7 @@ cdef void went_on(FetchPartition p, FetchPartition before, int64_t fetch_offset)
 
 cdef void ask(FetchPartition p, int64_t fetch_offset, int64_t log_start_offset, int32_t max_bytes, int32_t leader_epoch,
               int32_t last_fetched_epoch) noexcept:
-    """A request asks for the partition from `fetch_offset` on: how far the reader went since the last one, and what it asks."""
+    """Take over what a request asks of the partition, and how far the reader went since its last request."""
     went_on(p, p, fetch_offset)
     p.asked = True
     p.fetch_offset = fetch_offset
@@ -36,52 +36,75 @@ cdef void ask(FetchPartition p, int64_t fetch_offset, int64_t log_start_offset, 
     p.last_fetched_epoch = last_fetched_epoch
 
 
+cdef inline FetchPartition new_partition(bytes topic, bint by_id, int32_t partition):
+    cdef FetchPartition p = FetchPartition.__new__(FetchPartition)
+    p.topic = topic
+    p.by_id = by_id
+    p.partition = partition
+    p.place_offset = -1
+    return p
+
+
 cdef class FetchContext(Waiter):
     cdef FetchPartition named(self, bytes topic, bint by_id, int32_t partition):
-        """The partition that the request names next, as the last request left it, or a new one. `all_named` follows the last."""
-        cdef FetchPartition p = None
+        """The partition that the request names next: as the request before left it, or a new one. `all_named` follows the last.
+
+        A partition that a request names twice is one partition, in the place of its first name, that is asked for as the last
+        name says (as in Kafka).
+        """
+        cdef FetchPartition p
         if self.by_key is not None:
             p = self.by_key.get((topic, partition))
-            if p is not None:
-                return p
-        elif self.names < len(self.partitions):
+            if p is None:
+                p = new_partition(topic, by_id, partition)
+                self.by_key[(topic, partition)] = p
+                self.partitions.append(p)
+                self.stale = True
+            return p
+        if self.known is None and self.names < len(self.partitions):
             p = self.partitions[self.names]
             if p.partition == partition and (p.topic is topic or p.topic == topic):
                 self.names += 1
+                p.request = self.request
                 return p
-            p = None
-            self.unnamed = {}
-            self.cut()
-        if self.unnamed is not None:
-            p = self.unnamed.pop((topic, partition), None)
+        return self.named_out_of_order(topic, by_id, partition)
+
+    cdef FetchPartition named_out_of_order(self, bytes topic, bint by_id, int32_t partition):
+        """As `named`, once the request names other partitions, or in another order, than the one before."""
+        cdef FetchPartition p
+        if self.known is None:
+            self.know_all()
+        p = self.known.get((topic, partition))
         if p is None:
-            p = FetchPartition.__new__(FetchPartition)
-            p.topic = topic
-            p.by_id = by_id
-            p.partition = partition
-            p.place_offset = -1
-        if self.by_key is not None:
-            self.by_key[(topic, partition)] = p
+            p = new_partition(topic, by_id, partition)
+            self.known[(topic, partition)] = p
+        elif p.request == self.request:
+            return p
+        p.request = self.request
         self.partitions.append(p)
         self.names += 1
-        self.stale = True
         return p
 
-    cdef int all_named(self) except -1:
-        """What a request without a session does not name is not asked for any more."""
-        if self.by_key is None and self.names < len(self.partitions):
-            self.cut()
-        self.unnamed = None
-        return 0
-
-    cdef int cut(self) except -1:
-        """From here on the request names others, or in another order, than the last one."""
+    cdef int know_all(self) except -1:
+        """Keep the partitions of the request before by their names, and of the list those that this request has named."""
         cdef FetchPartition p
-        if self.unnamed is not None:
-            for p in self.partitions[self.names:]:
-                self.unnamed[(p.topic, p.partition)] = p
+        self.known = {(p.topic, p.partition): p for p in self.partitions}
         del self.partitions[self.names:]
         self.stale = True
+        return 0
+
+    cdef int all_named(self) except -1:
+        """Partitions that a request without a session does not name are no longer asked for."""
+        if self.by_key is None and self.names < len(self.partitions):
+            del self.partitions[self.names:]
+            self.stale = True
+        self.known = None
+        return 0
+
+    cdef int become_session(self) except -1:
+        """From now on requests name only what changes."""
+        cdef FetchPartition p
+        self.by_key = {(p.topic, p.partition): p for p in self.partitions}
         return 0
 
     cdef int forget(self, tuple key) except -1:
@@ -97,7 +120,7 @@ cdef class FetchContext(Waiter):
         return 0
 
     cdef int count_moves(self, FetchContext before) except -1:
-        """Compare with the last request of the connection, where that was no session's."""
+        """Count how far the reader went since the connection's last request, which belonged to another session or to none."""
         cdef FetchPartition p, q
         cdef dict known = None
         cdef int i = 0
@@ -113,7 +136,7 @@ cdef class FetchContext(Waiter):
         return 0
 
     cdef int count_positions(self) except -1:
-        """After the first plan of a request, which found the slots: where the reader stands, and what it went forward."""
+        """Count the reader's offsets, and how far it went. Called after the first plan of a request, which finds the slots."""
         cdef FetchPartition p
         for p in self.partitions:
             if not p.asked:
@@ -128,7 +151,8 @@ cdef class FetchContext(Waiter):
         return 0
 
     cdef bint enough(self) noexcept:
-        return self.planned_error or self.planned_bytes >= self.min_bytes or not self.partitions
+        """Whether the request need not wait: what is planned, or what there is, reaches min_bytes, or a partition has an error."""
+        return self.planned_error or self.planned_bytes >= self.min_bytes or self.ready_bytes >= self.min_bytes or not self.partitions
 
     cdef int go_on(self) except -1:
         raise NotImplementedError("a FetchWait goes on")

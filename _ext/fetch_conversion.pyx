@@ -1,5 +1,5 @@
-"""Versions 0 to 3 are answered with message sets: a thread of the worker converts what the plan names, batch by batch and no more
-than the response may hold, and the response is written when that is done. Used in a worker's loop.
+"""Versions 0 to 3 are answered with message sets: a thread of the worker converts what the plan names, a few batches at a time and no
+more than the response may hold, and the response is written when that is done. Used in a worker's loop.
 """
 
 from libc.stdint cimport int32_t, int64_t
@@ -18,10 +18,11 @@ from broker._ext.shared cimport monotonic_ms, slot_at
 
 
 cdef class FetchConversion:
-    """One a worker. max_bytes: fetch.max.bytes.
+    """One a worker.
 
-    down_convert(parts, done): on a thread, convert what the parts name, then call done(result) in the loop; part and result
-    are those of `broker.storage.down_conversion.convert`, or the result is the exception it raised.
+    :param max_bytes: fetch.max.bytes.
+    :param down_convert: (arguments, cancelled, done): on a thread, run `broker.storage.down_conversion.conversion` with these
+        arguments, as long as cancelled() returns False, then call done(its result, or the exception it raised) in the loop.
     """
 
     def __init__(self, FetchResponses responses, int32_t max_bytes, down_convert):
@@ -43,7 +44,7 @@ cdef class FetchConversion:
                               each or not parts, not slot_at(p.slot - 1).settings.no_down_conversion))
                 given.append(p)
                 p.segment = None
-        self.down_convert((parts, budget), lambda result: self.converted(wait, pending, given, result))
+        self.down_convert((parts, budget), lambda: pending.cancelled, lambda result: self.converted(wait, pending, given, result))
         return 0
 
     cdef int converted(self, FetchContext wait, Pending pending, list parts, object result) except -1:

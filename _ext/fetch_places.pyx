@@ -26,6 +26,7 @@ from broker._ext.fetch_context cimport (
     WARM_ROUNDS,
     FetchContext,
     FetchPartition,
+    reads_to_log_end,
     storage_error,
 )
 from broker._ext.locks cimport LOCK_BUSY, SPINS_OF_LOOP, unlock
@@ -35,6 +36,7 @@ from broker._ext.page_cache cimport fault_in, read_some, set_no_wait
 from broker._ext.records cimport CODEC_ZSTD, load32
 from broker._ext.segment_list cimport OpenSegment, SegmentCache, SegmentList
 from broker._ext.shared cimport (
+    MAX_IN_SYNC,
     RECENT_KEPT,
     ROLE_LEADER,
     SLOT_LOADING,
@@ -101,6 +103,23 @@ cdef inline int16_t gone(FetchPartition p) noexcept:
     return UNKNOWN_TOPIC_ID if p.by_id else UNKNOWN_TOPIC_OR_PARTITION
 
 
+cdef inline void remember_start(FetchPartition p) noexcept:
+    """Keep where the batch that holds the fetch offset was found."""
+    p.place_offset = p.fetch_offset
+    p.place_base = p.segment.base_offset
+    p.place_position = p.position
+    p.place_generation = p.generation
+
+
+cdef inline bint has_follower(Slot* slot, int32_t broker_id) noexcept nogil:
+    """Whether a broker is to have a replica of the partition that this one leads."""
+    cdef int i
+    for i in range(min(slot.replica_count, <int32_t>MAX_IN_SYNC)):
+        if slot.replicas[i] == broker_id:
+            return broker_id != slot.leader_id
+    return False
+
+
 cdef bint swap_over(uint32_t index, Slot* slot) noexcept nogil:
     """Whether the swap that was under way has ended; if its author died, it is finished now."""
     if take_slot(index, slot, SPINS_OF_LOOP) == LOCK_BUSY:
@@ -120,25 +139,48 @@ cdef class FetchPlaces:
         self.segment_lists = {}
         self.max_bytes = max_bytes
 
-    cdef int plan(self, FetchContext wait) except -1:
-        """What every partition of the request gives now."""
-        cdef FetchPartition p
-        cdef int64_t budget = min(wait.max_bytes, self.max_bytes)
-        cdef bint first = True
+    cdef int begin_plan(self, FetchContext wait) except -1:
+        """Forget the last plan of the request; `plan_some` makes the next one."""
         wait.planned_bytes = 0
+        wait.ready_bytes = 0
         wait.planned_error = False
         wait.cold = []
+        wait.plan_at = 0
+        wait.plan_budget = min(wait.max_bytes, self.max_bytes)
+        wait.plan_first = True
+        return 0
+
+    cdef bint plan_some(self, FetchContext wait, Py_ssize_t count) except -1:
+        """Plan what the next `count` partitions of the request give now. Returns whether all are planned."""
+        cdef FetchPartition p
+        cdef Py_ssize_t end = min(wait.plan_at + count, <Py_ssize_t>len(wait.partitions))
         set_no_wait(wait.reader is not None and wait.warm_rounds < WARM_ROUNDS)
         try:
-            for p in wait.partitions:
+            while wait.plan_at < end:
+                p = wait.partitions[wait.plan_at]
+                wait.plan_at += 1
                 if wait.version < FIRST_WITH_MAX_BYTES:
-                    first = True
-                self.plan_partition(p, wait, &budget, &first)
+                    wait.plan_first = True
+                self.look(p, wait, True)
                 wait.planned_bytes += p.length
+                wait.ready_bytes += p.ready_bytes
                 if p.error:
                     wait.planned_error = True
         finally:
             set_no_wait(False)
+        return end == len(wait.partitions)
+
+    cdef int measure(self, FetchPartition p, FetchContext wait) except -1:
+        """Bring up to date how much there is of a partition whose slot moved; the plan of the others stays."""
+        wait.ready_bytes -= p.ready_bytes
+        set_no_wait(wait.reader is not None and wait.warm_rounds < WARM_ROUNDS)
+        try:
+            self.look(p, wait, False)
+        finally:
+            set_no_wait(False)
+        wait.ready_bytes += p.ready_bytes
+        if p.error:
+            wait.planned_error = True
         return 0
 
     cdef int resolve(self, FetchPartition p) except -1:
@@ -163,26 +205,28 @@ cdef class FetchPlaces:
         p.place_offset = -1
         return NONE
 
-    cdef int plan_partition(self, FetchPartition p, FetchContext wait, int64_t* budget, bint* first) except -1:
-        """Find out what the partition gives: an error, or where its records lie and how many bytes of them.
+    cdef int look(self, FetchPartition p, FetchContext wait, bint planning) except -1:
+        """Find out what the partition gives: an error, or how many bytes there are and, if `planning`, where the records of the
+        response lie.
 
-        If its files change names meanwhile (a swap after compaction, a roll), it is looked at anew; a partition that does not
-        come to rest, or in which a swap is under way, gives nothing for the moment: the swap's end wakes who waits.
+        If its files change their names meanwhile (a swap after compaction, a roll), it is looked at again; a partition that does
+        not come to rest, or in which a swap is under way, gives nothing for the moment: the swap's end wakes who waits.
         """
         for _ in range(LOOKS):
-            if self.look_at(p, wait, budget, first) == 0:
+            self.looks += 1
+            if self.look_once(p, wait, planning) == 0:
                 return 0
         p.segment = None
         p.place_offset = -1
+        p.ready_bytes = 0
         return 0
 
-    cdef int look_at(self, FetchPartition p, FetchContext wait, int64_t* budget, bint* first) except -1:
-        """As `plan_partition`; 1 if the slot's generation moved while it looked, and nothing of it counts."""
+    cdef int look_once(self, FetchPartition p, FetchContext wait, bint planning) except -1:
+        """As `look`; 1 if the slot's generation moved meanwhile: then nothing that was found counts."""
         cdef Slot* slot
         cdef Commit commit
-        cdef uint32_t before = p.slot, state
-        cdef int64_t limit, available = 0, allowed, whole
-        p.length = 0
+        cdef uint32_t before = p.slot
+        p.length = p.ready_bytes = 0
         p.segment = None
         p.converted = None
         p.high_watermark = p.last_stable_offset = p.now_log_start = -1
@@ -191,17 +235,7 @@ cdef class FetchPlaces:
             wait.stale = True
         if not p.error:
             slot = slot_at(p.slot - 1)
-            state = state_now(slot)
-            if state != SLOT_ONLINE:
-                p.error = storage_error(wait.version) if state == SLOT_OFFLINE else gone(p)
-                if state == SLOT_LOADING:
-                    p.error = NOT_LEADER_OR_FOLLOWER
-            elif slot.role != ROLE_LEADER:
-                p.error = NOT_LEADER_OR_FOLLOWER
-            elif p.leader_epoch >= 0 and p.leader_epoch != slot.leader_epoch:
-                p.error = FENCED_LEADER_EPOCH if p.leader_epoch < slot.leader_epoch else UNKNOWN_LEADER_EPOCH
-            elif wait.version < FIRST_WITH_ZSTD and slot.settings.compression == CODEC_ZSTD:
-                p.error = UNSUPPORTED_COMPRESSION_TYPE
+            p.error = self.refusal(p, wait, slot)
         if p.error:
             p.wanted = True
             return 0
@@ -213,12 +247,11 @@ cdef class FetchPlaces:
         p.high_watermark = commit.high_watermark
         if p.last_stable_offset > p.high_watermark:
             p.last_stable_offset = p.high_watermark
-        limit = commit.high_watermark
-        if wait.replica_id >= 0:
-            limit = commit.log_end_offset
+        p.limit = commit.high_watermark
+        if reads_to_log_end(wait.replica_id):
+            p.limit = commit.log_end_offset
         elif wait.read_committed:
-            limit = p.last_stable_offset
-        p.limit = limit
+            p.limit = p.last_stable_offset
         if p.fetch_offset > commit.log_end_offset or p.fetch_offset < p.now_log_start:
             p.error = OFFSET_OUT_OF_RANGE
             p.high_watermark = p.last_stable_offset = p.now_log_start = -1      # as Kafka tells with this error
@@ -226,61 +259,97 @@ cdef class FetchPlaces:
             return 0
         p.wanted = not wait.incremental or not p.told or p.told_high_watermark != p.high_watermark or \
             p.told_log_start != p.now_log_start
-        if p.fetch_offset >= limit:
+        if p.fetch_offset >= p.limit:
             if p.fetch_offset == commit.log_end_offset:
                 p.place_offset = p.fetch_offset
                 p.place_base = commit.segment_base
                 p.place_position = commit.size
                 p.place_generation = p.generation
             return 0
-        allowed = min(<int64_t>p.max_bytes, budget[0])
-        if allowed <= 0 and not first[0]:
+        return self.locate_records(p, wait, slot, &commit, planning)
+
+    cdef int16_t refusal(self, FetchPartition p, FetchContext wait, Slot* slot) except -1:
+        """Kafka's error code if the slot must not be read by this request; else 0."""
+        cdef uint32_t state = state_now(slot)
+        if state == SLOT_OFFLINE:
+            return storage_error(wait.version)
+        if state == SLOT_LOADING:
+            return NOT_LEADER_OR_FOLLOWER
+        if state != SLOT_ONLINE:
+            return gone(p)
+        if slot.role != ROLE_LEADER:
+            return NOT_LEADER_OR_FOLLOWER
+        if p.leader_epoch >= 0 and p.leader_epoch != slot.leader_epoch:
+            return FENCED_LEADER_EPOCH if p.leader_epoch < slot.leader_epoch else UNKNOWN_LEADER_EPOCH
+        if wait.replica_id >= 0 and not has_follower(slot, wait.replica_id):
+            # With an epoch the broker may become a replica soon and tries again; without one it looks for the leader (as in Kafka).
+            return UNKNOWN_LEADER_EPOCH if p.leader_epoch >= 0 else NOT_LEADER_OR_FOLLOWER
+        if wait.version < FIRST_WITH_ZSTD and slot.settings.compression == CODEC_ZSTD:
+            return UNSUPPORTED_COMPRESSION_TYPE
+        return NONE
+
+    cdef int locate_records(self, FetchPartition p, FetchContext wait, Slot* slot, Commit* commit, bint planning) except -1:
+        """How many bytes from the fetch offset on there are and, if `planning`, which of them the response takes; as `look_once`."""
+        cdef int64_t available = 0, allowed = min(<int64_t>p.max_bytes, wait.plan_budget), whole
+        if planning and allowed <= 0 and not wait.plan_first:
             return 0
         if p.generation & SWAP_UNDER_WAY:
             return 1 if swap_over(p.slot - 1, slot) else 0
         try:
-            self.locate(p, slot, &commit, limit, &available, wait)
+            self.locate(p, slot, commit, p.limit, &available, wait)
+            p.ready_bytes = max(min(available, <int64_t>p.max_bytes), <int64_t>0)
             p.extent = available
             p.allowed = allowed
-            if available > allowed:
+            if not planning or available > allowed:
+                remember_start(p)       # the next fetch may well begin there again
+            if planning and available > allowed:
                 # The first batch of a response is given whole, however large; others only if they fit.
-                p.place_offset = -1
                 whole = self.first_batch_bytes(p, wait)
                 if whole > allowed:
-                    available = min(available, whole) if first[0] else 0
+                    available = min(available, whole) if wait.plan_first else 0
                 else:
                     available = allowed
         except ColdRead:
             p.place_offset = -1
             p.segment = None
+            p.ready_bytes = 0
             return 0
         except OSError as failure:
-            if slot.incarnation == p.incarnation and slot.state == SLOT_ONLINE:
-                if load_acquire_64(&slot.generation) != p.generation:
-                    return 1
-                p.high_watermark = p.last_stable_offset = p.now_log_start = -1
-                # The log start offset moves before a file goes, so a file that has gone meanwhile is told by it.
-                if p.fetch_offset < slot.log_start_offset:
-                    p.error = OFFSET_OUT_OF_RANGE
-                else:
-                    p.error = storage_error(wait.version)
-                    if failure.errno is not None:
-                        note_device(slot.log_dir, -<int>failure.errno)
-                    self.report(p.slot, slot, failure)
-            else:
-                p.error = gone(p)
+            p.segment = None
+            p.ready_bytes = 0
+            p.error = self.unreadable(p, wait, slot, failure)
+            if not p.error:
+                return 1
             p.wanted = True
             return 0
         if load_acquire_64(&slot.generation) != p.generation:
             return 1                    # place, index and log may be of different segments
+        if not planning:
+            p.segment = None
+            return 0
         p.length = available
         if available > 0:
             p.wanted = True
-            first[0] = False
-            budget[0] -= available
+            wait.plan_first = False
+            wait.plan_budget -= available
         else:
             p.segment = None
         return 0
+
+    cdef int16_t unreadable(self, FetchPartition p, FetchContext wait, Slot* slot, error) except -1:
+        """Kafka's error code for a partition in which `error` was met; 0 if its files changed meanwhile: look again."""
+        if slot.incarnation != p.incarnation or slot.state != SLOT_ONLINE:
+            return gone(p)
+        if load_acquire_64(&slot.generation) != p.generation:
+            return NONE
+        p.high_watermark = p.last_stable_offset = p.now_log_start = -1
+        # The log start offset moves before a file is removed, so that it tells of a file that was removed meanwhile.
+        if p.fetch_offset < slot.log_start_offset:
+            return OFFSET_OUT_OF_RANGE
+        if error.errno is not None:
+            note_device(slot.log_dir, -<int>error.errno)
+        self.report(p.slot, slot, error)
+        return storage_error(wait.version)
 
     cdef int report(self, uint32_t known, Slot* slot, failure) except -1:
         """Say what cannot be read; of one partition once a minute."""

@@ -40,6 +40,8 @@ cdef enum:                        # index of a word; PROBE_NAMES in metering.pyx
     PARKED_FORWARDS = 3
     QUEUED_BYTES = 4
     CONNECTIONS_LIMIT = 5         # the supervisor's: max.connections
+    FETCH_SESSIONS = 6
+    FETCH_SESSION_PARTITIONS = 7  # of all of them
     SOCKET_BYTES_IN = 16          # from here on they only grow
     SOCKET_BYTES_OUT = 17
     SENDFILE_BYTES = 18
@@ -67,7 +69,8 @@ cdef enum:                        # index of a word; PROBE_NAMES in metering.pyx
     COMPACTIONS = 48
     CONNECTIONS_REFUSED = 49      # the supervisor's: more than one address may have
     CONNECTIONS_FULL = 50         # the supervisor's: how often max.connections was reached
-    PROBES = 51
+    FETCH_SESSIONS_EVICTED = 51
+    PROBES = 52
 
 cdef enum:                        # of a request's time
     PHASE_QUEUE = 0

@@ -1,7 +1,8 @@
 """A worker's purgatory: which parked request waits for which slot, and until when. One a worker, in its loop's thread.
 
-A waiter sets its process's bit in the slot, and looks at the slot once more before it sleeps; whoever moves the slot sets the
-slot's bit in this process's ready bitmap and then its event descriptor. So 1,000 waiters on 100 slots cost what moved.
+A waiter sets its process's bit in the slot, and looks at the slot once more before it sleeps; the process that moves the slot
+sets the slot's bit in this process's ready bitmap and then its event descriptor. A wake-up names the slot that moved, so that
+1,000 waiters on 100 slots, and one waiter on 10,000 slots, cost what moved.
 """
 
 import heapq
@@ -23,7 +24,7 @@ cdef enum:
 
 
 cdef class Waiter:
-    cdef int moved(self) except -1:
+    cdef int moved(self, object what) except -1:
         raise NotImplementedError
 
     cdef int expired(self) except -1:
@@ -47,11 +48,11 @@ cdef class WaitingRoom:
         """Deadlines kept, of answered waiters too."""
         return len(self.heap)
 
-    cdef int watch(self, uint32_t slot, Waiter waiter) except -1:
+    cdef int watch(self, uint32_t slot, Waiter waiter, object what) except -1:
         watchers = self.of_slot.get(slot)
         if watchers is None:
             watchers = self.of_slot[slot] = {}
-        watchers[waiter] = None
+        watchers[waiter] = what
         return 0
 
     cdef int unwatch(self, uint32_t slot, Waiter waiter) except -1:
@@ -78,7 +79,7 @@ cdef class WaitingRoom:
             fetch_or_64(&at.waiters_flushed, self.own_bit)
 
     cdef int park(self, Waiter waiter, int64_t deadline_ms) except -1:
-        """From now on `waiter` is told of its slots, and of its deadline."""
+        """From now on `waiter` is woken when a slot that it watches moves, and at its deadline."""
         if not waiter.waiting:
             waiter.waiting = True
             self.waiters += 1
@@ -125,21 +126,40 @@ cdef class WaitingRoom:
             add(waiter.gauge, -1)
         return 0
 
-    cdef int tell(self, Waiter waiter, bint expired) except -1:
-        """The border of a waiter: what goes wrong for one costs its connection, and nobody else a wake-up."""
+    cdef int tell(self, Waiter waiter, object what) except -1:
+        """The border of a waiter: an exception closes its connection, and the other waiters are still woken."""
         try:
-            if expired:
-                waiter.expired()
-            else:
-                waiter.moved()
+            waiter.moved(what)
         except Exception as error:
-            LOG.exception("a parked request")
-            self.leave(waiter)
-            waiter.failed(error)
+            self.give_up(waiter, error)
+        return 0
+
+    cdef int tell_expired(self, Waiter waiter) except -1:
+        """As `tell`, for a waiter whose time is over."""
+        try:
+            waiter.expired()
+        except Exception as error:
+            self.give_up(waiter, error)
+        return 0
+
+    cdef int give_up(self, Waiter waiter, error) except -1:
+        LOG.error("a parked request failed; its connection is closed", exc_info=error)
+        self.leave(waiter)
+        waiter.failed(error)
+        return 0
+
+    cdef int tell_watchers(self, uint32_t slot) except -1:
+        """Tell the waiters of a slot that it moved."""
+        cdef Waiter waiter
+        watchers = self.of_slot.get(slot)
+        if watchers is not None:
+            for waiter, what in list(watchers.items()):
+                if waiter.waiting:
+                    self.tell(waiter, what)
         return 0
 
     def expire(self):
-        """Tell those whose time is up; the next deadline, -1 if nobody waits."""
+        """Wake the waiters whose deadline has passed. Returns the next deadline, -1 if nobody waits."""
         cdef int64_t now = monotonic_ms()
         cdef Waiter waiter
         cdef int64_t deadline
@@ -150,7 +170,7 @@ cdef class WaitingRoom:
                     return deadline
                 heapq.heappop(self.heap)
                 waiter.queued_ms = 0
-                self.tell(waiter, True)
+                self.tell_expired(waiter)
                 continue
             heapq.heappop(self.heap)
             if waiter.queued_ms == deadline:        # else it has another entry
@@ -163,18 +183,13 @@ cdef class WaitingRoom:
         """Tell the waiters of every slot that moved. Without a system call when none did."""
         cdef uint32_t[READY_AT_ONCE] ready
         cdef int n, i
-        cdef Waiter waiter
         while True:
             region().self_wake = False
             n = take_ready(ready, READY_AT_ONCE)
             if n == 0:
                 return 0
             for i in range(n):
-                watchers = self.of_slot.get(ready[i])
-                if watchers is not None:
-                    for waiter in list(watchers):
-                        if waiter.waiting:
-                            self.tell(waiter, False)
+                self.tell_watchers(ready[i])
 
     def serve(self):
         """After a wake-up (the event descriptor was drained first)."""
@@ -182,18 +197,20 @@ cdef class WaitingRoom:
 
     def look_at_all(self):
         """After a death of another process: every waiter looks once [R 6]."""
-        cdef Waiter waiter
-        for watchers in list(self.of_slot.values()):
-            for waiter in list(watchers):
-                if waiter.waiting:
-                    self.tell(waiter, False)
+        for slot in list(self.of_slot):
+            self.tell_watchers(slot)
+
+    def end(self):
+        """The broker stops: the time of every waiter is over, also of those that would wait from now on."""
+        self.ending = True
+        self.finish_all()
 
     def finish_all(self):
-        """The broker stops: every waiter's time is up. One that parks itself again has a reason."""
+        """The time of every waiter is over. One that parks itself again has a reason."""
         cdef Waiter waiter
         entries, self.heap = sorted(self.heap), []
         for _, _, waiter in entries:
             waiter.queued_ms = 0
         for _, _, waiter in entries:
             if waiter.waiting:
-                self.tell(waiter, True)
+                self.tell_expired(waiter)

@@ -259,15 +259,22 @@ def test_a_recreated_topic_is_read_and_written_under_its_old_name(wire, name):
         wire.delete(name)
 
 
-def test_more_than_100000_partitions_cost_the_connection(wire, connect, name):
-    wire.create(name)
-    with pytest.raises(EOFError):
-        wire.ask(repeated_fetch(name, 100_001), fetch.API_KEY, 12)
-    response = connect().ask(repeated_fetch(name, 100_000), fetch.API_KEY, 12)
-    assert len(response.responses[0].partitions) == 100_000
+@pytest.mark.parametrize("version", [0, 4, 12, 13])
+def test_a_partition_that_is_named_twice_is_answered_once_as_it_was_named_last(wire, name, version):
+    topic_id = wire.create(name, 2)
+    target = topic_id if version >= 13 else name
+    for partition in (0, 0, 1):
+        assert wire.produce(name, batch(), partition).error_code == 0
 
+    def told(*places):
+        answer = wire.ask(fetch_request([(target, *place) for place in places]), fetch.API_KEY, version)
+        return [
+            (one.partition_index, one.error_code, one.high_watermark)
+            for topic in answer.responses
+            for one in topic.partitions
+        ]
 
-def repeated_fetch(name, times):
-    request = fetch_request([(name, 0, 0)])
-    request.topics[0].partitions *= times
-    return request
+    assert told((0, 0), (0, 9)) == [(0, ErrorCode.OFFSET_OUT_OF_RANGE, -1)]
+    assert told((0, 9), (0, 0)) == [(0, 0, 2)]
+    assert told((0, 0), (1, 0), (0, 9)) == [(0, ErrorCode.OFFSET_OUT_OF_RANGE, -1), (1, 0, 1)]
+    assert told((0, 9), (1, 0), (0, 0), (1, 9)) == [(0, 0, 2), (1, ErrorCode.OFFSET_OUT_OF_RANGE, -1)]
