@@ -278,13 +278,33 @@ def position_of(int log_fd, int index_fd, int64_t index_entries, int64_t segment
     return found if result == LOOKUP_FOUND else None
 
 
+def find_in_records(const uint8_t[::1] batch not None, const uint8_t[::1] records not None, int64_t target_timestamp,
+                    int64_t from_offset):
+    """(offset, timestamp) of the first record at or after both; None if there is none.
+
+    :param batch: with its header. :param records: those of the batch, not compressed.
+    :raises ValueError: they are not the batch's.
+    """
+    cdef BatchInfo info
+    cdef FoundRecord found
+    cdef int result = LOOKUP_CORRUPT
+    cdef const uint8_t* at = &records[0] if records.shape[0] else NULL
+    if batch.shape[0] and parse_batch_header(&batch[0], batch.shape[0], &info) == ERROR_NONE:
+        with nogil:
+            result = search_records(at, at + records.shape[0], &info, target_timestamp, from_offset, &found)
+    if result == LOOKUP_CORRUPT:
+        raise ValueError("the records of a batch are not well formed")
+    return (found.offset, found.timestamp) if result == LOOKUP_FOUND else None
+
+
 def time_of(int log_fd, int index_fd, int64_t index_entries, int time_fd, int64_t time_entries, int64_t segment_base,
-            int64_t size_limit, int64_t target_timestamp, int64_t from_offset, read_compressed):
+            int64_t size_limit, int64_t target_timestamp, int64_t from_offset, find_compressed):
     """The first record at or after `target_timestamp` (ms) and `from_offset`: (offset, timestamp, leader epoch), or
     None.
 
-    read_compressed: called with the bytes of a compressed batch or wrapper, returns its [(offset, timestamp)].
-    Raises CorruptLogError, OSError, and what read_compressed raises.
+    find_compressed: called with the bytes of a compressed batch or wrapper, the timestamp and the offset; returns (offset,
+    timestamp) of its first record that is not before either, or None.
+    Raises CorruptLogError, OSError, and what find_compressed raises.
     """
     cdef FoundBatch batch
     cdef FoundRecord record
@@ -310,7 +330,7 @@ def time_of(int log_fd, int index_fd, int64_t index_entries, int time_fd, int64_
             content = os.pread(log_fd, batch.size, batch.position)
             if len(content) != batch.size:
                 raise CorruptLogError(f"the batch at {batch.position} ends early, segment {segment_base}")
-            for offset, timestamp in read_compressed(content):
-                if timestamp >= target_timestamp and offset >= from_offset:
-                    return offset, timestamp, batch.partition_leader_epoch
+            place = find_compressed(content, target_timestamp, from_offset)
+            if place is not None:
+                return *place, batch.partition_leader_epoch
         from_position = batch.position + batch.size

@@ -16,20 +16,27 @@ cdef class ProducePending(Pending):
     cdef ProduceItem* items
     cdef uint8_t* frame
     cdef list kept                    # batches that took the place of what was sent
+    cdef int opened_items             # items before this one need no thread to open or convert their records any more
+    cdef int appended_items           # items before this one were offered to their logs
+    cdef int64_t opened_bytes         # that the records of the request opened to so far
+    cdef readonly bint large_next     # the records of the next item open to more than the append thread takes
     cdef readonly bint executed
     cdef readonly int tries           # at a taken lock
     cdef ProduceWaiter waiter
     cdef readonly int64_t deadline_ms  # of the client, for the high watermark
     cdef readonly int64_t patience_ms  # until then a taken lock is waited for
-    cdef int result
+    cdef int undecided                # items before this one are decided
     cdef take(self, Producing producing, uint8_t* frame, int64_t size)
     cdef take_request(self, Producing producing, ProduceRequest* request)
     cdef own_items(self, Producing producing, ProduceRequest* request)
-    cdef prepare(self, ProduceItem* item, int64_t wall_ms)
-    cdef prepared(self, ProduceItem* item, found, int64_t wall_ms)
+    cdef bint open_some(self) except -1
+    cdef bint open_item(self, ProduceItem* item, int64_t limit) except -1
+    cdef prepared(self, ProduceItem* item, details, bytes batch)
     cdef bint awaits_flush(self) noexcept
     cdef bint only_flush(self) noexcept
     cdef int look(self) except -1
+    cdef int look_at(self, int item) except -1
+    cdef void arm(self, ProduceItem* item) noexcept
     cdef int wait_or_answer(self) except -1
     cdef int answer_now(self) except -1
 

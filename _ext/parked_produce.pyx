@@ -1,7 +1,8 @@
 """A Produce request that could not be answered at once; see parked_produce.pxd.
 
-In the worker's loop, but `work`, which an append thread runs; the loop leaves the request alone until it is back. Rules:
-``docs/decisions/0005-off-the-loop.md``, and [R 6] for whom waits.
+In the worker's loop, except for `step`, which the append thread runs, and `open_large`, which the thread for large batches runs; the
+loop leaves the request alone until they are done. Rules: ``docs/decisions/0005-off-the-loop.md``,
+``docs/decisions/0022-what-one-request-may-cost.md``, and [R 6] for waiting.
 """
 
 from libc.stdint cimport int64_t, uint8_t
@@ -14,6 +15,7 @@ from broker._ext.metering cimport PARKED_PRODUCES
 from broker._ext.produce cimport Producing
 from broker._ext.produce_items cimport (
     any_refused,
+    NOT_ENOUGH_REPLICAS,
     REQUEST_TIMED_OUT,
     SLOW_OLD,
     ProduceItem,
@@ -21,10 +23,11 @@ from broker._ext.produce_items cimport (
     append_items,
     check_framed,
     decided,
+    first_undecided,
+    link_items,
     on_device,
     reason_of,
     refuse,
-    settled,
 )
 from broker._ext.records cimport ERROR_MESSAGE_TOO_LARGE, BatchInfo, parse_batch_header
 from broker._ext.shared cimport Slot, monotonic_ms, now_ms, slot_at
@@ -33,7 +36,15 @@ from broker._ext.waiting cimport Waiter, WaitingRoom
 
 cdef enum:
     OPEN_LIMIT = 128 * 1024 * 1024    # the most that a compressed batch may open to, in bytes
+    SMALL_OPEN_LIMIT = 2 * 1024 * 1024   # above it a batch is large: the thread for large batches opens it
+    OPENED_IN_A_STEP = 1024 * 1024    # then the append thread turns to another request
+    APPENDED_IN_A_STEP = 256          # items
+    LIMIT_REACHED = -1                # said by `prepare` in place of a size: the records open to more than its limit
     LOCK_PATIENCE_MS = 15000          # longer than the supervisor lets a holder stand still
+
+
+cdef const char* TOO_MUCH_TO_OPEN = \
+    "the records of the request open to more than odradek.produce.max.decompressed.bytes: to be sent again in smaller requests"
 
 
 cdef bint must_wait(Connection connection) noexcept:
@@ -102,59 +113,106 @@ cdef class ProducePending(Pending):
         if self.items == NULL:
             raise MemoryError("no memory for a parked produce request")
         memcpy(self.items, producing.items + request.first, request.count * sizeof(ProduceItem))
+        link_items(self.items, self.request.count)
 
-    def work(self):
-        """On an append thread: open compressed batches, then append all."""
-        cdef int i, busy
-        cdef int64_t wall_ms = now_ms()
-        cdef ProduceItem* item
+    # -- on the threads ---------------------------------------------------------------------------------------------
+
+    def step(self):
+        """On the append thread: open some batches or, behind the last of them, append some items. Returns whether there is more to do
+        here; a client that has closed its connection gets no more done.
+        """
+        cdef int end
         set_lane(1)
-        for i in range(self.request.count):
-            item = &self.items[i]
-            if item.error or item.appended or not item.slow:
-                continue
-            self.prepare(item, wall_ms)
-            item.slow = 0
+        if self.cancelled:
+            return False
+        if self.opened_items < self.request.count and self.open_some():
+            return not self.large_next
+        end = min(self.appended_items + APPENDED_IN_A_STEP, self.request.count)
         with nogil:
-            busy = append_items(self.items, self.request.count, SPINS_OF_THREAD, wall_ms)
-        self.result = busy
+            append_items(self.items, self.appended_items, end, SPINS_OF_THREAD, now_ms())
+        self.appended_items = end
+        return end < self.request.count
 
-    cdef prepare(self, ProduceItem* item, int64_t wall_ms):
+    def open_large(self):
+        """On the thread for large batches: open the one at which `step` stopped."""
+        cdef ProduceItem* item = &self.items[self.opened_items]
+        self.large_next = False
+        if self.cancelled:
+            return False
+        if not self.open_item(item, OPEN_LIMIT):
+            refuse(item, ERROR_MESSAGE_TOO_LARGE, reason_of(ERROR_MESSAGE_TOO_LARGE))
+        self.opened_items += 1
+        return False
+
+    cdef bint open_some(self) except -1:
+        """Open batches as far as one step goes. Returns whether the step ends with that."""
+        cdef int64_t opened = self.opened_bytes, left
+        cdef ProduceItem* item
+        while self.opened_items < self.request.count:
+            item = &self.items[self.opened_items]
+            if item.slow and not item.error and not item.appended:
+                if self.opened_bytes - opened >= OPENED_IN_A_STEP:
+                    return True
+                left = self.producing.max_opened_bytes - self.opened_bytes
+                if left <= 0:
+                    refuse(item, NOT_ENOUGH_REPLICAS, TOO_MUCH_TO_OPEN)
+                elif not self.open_item(item, SMALL_OPEN_LIMIT):
+                    if left >= OPEN_LIMIT:
+                        self.large_next = True
+                        return True
+                    refuse(item, NOT_ENOUGH_REPLICAS, TOO_MUCH_TO_OPEN)
+            self.opened_items += 1
+        return False
+
+    cdef bint open_item(self, ProduceItem* item, int64_t limit) except -1:
+        """Open or convert the records of an item. False if they open to more than `limit` bytes."""
         cdef Slot* slot = slot_at(item.slot - 1)
-        cdef int codec = slot.settings.compression
-        found = self.producing.prepare(<const unsigned char[:item.append.info.size]>item.append.data, item.slow == SLOW_OLD,
-                                       codec, slot.settings.compression_level, OPEN_LIMIT, slot.settings.max_message_bytes)
-        self.prepared(item, found, wall_ms)
-
-    cdef prepared(self, ProduceItem* item, found, int64_t wall_ms):
-        cdef BatchInfo* info = &item.append.info
-        cdef bytes batch
-        error, details, batch = found
+        cdef int64_t size
+        error, details, batch, size = self.producing.prepare(
+            <const unsigned char[:item.append.info.size]>item.append.data, item.slow == SLOW_OLD, slot.settings.compression,
+            slot.settings.compression_level, limit, slot.settings.max_message_bytes)
+        self.opened_bytes += limit if size == LIMIT_REACHED else size
+        if size == LIMIT_REACHED:
+            return False
+        item.slow = 0
         if error:
             refuse(item, error, reason_of(error))
-            return
+        else:
+            self.prepared(item, details, batch)
+        return True
+
+    cdef prepared(self, ProduceItem* item, details, bytes batch):
+        """Check what was found in the records, and put `batch`, if it is not None, in the place of what was sent."""
+        cdef BatchInfo* info = &item.append.info
         if batch is not None:
+            if len(batch) > slot_at(item.slot - 1).settings.max_message_bytes:
+                refuse(item, ERROR_MESSAGE_TOO_LARGE, "the record batch, as it would be stored, is larger than max.message.bytes")
+                return
             if self.kept is None:
                 self.kept = []
             self.kept.append(batch)
             item.append.data = <uint8_t*><char*>batch         # nobody else has it: it may be patched
             parse_batch_header(item.append.data, <size_t>len(batch), info)
-            if info.size > slot_at(item.slot - 1).settings.max_message_bytes:
-                refuse(item, ERROR_MESSAGE_TOO_LARGE, "the record batch, as it would be stored, is larger than max.message.bytes")
-                return
         info.keyless = details["keyless"]
         info.found_max_timestamp = details["found_max_timestamp"]
         info.found_min_timestamp = details["found_min_timestamp"]
-        check_framed(item, slot_at(item.slot - 1), wall_ms)
+        check_framed(item, slot_at(item.slot - 1), now_ms())
+
+    # -- in the loop ------------------------------------------------------------------------------------------------
 
     def worked(self):
-        """In the loop, after `work`."""
+        """After the last `step`."""
+        cdef int i
+        if self.appended_items < self.request.count:        # the client has closed its connection
+            for i in range(self.request.count):
+                if not self.items[i].error and not self.items[i].appended:
+                    refuse(&self.items[i], REQUEST_TIMED_OUT, NULL)
         self.wait_or_answer()
 
     def again(self):
-        """In the loop: try once more what met a taken lock; also for a client that is gone, as if it had gone after."""
+        """Try once more to append what met a taken lock, also if the client has closed its connection meanwhile."""
         self.tries += 1
-        append_items(self.items, self.request.count, SPINS_OF_LOOP, now_ms())
+        append_items(self.items, 0, self.request.count, SPINS_OF_LOOP, now_ms())
         self.wait_or_answer()
 
     cdef int wait_or_answer(self) except -1:
@@ -178,10 +236,10 @@ cdef class ProducePending(Pending):
             self.waiter = ProduceWaiter.__new__(ProduceWaiter)
             self.waiter.pending = self
             self.waiter.gauge = PARKED_PRODUCES
-            for i in range(self.request.count):
+            for i in range(self.request.count - 1, -1, -1):
                 if not self.items[i].error:
-                    room.watch(self.items[i].slot - 1, self.waiter)
-            # The client's time-out is for replicas; what one asks that waits for none, is written and will be synced.
+                    room.watch(self.items[i].slot - 1, self.waiter, i)
+            # The client's timeout is for replicas. Without acks=all the records are written, and only their sync is waited for.
             room.park(self.waiter, self.deadline_ms if self.request.acks == -1 else self.patience_ms)
         return self.look()
 
@@ -193,23 +251,46 @@ cdef class ProducePending(Pending):
         return False
 
     cdef int look(self) except -1:
-        """Arm, look, and answer if it is decided; else have synced what must be."""
+        """Arm all slots, look at all items, and answer if they are decided; else have their records synced where that is waited for."""
         cdef int i
         if self.waiter is not None:
             for i in range(self.request.count):
-                if self.items[i].error:
-                    continue
-                if self.request.acks == -1:
-                    self.producing.room.arm_committed(self.items[i].slot - 1)
-                if self.items[i].flush_offset:
-                    self.producing.room.arm_flushed(self.items[i].slot - 1)
-        if settled(&self.request, self.items):
+                if not self.items[i].error:
+                    self.arm(&self.items[i])
+        self.undecided = first_undecided(&self.request, self.items, self.undecided)
+        if self.undecided == self.request.count:
             if self.request.acks == 0:
                 self.producing.ask_flush(&self.request, self.items)
             self.answer_now()
         else:
             self.producing.ask_flush(&self.request, self.items)
         return 0
+
+    cdef int look_at(self, int item) except -1:
+        """As `look`, at `item` and the items of the same slot behind it: that slot has moved, and no other.
+
+        An item that was decided once stays decided, so that all wake-ups together look at each item but once more than it moves.
+        """
+        cdef int i = item
+        while i >= 0:
+            if not self.items[i].error:
+                self.arm(&self.items[i])
+            i = self.items[i].following
+        self.undecided = first_undecided(&self.request, self.items, self.undecided)
+        if self.undecided == self.request.count:
+            return self.answer_now()
+        i = item
+        while i >= 0:
+            if not decided(&self.items[i], self.request.acks):
+                self.producing.ask_flush_of(&self.items[i])
+            i = self.items[i].following
+        return 0
+
+    cdef void arm(self, ProduceItem* item) noexcept:
+        if self.request.acks == -1:
+            self.producing.room.arm_committed(item.slot - 1)
+        if item.flush_offset:
+            self.producing.room.arm_flushed(item.slot - 1)
 
     cdef bint only_flush(self) noexcept:
         """Whether a sync is all that is waited for."""
@@ -251,10 +332,9 @@ cdef class ProducePending(Pending):
 
 
 cdef class ProduceWaiter(Waiter):
-    cdef int moved(self) except -1:
-        if self.pending is not None:
-            self.pending.look()
-        return 0
+    cdef int moved(self, object what) except -1:
+        cdef ProducePending pending = self.pending      # an answer clears the field
+        return 0 if pending is None else pending.look_at(what)
 
     cdef int expired(self) except -1:
         cdef int i

@@ -13,9 +13,12 @@ from broker._ext.waiting cimport WaitingRoom
 cdef class Producing:
     cdef TopicDirectory topics
     cdef WaitingRoom room
-    cdef object offload           # callable(ProducePending): run its `work` on an append thread, then `worked` on the loop
+    cdef object offload           # callable(ProducePending)
     cdef object retry             # callable(ProducePending): call its `again` soon
-    cdef object prepare           # callable(data, old, codec, level, limit, max_message_bytes) -> (error, fields, replacement)
+    cdef object prepare           # callable(data, old, codec, level, limit, max_message_bytes) -> (error, fields, replacement, size)
+    cdef int64_t max_opened_bytes  # that the compressed records of a request may open to
+    cdef int64_t max_partitions   # of a request
+    cdef bint too_many            # the request read last has more
     cdef ProduceItem* items
     cdef int item_room
     cdef int item_count
@@ -39,6 +42,7 @@ cdef class Producing:
     cdef int forget(self, Connection connection) except -1
     cdef ProduceItem* new_item(self) except NULL
     cdef int ask_flush(self, ProduceRequest* request, ProduceItem* items) except -1
+    cdef int ask_flush_of(self, ProduceItem* item) except -1
     cdef int count_arrival(self, ProduceRequest* request, ProduceItem* items, int64_t size) noexcept
     cdef int count_in(self, ProduceRequest* request, ProduceItem* items) noexcept
     cdef int count_answer(self, ProduceRequest* request, ProduceItem* items, int64_t size) noexcept

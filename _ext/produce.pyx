@@ -77,6 +77,7 @@ from broker._ext.produce_items cimport (
     append_items,
     check_framed,
     enough_replicas,
+    link_items,
     reason_of,
     refuse,
     settled,
@@ -98,28 +99,33 @@ from broker._ext.waiting cimport WaitingRoom
 
 
 cdef enum:
-    LARGE_REQUEST = 2 * 1024 * 1024   # appended on a thread, so that the loop goes on meanwhile
+    LARGE_REQUEST = 2 * 1024 * 1024   # bytes; appended on a thread, so that the loop goes on meanwhile
+    MANY_ITEMS = 256                  # partitions of a request; likewise
     FIRST_FLEXIBLE = 9
     FIRST_BY_ID = 13
     FIRST_WITH_STORAGE_ERROR = 4
     FIRST_WITH_BATCHES = 3            # before: message sets of formats v0 and v1
     AS_SENT = 255                     # compression.type=producer
     NEWEST = 13
-    MAX_PARTITIONS = 100000           # of one request: more would take memory out of proportion
     PRODUCE = 0                       # the API's key
 
 
 cdef class Producing:
     """One a worker.
 
-    offload(pending): call `pending.work()` on an append thread, then `pending.worked()` in the loop.
-    retry(pending): call `pending.again()` in the loop, a moment later.
-    prepare(data, old, codec, level, limit, max_message_bytes): check a batch with its compressed records, or convert a message
-    set (old), and compress by `codec` (255: as sent); (Kafka's error code, what was found in the records, the batch to be
-    appended instead or None). See `broker.storage.incoming`.
+    :param offload: (pending): call `pending.step()` on the append thread until it returns False; then, if `pending.large_next`,
+        `pending.open_large()` on the thread for large batches, and `step` again; at last `pending.worked()` in the loop.
+    :param retry: (pending): call `pending.again()` in the loop, a moment later.
+    :param prepare: (data, old, codec, level, limit, max_message_bytes): check a batch with its compressed records, or convert a
+        message set (old), and compress by `codec` (255: as sent); see `broker.storage.incoming.prepare`.
+    :param max_opened_bytes: that the compressed records of one request may open to.
+    :param max_partitions: of one request.
     """
 
-    def __init__(self, TopicDirectory topics, WaitingRoom room, offload, retry, prepare):
+    def __init__(self, TopicDirectory topics, WaitingRoom room, offload, retry, prepare, *, int64_t max_opened_bytes,
+                 int64_t max_partitions):
+        self.max_opened_bytes = max_opened_bytes
+        self.max_partitions = max_partitions
         self.topics = topics
         self.room = room
         self.offload = offload
@@ -151,10 +157,13 @@ cdef class Producing:
         if not self.parse(version, correlation_id, body):
             connection.close_reason = f"a Produce request of version {version} cannot be read: error {body.error} at " \
                                       f"byte {body.ptr - frame} of {size}"
+            if self.too_many:
+                connection.close_reason = f"a Produce request names more than {self.max_partitions} partitions"
             self.execute(connection)
             return FRAME_CLOSE
         request = &self.requests[self.request_count - 1]
         request.client = connection.client
+        slow = slow or request.count > MANY_ITEMS
         wall_ms = now_ms()
         for i in range(request.first, request.first + request.count):
             self.look_up(&self.items[i], version >= FIRST_BY_ID)
@@ -181,6 +190,7 @@ cdef class Producing:
         cdef bint flexible = version >= FIRST_FLEXIBLE
         cdef int64_t topics, partitions, t, p, length, size
         cdef int first = self.item_count, room
+        cdef int64_t left = self.max_partitions
         cdef const uint8_t* name
         cdef ProduceRequest* request
         cdef ProduceItem* item
@@ -193,7 +203,8 @@ cdef class Producing:
         acks = read_int16(body)
         timeout_ms = read_int32(body)
         topics = read_length(body, flexible)
-        if body.error or topics < 0:
+        self.too_many = topics > left
+        if body.error or topics < 0 or self.too_many:
             return 0
         for _ in range(topics):
             if version >= FIRST_BY_ID:
@@ -202,7 +213,9 @@ cdef class Producing:
                 length = read_string_length(body, flexible)
             name = read_bytes(body, length)
             partitions = read_length(body, flexible)
-            if body.error or name == NULL or partitions < 0 or partitions > MAX_PARTITIONS - (self.item_count - first):
+            left -= partitions
+            self.too_many = left < 0
+            if body.error or name == NULL or partitions < 0 or self.too_many:
                 self.item_count = first
                 return 0
             for p in range(partitions):
@@ -340,7 +353,8 @@ cdef class Producing:
             return 0
         if self.joined_by is not connection:
             raise RuntimeError("requests of another connection were left to be executed")
-        append_items(self.items, self.item_count, SPINS_OF_LOOP, now_ms())
+        link_items(self.items, self.item_count)
+        append_items(self.items, 0, self.item_count, SPINS_OF_LOOP, now_ms())
         for r in range(self.request_count):
             request = &self.requests[r]
             if not settled(request, self.items):
@@ -374,8 +388,12 @@ cdef class Producing:
         """Have synced what the request's topics ask for."""
         cdef int i
         for i in range(request.first, request.first + request.count):
-            if items[i].flush_offset and slot_at(items[i].slot - 1).flushed_offset < items[i].flush_offset:
-                self.flusher.request(items[i].slot - 1)
+            self.ask_flush_of(&items[i])
+        return 0
+
+    cdef int ask_flush_of(self, ProduceItem* item) except -1:
+        if item.flush_offset and slot_at(item.slot - 1).flushed_offset < item.flush_offset:
+            self.flusher.request(item.slot - 1)
         return 0
 
     cdef int count_arrival(self, ProduceRequest* request, ProduceItem* items, int64_t size) noexcept:

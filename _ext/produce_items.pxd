@@ -34,6 +34,8 @@ cdef struct ProduceItem:          # one partition of one request
     int32_t leader_epoch
     int32_t sent_bytes            # of records, as they came
     uint32_t counted              # number of the topic in the meter page
+    int32_t following             # the next item of the same slot, -1: none; see link_items
+    uint8_t held                  # during append_items: an item of its slot before it met a taken lock
 
 
 cdef struct ProduceRequest:
@@ -77,9 +79,13 @@ cdef const char* reason_of(int error) noexcept nogil
 # What the walk through the records found, against the topic's settings; refuses the item, or mends the batch's header.
 cdef int check_framed(ProduceItem* item, Slot* slot, int64_t wall_ms) noexcept nogil
 
-# Append every item that is neither refused nor appended yet, those of one slot together and in order. Returns at how many
-# slots the lock is taken: what is neither is to be offered again, before anything behind it.
-cdef int append_items(ProduceItem* items, int count, int spins, int64_t wall_ms) noexcept nogil
+# Set `following` of all items; to be done once, before `append_items`.
+cdef void link_items(ProduceItem* items, int count) noexcept nogil
+
+# Append every item from `first` to `end` that is neither refused nor appended yet, those of one slot together and in order, also
+# those of the same slots behind `end`. Returns at how many slots the lock is taken: items that are neither are to be offered
+# again, before anything behind them. The time it takes is proportional to the number of items.
+cdef int append_items(ProduceItem* items, int first, int end, int spins, int64_t wall_ms) noexcept nogil
 
 # Whether the item need not wait for a sync: it is synced, or never will be as what it was acknowledged for.
 cdef bint on_device(ProduceItem* item) noexcept nogil
@@ -87,6 +93,11 @@ cdef bint on_device(ProduceItem* item) noexcept nogil
 # Whether the item is refused, or appended and, where that is asked for, on the device and (acks=all) below the high watermark.
 cdef bint decided(ProduceItem* item, int16_t acks) noexcept nogil
 
-# Whether every item of the request is decided; whether one is refused.
+# Whether every item of the request is decided.
 cdef bint settled(ProduceRequest* request, ProduceItem* items) noexcept nogil
+
+# The first item from `at` on that is not decided; the number of items if there is none.
+cdef int first_undecided(ProduceRequest* request, ProduceItem* items, int at) noexcept nogil
+
+# Whether one of the items is refused.
 cdef bint any_refused(ProduceRequest* request, ProduceItem* items) noexcept nogil

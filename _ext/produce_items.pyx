@@ -1,6 +1,8 @@
-"""One partition of a Produce request; see produce_items.pxd. No GIL, no allocation."""
+"""One partition of a Produce request; see produce_items.pxd. No GIL is needed."""
 
 from libc.stdint cimport int16_t, int64_t, uint32_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
 
 from broker._ext.appends cimport append_as_leader
 from broker._ext.log_dirs cimport is_full
@@ -19,7 +21,7 @@ from broker._ext.taking cimport APPEND_BUSY, APPEND_IO_ERROR, APPEND_OFFLINE, AP
 
 
 cdef enum:
-    MAX_BUSY = 64
+    PLACES_ON_STACK = 512             # of the table that finds items of the same slot: a power of two
 
 cdef const char* DISK_IS_FULL = "the disk of the partition's log directory is full: to be tried again"
 
@@ -56,35 +58,75 @@ cdef int check_framed(ProduceItem* item, Slot* slot, int64_t wall_ms) noexcept n
 
 # -- appending ------------------------------------------------------------------------------------------------------
 
-cdef int append_items(ProduceItem* items, int count, int spins, int64_t wall_ms) noexcept nogil:
+cdef void link_items(ProduceItem* items, int count) noexcept nogil:
+    cdef int[PLACES_ON_STACK] small
+    cdef int* places = small              # the first item found so far of a slot, + 1; found from the last item on
+    cdef uint32_t mask = 15, place
+    cdef int i
+    if count == 1:
+        items[0].following = -1
+        return
+    while mask < 2 * <uint32_t>count:
+        mask = 2 * mask + 1
+    if mask >= PLACES_ON_STACK:
+        places = <int*>calloc(mask + 1, sizeof(int))
+        if places == NULL:
+            link_slowly(items, count)
+            return
+    else:
+        memset(small, 0, (mask + 1) * sizeof(int))
+    for i in range(count - 1, -1, -1):
+        items[i].following = -1
+        if items[i].slot == 0:
+            continue
+        place = items[i].slot * <uint32_t>2654435761 & mask
+        while places[place] and items[places[place] - 1].slot != items[i].slot:
+            place = place + 1 & mask
+        items[i].following = places[place] - 1
+        places[place] = i + 1
+    if places != small:
+        free(places)
+
+
+cdef void link_slowly(ProduceItem* items, int count) noexcept nogil:
+    """As link_items, without memory."""
+    cdef int i, j
+    for i in range(count):
+        j = i + 1
+        while j < count and items[j].slot != items[i].slot:
+            j += 1
+        items[i].following = j if j < count and items[i].slot else -1
+
+
+cdef int append_items(ProduceItem* items, int first, int end, int spins, int64_t wall_ms) noexcept nogil:
     cdef AppendItem[MAX_JOINED] batches
     cdef int[MAX_JOINED] places
     cdef AppendOutcome outcome
     cdef AppendResult result
-    cdef uint32_t[MAX_BUSY] taken         # slots whose lock is taken: nothing may overtake what was refused there
     cdef int i, j, n, busy = 0
     cdef Slot* slot
     cdef bint flush
-    for i in range(count):
+    for i in range(first, end):
+        if items[i].held:
+            items[i].held = 0
+            continue
         if items[i].error or items[i].appended:
             continue
         n = 0
-        while n < busy and taken[n] != items[i].slot:
-            n += 1
-        if n < busy or busy == MAX_BUSY:
-            continue
-        n = 0
         j = i
-        while j < count and n < MAX_JOINED:
-            if items[j].slot == items[i].slot and not items[j].error and not items[j].appended:
+        while j >= 0 and n < MAX_JOINED:
+            if not items[j].error and not items[j].appended:
                 batches[n] = items[j].append
                 places[n] = j
                 n += 1
-            j += 1
+            j = items[j].following
         result = append_as_leader(items[i].slot - 1, items[i].incarnation, -1, batches, n, wall_ms, spins, &outcome)
         if result == APPEND_BUSY:
-            taken[busy] = items[i].slot
             busy += 1
+            j = items[i].following
+            while j >= 0:                 # nothing may overtake what was refused
+                items[j].held = 1
+                j = items[j].following
             continue
         slot = slot_at(items[i].slot - 1)
         # Kafka's rule: the append that makes them as many is the one that syncs.
@@ -160,11 +202,13 @@ cdef bint decided(ProduceItem* item, int16_t acks) noexcept nogil:
 
 
 cdef bint settled(ProduceRequest* request, ProduceItem* items) noexcept nogil:
-    cdef int i
-    for i in range(request.first, request.first + request.count):
-        if not decided(&items[i], request.acks):
-            return False
-    return True
+    return first_undecided(request, items, request.first) == request.first + request.count
+
+
+cdef int first_undecided(ProduceRequest* request, ProduceItem* items, int at) noexcept nogil:
+    while at < request.first + request.count and decided(&items[at], request.acks):
+        at += 1
+    return at
 
 
 cdef bint any_refused(ProduceRequest* request, ProduceItem* items) noexcept nogil:

@@ -26,6 +26,7 @@ XERIAL_BLOCK_BYTES = 32 * 1024
 # Raw snappy cannot shrink its input further than this (a copy of 64 bytes takes 3), so larger claims are lies.
 SNAPPY_MAXIMAL_RATIO = 32
 STEP_BYTES = 1 << 20
+FIRST_GZIP_INPUT_BYTES = 256
 LZ4_DEFAULT_LEVEL = 9  # stands for the fast compressor, as in Kafka
 ZSTD_DEFAULT_LEVEL = 3
 
@@ -76,7 +77,7 @@ def open_batch(batch: bytes | memoryview, limit: int) -> tuple[int, dict[str, An
     """All checks of a batch from a client, its compressed records included.
 
     batch: at least one whole batch. limit: as for `decompress`. Returns Kafka's error code (0: sound), the fields of
-    BatchInfo by name, as `broker._ext.records.check` does, and the records, not compressed.
+    BatchInfo by name, as `broker._ext.records.check` does, and the records, not compressed. Raises DecompressionLimitError.
     """
     error, info = records.check(batch)
     if error or info is None:
@@ -88,14 +89,15 @@ def open_batch(batch: bytes | memoryview, limit: int) -> tuple[int, dict[str, An
         plain = decompress(info["codec"], payload, limit)
     except CorruptCompressedDataError:
         return CORRUPT_MESSAGE, info, b""
-    except DecompressionLimitError:
-        return MESSAGE_TOO_LARGE, info, b""
     return *records.check_decompressed(batch, plain), plain
 
 
 def check_compressed(batch: bytes | memoryview, limit: int) -> tuple[int, dict[str, Any] | None]:
-    """The error code and the fields that `open_batch` finds."""
-    return open_batch(batch, limit)[:2]
+    """The error code and the fields that `open_batch` finds; MESSAGE_TOO_LARGE for records that open to more than `limit`."""
+    try:
+        return open_batch(batch, limit)[:2]
+    except DecompressionLimitError:
+        return MESSAGE_TOO_LARGE, None
 
 
 def _plain(data: bytes | memoryview, limit: int) -> bytes:
@@ -105,23 +107,32 @@ def _plain(data: bytes | memoryview, limit: int) -> bytes:
 
 
 def _gunzip(data: bytes | memoryview, limit: int) -> bytes:
-    """Gzip members, one after another."""
+    """Gzip members, one after another, in time that is linear in their bytes.
+
+    A decompressor copies what it was given and did not use. So each member is given a little at first, and more the longer it
+    is: what is copied at its end is in proportion to the member, however much follows it.
+    """
+    view = memoryview(data)
     parts: list[bytes] = []
-    left = limit
-    rest: bytes | memoryview = data
-    while len(rest):
+    at, left = 0, limit
+    while at < len(view):
         member = zlib.decompressobj(wbits=31)
-        try:
-            part = member.decompress(rest, left + 1)
-        except zlib.error as error:
-            raise CorruptCompressedDataError(f"gzip: {error}") from error
-        left -= len(part)
-        if left < 0:
-            raise DecompressionLimitError(f"gzip: more than {limit} bytes")
-        if not member.eof:
-            raise CorruptCompressedDataError("gzip: ends in the middle")
-        parts.append(part)
-        rest = member.unused_data
+        given = FIRST_GZIP_INPUT_BYTES
+        while not member.eof:
+            piece = view[at : at + given]
+            if not len(piece):
+                raise CorruptCompressedDataError("gzip: ends in the middle")
+            try:
+                part = member.decompress(piece, left + 1)
+            except zlib.error as error:
+                raise CorruptCompressedDataError(f"gzip: {error}") from error
+            left -= len(part)
+            if left < 0:
+                raise DecompressionLimitError(f"gzip: more than {limit} bytes")
+            if part:
+                parts.append(part)
+            at += len(piece) - len(member.unused_data)
+            given = min(given * 4, STEP_BYTES)
     return b"".join(parts)
 
 

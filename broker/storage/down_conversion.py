@@ -1,14 +1,15 @@
 """What a log holds, as consumers before Kafka 0.11 read it: message sets of format v0 or v1, made batch by batch.
 
-Runs in the conversion thread of a worker; reads files whose descriptors its caller keeps open. No more is held than one batch
-(opened) and the bytes of the response. Rules, as in Kafka: control batches are left out, headers are lost, a compressed batch
-becomes one wrapper in its codec, a message has the log append time of its batch; zstd has no place in these formats.
+Runs in the conversion thread of a worker, in steps; reads files whose descriptors its caller keeps open. No more is held
+than one batch (opened) and the bytes of the response. Rules, as in Kafka: control batches are left out, headers are
+lost, a compressed batch becomes one wrapper in its codec, a message has the log append time of its batch; zstd has no
+place in these formats.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
 
 import broker._ext.batch_to_messages as batch_to_messages
@@ -20,6 +21,8 @@ from broker.storage import compression, old_messages
 HEADER_BYTES = 61
 LENGTH_END = 17  # up to the magic: what tells how long a batch or message is, and which it is
 OPEN_LIMIT = 128 * 1024 * 1024
+OPENED_BUDGET = 256 * 1024 * 1024
+STEP_BYTES = 256 * 1024
 
 CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, UNSUPPORTED_VERSION = 2, 56, 35
 
@@ -52,26 +55,47 @@ Converted = tuple[int, bytes, int]
 """Kafka's error code, the message set, and the offset from which to go on."""
 
 
-def convert(parts: Sequence[tuple[Any, ...]], budget: int) -> list[Converted]:
-    """Every part (the fields of `Part`) as a message set; all of them together no more than `budget` bytes, but for what the
-    last one gives at least. Those behind it give nothing this time: a request may name a partition 100,000 times."""
+def conversion(
+    parts: Sequence[tuple[Any, ...]], budget: int, opened_budget: int = OPENED_BUDGET
+) -> Generator[None, None, list[Converted]]:
+    """Every part (the fields of `Part`) as a message set, a few batches or messages at a step.
+
+    All of them together have no more than `budget` bytes, but for what the last one gives at least, and are made of
+    batches that were opened to no more than `opened_budget` bytes, but for the last one. Parts behind that give nothing
+    this time.
+    """
     results: list[Converted] = []
+    opened = Opened(opened_budget)
     given = False
-    for fields in parts:
+    for number, fields in enumerate(parts):
+        if number:
+            yield
         part = Part(*fields)
-        at_least_one = part.at_least_one and (budget > 0 or not given)
-        result = convert_part(part._replace(limit=min(part.limit, budget), at_least_one=at_least_one))
+        at_least_one = part.at_least_one and (budget > 0 or not given) and opened.left > 0
+        limit = min(part.limit, budget) if opened.left > 0 else 0
+        result = yield from convert_part(part._replace(limit=limit, at_least_one=at_least_one), opened)
         given = given or bool(result[1])
         budget = max(0, budget - len(result[1]))
         results.append(result)
     return results
 
 
-def convert_part(part: Part) -> Converted:
-    """One part. What comes behind a batch that cannot be converted is left for the next request, which is told why."""
+class Opened:
+    """How many bytes compressed batches may still be opened to for one request."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+
+def convert_part(part: Part, opened: Opened) -> Generator[None, None, Converted]:
+    """One part. A batch that cannot be converted, and all behind it, is left for the next request, which receives the error."""
     found: list[bytes] = []
     room, offset, at, end = part.limit, part.fetch_offset, part.position, part.position + part.extent
-    while at < end and (room > 0 or (part.at_least_one and not found)):
+    step_from, opened_before = at, opened.left
+    while at < end and opened.left > 0 and (room > 0 or (part.at_least_one and not found)):
+        if at - step_from >= STEP_BYTES or opened_before - opened.left >= STEP_BYTES:
+            yield
+            step_from, opened_before = at, opened.left
         try:
             entry = _read_entry(part.fd, at, end)
             at += entry.size
@@ -80,7 +104,7 @@ def convert_part(part: Part) -> Converted:
                 continue
             if entry.magic > part.magic and not part.may_convert:
                 raise message_sets.BadMessageError(UNSUPPORTED_VERSION, at, "down-conversion is switched off")
-            converted, following = _convert_entry(entry, part, room)
+            converted, following = _convert_entry(entry, part, room, opened)
         except message_sets.BadMessageError as error:
             return (0, b"".join(found), offset) if found else (error.code, b"", offset)
         except OSError:
@@ -139,15 +163,18 @@ def _read(fd: int, at: int, size: int, least: int) -> bytes:
     return data
 
 
-def _convert_entry(entry: _Entry, part: Part, room: int) -> tuple[bytes, int]:
+def _convert_entry(entry: _Entry, part: Part, room: int, opened: Opened) -> tuple[bytes, int]:
     """The entry in the format wanted, and the offset from which to go on: within the entry, if it was cut at `room`."""
     if entry.magic <= part.magic:
         return entry.data, entry.last_offset + 1
     if entry.magic == 1:
-        return _from_format_1(entry, part), entry.last_offset + 1
+        return _from_format_1(entry, part, opened), entry.last_offset + 1
     payload = memoryview(entry.data)[HEADER_BYTES:]
     codec = entry.data[22] & 7
-    plain = payload if codec in (0, compression.ZSTD) else compression.decompress(codec, payload, OPEN_LIMIT)
+    plain: bytes | memoryview = payload
+    if codec not in (compression.NONE, compression.ZSTD):
+        plain = compression.decompress(codec, payload, OPEN_LIMIT)
+        opened.left -= len(plain)
     converted: bytes
     converted, following = batch_to_messages.batch_to_messages(
         entry.data, plain, part.magic, part.fetch_offset, room, compression.compress_old
@@ -155,7 +182,7 @@ def _convert_entry(entry: _Entry, part: Part, room: int) -> tuple[bytes, int]:
     return converted, following
 
 
-def _from_format_1(entry: _Entry, part: Part) -> bytes:
+def _from_format_1(entry: _Entry, part: Part, opened: Opened) -> bytes:
     """A message of format v1 in format v0: without timestamps, offsets absolute."""
     message, _ = old_messages.read_message(entry.data)
     inner = b"".join(
@@ -165,6 +192,7 @@ def _from_format_1(entry: _Entry, part: Part) -> bytes:
     )
     if not message.codec:
         return inner
+    opened.left -= len(inner)
     packed = compression.compress_old(message.codec, inner, 0)
     wrapped: bytes = batch_to_messages.write_message(0, message.codec, False, message.offset, -1, message.key, packed)
     return wrapped

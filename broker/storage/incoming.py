@@ -14,16 +14,19 @@ from broker._ext.message_sets import BadMessageError
 from broker.storage import compression
 from broker.storage.compression import (
     CORRUPT_MESSAGE,
-    MESSAGE_TOO_LARGE,
     CorruptCompressedDataError,
     DecompressionLimitError,
 )
 
 AS_SENT = 255
 
-Prepared = tuple[int, dict[str, Any] | None, bytes | None]
+LIMIT_REACHED = -1
+
+Prepared = tuple[int, dict[str, Any] | None, bytes | None, int]
 """Kafka's error code; what was found in the records (keyless, found_max_timestamp, found_min_timestamp); the batch that takes
-the place of what was sent, None if that stays."""
+the place of what was sent, None if that stays; to how many bytes the records were opened, at most, or LIMIT_REACHED."""
+
+TOO_LARGE: Prepared = (0, None, None, LIMIT_REACHED)
 
 
 def prepare(
@@ -34,19 +37,24 @@ def prepare(
     :param old: `data` is a message set of format v0 or v1; otherwise one record batch.
     :param codec: in which the topic keeps its batches; 255: as the producer sent them.
     :param level: of that codec.
-    :param limit: the most bytes that compressed records may open to.
+    :param limit: the most bytes that compressed records may open to; nothing is decided about records that open to more.
     :param max_message_bytes: the topic's max.message.bytes: the bound of each message of a set.
     """
     if old:
         return from_messages(data, codec, level, limit, max_message_bytes)
-    error, found, plain = compression.open_batch(data, limit)
-    if error or found is None or codec in (AS_SENT, found["codec"]):
-        return error, found, None
+    try:
+        error, found, plain = compression.open_batch(data, limit)
+    except DecompressionLimitError:
+        return TOO_LARGE
+    if error or found is None:
+        return error, found, None, limit
+    if codec in (AS_SENT, found["codec"]):
+        return error, found, None, len(plain)
     packed = compression.compress(codec, plain, level)
     try:
-        return 0, found, messages_to_batch.replace_payload(data, packed, codec)
+        return 0, found, messages_to_batch.replace_payload(data, packed, codec), len(plain)
     except BadMessageError as refused:
-        return refused.code, None, None
+        return refused.code, None, None, len(plain)
 
 
 def from_messages(data: bytes | memoryview, codec: int, level: int, limit: int, max_message_bytes: int) -> Prepared:
@@ -55,22 +63,25 @@ def from_messages(data: bytes | memoryview, codec: int, level: int, limit: int, 
     The messages keep key, value and timestamp (those of v0 have none); what is compressed is opened once. Kafka's rules: a
     message that says it has the log append time is refused, offsets are the broker's to assign.
     """
+    if len(data) > limit:
+        return TOO_LARGE
     try:
         records = messages_to_batch.read_produced(data, compression.decompress_old, limit, max_message_bytes)
         kept = records.codec if codec == AS_SENT else codec
-        packed = compression.compress(kept, records.payload, None if codec == AS_SENT else level)
+        plain = records.payload
+        packed = compression.compress(kept, plain, None if codec == AS_SENT else level)
         batch = messages_to_batch.write_batch(
             packed, kept, records.count, records.base_timestamp, records.max_timestamp
         )
     except BadMessageError as refused:
-        return refused.code, None, None
+        return refused.code, None, None, limit
     except CorruptCompressedDataError:
-        return CORRUPT_MESSAGE, None, None
+        return CORRUPT_MESSAGE, None, None, limit
     except DecompressionLimitError:
-        return MESSAGE_TOO_LARGE, None, None
+        return TOO_LARGE
     found = {
         "keyless": records.keyless,
         "found_max_timestamp": records.max_timestamp,
         "found_min_timestamp": records.min_timestamp,
     }
-    return 0, found, batch
+    return 0, found, batch, len(plain)

@@ -1,27 +1,33 @@
 """Finding a record by time where batches are compressed: what `broker._ext.lookup` cannot do without the codecs.
 
-Called by workers for ListOffsets, in an append thread when batches are large. Stateless; the descriptors, counts and
-the size come from one snapshot of the slot.
+Called by workers for ListOffsets, in the look-up thread. Stateless; the descriptors, counts and the size come from one
+snapshot of the slot. No object is made for a record of a batch: a few bytes may open to millions of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import broker._ext.lookup as native
+from broker.storage import compression
 from broker.storage.batch import read_batch
 from broker.storage.old_messages import is_old, read_message
 
+OPEN_LIMIT = 128 * 1024 * 1024
 
-def records_of(batch: bytes) -> Iterator[tuple[int, int]]:
-    """(offset, timestamp in ms) of the records of one whole batch or wrapper. Raises ValueError: CorruptBatchError,
-    CorruptMessageError, what `decompress` raises."""
-    if is_old(batch):
-        for message in read_message(batch)[0].opened():
-            yield message.offset, message.timestamp
-        return
-    for record in read_batch(batch)[0].records():
-        yield record.offset, record.timestamp
+
+def find_in_compressed(batch: bytes, target_timestamp: int, from_offset: int) -> tuple[int, int] | None:
+    """(offset, timestamp in ms) of the first record of one whole batch or wrapper that is not before either.
+
+    :raises ValueError: it is not sound, CorruptBatchError, CorruptMessageError and what `decompress` raises among them.
+    """
+    if not is_old(batch):
+        content = read_batch(batch)[0]
+        plain = compression.decompress(content.codec, content.payload, OPEN_LIMIT)
+        found: tuple[int, int] | None = native.find_in_records(batch, plain, target_timestamp, from_offset)
+        return found
+    for message in read_message(batch)[0].opened(OPEN_LIMIT):
+        if message.timestamp >= target_timestamp and message.offset >= from_offset:
+            return message.offset, message.timestamp
+    return None
 
 
 def find_timestamp(
@@ -40,7 +46,7 @@ def find_timestamp(
     log_fd, index_fd, time_fd: the segment's files. index_entries, time_entries: their committed counts. size_limit:
     bytes of the log that may be seen. Returns (offset, timestamp, leader epoch of its batch), or None. With the
     largest timestamp of a segment as target it answers ListOffsets for the maximal timestamp. Raises CorruptLogError,
-    ValueError as `records_of`, OSError.
+    ValueError as `find_in_compressed`, OSError.
     """
     return native.time_of(
         log_fd,
@@ -52,5 +58,5 @@ def find_timestamp(
         size_limit,
         target_timestamp,
         from_offset,
-        records_of,
+        find_in_compressed,
     )

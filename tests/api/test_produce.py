@@ -352,16 +352,6 @@ def test_topics_without_partitions_are_left_out_of_the_answer(wire, name, versio
     assert wire.ask(produce_request([]), KEY, version).responses == []
 
 
-def test_more_than_100000_partitions_cost_the_connection(wire, connect, name):
-    wire.create(name)
-    wire.send(produce_request([(name, [(0, None)] * 100_000)]), KEY, 9)
-    told = wire.receive().responses[0].partition_responses
-    assert (len(told), {one.error_code for one in told}) == (100_000, {ErrorCode.INVALID_RECORD})
-    other = connect()
-    other.send(produce_request([(name, [(0, None)] * 100_001)]), KEY, 9)
-    assert other.closed_by_broker()
-
-
 @pytest.mark.parametrize("codec", [0, 1, 4])
 def test_a_topic_of_append_time_gives_its_own_times(wire, name, codec):
     wire.create(name, message_timestamp_type="LogAppendTime")

@@ -6,36 +6,71 @@ of the append thread, retries, wake-ups, deadlines) happens when the test says s
 
 import select
 import socket
+import uuid
 from pathlib import Path
 from typing import Any
 
 from broker._ext.data_loop import DataLoop
 from broker._ext.fetch import Fetching
+from broker._ext.fetch_sessions import FetchSessions
 from broker._ext.produce import Producing
 from broker._ext.requests import RequestHandler
 from broker._ext.topics import TopicDirectory
 from broker._ext.waiting import WaitingRoom
 
-from broker.storage.down_conversion import convert
+from broker.api.stepwise import Stepwise
+from broker.storage.down_conversion import conversion
 from broker.storage.incoming import prepare
 from tests.api.wire import Wire
 from tests.shm.one_broker import OneBroker
 
 
 class HandWorker:
-    """The worker. `offloaded`: pendings whose `work` is due; `retries`: those that met a taken lock;
-    `conversions`: what old consumers wait for."""
+    """The worker. `offloaded`: pendings of which a `step` is due; `retries`: those that met a taken lock;
+    `conversions`: what old consumers wait for; `slices`: steps of long work in the loop, which `turn` takes to their end."""
 
-    def __init__(self, path: Path) -> None:
-        self.broker = OneBroker(path)
+    def __init__(
+        self,
+        path: Path,
+        *,
+        max_slots: int = 64,
+        ordinal: int = 0,
+        workers: int = 1,
+        max_sessions: int = 100,
+        max_session_partitions: int = 100_000,
+        max_partitions: int = 100_000,
+        max_wait_ms: int = 2**31 - 1,
+        max_opened_bytes: int = 1 << 29,
+    ) -> None:
+        self.broker = OneBroker(path, max_slots=max_slots)
         self.topics = TopicDirectory()
         self.offloaded: list[Any] = []
         self.retries: list[Any] = []
         self.conversions: list[Any] = []
+        self.slices: list[Any] = []
         self.room = WaitingRoom(lambda deadline_ms: None)
+        self.fetching = Fetching(
+            self.topics,
+            self.room,
+            [str(path)],
+            FetchSessions(ordinal, workers, max_sessions=max_sessions, max_partitions=max_session_partitions),
+            self._down_convert,
+            self.slices.append,
+            max_bytes=1 << 26,
+            max_wait_ms=max_wait_ms,
+            max_partitions=max_partitions,
+        )
         self.handler = RequestHandler(
-            Producing(self.topics, self.room, self.offloaded.append, self.retries.append, prepare),
-            Fetching(self.topics, self.room, [str(path)], 0, 100, 1 << 26, self._down_convert),
+            Producing(
+                self.topics,
+                self.room,
+                self.offloaded.append,
+                self.retries.append,
+                prepare,
+                max_opened_bytes=max_opened_bytes,
+                max_partitions=max_partitions,
+            ),
+            self.fetching,
             self.room,
             self._no_other_request,
         )
@@ -48,6 +83,16 @@ class HandWorker:
         self.topics.refresh()
         return slot
 
+    def create_many(self, topic: str, count: int, **options: Any) -> list[int]:
+        """A topic with many partitions; their slots."""
+        topic_id = uuid.uuid4().bytes
+        slots = [
+            self.broker.create(topic, number, topic_id=topic_id, announce=False, **options) for number in range(count)
+        ]
+        self.broker.table.announce(slots)
+        self.topics.refresh()
+        return slots
+
     def connect(self) -> Wire:
         """A client; it must `send` and the test `turn` before it can `receive`."""
         ours, theirs = socket.socketpair()
@@ -58,30 +103,53 @@ class HandWorker:
 
     def turn(self) -> None:
         """Read what clients sent, and tell whoever waits for a slot that moved."""
+        self.read()
+        self.slice()
+        self.loop.flush_dirty()
+
+    def read(self) -> None:
+        """As `turn`, but for the long work of the loop, which waits for its slices."""
         while select.select([self.loop.fileno()], [], [], 0)[0]:
             self.loop.on_events()
         self.room.serve()
         self.loop.flush_dirty()
 
+    def slice(self) -> None:
+        """Take the long work of the loop to its end, a slice of each at a time."""
+        while self.slices:
+            step = self.slices.pop(0)
+            if step():
+                self.slices.append(step)
+
     def append(self) -> None:
-        """What the append thread does, and the loop after it."""
+        """What the append threads do, and the loop after them."""
         while self.offloaded:
             pending = self.offloaded.pop(0)
-            pending.work()
+            while self.step(pending):
+                pass
             pending.worked()
             self.loop.flush_dirty()
         self.turn()
 
+    def step(self, pending: Any) -> bool:
+        """A step of a request on the append threads; whether there is another one."""
+        if pending.step():
+            return True
+        if pending.large_next:
+            pending.open_large()
+            return True
+        return False
+
     def convert(self) -> None:
         """What the conversion thread does, and the loop after it."""
         while self.conversions:
-            work, done = self.conversions.pop(0)
-            done(convert(*work))
+            work, cancelled, done = self.conversions.pop(0)
+            done(Stepwise(conversion(*work), cancelled).finish())
             self.loop.flush_dirty()
         self.turn()
 
-    def _down_convert(self, work: Any, done: Any) -> None:
-        self.conversions.append((work, done))
+    def _down_convert(self, work: Any, cancelled: Any, done: Any) -> None:
+        self.conversions.append((work, cancelled, done))
 
     def retry(self) -> None:
         """Once more what met a taken lock, in the order of arrival."""

@@ -9,6 +9,7 @@ import pytest
 import uvloop
 from broker._ext.data_loop import DataLoop
 from broker._ext.fetch import Fetching
+from broker._ext.fetch_sessions import FetchSessions
 from broker._ext.forwarding import Route
 from broker._ext.produce import Producing
 from broker._ext.requests import RequestHandler
@@ -50,8 +51,18 @@ class Bench:
         self.room = WaitingRoom(lambda deadline_ms: None)
         unused = lambda *_: pytest.fail("not a forwarded request")  # noqa: E731
         handler = RequestHandler(
-            Producing(topics, self.room, unused, unused, unused),
-            Fetching(topics, self.room, [str(tmp_path)], 0, 10, 1 << 20, unused),
+            Producing(topics, self.room, unused, unused, unused, max_opened_bytes=1 << 28, max_partitions=10_000),
+            Fetching(
+                topics,
+                self.room,
+                [str(tmp_path)],
+                FetchSessions(0, 1, max_sessions=10, max_partitions=10_000),
+                unused,
+                unused,
+                max_bytes=1 << 20,
+                max_wait_ms=60_000,
+                max_partitions=10_000,
+            ),
             self.room,
             unused,
             self.client,

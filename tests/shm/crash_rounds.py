@@ -19,7 +19,7 @@ from broker.storage.batch import ABORT, COMMIT, TRANSACTIONAL, Record, build_bat
 from broker.storage.checkpoints import read_leader_epochs
 from broker.storage.file_names import LEADER_EPOCH_CHECKPOINT
 from broker.storage.indexes import OFFSET_ENTRY, TIME_ENTRY, read_offset_index, read_time_index, read_txn_index
-from broker.storage.lookup import records_of
+from broker.storage.lookup import find_in_compressed
 from tests.shm.model import Model
 from tests.shm.one_broker import SETTINGS, OneBroker
 
@@ -438,9 +438,8 @@ class CrashRound:
                     for record in one.records()
                     if record.timestamp >= wanted
                 )
-                told = time_of(
-                    log_fd, index_fd, index_entries, time_fd, time_entries, base, len(log), wanted, base, records_of
-                )
+                files_and_counts = log_fd, index_fd, index_entries, time_fd, time_entries
+                told = time_of(*files_and_counts, base, len(log), wanted, base, find_in_compressed)
                 assert told is not None and told[:2] == first
         finally:
             for descriptor in files:

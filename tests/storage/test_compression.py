@@ -1,5 +1,6 @@
 """Codecs: round trips, both framings of snappy, damage is an error of its own, and a bomb stops at the limit."""
 
+import gzip
 import random
 import tracemalloc
 import zlib
@@ -100,3 +101,52 @@ def test_a_compressed_batch_is_checked_inside(codec):
     assert compression.check_compressed(build_batch(sound, codec=codec), 500)[0] == 10
     wrong_codec = build_batch(sound, codec=0, attributes=codec)
     assert compression.check_compressed(wrong_codec, 1 << 20)[0] in (2, 87)
+
+
+class CountedMembers:
+    """zlib, with the bytes counted that decompressors are given."""
+
+    error = zlib.error
+
+    def __init__(self):
+        self.given = 0
+
+    def decompressobj(self, **options):
+        return CountedMember(self, zlib.decompressobj(**options))
+
+
+class CountedMember:
+    def __init__(self, counts, member):
+        self._counts, self._member = counts, member
+
+    def decompress(self, data, most):
+        self._counts.given += len(data)
+        return self._member.decompress(data, most)
+
+    def __getattr__(self, name):
+        return getattr(self._member, name)
+
+
+@pytest.mark.parametrize("member_bytes", [0, 100, 5_000, 300_000])
+def test_gzip_members_are_read_in_time_that_is_linear_in_their_bytes(monkeypatch, member_bytes):
+    """What a decompressor is given and does not use it copies: 50,000 empty members of a megabyte took seconds."""
+    content = random.Random(1).randbytes(member_bytes)
+    member = gzip.compress(content)
+    counts = CountedMembers()
+    monkeypatch.setattr(compression, "zlib", counts)
+    many = max(4, 100_000 // len(member))
+    assert compression.decompress(1, member * many, 1 << 30) == content * many
+    assert counts.given <= many * (4 * len(member) + compression.FIRST_GZIP_INPUT_BYTES)
+
+
+@pytest.mark.parametrize("cut", [1, 9, 17, 19])
+def test_gzip_members_that_end_early_are_corrupt(cut):
+    member = gzip.compress(b"content" * 100)
+    for data in (member[:-cut], member * 3 + member[:-cut]):
+        with pytest.raises(CorruptCompressedDataError, match="middle"):
+            compression.decompress(1, data, 1 << 20)
+
+
+def test_what_follows_gzip_members_and_is_none_is_corrupt():
+    with pytest.raises(CorruptCompressedDataError, match="gzip"):
+        compression.decompress(1, gzip.compress(b"content") + b"\0" * 40, 1 << 20)

@@ -1,14 +1,17 @@
 """Look-ups by offset and by timestamp agree with a linear search, with few reads, and with wrong indexes too."""
 
 import os
+import tracemalloc
 
 import pytest
-from broker._ext.lookup import CorruptLogError, position_of, time_of
+from broker._ext.lookup import CorruptLogError, find_in_records, position_of, time_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker.storage import compression
 from broker.storage.batch import LOG_APPEND_TIME, Record, build_batch, read_batch
-from broker.storage.lookup import find_timestamp, records_of
+from broker.storage.lookup import find_in_compressed, find_timestamp
+from tests.api.wire import with_crc
 from tests.storage.log_writer import LogWriter
 from tests.storage.test_segments import fill
 
@@ -187,9 +190,41 @@ def test_an_index_of_whatever_bytes_leads_to_a_batch_or_nowhere(far_apart, tmp_p
     files.close()
 
 
-def test_records_of_a_compressed_batch():
-    batch = build_batch([Record(b"k", b"v", 5), Record(b"k", b"v", 9)], base_offset=40, codec=3)
-    assert list(records_of(batch)) == [(40, 5), (41, 9)]
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+def test_a_record_in_a_compressed_batch_is_found_by_time_and_offset(codec):
+    batch = build_batch([Record(b"k", b"v", 5), Record(b"k", b"v", 9)], base_offset=40, codec=codec)
+    assert [find_in_compressed(batch, *wanted) for wanted in ((0, 0), (6, 0), (0, 41), (10, 0), (0, 42))] == [
+        (40, 5), (41, 9), (41, 9), None, None,
+    ]  # fmt: skip
+
+
+def test_records_that_are_not_those_of_their_batch_are_corrupt():
+    batch = build_batch([Record(b"k", b"v", 5), Record(b"k", b"v", 9)], base_offset=40)
+    for records in (b"", b"\xff" * 20, batch[61:-5]):
+        with pytest.raises(ValueError, match="not well formed"):
+            find_in_records(batch, records, 100, 0)
+
+
+def test_a_search_in_a_batch_of_a_million_records_makes_no_object_for_each():
+    """A few kilobytes open to as many; a worker that makes objects of them runs out of memory."""
+    record = bytes([2 * 6, 0, 0, 0, 1, 1, 0])  # without key and value, at the batch's own time and offset
+    count = 1_000_000
+    plain = record * count
+    packed = bytearray(build_batch([Record(None, None, 5)], base_offset=0))
+    packed[61:] = compression.compress(4, plain)
+    packed[8:12] = (len(packed) - 12).to_bytes(4, "big")
+    packed[21:23] = (4).to_bytes(2, "big")
+    packed[23:27] = (count - 1).to_bytes(4, "big")
+    packed[57:61] = count.to_bytes(4, "big")
+    batch = with_crc(packed)
+    assert len(batch) < 10_000
+    tracemalloc.start()
+    try:
+        assert find_in_compressed(batch, 6, 0) is None
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 * len(plain)
 
 
 def test_few_reads_find_an_offset(tmp_path, opened):

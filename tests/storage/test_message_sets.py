@@ -13,11 +13,12 @@ from broker._ext.records import restamp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker.api.stepwise import Stepwise
 from broker.storage import compression, lz4_header, old_messages
 from broker.storage.batch import Record, build_batch, build_end_marker, read_batches
 from broker.storage.compression import compress_old, decompress_old
-from broker.storage.down_conversion import Part, convert, convert_part
-from broker.storage.incoming import AS_SENT, prepare
+from broker.storage.down_conversion import Part, conversion
+from broker.storage.incoming import AS_SENT, LIMIT_REACHED, prepare
 from tests.storage.old_writer import LOG_APPEND_TIME, message, wrapper
 
 CODECS = pytest.mark.parametrize("codec", range(4), ids=compression.CODEC_NAMES[:4])
@@ -36,7 +37,9 @@ def wrap(inner, codec, magic, offset=0, timestamp=-1, attributes=0):
 
 def up(data, codec=AS_SENT, level=0, limit=LIMIT, max_message_bytes=1 << 20):
     """(error, what was found, the batch) of a producer's message set."""
-    error, found, made = prepare(data, True, codec, level, limit, max_message_bytes)
+    error, found, made, size = prepare(data, True, codec, level, limit, max_message_bytes)
+    if size == LIMIT_REACHED:
+        return TOO_LARGE, None, None
     return error, found, None if made is None else next(read_batches(made))
 
 
@@ -46,10 +49,14 @@ def down(path, data, magic, offset=0, *, limit=1 << 20, position=0, at_least_one
     fd = os.open(path, os.O_RDONLY)
     try:
         part = Part(None, fd, position, len(data) - position, offset, limit, magic, at_least_one, may_convert)
-        error, content, following = convert_part(part)
+        ((error, content, following),) = convert([part], 1 << 40)
     finally:
         os.close(fd)
     return error, list(old_messages.read_messages(content)), following
+
+
+def convert(parts, budget):
+    return Stepwise(conversion(parts, budget)).finish()
 
 
 def opened(messages):
@@ -121,7 +128,7 @@ def test_the_codec_of_the_topic_comes_before_the_producers(codec):
 def test_a_batch_is_compressed_anew_only_for_another_codec(sent, codec):
     content = [Record(b"k", b"v" * 300, 5, ((b"h", b"1"),))]
     data = build_batch(content, codec=sent, producer_id=9, producer_epoch=1, base_sequence=3)
-    error, found, made = prepare(data, False, codec, 1, LIMIT, 1 << 20)
+    error, found, made, _ = prepare(data, False, codec, 1, LIMIT, 1 << 20)
     assert error == 0
     if codec == sent:
         assert made is None
@@ -432,7 +439,7 @@ def test_what_goes_up_comes_down(tmp_path_factory, records, codec, sent, wanted)
         message(n, value, magic=sent, key=key, timestamp=time) for n, (key, value, time) in enumerate(records)
     )
     data = inner if codec == 0 else wrap(inner, codec, sent)
-    error, _, made = prepare(data, True, AS_SENT, 0, LIMIT, 1 << 20)
+    error, _, made, _ = prepare(data, True, AS_SENT, 0, LIMIT, 1 << 20)
     assert error == 0
     error, messages, following = down(tmp_path_factory.getbasetemp() / "round-trip", made, wanted)
     assert (error, following) == (0, len(records))
