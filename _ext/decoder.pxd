@@ -8,7 +8,7 @@ from broker._ext.plan cimport Plan, Trail
 
 
 cdef enum:
-    MAX_ELEMENTS = 1 << 22              # of all arrays of a message together: bounds what a frame of any size can cost
+    MAX_ELEMENTS = 1 << 22              # of all arrays of a message together, where the caller says nothing else
 
 
 cdef struct Input:
@@ -17,6 +17,7 @@ cdef struct Input:
     PyObject* owner                     # the buffer object: record fields are views of it
     PyObject* view                      # a memoryview of it once one was needed; owned
     int64_t elements                    # of all arrays so far
+    int64_t max_elements
     Trail trail
 
 

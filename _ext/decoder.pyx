@@ -2,7 +2,8 @@
 
 Input is hostile: an array's count is checked against the bytes that are left before its list is made, strings and
 bytes against the end, depth is the schema's. A message takes up to some 55 times the memory that its bytes take (an
-empty list of 60 bytes for one byte), and has at most MAX_ELEMENTS elements in all its arrays.
+empty list of 60 bytes for one byte). How many elements all its arrays may have together is for the caller to say: a request of an
+API has a bound of its own (`broker/api/table.py`).
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -73,6 +74,12 @@ cdef extern from "Python.h":
     ctypedef struct TypeObject "PyTypeObject":
         object (*tp_alloc)(type cls, Py_ssize_t items)
     PyObject* PyUnicode_DecodeUTF8(const char* data, Py_ssize_t size, const char* errors)
+    int PyGC_Disable()
+    int PyGC_Enable()
+
+
+cdef enum:
+    LARGE_MESSAGE = 65536               # bytes
 
 
 cdef dict CURSOR_REASONS = {
@@ -82,15 +89,18 @@ cdef dict CURSOR_REASONS = {
     CURSOR_NULL: "null where it may not be",
     CURSOR_UTF8: "a string that is not UTF-8",
     CURSOR_TAGGED: "a tagged field whose value is not of the stated size",
-    CURSOR_ELEMENTS: f"more than {MAX_ELEMENTS} elements in a message",
+    CURSOR_ELEMENTS: "more elements in its arrays than are allowed",
     CURSOR_MARKER: "neither the mark of null nor that of a structure",
 }
 
 
 cdef refuse_input(Plan plan, Input* source):
     cdef Cursor* c = &source.cursor
+    reason = CURSOR_REASONS[c.error]
+    if c.error == CURSOR_ELEMENTS:
+        reason = f"more than {source.max_elements} elements in its arrays"
     raise ProtocolError(
-        CURSOR_REASONS[c.error], message=plan.layout.name, version=plan.version, field=trail_text(&source.trail),
+        reason, message=plan.layout.name, version=plan.version, field=trail_text(&source.trail),
         position=c.ptr - source.start, value=None if c.error in (CURSOR_NULL, CURSOR_UTF8) else c.refused,
     )
 
@@ -154,7 +164,7 @@ cdef object decode_array(Op* op, bint compact, Input* source):
         cursor_fail(c, CURSOR_TRUNCATED, count)
         return None
     source.elements += count
-    if source.elements > MAX_ELEMENTS:
+    if source.elements > source.max_elements:
         c.ptr = at
         cursor_fail(c, CURSOR_ELEMENTS, count)
         return None
@@ -308,8 +318,10 @@ cdef int decode_tagged(Plan plan, object message, Input* source) except -1:
     return 0
 
 
-def decode(type cls not None, int version, buffer, Py_ssize_t offset=0):
+def decode(type cls not None, int version, buffer, Py_ssize_t offset=0, int64_t max_elements=MAX_ELEMENTS):
     """The message of class `cls` and `version` at `offset` bytes into `buffer`, and the offset of what follows it.
+
+    :param max_elements: that all arrays of the message together may have.
 
     `buffer` is bytes-like and contiguous. Fields of type `records` are memoryviews of it, everything else is copied.
     Raises ProtocolError when the bytes are no such message; what comes after the message is the caller's to judge.
@@ -317,20 +329,26 @@ def decode(type cls not None, int version, buffer, Py_ssize_t offset=0):
     cdef Plan plan = plan_of(cls, version)
     cdef Input source
     cdef Py_buffer view
+    cdef bint collecting = False
     PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
     source.view = NULL
     source.owner = <PyObject*>buffer
     source.elements = 0
+    source.max_elements = max_elements
     source.trail.depth = -1
     source.start = <const uint8_t*>view.buf
     try:
         if offset < 0 or offset > view.len:
             raise ValueError(f"offset {offset} outside of a buffer of {view.len} bytes")
         cursor_init(&source.cursor, source.start + offset, view.len - offset)
+        if view.len - offset > LARGE_MESSAGE:       # each object made would be looked at by several collections meanwhile
+            collecting = PyGC_Disable()
         message = decode_structure(plan, &source)
         if source.cursor.error != CURSOR_OK:
             refuse_input(plan, &source)
         return message, source.cursor.ptr - source.start
     finally:
+        if collecting:
+            PyGC_Enable()
         Py_XDECREF(source.view)
         PyBuffer_Release(&view)

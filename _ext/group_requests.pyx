@@ -44,7 +44,8 @@ cdef enum:
     FLEXIBLE_JOIN = 6
     FLEXIBLE_HEARTBEAT = 4
     FLEXIBLE_SYNC = 4
-    MOST_ELEMENTS = 1 << 16             # of an array; more are left to the schema
+    MOST_PROTOCOLS = 1000               # of a JoinGroup; more are left to the schema, which refuses them
+    MOST_ASSIGNMENTS = 1 << 16          # of a SyncGroup; likewise
     LEAST_ELEMENT_BYTES = 2             # two empty values
 
 
@@ -61,21 +62,21 @@ cdef bytes data(Cursor* c, bint compact):
     return PyBytes_FromStringAndSize(<const char*>at, length) if at != NULL else None
 
 
-cdef int64_t array_length(Cursor* c, bint compact) noexcept:
+cdef int64_t array_length(Cursor* c, bint compact, int64_t most) noexcept:
     """How many elements an array has; -1 with the cursor's error set."""
     cdef int64_t count = read_length(c, compact)
     if c.error != CURSOR_OK:
         return -1
-    if count < 0 or count > MOST_ELEMENTS or count > cursor_left(c) // LEAST_ELEMENT_BYTES:
+    if count < 0 or count > most or count > cursor_left(c) // LEAST_ELEMENT_BYTES:
         cursor_fail(c, CURSOR_TRUNCATED, count)
         return -1
     return count
 
 
-cdef list named_data(Cursor* c, bint compact):
+cdef list named_data(Cursor* c, bint compact, int64_t most):
     """An array of a name and bytes: [(name, bytes)]. What stops short has set the cursor's error."""
     cdef list found = []
-    cdef int64_t count = array_length(c, compact)
+    cdef int64_t count = array_length(c, compact, most)
     while count > 0 and c.error == CURSOR_OK:
         name = text(c, compact, False)
         found.append((name, data(c, compact)))
@@ -104,7 +105,7 @@ def read_join(bytes frame not None):
         member_id = text(&c, compact, False)
         instance_id = text(&c, compact, True) if version >= 5 else None
         protocol_type = text(&c, compact, False)
-        protocols = named_data(&c, compact)
+        protocols = named_data(&c, compact, MOST_PROTOCOLS)
         reason = text(&c, compact, True) if version >= 8 else None
         if compact:
             skip_tagged_fields(&c)
@@ -135,7 +136,7 @@ def read_sync(bytes frame not None):
         instance_id = text(&c, compact, True) if version >= 3 else None
         protocol_type = text(&c, compact, True) if version >= 5 else None
         protocol_name = text(&c, compact, True) if version >= 5 else None
-        assignments = dict(named_data(&c, compact))
+        assignments = dict(named_data(&c, compact, MOST_ASSIGNMENTS))
         if compact:
             skip_tagged_fields(&c)
     except UnicodeDecodeError:

@@ -55,7 +55,7 @@ cdef class OffsetCommit:
     cdef object group                   # while its append is under way
     cdef object then                    # likewise, until it is told
 
-    cdef int read_topics(self, Cursor* c, TopicDirectory topics, int64_t longest_note, int64_t now_ms) except -1
+    cdef int read_topics(self, Cursor* c, TopicDirectory topics, int64_t longest_note, int64_t now_ms, int64_t max_elements) except -1
     cdef int read_entry(self, Cursor* c, Entry* entry, Topic topic, int64_t longest_note, int64_t now_ms) except -1
     cdef int put_records(self, BatchBuilder builder, list pairs, int64_t timestamp) except -1
     cdef Committed committed(self, int number)

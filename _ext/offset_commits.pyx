@@ -143,10 +143,11 @@ def join(list queue not None, BatchBuilder builder not None, int most_records, i
     return taken
 
 
-def read(bytes frame not None, TopicDirectory topics, int64_t longest_note, int64_t now_ms):
+def read(bytes frame not None, TopicDirectory topics, int64_t longest_note, int64_t now_ms, int64_t max_elements=MAX_ELEMENTS):
     """An OffsetCommit from a request with its header; None for one that is not plain.
 
-    :param longest_note: characters that a partition's metadata may have. :param now_ms: wall clock.
+    :param longest_note: characters that a partition's metadata may have. :param now_ms: wall clock. :param max_elements: topics and
+        partitions together; a request with more is not plain.
     """
     cdef OffsetCommit commit
     cdef Cursor c
@@ -170,7 +171,7 @@ def read(bytes frame not None, TopicDirectory topics, int64_t longest_note, int6
             return None
         commit.group_bytes = commit.group_id.encode()
         commit.expire_timestamp_ms = now_ms + min(retention_ms, INT64_MAX - now_ms) if retention_ms >= 0 else NO_TIME
-        commit.read_topics(&c, topics, longest_note, now_ms)
+        commit.read_topics(&c, topics, longest_note, now_ms, max_elements)
     except UnicodeDecodeError:
         return None
     return commit if c.error == CURSOR_OK else None
@@ -188,7 +189,8 @@ cdef class OffsetCommit:
         free(self.entries)
         free(self.sections)
 
-    cdef int read_topics(self, Cursor* c, TopicDirectory topics, int64_t longest_note, int64_t now_ms) except -1:
+    cdef int read_topics(self, Cursor* c, TopicDirectory topics, int64_t longest_note, int64_t now_ms,
+                         int64_t max_elements) except -1:
         cdef bint compact = self.version >= FLEXIBLE
         cdef int64_t count = read_length(c, compact), length, i
         cdef Section* section
@@ -198,7 +200,7 @@ cdef class OffsetCommit:
         self.notes = []
         if c.error != CURSOR_OK:
             return 0
-        if count < 0 or count > cursor_left(c) // LEAST_TOPIC_BYTES or count > MAX_ELEMENTS:
+        if count < 0 or count > cursor_left(c) // LEAST_TOPIC_BYTES or count > max_elements:
             c.error = -1
             return 0
         self.sections = <Section*>malloc(max(count, 1) * sizeof(Section))
@@ -225,7 +227,7 @@ cdef class OffsetCommit:
             length = read_length(c, compact)
             if c.error != CURSOR_OK:
                 return 0
-            if length < 0 or length > cursor_left(c) // LEAST_PARTITION_BYTES or count + self.entry_count + length > MAX_ELEMENTS:
+            if length < 0 or length > cursor_left(c) // LEAST_PARTITION_BYTES or count + self.entry_count + length > max_elements:
                 c.error = -1
                 return 0
             section.first = self.entry_count

@@ -16,6 +16,7 @@ cdef class RequestHandler(FrameHandler):
     cdef readonly WaitingRoom room
     cdef object dispatch
     cdef readonly ForwardTable forward_table
+    cdef int64_t max_bytes              # of a request other than Produce
     cdef dict routes                    # version of an API, as `route_number` counts them -> Route
     cdef readonly int64_t produce_requests
     cdef readonly int64_t fetch_requests

@@ -1,6 +1,6 @@
 """Reads a request's header and hands the request to whom it belongs; runs in a worker's loop."""
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from broker._ext.connection cimport FRAME_CLOSE, FRAME_DEFER, FRAME_DONE, FRAME_PENDING, Connection
@@ -43,10 +43,12 @@ cdef class RequestHandler(FrameHandler):
 
     :param forward_table: where requests that the coordinator serves go, as they are.
     :param routes: which these are: {(API key, version): Route}.
+    :param max_bytes: of a request other than Produce.
     """
 
     def __init__(self, Producing producing, Fetching fetching, WaitingRoom room, dispatch, ForwardTable forward_table=None,
-                 routes=()):
+                 routes=(), int64_t max_bytes=INT64_MAX):
+        self.max_bytes = max_bytes
         self.producing = producing
         self.fetching = fetching
         self.room = room
@@ -103,6 +105,11 @@ cdef class RequestHandler(FrameHandler):
             self.produce_requests += result != FRAME_DEFER        # it is offered, and counted, again
             return result
         self.producing.execute(connection)
+        if size > self.max_bytes:
+            connection.close_reason = f"a request of API key {key} has {size} bytes, at most {self.max_bytes} are allowed for " \
+                                      f"other requests than Produce"
+            connection.count_frame(connection.data_loop.api, version, size + 4)
+            return FRAME_CLOSE
         route = <Route>self.routes.get(route_number(key, version))
         if connection.pending_tail is not None and not (route is not None and route.follows and connection.pending_tail.follows):
             return FRAME_DEFER

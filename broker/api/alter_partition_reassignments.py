@@ -3,6 +3,7 @@
 On one broker the only replicas there can be are those there are: that wish is granted, every other one refused as Kafka does.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -51,7 +52,8 @@ def _judged(present: Sequence[int], wish: Any, alive: set[int]) -> Any:
         told.error_code = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
         return told
     replicas = list(wish.replicas)
-    twice = next((broker for broker in replicas if replicas.count(broker) > 1), None)
+    counts = Counter(replicas)
+    twice = next((broker for broker in replicas if counts[broker] > 1), None)
     unknown = next((broker for broker in replicas if broker not in alive), None)
     wrong = (
         "an empty replica list"

@@ -11,19 +11,25 @@ from typing import Any
 import broker._ext.slots as slots
 from broker._ext.shared import SlotState
 from broker.api.coordinator_call import CoordinatorCall
+from broker.api.stepwise import Pace, Steps
 from broker.protocol import alter_replica_log_dirs
 from broker.protocol.errors import ErrorCode
 
 log = logging.getLogger("odradek.requests")
 
+STEP = 500
+
 Response = alter_replica_log_dirs.Response
 
 
-def handle(request: Any, call: CoordinatorCall) -> Any:
-    """Each partition for itself; grouped by topic, as the response wants it."""
+def handle(request: Any, call: CoordinatorCall) -> Steps:
+    """Each partition for itself, those of a topic at a step; grouped by topic, as the response wants it."""
     of_topic: dict[str, list[Any]] = {}
+    pace = Pace(STEP)
     for wish in request.dirs:
         for topic in wish.topics:
+            if pace.over(1 + len(topic.partitions)):
+                yield
             of_topic.setdefault(topic.name, []).extend(
                 Response.AlterReplicaLogDirPartitionResult(
                     partition_index=partition, error_code=_outcome(wish.path, topic.name, partition, call)

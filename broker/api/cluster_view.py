@@ -48,10 +48,10 @@ def controller_id(call: Call) -> int:
     return call.view.config.node_id
 
 
-def partitions(topic: Topic) -> list[PartitionState]:
-    """All partitions of a topic that are known here."""
+def partitions(topic: Topic, first: int = 0, end: int = 1 << 31) -> list[PartitionState]:
+    """The partitions of a topic that are known here, from number `first` to before `end`."""
     found = []
-    for index in range(topic.count):
+    for index in range(first, min(topic.count, end)):
         described = topic.describe(index)
         if described is None:
             continue

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from broker.api.coordinator_call import CoordinatorCall
+from broker.api.stepwise import Steps
 from broker.config.dynamic import GROUP_KEYS
 from broker.config.key import LIST, ConfigKey, Value, show
 from broker.config.loggers import LEVELS, LOGGERS, ROOT
@@ -200,8 +201,8 @@ _ALTER: dict[int, Callable[[Any, MakeChange, bool, CoordinatorCall], Outcome]] =
 }
 
 
-def answered(request: Any, make: MakeChange, response: Any, call: CoordinatorCall) -> Any:
-    """The response to a request of either kind; a resource that is named twice is refused."""
+def answered(request: Any, make: MakeChange, response: Any, call: CoordinatorCall) -> Steps:
+    """The response to a request of either kind, a resource at a step; one that is named twice is refused."""
     counts = Counter((one.resource_type, one.resource_name) for one in request.resources)
     told = []
     for one in {(one.resource_type, one.resource_name): one for one in request.resources}.values():
@@ -218,4 +219,5 @@ def answered(request: Any, make: MakeChange, response: Any, call: CoordinatorCal
                 resource_name=one.resource_name,
             )
         )
+        yield
     return response(responses=told)

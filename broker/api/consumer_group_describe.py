@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from broker.api.describe_groups import OPERATIONS
-from broker.api.group_call import GroupCall
+from broker.api.group_call import Breath, GroupCall
 from broker.groups.assignors import Place
 from broker.groups.consumer_member import by_topic
 from broker.protocol import consumer_group_describe
@@ -21,7 +21,11 @@ async def handle(request: Any, call: GroupCall) -> Any:
     if disabled is not None:
         refused = partial(Response.DescribedGroup, error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=disabled)
         return Response(groups=[refused(group_id=group_id) for group_id in request.group_ids])
-    answer = Response(groups=[_described(group_id, call) for group_id in request.group_ids])
+    answer = Response()
+    breath = Breath()
+    for group_id in dict.fromkeys(request.group_ids):
+        answer.groups.append(_described(group_id, call))
+        await breath.after(1 + len(answer.groups[-1].members))
     if request.include_authorized_operations:
         for group in answer.groups:
             if group.error_code == ErrorCode.NONE:

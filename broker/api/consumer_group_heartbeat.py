@@ -34,6 +34,8 @@ async def handle(request: Any, call: GroupCall) -> Any:
         client_id=call.client_id or "",
         client_host=f"/{call.host}",
     )
+    for pattern in call.view.groups.unresolved_patterns(request.group_id, beat.pattern):
+        await _resolved(pattern, call)
     beaten: Beaten = await answered(lambda then: call.view.groups.beat(request.group_id, beat, then))
     answer = Response(
         error_code=beaten.error,
@@ -50,6 +52,18 @@ async def handle(request: Any, call: GroupCall) -> Any:
             ]
         )
     return answer
+
+
+async def _resolved(pattern: str, call: GroupCall) -> None:
+    """Returns when a pattern was matched with all topics; at once for one that is none: the group refuses it."""
+
+    def verb(then: Any) -> None:
+        try:
+            call.view.groups.patterns.resolve(pattern, lambda: then(None))
+        except ValueError:
+            then(None)
+
+    await answered(verb)
 
 
 def _wrong(request: Any, version: int) -> str | None:

@@ -3,12 +3,14 @@
 from typing import Any
 
 from broker.api.coordinator_call import CoordinatorCall
+from broker.api.stepwise import Steps
+from broker.api.topic_steps import in_steps
 from broker.controller.topics import NewPartitions
 from broker.protocol import create_partitions
 
 
-def handle(request: Any, call: CoordinatorCall) -> Any:
-    """Add, or only check, partitions; each topic of the request succeeds or fails for itself."""
+def handle(request: Any, call: CoordinatorCall) -> Steps:
+    """Add, or only check, partitions, of a few topics at a step; each topic of the request succeeds or fails for itself."""
     wishes = [
         NewPartitions(
             topic.name,
@@ -17,12 +19,14 @@ def handle(request: Any, call: CoordinatorCall) -> Any:
         )
         for topic in request.topics
     ]
-    outcomes = call.view.controller.create_partitions(wishes, bool(request.validate_only))
-    return create_partitions.Response(
-        results=[
+    results: list[Any] = []
+    for some in in_steps(wishes, cost=lambda wish: max(wish.count, 1)):
+        if results:
+            yield
+        results += [
             create_partitions.Response.CreatePartitionsTopicResult(
                 name=outcome.name, error_code=outcome.code, error_message=outcome.message
             )
-            for outcome in outcomes
+            for outcome in call.view.controller.create_partitions(some, bool(request.validate_only))
         ]
-    )
+    return create_partitions.Response(results=results)

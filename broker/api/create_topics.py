@@ -7,6 +7,8 @@ Each topic of the request succeeds or fails for itself. The answer waits until t
 from typing import Any
 
 from broker.api.coordinator_call import CoordinatorCall
+from broker.api.stepwise import Steps
+from broker.api.topic_steps import in_steps
 from broker.config import describe
 from broker.config.broker_config import BrokerConfig
 from broker.controller.controller import Outcome
@@ -18,8 +20,8 @@ from broker.protocol.errors import ErrorCode
 Result = create_topics.Response.CreatableTopicResult
 
 
-def handle(request: Any, call: CoordinatorCall) -> Any:
-    """Create, or only check, the topics of the request."""
+def handle(request: Any, call: CoordinatorCall) -> Steps:
+    """Create, or only check, the topics of the request, a few at a step."""
     wishes = [
         NewTopic(
             topic.name,
@@ -30,8 +32,13 @@ def handle(request: Any, call: CoordinatorCall) -> Any:
         )
         for topic in request.topics
     ]
-    outcomes = call.view.controller.create_topics(wishes, bool(request.validate_only))
-    return create_topics.Response(topics=[_result(outcome, request, call) for outcome in outcomes])
+    topics: list[Any] = []
+    for some in in_steps(wishes, cost=lambda wish: max(wish.num_partitions, len(wish.assignments), 1)):
+        if topics:
+            yield
+        outcomes = call.view.controller.create_topics(some, bool(request.validate_only))
+        topics += [_result(outcome, request, call) for outcome in outcomes]
+    return create_topics.Response(topics=topics)
 
 
 def _result(outcome: Outcome, request: Any, call: CoordinatorCall) -> Any:

@@ -8,6 +8,7 @@ from broker.protocol import delete_groups
 from broker.protocol.errors import ErrorCode
 
 Response = delete_groups.Response
+AT_ONCE = 100
 
 
 async def handle(request: Any, call: GroupCall) -> Any:
@@ -17,7 +18,9 @@ async def handle(request: Any, call: GroupCall) -> Any:
         return await answered(lambda then: call.view.groups.delete(group_id, then))
 
     names = list(dict.fromkeys(request.groups_names))
-    errors = await asyncio.gather(*(delete(name) for name in names))
+    errors: list[ErrorCode] = []
+    for first in range(0, len(names), AT_ONCE):
+        errors += await asyncio.gather(*(delete(name) for name in names[first : first + AT_ONCE]))
     return Response(
         results=[
             Response.DeletableGroupResult(group_id=name, error_code=error)

@@ -4,13 +4,14 @@ Offset -1 is the high watermark. The answer comes once the new log start offsets
 retention. The low watermark of a partition is its log start offset while it has one replica. Version 2 is flexible, no more.
 """
 
-from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import broker._ext.log_start as native
 import broker._ext.slots as slots
 from broker._ext.shared import SlotState
 from broker.api.coordinator_call import CoordinatorCall
+from broker.api.stepwise import Steps
 from broker.controller.topic_names import INTERNAL
 from broker.protocol import delete_records
 from broker.protocol.errors import ErrorCode
@@ -18,6 +19,9 @@ from broker.shm import log_starts
 from broker.shm.log_starts import Wish
 
 NO_LOW_WATERMARK = -1
+STEP = 1000
+Answer = tuple[ErrorCode, int]
+"""Error code and low watermark."""
 CODES = {
     "ok": ErrorCode.NONE,
     "busy": ErrorCode.REQUEST_TIMED_OUT,
@@ -30,13 +34,37 @@ CODES = {
 }
 
 
-def handle(request: Any, call: CoordinatorCall) -> Any:
-    """Each partition succeeds or fails for itself; of one that is named more than once the last wish counts, as in Kafka."""
+def handle(request: Any, call: CoordinatorCall) -> Steps:
+    """Each partition succeeds or fails for itself, a few at a step; of one that is named more than once the last wish
+    counts, as in Kafka.
+    """
     make = delete_records.Response
     offsets = {(topic.name, one.partition_index): one.offset for topic in request.topics for one in topic.partitions}
-    answers: dict[tuple[str, int], tuple[ErrorCode, int]] = {}
+    of_topic: dict[str, list[Any]] = {name: [] for name, _ in offsets}
+    places = list(offsets.items())
+    for first in range(0, len(places), STEP):
+        if first:
+            yield
+        for (name, partition), (code, low_watermark) in _delete(places[first : first + STEP], request, call).items():
+            of_topic[name].append(
+                make.DeleteRecordsPartitionResult(
+                    partition_index=partition, low_watermark=low_watermark, error_code=code
+                )
+            )
+    return make(
+        topics=[
+            make.DeleteRecordsTopicResult(name=name, partitions=partitions) for name, partitions in of_topic.items()
+        ]
+    )
+
+
+def _delete(
+    places: Sequence[tuple[tuple[str, int], int]], request: Any, call: CoordinatorCall
+) -> dict[tuple[str, int], Answer]:
+    """The answer for each of these partitions; their new log start offsets are durable."""
+    answers: dict[tuple[str, int], Answer] = {}
     wishes: dict[tuple[str, int], Wish] = {}
-    for (name, partition), offset in offsets.items():
+    for (name, partition), offset in places:
         wish = _wish(name, partition, offset, call)
         if isinstance(wish, Wish):
             wishes[name, partition] = wish
@@ -47,22 +75,7 @@ def handle(request: Any, call: CoordinatorCall) -> Any:
     )
     for key, (why, log_start) in zip(wishes, outcomes, strict=True):
         answers[key] = CODES[why], log_start if why == "ok" else NO_LOW_WATERMARK
-    names = Counter(name for name, _ in offsets)
-    return make(
-        topics=[
-            make.DeleteRecordsTopicResult(
-                name=name,
-                partitions=[
-                    make.DeleteRecordsPartitionResult(
-                        partition_index=partition, low_watermark=low_watermark, error_code=code
-                    )
-                    for (topic, partition), (code, low_watermark) in answers.items()
-                    if topic == name
-                ],
-            )
-            for name in names
-        ]
-    )
+    return answers
 
 
 def _wish(name: str, partition: int, offset: int, call: CoordinatorCall) -> Wish | ErrorCode:

@@ -4,10 +4,14 @@ A topic is gone for every client when the answer comes; its files are renamed by
 """
 
 import uuid
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from broker.api.coordinator_call import CoordinatorCall
+from broker.api.stepwise import Steps
+from broker.api.topic_steps import in_steps
 from broker.controller.controller import Outcome
+from broker.controller.image import Topic
 from broker.protocol import delete_topics
 from broker.protocol.errors import ErrorCode
 from broker.protocol.schema import ZERO_UUID
@@ -17,21 +21,50 @@ FIRST_WITH_IDS = 6
 Result = delete_topics.Response.DeletableTopicResult
 
 
-def handle(request: Any, call: CoordinatorCall) -> Any:
-    """Delete the topics that the request names, or gives the ids of."""
+def handle(request: Any, call: CoordinatorCall) -> Steps:
+    """Delete the topics that the request names, or gives the ids of, a few at a step."""
     if call.version < FIRST_WITH_IDS:
         wishes: list[str | uuid.UUID | None] = list(request.topic_names)
         asked = [(name, ZERO_UUID) for name in request.topic_names]
     else:
         asked = [(one.name, one.topic_id) for one in request.topics]
         wishes = [_wish(name, topic_id) for name, topic_id in asked]
-    outcomes = iter(call.view.controller.delete_topics([wish for wish in wishes if wish is not None]))
+    image = call.view.controller.image
+    deletions = [
+        _Deletion(_name_of(wish, image.by_id), number, wish) for number, wish in enumerate(wishes) if wish is not None
+    ]
+    outcomes: dict[int, Outcome] = {}
+    for some in in_steps(deletions, cost=lambda one: _partitions_of(image.topics.get(one.name))):
+        if outcomes:
+            yield
+        told = call.view.controller.delete_topics([one.wish for one in some])
+        outcomes.update({one.number: outcome for one, outcome in zip(some, told, strict=True)})
     return delete_topics.Response(
         responses=[
-            _refused(name, topic_id) if wish is None else _result(next(outcomes), wish, call.version)
-            for wish, (name, topic_id) in zip(wishes, asked, strict=True)
+            _refused(name, topic_id) if wish is None else _result(outcomes[number], wish, call.version)
+            for number, (wish, (name, topic_id)) in enumerate(zip(wishes, asked, strict=True))
         ]
     )
+
+
+class _Deletion(NamedTuple):
+    """A topic to be deleted. :param number: its place in the request."""
+
+    name: str
+    number: int
+    wish: str | uuid.UUID
+
+
+def _name_of(wish: str | uuid.UUID, by_id: Mapping[uuid.UUID, Topic]) -> str:
+    """The name of the topic, whichever way it is given; of an unknown id the id itself."""
+    if isinstance(wish, str):
+        return wish
+    topic = by_id.get(wish)
+    return str(wish) if topic is None else topic.name
+
+
+def _partitions_of(topic: Topic | None) -> int:
+    return 1 if topic is None else len(topic.assignment.partitions)
 
 
 def _wish(name: str | None, topic_id: bytes) -> str | uuid.UUID | None:

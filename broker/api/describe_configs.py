@@ -9,6 +9,7 @@ from typing import Any
 
 from broker.api.config_changes import BROKER, BROKER_LOGGER, GROUP, TOPIC, check_broker_name
 from broker.api.coordinator_call import CoordinatorCall
+from broker.api.stepwise import Pace, Steps
 from broker.config import describe
 from broker.config.describe import DYNAMIC_BROKER_LOGGER_CONFIG, ConfigEntry
 from broker.config.errors import ConfigError
@@ -24,12 +25,25 @@ from broker.protocol.errors import ErrorCode
 UNKNOWN_TYPE = 0
 """Of the level of a logger, as in Kafka."""
 
+STEP = 20
+"""Resources."""
 Result = describe_configs.Response.DescribeConfigsResult
 
 
-def handle(request: Any, call: CoordinatorCall) -> Any:
-    """Describe the resources of the request, each for itself."""
-    return describe_configs.Response(results=[_describe(resource, request, call) for resource in request.resources])
+def handle(request: Any, call: CoordinatorCall) -> Steps:
+    """Describe the resources of the request, each for itself, a few at a step. One that is named twice in the same way
+    is described once: a description may be a thousand times as large as its request.
+    """
+    wanted = {
+        (one.resource_type, one.resource_name, tuple(one.configuration_keys or ())): one for one in request.resources
+    }
+    results = []
+    pace = Pace(STEP)
+    for resource in wanted.values():
+        if pace.over():
+            yield
+        results.append(_describe(resource, request, call))
+    return describe_configs.Response(results=results)
 
 
 def _describe(resource: Any, request: Any, call: CoordinatorCall) -> Any:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from broker.api.group_call import GroupCall
+from broker.api.group_call import Breath, GroupCall
 from broker.groups.classic_rebalance import State
 from broker.protocol import describe_groups
 from broker.protocol.errors import ErrorCode
@@ -17,7 +17,11 @@ Response = describe_groups.Response
 
 async def handle(request: Any, call: GroupCall) -> Any:
     """A group that there is not is Dead, or GROUP_ID_NOT_FOUND from version 6 on."""
-    answer = Response(groups=[_described(group_id, call) for group_id in request.groups])
+    answer = Response()
+    breath = Breath()
+    for group_id in dict.fromkeys(request.groups):
+        answer.groups.append(_described(group_id, call))
+        await breath.after(1 + len(answer.groups[-1].members))
     if call.version >= 3 and request.include_authorized_operations:
         for group in answer.groups:
             if group.error_code == ErrorCode.NONE:

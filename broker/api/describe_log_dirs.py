@@ -7,20 +7,25 @@ from typing import Any
 import broker._ext.slots as slots
 from broker._ext.shared import SlotState
 from broker.api.coordinator_call import CoordinatorCall
+from broker.api.stepwise import Pace, Steps
 from broker.protocol import describe_log_dirs
 from broker.protocol.errors import ErrorCode
 
 FIRST_WITH_ERROR = 3
+STEP = 500
 Response = describe_log_dirs.Response
 
 
-def handle(request: Any, call: CoordinatorCall) -> Any:
-    """Every directory, with the partitions asked for; all of them if none are named."""
+def handle(request: Any, call: CoordinatorCall) -> Steps:
+    """Every directory, with the partitions asked for, a few at a step; all of them if none are named."""
     wanted = None
     if request.topics is not None:
         wanted = {(topic.topic, partition) for topic in request.topics for partition in topic.partitions}
     of_dir: dict[int, dict[str, list[Any]]] = {}
+    pace = Pace(STEP)
     for topic, partition, slot in slots.in_use():
+        if pace.over():
+            yield
         if wanted is not None and (topic, partition) not in wanted:
             continue
         state = slots.describe(slot)

@@ -1,26 +1,42 @@
-"""DescribeProducers (61): the producers that a partition's leader knows. Executed by workers, off their loop."""
+"""DescribeProducers (61): the producers that a partition's leader knows. Executed by workers, off their loop.
+
+A response describes at most `MOST_PRODUCERS` of them: partitions behind that are refused, to be asked for in another request.
+"""
 
 from typing import Any
 
 import broker._ext.slots as slots
 from broker.api.call import Call
 from broker.api.partition_lookup import leader_state
+from broker.api.stepwise import Steps
 from broker.protocol import describe_producers
 from broker.protocol.errors import ErrorCode
 
 Response = describe_producers.Response
 NOT_SAID = -1
+MOST_PRODUCERS = 100_000
 
 
-def handle(request: Any, call: Call) -> Any:
-    """Every partition for itself."""
-    return Response(
-        topics=[
-            Response.TopicResponse(
-                name=topic.name, partitions=[_partition(topic.name, p, call) for p in topic.partition_indexes]
-            )
-            for topic in request.topics
-        ]
+def handle(request: Any, call: Call) -> Steps:
+    """Every partition for itself, one at a step."""
+    topics = []
+    room = MOST_PRODUCERS
+    for topic in request.topics:
+        partitions = []
+        for partition in topic.partition_indexes:
+            answer = _partition(topic.name, partition, call) if room > 0 else _refused(partition)
+            room -= len(answer.active_producers)
+            partitions.append(answer)
+            yield
+        topics.append(Response.TopicResponse(name=topic.name, partitions=partitions))
+    return Response(topics=topics)
+
+
+def _refused(partition: int) -> Any:
+    return Response.PartitionResponse(
+        partition_index=partition,
+        error_code=ErrorCode.INVALID_REQUEST,
+        error_message=f"The partitions before this one have {MOST_PRODUCERS} producers or more: ask for fewer in a request.",
     )
 
 

@@ -1,18 +1,22 @@
 """DescribeTopicPartitions (75): topics in pages, in the order of their names (KIP-966). Executed by workers."""
 
+from bisect import bisect_left
 from typing import Any
 
 from broker.api import cluster_view
 from broker.api.call import Call
+from broker.api.stepwise import Pace, Steps
 from broker.controller.topic_names import why_illegal
 from broker.protocol import describe_topic_partitions
 from broker.protocol.errors import ErrorCode
 
 LARGEST_PAGE = 2000
 """Partitions in one response at the most, whatever is asked (Kafka: max.request.partition.size.limit)."""
+STEP = 1000
+"""Names that are looked at in one go."""
 
 
-def handle(request: Any, call: Call) -> Any:
+def handle(request: Any, call: Call) -> Steps:
     """A page that begins at the cursor and ends, with the next cursor, when the limit is reached."""
     response = describe_topic_partitions.Response()
     room = min(max(request.response_partition_limit, 1), LARGEST_PAGE)
@@ -21,9 +25,10 @@ def handle(request: Any, call: Call) -> Any:
     first, first_index = "", 0
     if request.cursor is not None:
         first, first_index = request.cursor.topic_name, max(request.cursor.partition_index, 0)
-    for name in names:
-        if name < first:
-            continue
+    pace = Pace(STEP)
+    for name in names[bisect_left(names, first) :]:
+        if pace.over():
+            yield
         if room == 0:
             response.next_cursor = describe_topic_partitions.Response.Cursor(topic_name=name, partition_index=0)
             break
@@ -39,11 +44,11 @@ def handle(request: Any, call: Call) -> Any:
             )
             continue
         begin = first_index if name == first else 0
-        states = [one for one in cluster_view.partitions(topic) if one.number >= begin]
-        response.topics.append(_topic(topic, states[:room]))
-        if len(states) > room:
+        states = cluster_view.partitions(topic, begin, begin + room)
+        response.topics.append(_topic(topic, states))
+        if topic.count > begin + room:
             response.next_cursor = describe_topic_partitions.Response.Cursor(
-                topic_name=name, partition_index=states[room].number
+                topic_name=name, partition_index=begin + room
             )
             break
         room -= len(states)

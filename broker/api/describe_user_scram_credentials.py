@@ -1,5 +1,6 @@
 """DescribeUserScramCredentials (50): users' SCRAM credentials. In the coordinator's controller thread. There are none yet."""
 
+from collections import Counter
 from typing import Any
 
 from broker.api.coordinator_call import CoordinatorCall
@@ -11,10 +12,10 @@ Response = describe_user_scram_credentials.Response
 
 def handle(request: Any, call: CoordinatorCall) -> Any:
     """Every user for itself: none has any."""
-    names = [] if request.users is None else [user.name for user in request.users]
+    names = Counter(user.name for user in request.users or ())
     results = []
-    for name in dict.fromkeys(names):
-        twice = names.count(name) > 1
+    for name, count in names.items():
+        twice = count > 1
         code = ErrorCode.DUPLICATE_RESOURCE if twice else ErrorCode.RESOURCE_NOT_FOUND
         message = f"User {name} is named twice." if twice else f"User {name} has no SCRAM credentials."
         results.append(Response.DescribeUserScramCredentialsResult(user=name, error_code=code, error_message=message))

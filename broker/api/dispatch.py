@@ -1,12 +1,14 @@
-"""Executes a worker's requests other than Produce and Fetch, and those that are forwarded: here, or on an off-loop thread.
+"""Executes a worker's requests other than Produce and Fetch, and those that are forwarded: in its loop, or on a thread.
 
-One a worker, in its loop. What a client sends wrong costs its connection, with a reason in the log; what a handler does wrong
-costs the connection, too, with a traceback.
+One a worker, in its loop. A request that cannot be read, or has more elements than its API allows, closes its connection with a
+reason in the log; so does an exception of a handler, with a traceback. A handler may be a generator, which yields after
+each step of its work: between two steps the loop, or the thread, serves others
+(docs/decisions/0022-what-one-request-may-cost.md).
 """
 
 import logging
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 from broker._ext.decoder import decode
@@ -16,7 +18,8 @@ from broker._ext.metering import count_request_error
 from broker.api.answer_errors import errors_of
 from broker.api.api_versions import supported
 from broker.api.call import Call, WorkerView
-from broker.api.table import API_VERSIONS, BY_KEY, ApiRow, Where, handlers_of
+from broker.api.stepwise import Stepwise
+from broker.api.table import API_VERSIONS, BY_KEY, ApiRow, Where, handlers_of, limits_of
 from broker.protocol.errors import ErrorCode
 from broker.protocol.header import decode_request_header, response_header_version
 from broker.protocol.registry import by_key
@@ -44,7 +47,9 @@ def _count_more(api_key: int, codes: Sequence[int]) -> None:
 class Dispatcher:
     """:param view: what handlers see.
     :param auto_create: asks the coordinator for topics, see `Call`.
-    :param off_loop: (work, done): calls `work()` on a thread and then `done(result or exception)` in the loop.
+    :param off_loop: (step, done): calls `step()` on a thread until it returns False, and then in the loop `done(the
+        exception that it raised, or None)`.
+    :param slices: (step): calls `step()` in later turns of the loop until it returns False.
     :param settle: called after a response was completed outside of a turn of the loop.
     """
 
@@ -52,12 +57,15 @@ class Dispatcher:
         self,
         view: WorkerView,
         auto_create: Callable[..., None],
-        off_loop: Callable[[Callable[[], Any], Callable[[Any], None]], None],
+        off_loop: Callable[[Callable[[], bool], Callable[[BaseException | None], None]], None],
+        slices: Callable[[Callable[[], bool]], None],
         settle: Callable[[], None],
     ) -> None:
         self._view = view
         self._auto_create = auto_create
         self._off_loop = off_loop
+        self._slices = slices
+        self._limits = limits_of(view.config)
         self._settle = settle
         self._handlers = handlers_of(Where.WORKER)
         self.unknown_requests = 0
@@ -77,7 +85,7 @@ class Dispatcher:
         name = client_id.decode("utf-8", "replace") if client_id is not None else None
         try:
             _, body = decode_request_header(frame)
-            request, _ = decode(by_key(api_key).request, version, frame, body)
+            request, _ = decode(by_key(api_key).request, version, frame, body, self._limits[api_key])
         except ProtocolError as error:
             if api_key == API_VERSIONS:
                 connection.failed(api_key, ErrorCode.INVALID_REQUEST)
@@ -95,12 +103,13 @@ class Dispatcher:
             ),
             answer_later=lambda: self._later(connection, row, version, correlation_id),
         )
-        handler = self._handlers[api_key]
-        if row.off_loop:
-            answer = self._later(connection, row, version, correlation_id)
-            self._off_loop(lambda: handler(request, call), answer)
-            return None
-        response = handler(request, call)
+        response = self._handlers[api_key](request, call)
+        if isinstance(response, Generator):
+            job = Stepwise(response, lambda: connection.fd < 0)
+            if row.off_loop or job.step():
+                self._run(job, row.off_loop, self._later(connection, row, version, correlation_id))
+                return None
+            response = job.result
         if response is None:
             return None
         if codes := errors_of(api_key, response):
@@ -108,12 +117,35 @@ class Dispatcher:
             _count_more(api_key, codes)
         return frame_response(row, version, correlation_id, response)
 
+    def _run(self, job: Stepwise, off_loop: bool, answer: Callable[[Any], None]) -> None:
+        """Do the steps of a job, on the thread or in later turns of the loop, and answer with its result."""
+        if off_loop:
+            self._off_loop(job.step, lambda error: answer(job.result if error is None else error))
+            return
+
+        def slice_of_loop() -> bool:
+            try:
+                more = job.step()
+            except Exception as error:
+                answer(error)
+                return False
+            if not more:
+                answer(job.result)
+            return more
+
+        self._slices(slice_of_loop)
+
     def _later(self, connection: Any, row: ApiRow, version: int, correlation_id: int) -> Callable[[Any], None]:
-        """Reserve the place of a response; the function is called with the response, or with an exception."""
+        """Reserve the place of a response; the function is called once: with the response, with steps that return it, or
+        with an exception.
+        """
         pending = connection.reserve()
 
         def answer(response: Any) -> None:
             if pending.cancelled:
+                return
+            if isinstance(response, Generator):
+                self._run(Stepwise(response, lambda: pending.cancelled), False, answer)
                 return
             try:
                 if isinstance(response, BaseException):

@@ -7,6 +7,7 @@ There is no transaction coordinator yet: transactional ids are answered as by a 
 from typing import Any
 
 from broker._ext.offset_commits import partition_for
+from broker._ext.shared import SlotState
 from broker.api import cluster_view
 from broker.api.call import Call
 from broker.controller.topic_names import CONSUMER_OFFSETS
@@ -44,13 +45,12 @@ def _refused(key_type: int) -> Answer:
     return ErrorCode.INVALID_REQUEST, f"key type {key_type}: 0 (group) and 1 (transaction) are known", None
 
 
-def _coordinator(group_id: str, call: Call) -> Answer:
+def _coordinator(group_id: str, call: Call, brokers: list[cluster_view.BrokerAddress]) -> Answer:
     topic = call.view.topics.get(CONSUMER_OFFSETS)
     if topic is not None and topic.count:
-        partitions = cluster_view.partitions(topic)
-        partition = partition_for(group_id, topic.count)
-        leader = next((one.leader_id for one in partitions if one.number == partition), -1)
-        for address in cluster_view.brokers(call):
+        described = topic.describe(partition_for(group_id, topic.count))
+        leader = -1 if described is None or described[0] == SlotState.SLOT_OFFLINE else described[1]
+        for address in brokers:
             if address.node_id == leader:
                 return ErrorCode.NONE, None, address
     return ErrorCode.COORDINATOR_NOT_AVAILABLE, "the group's partition of __consumer_offsets has no leader", None
@@ -59,8 +59,9 @@ def _coordinator(group_id: str, call: Call) -> Answer:
 def _response(request: Any, call: Call, refused: Answer | None) -> Any:
     keys = request.coordinator_keys if call.version >= FIRST_BATCHED else [request.key]
     fields = []
+    brokers = cluster_view.brokers(call)
     for key in keys:
-        error, message, address = refused or _coordinator(key, call)
+        error, message, address = refused or _coordinator(key, call, brokers)
         fields.append(
             {
                 "error_code": error,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from broker._ext.topics import Topic, TopicDirectory
+from broker.api.stepwise import Pace
 from broker.config.broker_config import BrokerConfig
 from broker.groups.consumer_metadata import CONSUMER
 from broker.groups.coordinator import GroupCoordinator
@@ -17,6 +18,29 @@ log = logging.getLogger("odradek.groups")
 
 
 Answer = TypeVar("Answer")
+Element = TypeVar("Element")
+
+
+class Breath:
+    """Lets the loop serve others now and then amid the long work of a coroutine.
+
+    :param enough: how much may be done in one go.
+    """
+
+    def __init__(self, enough: int = 500) -> None:
+        self._pace = Pace(enough)
+
+    async def after(self, done: int = 1) -> None:
+        """Count what was done, and let others have their turn once it is enough."""
+        if self._pace.over(done):
+            await asyncio.sleep(0)
+
+    async def between(self, elements: Iterable[Element]) -> AsyncIterator[Element]:
+        """The elements, with such pauses between them."""
+        for element in elements:
+            if self._pace.over():
+                await asyncio.sleep(0)
+            yield element
 
 
 @dataclass
@@ -26,12 +50,14 @@ class GroupView:
     :param topics: the coordinator's mirror of the topics.
     :param wait_for_offsets_topic: returns once the group's partition of `__consumer_offsets` is there; it is made if need be.
     :param tree: committed offsets of before 0.9, in the metadata tree; its calls are made in the controller thread.
+    :param limits: how many elements a request may have, by API key.
     """
 
     config: BrokerConfig
     groups: GroupCoordinator
     topics: TopicDirectory
     tree: OffsetTree
+    limits: Mapping[int, int]
 
     @property
     def without_consumer_protocol(self) -> str | None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from broker.api.group_call import GroupCall
+from broker.api.group_call import Breath, GroupCall
 from broker.protocol import list_groups
 from broker.protocol.errors import ErrorCode
 
@@ -15,15 +15,17 @@ async def handle(request: Any, call: GroupCall) -> Any:
         return Response(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
-    return Response(
-        groups=[
-            Response.ListedGroup(
-                group_id=group.group_id,
-                protocol_type=group.protocol_type,
-                group_state=group.state_name,
-                group_type=group.type_name,
+    answer = Response()
+    breath = Breath()
+    for group in list(call.view.groups.groups()):
+        await breath.after()
+        if (not states or group.state_name.lower() in states) and (not types or group.type_name in types):
+            answer.groups.append(
+                Response.ListedGroup(
+                    group_id=group.group_id,
+                    protocol_type=group.protocol_type,
+                    group_state=group.state_name,
+                    group_type=group.type_name,
+                )
             )
-            for group in call.view.groups.groups()
-            if (not states or group.state_name.lower() in states) and (not types or group.type_name in types)
-        ]
-    )
+    return answer

@@ -19,6 +19,7 @@ import broker._ext.slots as slots
 from broker._ext.segment_list import SegmentList
 from broker.api.call import Call
 from broker.api.partition_lookup import leader_state
+from broker.api.stepwise import Pace, Steps
 from broker.protocol import list_offsets
 from broker.protocol.errors import ErrorCode
 from broker.storage.lookup import find_timestamp
@@ -30,28 +31,32 @@ FIRST_VERSION = {LARGEST_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARL
 INDEX_ENTRY_BYTES, TIME_ENTRY_BYTES = 8, 12
 READ_COMMITTED = 1
 FIRST_WITH_EPOCH = 4
+WITHOUT_LOOK_UP = frozenset({LATEST, EARLIEST, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD})
+STEP = 50
 CONSUMER = -1
 
 Found = TypeVar("Found")
 
 
-def handle(request: Any, call: Call) -> Any:
-    """Answer every partition on its own; one that is asked for twice is refused, once."""
+def handle(request: Any, call: Call) -> Steps:
+    """Answer every partition on its own; one that is asked for twice is refused, once. A look-up by time, or a few
+    partitions for which none is needed, are a step.
+    """
     asked = Counter((topic.name, one.partition_index) for topic in request.topics for one in topic.partitions)
-    return list_offsets.Response(
-        topics=[
-            list_offsets.Response.ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=[
-                    _refused(one)
-                    if asked[topic.name, one.partition_index] > 1
-                    else _partition(request, topic.name, one, call)
-                    for one in {one.partition_index: one for one in topic.partitions}.values()
-                ],
+    topics = []
+    pace = Pace(STEP)
+    for topic in request.topics:
+        partitions = []
+        for one in {one.partition_index: one for one in topic.partitions}.values():
+            if pace.over(1 if one.timestamp in WITHOUT_LOOK_UP and call.version > 0 else STEP):
+                yield
+            partitions.append(
+                _refused(one)
+                if asked[topic.name, one.partition_index] > 1
+                else _partition(request, topic.name, one, call)
             )
-            for topic in request.topics
-        ]
-    )
+        topics.append(list_offsets.Response.ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
+    return list_offsets.Response(topics=topics)
 
 
 def _partition(request: Any, name: str, one: Any, call: Call) -> Any:

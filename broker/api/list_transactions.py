@@ -20,12 +20,16 @@ STATES = frozenset(
     )
 )
 WITH_PATTERN = 2
+LONGEST_PATTERN = 1000
+"""Characters: what it takes to compile a pattern grows with them."""
 Response = list_transactions.Response
 
 
 def handle(request: Any, call: Call) -> Any:
     """None; filters by states that do not exist are told."""
     if call.version >= WITH_PATTERN and request.transactional_id_pattern:
+        if len(request.transactional_id_pattern) > LONGEST_PATTERN:
+            return Response(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
         try:
             re.compile(request.transactional_id_pattern)
         except re.error:

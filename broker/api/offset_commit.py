@@ -6,7 +6,7 @@ Version 0 writes to the metadata tree, without a coordinator's checks; 1 and lat
 from typing import Any
 
 from broker._ext.offset_commits import read
-from broker.api.group_call import GroupCall, GroupView, PlainRequest, answered
+from broker.api.group_call import Breath, GroupCall, GroupView, PlainRequest, answered
 from broker.groups.offsets import NO_EXPIRY, Commit, Committed, Place
 from broker.metadata.group_offsets import may_be_in_tree
 from broker.protocol import offset_commit
@@ -21,7 +21,8 @@ LATEST_MS = (1 << 63) - 1
 def at_once(request: PlainRequest, view: GroupView) -> bool:
     """Serve a request without decoding it to objects; False if it is not plain: `handle` is to serve it."""
     groups = view.groups
-    commit = read(request.payload, view.topics, groups.settings.offset_metadata_max_bytes, groups.wall_ms())
+    longest_note, most = groups.settings.offset_metadata_max_bytes, view.limits[offset_commit.API_KEY]
+    commit = read(request.payload, view.topics, longest_note, groups.wall_ms(), most)
     if commit is None:
         return False
     commit.request = request
@@ -35,9 +36,11 @@ async def handle(request: Any, call: GroupCall) -> Any:
     places: dict[tuple[int, int], Place] = {}
     offsets: dict[Place, Committed] = {}
     now_ms = call.view.groups.wall_ms()
+    breath = Breath()
     for t, topic in enumerate(request.topics):
         known = call.topic_by_id(topic.topic_id) if call.version >= FIRST_BY_ID else call.topic(topic.name)
         for p, one in enumerate(topic.partitions):
+            await breath.after()
             error = _refusal(one, known, call)
             if error is not ErrorCode.NONE:
                 errors[t, p] = error

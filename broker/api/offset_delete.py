@@ -8,24 +8,31 @@ from broker.protocol import offset_delete
 from broker.protocol.errors import ErrorCode
 
 Response = offset_delete.Response
+AT_ONCE = 1000
 Outcome = tuple[ErrorCode, dict[Place, ErrorCode]]
 
 
+async def _delete(group_id: str, places: list[Place], call: GroupCall) -> Outcome:
+    def verb(then: Any) -> None:
+        call.view.groups.delete_offsets(group_id, places, lambda *outcome: then(outcome))
+
+    outcome: Outcome = await answered(verb)
+    return outcome
+
+
 async def handle(request: Any, call: GroupCall) -> Any:
-    """Offsets of topics that a member subscribes to stay."""
+    """Offsets of topics that a member subscribes to stay. A part of a large request is forgotten at a time."""
     places: list[Place] = []
     for topic in request.topics:
         known = call.topic(topic.name)
         count = known.count if known is not None else 0
         places += [(topic.name, p.partition_index) for p in topic.partitions if 0 <= p.partition_index < count]
-
-    def verb(then: Any) -> None:
-        call.view.groups.delete_offsets(request.group_id, places, lambda *outcome: then(outcome))
-
-    outcome: Outcome = await answered(verb)
-    error, results = outcome
-    if error is not ErrorCode.NONE:
-        return Response(error_code=error)
+    results: dict[Place, ErrorCode] = {}
+    for first in range(0, len(places), AT_ONCE) or (0,):
+        error, of_some = await _delete(request.group_id, places[first : first + AT_ONCE], call)
+        if error is not ErrorCode.NONE:
+            return Response(error_code=error)
+        results |= of_some
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return Response(
         topics=[

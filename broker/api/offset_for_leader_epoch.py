@@ -1,4 +1,5 @@
-"""OffsetForLeaderEpoch (23): where an epoch ends in this leader's log. Executed by workers.
+"""OffsetForLeaderEpoch (23): where an epoch ends in this leader's log. Executed by an off-loop thread of the worker: it
+may read a file.
 
 The slot knows the newest epochs; older ones are read from the partition's leader-epoch-checkpoint, which has all of them.
 Epochs whose records are all gone are not known any more, from the moment when the log start offset moves.
@@ -9,25 +10,29 @@ from typing import Any
 
 from broker.api.call import Call
 from broker.api.partition_lookup import leader_state
+from broker.api.stepwise import Pace, Steps
 from broker.protocol import offset_for_leader_epoch
 from broker.protocol.errors import ErrorCode
 from broker.storage import file_names
 from broker.storage.checkpoints import CorruptCheckpointError, epochs_from, read_leader_epochs
 
 UNDEFINED = -1
+STEP = 50
 
 
-def handle(request: Any, call: Call) -> Any:
-    """Answer every partition on its own."""
+def handle(request: Any, call: Call) -> Steps:
+    """Answer every partition on its own, a few at a step."""
     make = offset_for_leader_epoch.Response
-    return make(
-        topics=[
-            make.OffsetForLeaderTopicResult(
-                topic=topic.topic, partitions=[_partition(topic.topic, one, call) for one in topic.partitions]
-            )
-            for topic in request.topics
-        ]
-    )
+    topics = []
+    pace = Pace(STEP)
+    for topic in request.topics:
+        partitions = []
+        for one in topic.partitions:
+            if pace.over():
+                yield
+            partitions.append(_partition(topic.topic, one, call))
+        topics.append(make.OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions))
+    return make(topics=topics)
 
 
 def _partition(name: str, one: Any, call: Call) -> Any:

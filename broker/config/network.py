@@ -82,9 +82,20 @@ KEYS = (
     ConfigKey("max.connection.creation.rate", INT, MAX_INT, Range(0), MEDIUM, CLUSTER_WIDE, NONE_YET,
         "New connections a second, in all or for a listener."),
     ConfigKey("max.incremental.fetch.session.cache.slots", INT, 1000, Range(0), MEDIUM, READ_ONLY, NOW,
-        "Incremental fetch sessions kept in all (KIP-227)."),
+        "The most incremental fetch sessions (KIP-227) that are kept, of all clients together. A client that gets none "
+        "names all its partitions in every fetch."),
+    ConfigKey("odradek.fetch.session.max.partitions", INT, 250_000, Range(0), MEDIUM, READ_ONLY, NOW,
+        "The most partitions that the incremental fetch sessions of all clients together may name: bounds their memory, "
+        "about 500 bytes a partition. A session that does not fit is not made, and one that outgrows it ends; its client "
+        "names all its partitions in every fetch."),
+    ConfigKey("odradek.fetch.max.wait.ms", INT, 300_000, Range(0), MEDIUM, READ_ONLY, NOW,
+        "The longest time that a Fetch waits for records, whatever max_wait_ms its client asks for; after that it is answered "
+        "with what there is."),
     ConfigKey("fetch.max.bytes", INT, 57_671_680, Range(1024), MEDIUM, READ_ONLY, NOW,
         "The most bytes that a Fetch response carries, whatever the client asks for."),
+    ConfigKey("odradek.produce.max.decompressed.bytes", LONG, 536_870_912, Range(134_217_728), MEDIUM, READ_ONLY, NOW,
+        "The most bytes that the compressed records of one Produce request may open to, all partitions together. Partitions "
+        "beyond it are refused with a retriable error (NOT_ENOUGH_REPLICAS). The records of one batch may open to 128 MiB."),
     ConfigKey("max.request.partition.size.limit", INT, 2000, Range(1), MEDIUM, READ_ONLY, NOW,
         "The most partitions that a DescribeTopicPartitions response lists."),
 )

@@ -164,7 +164,7 @@ class Controller:
         """Add partitions to topics, likewise."""
 
         def plan(wish: NewPartitions, image: ClusterImage, brokers: list[Broker]) -> Plan:
-            return plan_partitions(wish, image, brokers, self._chance)
+            return plan_partitions(wish, image, self._config, brokers, self._chance)
 
         return self._change(wishes, plan, validate_only)
 
@@ -199,7 +199,7 @@ class Controller:
             brokers = self.brokers()
         except (StoreError, NotController) as error:
             return [_failed(name, error) for name in dict.fromkeys(wish.name for wish in wishes)]
-        scratch = ClusterImage(dict(self.image.topics), dict(self.image.by_id), set(self.image.deleting))
+        scratch = self.image.copy()
         room = self._partitions.room()
         counts = Counter(wish.name for wish in wishes)
         for wish in wishes:

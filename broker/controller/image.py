@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from broker.controller.topic_names import folded
 from broker.metadata import znodes
 from broker.metadata.store import Store
 from broker.metadata.znodes import PartitionState, TopicAssignment
@@ -30,16 +31,30 @@ class Topic:
 
 @dataclass
 class ClusterImage:
-    """All topics by name and by id, and the names of those whose deletion has begun."""
+    """All topics by name and by id, and the names of those whose deletion has begun.
+
+    :param by_folded_name: the names by what metrics make of them; see `folded`.
+    """
 
     topics: dict[str, Topic] = field(default_factory=dict)
     by_id: dict[uuid.UUID, Topic] = field(default_factory=dict)
     deleting: set[str] = field(default_factory=set)
+    by_folded_name: dict[str, str] = field(default_factory=dict)
+
+    def copy(self) -> "ClusterImage":
+        """The same topics in an image of its own."""
+        return ClusterImage(dict(self.topics), dict(self.by_id), set(self.deleting), dict(self.by_folded_name))
+
+    def colliding(self, name: str) -> str | None:
+        """An existing topic that differs from `name` only in dots and underscores, which metrics cannot tell apart."""
+        other = self.by_folded_name.get(folded(name))
+        return other if other != name else None
 
     def put(self, topic: Topic) -> None:
         """Add a topic, or replace the one of that name."""
         self.remove(topic.name)
         self.topics[topic.name] = topic
+        self.by_folded_name[folded(topic.name)] = topic.name
         if topic.topic_id is not None:
             self.by_id[topic.topic_id] = topic
 
@@ -48,6 +63,8 @@ class ClusterImage:
         old = self.topics.pop(name, None)
         if old is not None and old.topic_id is not None:
             del self.by_id[old.topic_id]
+        if old is not None and self.by_folded_name.get(folded(name)) == name:
+            del self.by_folded_name[folded(name)]
         self.deleting.discard(name)
 
 

@@ -1,7 +1,6 @@
 """Which topic names are allowed, and which two may not both exist. Pure functions."""
 
 import re
-from collections.abc import Iterable
 
 MAX_LENGTH = 249
 CONSUMER_OFFSETS, TRANSACTION_STATE = "__consumer_offsets", "__transaction_state"
@@ -25,9 +24,6 @@ def why_illegal(name: str) -> str | None:
     return None
 
 
-def colliding(name: str, existing: Iterable[str]) -> str | None:
-    """An existing topic that differs from `name` only in dots and underscores, which metrics cannot tell apart."""
-    if "." not in name and "_" not in name:
-        return None
-    folded = name.replace(".", "_")
-    return next((other for other in existing if other != name and other.replace(".", "_") == folded), None)
+def folded(name: str) -> str:
+    """What metrics make of a topic's name: two topics whose names become the same may not both exist."""
+    return name.replace(".", "_")

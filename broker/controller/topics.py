@@ -23,6 +23,8 @@ from broker.protocol.errors import ErrorCode
 DEFAULT = -1
 OPERATIONS_A_TRANSACTION = 1000  # far below what ZooKeeper takes in one request (1 MiB)
 INITIAL_LEADER_EPOCH = 0
+MOST_LISTED = 20
+"""Partitions, in an error's message."""
 
 
 class Refusal(Exception):
@@ -96,7 +98,7 @@ def plan_topic(
     if wish.name in image.topics or wish.name in image.deleting:
         state = "is being deleted; try again when it is gone" if wish.name in image.deleting else "already exists"
         raise Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{wish.name}' {state}.")
-    other = topic_names.colliding(wish.name, image.topics)
+    other = image.colliding(wish.name)
     if other is not None:
         raise Refusal(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -110,13 +112,16 @@ def plan_topic(
         partitions = _manual_assignment(wish, brokers)
     else:
         count = _count(wish.num_partitions, config.integer("num.partitions"))
+        _refuse_too_many(wish.name, count, config.integer("odradek.max.partitions"))
         factor = _factor(wish.replication_factor, config.integer("default.replication.factor"), brokers)
         ring = chance.randrange(len(brokers)), chance.randrange(len(brokers))
         partitions = assign_replicas(brokers, range(count), factor, start=ring[0], shift=ring[1])
     return Plan(Topic(wish.name, TopicAssignment(new_uuid(), partitions), settings), sorted(partitions))
 
 
-def plan_partitions(wish: NewPartitions, image: ClusterImage, brokers: Sequence[Broker], chance: random.Random) -> Plan:
+def plan_partitions(
+    wish: NewPartitions, image: ClusterImage, config: BrokerConfig, brokers: Sequence[Broker], chance: random.Random
+) -> Plan:
     """The topic with the partitions that a CreatePartitions entry asks for. Raises Refusal."""
     topic = image.topics.get(wish.name)
     if topic is None or wish.name in image.deleting:
@@ -128,6 +133,7 @@ def plan_partitions(wish: NewPartitions, image: ClusterImage, brokers: Sequence[
             ErrorCode.INVALID_PARTITIONS,
             f"Topic '{wish.name}' has {len(old)} partition(s): {wrong}, count must be greater.",
         )
+    _refuse_too_many(wish.name, wish.count, config.integer("odradek.max.partitions"))
     added = list(range(len(old), wish.count))
     factor = len(old[min(old)]) if old else 1
     if wish.assignments is None:
@@ -168,6 +174,15 @@ def _count(wanted: int, default: int) -> int:
     return wanted
 
 
+def _refuse_too_many(name: str, count: int, most: int) -> None:
+    """Before anything is made for each of them: a request of a few bytes may ask for 2^31 partitions."""
+    if count > most:
+        raise Refusal(
+            ErrorCode.INVALID_PARTITIONS,
+            f"Topic '{name}' cannot have {count} partitions: a broker can hold {most} (odradek.max.partitions).",
+        )
+
+
 def _factor(wanted: int, default: int, brokers: Sequence[Broker]) -> int:
     factor = default if wanted == DEFAULT else wanted
     if factor < 1:
@@ -199,7 +214,8 @@ def _manual_assignment(wish: NewTopic, brokers: Sequence[Broker]) -> dict[int, l
         raise Refusal(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"Topic '{wish.name}': assignments must name each partition from 0 to {len(wish.assignments) - 1} once,"
-            f" not {', '.join(str(partition) for partition, _ in wish.assignments)}.",
+            f" not {', '.join(str(partition) for partition, _ in wish.assignments[:MOST_LISTED])}"
+            f"{', ...' if len(wish.assignments) > MOST_LISTED else ''}.",
         )
     _check_replicas(partitions, brokers, len(partitions[0]))
     return dict(sorted(partitions.items()))

@@ -26,8 +26,9 @@ from broker.groups.consumer_refusals import identity_refusal, refusal
 from broker.groups.environment import Appended, Deadline, Record, Timers, Topics
 from broker.groups.fencing import instance_error
 from broker.groups.history import Event, History
+from broker.groups.patterns import TopicPatterns
 from broker.groups.settings import ConsumerSettings, SettingsSource
-from broker.groups.subscriptions import Subscriptions
+from broker.groups.subscriptions import Subscriptions, subscription_of
 from broker.protocol.errors import ErrorCode
 
 Persist = Callable[["ConsumerGroup", Sequence[Record], Appended], None]
@@ -35,12 +36,20 @@ Persist = Callable[["ConsumerGroup", Sequence[Record], Appended], None]
 
 
 class ConsumerGroup:
-    """:param persist: see `Persist`."""
+    """:param persist: see `Persist`.
+    :param patterns: of all groups; None: of this one alone, matched at once.
+    """
 
     protocol_type = CONSUMER
 
     def __init__(
-        self, group_id: str, timers: Timers, settings: SettingsSource, topics: Topics, persist: Persist
+        self,
+        group_id: str,
+        timers: Timers,
+        settings: SettingsSource,
+        topics: Topics,
+        persist: Persist,
+        patterns: TopicPatterns | None = None,
     ) -> None:
         self.group_id = group_id
         self._timers = timers
@@ -59,7 +68,7 @@ class ConsumerGroup:
         self._holders: dict[Place, str] = {}
         self._held: dict[str, frozenset[Place]] = {}
         self._assigned_at_ms: int | None = None
-        self._subscriptions = Subscriptions(topics)
+        self._subscriptions = Subscriptions(topics, patterns or TopicPatterns(topics))
 
     @property
     def _settings(self) -> ConsumerSettings:
@@ -90,6 +99,11 @@ class ConsumerGroup:
     def subscribed(self) -> set[str]:
         """Names of the topics that members read."""
         return self._subscriptions.of(self.members.values())
+
+    @property
+    def patterns(self) -> frozenset[str]:
+        """The patterns that members subscribe to."""
+        return self._subscriptions.patterns(self.members)
 
     @property
     def assignor(self) -> str:
@@ -222,11 +236,15 @@ class ConsumerGroup:
         self._assigned_at_ms = self._timers.now_ms()
         found = {name: self._topics.find(name) for name in self.subscribed()}
         known = {name: one for name, one in found.items() if one is not None}
+        kinds = {
+            kind: frozenset(known[name][0] for name in self._subscriptions.names_of(kind) if name in known)
+            for kind in {subscription_of(member) for member in self.members.values()}
+        }
         subscribers = [
             Subscriber(
                 member.member_id,
                 member.instance_id,
-                frozenset(known[name][0] for name in self._subscriptions.names_of(member) if name in known),
+                kinds[subscription_of(member)],
                 self.target.get(member.member_id, frozenset()),
             )
             for member in self.members.values()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.groups.consumer_member import JOINING, LEAVING_STATIC, Beat, Beaten, ConsumerMember
+from broker.groups.patterns import compiled
 from broker.groups.settings import ConsumerSettings
-from broker.groups.subscriptions import compiled
 from broker.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:

@@ -125,6 +125,12 @@ class Membership(Shards):
 
     # -- KIP-848 ---------------------------------------------------------------------------------------------------------
 
+    def unresolved_patterns(self, group_id: str, pattern: str | None) -> list[str]:
+        """Patterns to be resolved before a heartbeat of a member that brings `pattern` is executed; see `TopicPatterns`."""
+        error, group = self.find(group_id)
+        known = group.consumer.patterns if error is NONE and group is not None and group.consumer is not None else ()
+        return [one for one in {*known, pattern} if one and not self.patterns.resolved(one)]
+
     def beat(self, group_id: str, beat: Beat, then: Callable[[Beaten], None]) -> None:
         """A ConsumerGroupHeartbeat."""
         error, shard = self.shard_of(group_id)

@@ -18,6 +18,7 @@ from broker.groups.consumer_group import ConsumerGroup
 from broker.groups.environment import Appended, GroupLog, Record, Timers, Topics, Waiter
 from broker.groups.group import Group, classic_record, restore_classic
 from broker.groups.offsets import committed_of
+from broker.groups.patterns import Slices, TopicPatterns
 from broker.groups.settings import GroupSettings, SettingsSource
 from broker.protocol import ProtocolError
 from broker.protocol.errors import ErrorCode
@@ -57,6 +58,7 @@ class Shards:
     """:param partitions: how many partitions `__consumer_offsets` has.
     :param diverged: called with a partition whose groups may be ahead of its log, because an append failed: it is to be
         loaded anew.
+    :param slices: as for `TopicPatterns`.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Shards:
         topics: Topics,
         consumer_settings: SettingsSource,
         diverged: Callable[[int], None],
+        slices: Slices | None = None,
     ) -> None:
         self._timers = timers
         self.settings = settings
@@ -74,6 +77,8 @@ class Shards:
         self._partitions = partitions
         self._topics = topics
         self._diverged = diverged
+        self.patterns = TopicPatterns(topics, slices)
+        self.patterns.live = self._live_patterns
         self._shards: dict[int, Shard] = {}
         self._names: tuple[int, frozenset[str], frozenset[str]] | None = None  # version, in the store, and served too
 
@@ -217,7 +222,13 @@ class Shards:
         return Group(group_id, self._new_classic(group_id))
 
     def _new_consumer(self, group_id: str) -> ConsumerGroup:
-        return ConsumerGroup(group_id, self._timers, self.consumer_settings, self._topics, self._persist_records)
+        return ConsumerGroup(
+            group_id, self._timers, self.consumer_settings, self._topics, self._persist_records, self.patterns
+        )
+
+    def _live_patterns(self) -> set[str]:
+        groups = (group for shard in self._shards.values() for group in shard.groups.values())
+        return {pattern for group in groups if group.consumer is not None for pattern in group.consumer.patterns}
 
     def _persist(self, group: Rebalance, assignments: Mapping[str, bytes], then: Appended) -> None:
         error, shard = self.shard_of(group.group_id)

@@ -1,10 +1,10 @@
 """The coordinator: the broker's membership in the cluster, the controller if elected, and the admin APIs.
 
 Does: opens the metadata store, begins or resumes the broker's session, registers the broker, becomes controller,
-brings the slots to what the store says, and then executes what workers forward. Requests run one after the other in
-one controller thread, which alone touches the store and writes the partition table; the event loop only moves frames,
-and never waits for a disk. Must not: serve clients itself, or lie between a producer and its partition. It ends on
-SIGTERM, when the requests under way are answered. Its death disturbs no produce and no fetch: forwarded requests wait
+brings the slots to what the store says, and then executes what workers forward. Requests run in one controller thread, which
+alone touches the store and writes the partition table, those of many steps a step of each in turn; the event loop only
+moves frames, and never waits for a disk. Must not: serve clients itself, or lie between a producer and its partition. It
+ends on SIGTERM, when the requests under way are answered. Its death disturbs no produce and no fetch: forwarded requests wait
 for its successor, or get a retriable error if they were on their way, and the successor takes everything from the
 store and the slots.
 """
@@ -15,7 +15,7 @@ import logging
 import signal
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -29,9 +29,10 @@ from broker._ext.shared import ProcessState
 from broker.api.coordinator_call import CoordinatorCall, CoordinatorView
 from broker.api.dispatch import frame_response
 from broker.api.group_call import OffsetTree
-from broker.api.table import BY_KEY, Where, handlers_of
+from broker.api.stepwise import Stepwise
+from broker.api.table import BY_KEY, Where, handlers_of, limits_of
 from broker.controller.broker_settings import BrokerSettings
-from broker.controller.controller import Controller, NotController
+from broker.controller.controller import Controller, NotController, Outcome
 from broker.controller.partitions import LocalPartitions
 from broker.controller.producer_ids import ProducerIds
 from broker.metadata import group_offsets, sqlite
@@ -62,6 +63,8 @@ log = logging.getLogger("odradek.controller")
 
 TICK_S = 0.5
 STOP_LIMIT_S = 10.0
+CREATED_AT_A_STEP = 50
+"""Topics."""
 
 
 def session_of(boot_id: int) -> Session:
@@ -75,6 +78,7 @@ class Office:
     def __init__(self, context: ProcessContext) -> None:
         self._context = context
         self._handlers = handlers_of(Where.COORDINATOR)
+        self._limits = limits_of(context.config)
         self._store: SqliteStore | None = None
         self._view: CoordinatorView | None = None
         self._partitions: LocalPartitions | None = None
@@ -103,15 +107,16 @@ class Office:
         controller.take_office()
         self._view = CoordinatorView(config, store, controller, ProducerIds(store, config.node_id), table, settings)
 
-    def execute(self, request: Arrival, told: Callable[[Untold | None], None]) -> ForwardReply:
-        """One request of a worker, from its bytes to those of the answer. What handlers raise goes through.
+    def execute(self, request: Arrival, told: Callable[[Untold | None], None]) -> Generator[None, None, ForwardReply]:
+        """One request of a worker, from its bytes to those of the answer, in steps: between two of them others have
+        their turn. What handlers raise goes through.
 
         :param told: called with the errors of the answer that are to be counted here, by the loop.
         """
         if request.deadline <= time.monotonic():
             return ForwardReply(Status.FAILED, 0)  # nobody waits any more: better not done than done unheard
         if request.kind == Kind.AUTO_CREATE:
-            return self._auto_create(request.payload)
+            return (yield from self._auto_create(request.payload))
         assert self._view is not None
         try:
             header, body = decode_request_header(request.payload)
@@ -121,7 +126,7 @@ class Office:
             version = header.request_api_version
             if not row.min_version <= version <= row.max_version:
                 return ForwardReply(Status.UNSUPPORTED, 0)
-            message, _ = decode(by_key(row.key).request, version, request.payload, body)
+            message, _ = decode(by_key(row.key).request, version, request.payload, body, self._limits[row.key])
         except ProtocolError as error:
             log.warning("a request of %s cannot be read: %s", request.context.peer, error)
             return ForwardReply(Status.MALFORMED, 0)
@@ -135,6 +140,8 @@ class Office:
         )
         try:
             response = self._handlers[row.key](message, call)
+            if isinstance(response, Generator):
+                response = yield from response
         except StoreError as error:
             self._note_store_error(error)
             raise
@@ -152,18 +159,22 @@ class Office:
             note_error(0, errno.EIO)
         log.error("%s", error)
 
-    def _auto_create(self, payload: bytes) -> ForwardReply:
+    def _auto_create(self, payload: bytes) -> Generator[None, None, ForwardReply]:
         assert self._view is not None
         try:
             names = decode_names(payload)
         except MalformedFrame as error:
             log.error("a worker asked for topics in a way that cannot be read: %s", error)
             return ForwardReply(Status.MALFORMED, 0)
-        try:
-            outcomes = self._view.controller.auto_create(names)
-        except StoreError as error:
-            self._note_store_error(error)
-            raise
+        outcomes: list[Outcome] = []
+        for first in range(0, len(names), CREATED_AT_A_STEP):
+            if first:
+                yield
+            try:
+                outcomes += self._view.controller.auto_create(names[first : first + CREATED_AT_A_STEP])
+            except StoreError as error:
+                self._note_store_error(error)
+                raise
         answer = encode_auto_created([(one.name, int(one.code), one.message) for one in outcomes])
         return ForwardReply(Status.OK, self._view.controller.metadata_version, answer)
 
@@ -262,7 +273,10 @@ class Coordinator:
         if request.kind == Kind.KAFKA and self._groups.serves(request):
             return await self._groups.execute(request)
         found: list[Untold | None] = []
-        reply = await self._loop.run_in_executor(self._thread, self._office.execute, request, found.append)
+        job = Stepwise(self._office.execute(request, found.append))
+        while await self._loop.run_in_executor(self._thread, job.step):
+            pass
+        reply: ForwardReply = job.result
         for untold in found:
             count_untold(untold, request.context)
         return reply

@@ -22,7 +22,7 @@ from broker._ext.shared import Role, SharedMemory, SlotState
 from broker._ext.topics import TopicDirectory
 from broker.api.dispatch import frame_response
 from broker.api.group_call import GroupCall, GroupView, OffsetTree, host_of
-from broker.api.table import BY_KEY, Handlers, Where, handlers_of
+from broker.api.table import BY_KEY, Handlers, Where, handlers_of, limits_of
 from broker.config.broker_config import BrokerConfig
 from broker.config.dynamic import group_values
 from broker.controller.topic_names import CONSUMER_OFFSETS
@@ -33,6 +33,7 @@ from broker.net.forward_frames import ForwardReply, Kind, Status
 from broker.processes.group_report import report
 from broker.processes.metering import count_untold, untold_errors
 from broker.processes.offsets_log import AppendTurn, LogMoved, OffsetsLog, read_records
+from broker.processes.slices import LoopSlices
 from broker.protocol import ProtocolError, decode
 from broker.protocol.header import decode_request_header
 from broker.protocol.registry import by_key
@@ -171,6 +172,7 @@ class GroupOffice:
     def __init__(
         self, config: BrokerConfig, shm: SharedMemory, log_dirs: Sequence[Path], tree: OffsetTree, stored: StoredTopics
     ) -> None:
+        self._limits = limits_of(config)
         self._config = config
         self._shm = shm
         self._log_dirs = log_dirs
@@ -233,7 +235,7 @@ class GroupOffice:
         """The number of partitions is known with the topic, and must not change: groups would be looked for elsewhere."""
         if self.groups is None:
             self.groups = self._make(partitions)
-            self._view = GroupView(self._config, self.groups, self._topics, self._tree)
+            self._view = GroupView(self._config, self.groups, self._topics, self._tree, self._limits)
 
     def _refresh(self) -> None:
         """Take over what changed in the topics: the offsets of one that was deleted must not serve one made anew."""
@@ -327,7 +329,7 @@ class GroupOffice:
             version = header.request_api_version
             if not row.min_version <= version <= row.max_version:
                 return ForwardReply(Status.UNSUPPORTED, 0)
-            message = [decode(by_key(row.key).request, version, request.payload, body)[0]]
+            message = [decode(by_key(row.key).request, version, request.payload, body, self._limits[row.key])[0]]
         except ProtocolError as error:
             log.warning("a request of %s cannot be read: %s", request.context.peer, error)
             return ForwardReply(Status.MALFORMED, 0)
@@ -358,7 +360,7 @@ class GroupOffice:
 
     def _view_without_topic(self) -> GroupView:
         """While there is no `__consumer_offsets`: every group is NOT_COORDINATOR, and offsets in the tree are served."""
-        return GroupView(self._config, self._make(1), self._topics, self._tree)
+        return GroupView(self._config, self._make(1), self._topics, self._tree, self._limits)
 
     def _make(self, partitions: int) -> GroupCoordinator:
         return GroupCoordinator(
@@ -368,6 +370,7 @@ class GroupOffice:
             KnownTopics(self._topics, self._stored),
             LiveConsumerSettings(self._config),
             self._diverged,
+            LoopSlices(self._loop),
         )
 
     def _diverged(self, partition: int) -> None:

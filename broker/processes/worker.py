@@ -9,9 +9,7 @@ closes its connections, nothing else: whoever next takes a slot's lock that it h
 import asyncio
 import logging
 import os
-import queue
 import signal
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from broker._ext.append_files import sweep_append_files
 from broker._ext.data_loop import DataLoop
 from broker._ext.fetch import Fetching
 from broker._ext.late_senders import LateSenders
+from broker._ext.fetch_sessions import FetchSessions
 from broker._ext.log_dirs import note_error
 from broker._ext.metering import count_loop_delay, gauge, set_idle_ms
 from broker._ext.page_cache import ColdReader
@@ -34,16 +33,19 @@ from broker._ext.waiting import WaitingRoom
 from broker.api.call import WorkerView
 from broker.api.dispatch import Dispatcher
 from broker.api.routes import ROUTES
-from broker.api.table import Where, handlers_of
+from broker.api.stepwise import Stepwise
+from broker.api.table import Where, handlers_of, max_request_bytes
 from broker.net.forward import DEFAULT_TIMEOUT_S, ForwardClient, ForwardError, context_of
 from broker.net.forward_frames import ForwardReply, Kind, Status, decode_auto_created, encode_names
 from broker.net.handover import Receiver
 from broker.processes import logs
 from broker.processes.context import ProcessContext
+from broker.processes.job_thread import JobThread
 from broker.processes.metering import BusyTime
+from broker.processes.slices import LoopSlices
 from broker.protocol.errors import ErrorCode
 from broker.shm.removed_files import RemovedFiles
-from broker.storage.down_conversion import convert
+from broker.storage.down_conversion import conversion
 from broker.storage.incoming import prepare
 
 log = logging.getLogger("odradek.requests")
@@ -55,48 +57,6 @@ QUICK_TRIES = 3
 STOP_LIMIT_S = 10.0
 
 handlers_of(Where.WORKER).import_all()  # with this module, so in the supervisor: workers share the pages
-
-
-class JobThread:
-    """One thread for work that must not run in the loop, in the order given; it starts with the first job.
-
-    :param then: called in the loop for each finished job: (done, result or exception).
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, name: str) -> None:
-        self._loop = loop
-        self._name = name
-        self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], Callable[[Any], None]] | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self.waiting = 0
-
-    def __call__(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        """Call `work()` on the thread, then `done(its result, or the exception it raised)` in the loop."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            self._thread.start()
-        self.waiting += 1
-        self._jobs.put((work, done))
-
-    def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            work, done = job
-            try:
-                result = work()
-            except Exception as error:  # it belongs to whoever gave the job
-                result = error
-            self._loop.call_soon_threadsafe(self._finish, done, result)
-
-    def _finish(self, done: Callable[[Any], None], result: Any) -> None:
-        self.waiting -= 1
-        done(result)
-
-    def close(self) -> None:
-        """Finish what was given, then end the thread."""
-        if self._thread is not None:
-            self._jobs.put(None)
-            self._thread.join()
-            self._thread = None
 
 
 class Worker:
@@ -118,6 +78,7 @@ class Worker:
         self.topics = TopicDirectory()
         self.room = WaitingRoom(self._deadline_moved)
         self.appends = JobThread(loop, "appends")
+        self.large_batches = JobThread(loop, "large-batches")
         self.look_ups = JobThread(loop, "look-ups")
         self.conversions = JobThread(loop, "conversions")
         self.cold_reader = ColdReader(loop)
@@ -132,24 +93,41 @@ class Worker:
             segments=SegmentCache(64),
         )
         self.forward.serve(self.topics, self._take_over_metadata)
-        self.dispatcher = Dispatcher(self.view, self._auto_create, self.look_ups, self._settle)
+        self.slices = LoopSlices(loop, self._settle)
+        self.dispatcher = Dispatcher(self.view, self._auto_create, self.look_ups, self.slices, self._settle)
         self._ticks = 0
         self.fetching = Fetching(
             self.topics,
             self.room,
             context.log_dirs,
-            context.ordinal,
-            config.integer("max.incremental.fetch.session.cache.slots") // count + 1,
-            config.integer("fetch.max.bytes"),
+            FetchSessions(
+                context.ordinal,
+                count,
+                max_sessions=-(-config.integer("max.incremental.fetch.session.cache.slots") // count),
+                max_partitions=-(-config.integer("odradek.fetch.session.max.partitions") // count),
+            ),
             self._down_convert,
+            self.slices,
+            max_bytes=config.integer("fetch.max.bytes"),
+            max_wait_ms=config.integer("odradek.fetch.max.wait.ms"),
+            max_partitions=config.integer("odradek.max.partitions"),
         )
         self.handler = RequestHandler(
-            Producing(self.topics, self.room, self._offload, self._retry, prepare),
+            Producing(
+                self.topics,
+                self.room,
+                self._offload,
+                self._retry,
+                prepare,
+                max_opened_bytes=config.integer("odradek.produce.max.decompressed.bytes"),
+                max_partitions=config.integer("odradek.max.partitions"),
+            ),
             self.fetching,
             self.room,
             self.dispatcher,
             self.forward,
             ROUTES,
+            max_bytes=max_request_bytes(config),
         )
         self.data_loop = DataLoop(
             self.handler,
@@ -288,26 +266,38 @@ class Worker:
             self._deadline_moved(following)
 
     def _offload(self, pending: Any) -> None:
-        self.appends(pending.work, lambda result: self._appended(pending, result))
+        self.appends(pending.step, lambda error: self._offloaded(pending, error))
 
-    def _appended(self, pending: Any, result: Any) -> None:
-        if isinstance(result, BaseException):
-            log.error("an append of %s failed", pending.connection.peer, exc_info=result)
+    def _offloaded(self, pending: Any, error: BaseException | None) -> None:
+        if error is not None:
+            log.error("a Produce request of %s failed", pending.connection.peer, exc_info=error)
             if not pending.cancelled:
-                self.data_loop.close(pending.connection, "an append failed")
+                self.data_loop.close(pending.connection, "a Produce request failed")
+        elif pending.large_next:
+            self.large_batches(pending.open_large, lambda error: self._opened_large(pending, error))
         else:
             pending.worked()
             self.room.serve()
         self._settle()
 
-    def _down_convert(self, work: tuple[list[tuple[Any, ...]], int], done: Callable[[Any], None]) -> None:
-        def finished(result: Any) -> None:
-            if isinstance(result, BaseException):
-                log.error("a conversion for an old consumer failed", exc_info=result)
-            done(result)
+    def _opened_large(self, pending: Any, error: BaseException | None) -> None:
+        if error is None:
+            self._offload(pending)
+        else:
+            self._offloaded(pending, error)
+
+    def _down_convert(
+        self, work: tuple[list[tuple[Any, ...]], int], cancelled: Callable[[], bool], done: Callable[[Any], None]
+    ) -> None:
+        job = Stepwise(conversion(*work), cancelled)
+
+        def finished(error: BaseException | None) -> None:
+            if error is not None:
+                log.error("a conversion for an old consumer failed", exc_info=error)
+            done(error if error is not None else job.result)
             self._settle()
 
-        self.conversions(lambda: convert(*work), finished)
+        self.conversions(job.step, finished)
 
     def _retry(self, pending: Any) -> None:
         """Once more at once (most holders are done by then), later a little slower."""
@@ -370,7 +360,7 @@ class Worker:
         self.shm.set_state(ProcessState.STOPPING)
         self.loop.remove_reader(self.receiver.fileno())
         self.data_loop.stop_reading()
-        self.room.finish_all()
+        self.room.end()
         self._settle()
         self.loop.call_later(STOP_LIMIT_S, self._give_up)
 
@@ -386,6 +376,7 @@ class Worker:
     def close(self) -> None:
         self.data_loop.close_all()
         self.forward.close()
+        self.large_batches.close()
         self.appends.close()
         self.handler.producing.flusher.close()
         self.look_ups.close()

@@ -2,8 +2,10 @@
 
 import os
 import weakref
+from collections.abc import Generator
 
 from broker.api.coordinator_call import CoordinatorCall, CoordinatorView
+from broker.api.stepwise import Stepwise
 from broker.api.table import BY_KEY, function_named
 from broker.controller.broker_settings import BrokerSettings
 from broker.controller.producer_ids import ProducerIds
@@ -35,6 +37,8 @@ class Harness:
         assert end == len(data)
         call = CoordinatorCall(version, "tests", "127.0.0.1:1", "User:ANONYMOUS", 0, self.view)
         response = function_named(row.handler)(received, call)
+        if isinstance(response, Generator):
+            response = Stepwise(response).finish()
         answer, _ = decode(schema.response, version, encode(response, version))
         return answer
 

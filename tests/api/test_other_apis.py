@@ -4,6 +4,7 @@ import pytest
 
 from broker.api.offset_for_leader_epoch import end_offset
 from broker.api.offset_for_leader_epoch import handle as answer_epochs
+from broker.api.stepwise import Stepwise
 from broker.api.table import APIS
 from broker.protocol import (
     api_versions,
@@ -120,7 +121,7 @@ def test_epochs_whose_records_are_all_gone_are_not_known_at_once(monkeypatch):
 
     def told(epoch):
         topic = make.OffsetForLeaderTopic(topic="t", partitions=[make.OffsetForLeaderPartition(leader_epoch=epoch)])
-        (found,) = answer_epochs(make(topics=[topic]), None).topics[0].partitions
+        (found,) = Stepwise(answer_epochs(make(topics=[topic]), None)).finish().topics[0].partitions
         return found.leader_epoch, found.end_offset
 
     assert told(5) == (5, 30)

@@ -26,6 +26,11 @@ OWN_KEYS = {"metadata.store", "metrics.listener", "odradek.max.partitions", "odr
 OWN_KEYS |= {"odradek.stuck.lock.ms", "odradek.stuck.process.ms", "odradek.log.dir.reserve.bytes"}
 OWN_KEYS |= {f"odradek.log.dir.{mark}.free.{unit}" for mark in ("soft", "hard") for unit in ("bytes", "percent")}
 OWN_KEYS |= {"metrics.max.topics", "metrics.max.clients", "metrics.usage.idle.ms"}
+OWN_KEYS |= {
+    "odradek.fetch.session.max.partitions",
+    "odradek.fetch.max.wait.ms",
+    "odradek.produce.max.decompressed.bytes",
+}
 OWN_KEYS |= {"usage.spool.dir", "usage.spool.interval.ms", "usage.spool.max.bytes"}
 OWN_KEYS |= {"log.level", "log.levels", "log.format"}
 OWN_KEYS |= {"odradek.retention.exact", "odradek.segment.deletion.policy.class.name"}

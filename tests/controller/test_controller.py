@@ -51,6 +51,7 @@ def existing(**partitions):
         (NewTopic("old_one"), ErrorCode.INVALID_TOPIC_EXCEPTION, "'old.one'"),
         (NewTopic("t", 0), ErrorCode.INVALID_PARTITIONS, "not 0"),
         (NewTopic("t", -2), ErrorCode.INVALID_PARTITIONS, "num.partitions"),
+        (NewTopic("t", 2**31 - 1), ErrorCode.INVALID_PARTITIONS, "2147483647 partitions: a broker can hold 65536"),
         (NewTopic("t", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR, "not 0"),
         (NewTopic("t", 1, 4), ErrorCode.INVALID_REPLICATION_FACTOR, "4 larger than available brokers: 3"),
         (NewTopic("t", 2, assignments=[(0, [1])]), ErrorCode.INVALID_REQUEST, "num_partitions=2"),
@@ -100,6 +101,7 @@ def test_manual_assignments_are_taken_as_they_are():
         (NewPartitions("t", 2), ErrorCode.INVALID_PARTITIONS, "2 is no increase"),
         (NewPartitions("t", 1), ErrorCode.INVALID_PARTITIONS, "lowered to 1"),
         (NewPartitions("t", -1), ErrorCode.INVALID_PARTITIONS, "2 partition"),
+        (NewPartitions("t", 2**31 - 1), ErrorCode.INVALID_PARTITIONS, "2147483647 partitions: a broker can hold 65536"),
         (NewPartitions("t", 4, [[1, 2]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "2 more partition.* has 1"),
         (NewPartitions("t", 3, [[1]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "1 replica.* others have 2"),
         (NewPartitions("t", 3, [[1, 7]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, r"\[7\]"),
@@ -107,13 +109,13 @@ def test_manual_assignments_are_taken_as_they_are():
 )
 def test_partitions_that_cannot_be_added_say_why(wish, code, words):
     with pytest.raises(Refusal, match=words) as raised:
-        plan_partitions(wish, existing(t={0: [1, 2], 1: [2, 3]}), THREE, random.Random(0))
+        plan_partitions(wish, existing(t={0: [1, 2], 1: [2, 3]}), CONFIG, THREE, random.Random(0))
     assert raised.value.code == code
 
 
 def test_added_partitions_keep_the_old_ones_and_their_replication():
     image = existing(t={0: [3, 1], 1: [2, 3]})
-    made = plan_partitions(NewPartitions("t", 4), image, THREE, random.Random(0))
+    made = plan_partitions(NewPartitions("t", 4), image, CONFIG, THREE, random.Random(0))
     assert made.topic.assignment.partitions[0] == [3, 1]
     assert {len(made.topic.assignment.partitions[p]) for p in (2, 3)} == {2}
     assert (made.added, made.replaces, made.topic.version) == ([2, 3], 4, 5)

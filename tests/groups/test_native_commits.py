@@ -67,7 +67,7 @@ class Recorder:
 
 
 def view_of(topics, outcome=ErrorCode.NONE):
-    return SimpleNamespace(groups=Recorder(outcome), topics=topics, tree=None)
+    return SimpleNamespace(groups=Recorder(outcome), topics=topics, tree=None, limits={8: 1000})
 
 
 def frame_of(request, version, client="\u00e9"):

@@ -1,0 +1,134 @@
+"""Patterns of subscriptions against topics: in slices, each once, and what a member of a group sees of it meanwhile."""
+
+import pytest
+
+from broker.groups.patterns import KEPT, TopicPatterns, compiled
+
+
+class Topics:
+    def __init__(self, *names):
+        self.all = list(names)
+        self.version = 1
+
+    def names(self):
+        return self.all
+
+    def become(self, *names):
+        self.all = list(names)
+        self.version += 1
+
+
+class Slices(list):
+    """Steps that are due; `finish` takes them in turn."""
+
+    def __call__(self, step):
+        self.append(step)
+
+    def finish(self):
+        taken = 0
+        while self:
+            step = self.pop(0)
+            taken += 1
+            if step():
+                self.append(step)
+        return taken
+
+
+@pytest.fixture
+def slices(monkeypatch):
+    monkeypatch.setattr("broker.groups.patterns.SLICE_S", 0)  # a name at a slice
+    return Slices()
+
+
+def test_a_pattern_is_matched_in_slices_and_then_told(slices):
+    topics = Topics("orders", "orders-old", "other")
+    patterns = TopicPatterns(topics, slices)
+    done = []
+    patterns.resolve("orders.*", lambda: done.append(1))
+    patterns.resolve("orders.*", lambda: done.append(2))
+    assert not patterns.resolved("orders.*")
+    assert (done, len(slices)) == ([], 1)
+    assert slices.finish() >= 3
+    assert (done, patterns.resolved("orders.*")) == ([1, 2], True)
+    assert patterns.matches("orders.*") == {"orders", "orders-old"}
+    patterns.resolve("orders.*", lambda: done.append(3))
+    assert (done, slices) == ([1, 2, 3], [])
+
+
+def test_patterns_take_turns(slices):
+    patterns = TopicPatterns(Topics(*(f"t{number}" for number in range(100))), slices)
+    order = []
+    patterns.resolve("t.*", lambda: order.append("all"))
+    patterns.resolve("t1", lambda: order.append("one"))
+    steps = 0
+    while not order:
+        step = slices.pop(0)
+        steps += 1
+        if step():
+            slices.append(step)
+    assert steps >= 199
+    slices.finish()
+    assert sorted(order) == ["all", "one"]
+
+
+def test_a_pattern_that_is_needed_at_once_is_matched_at_once(slices):
+    patterns = TopicPatterns(Topics("a", "b"), slices)
+    assert patterns.matches("a|b") == {"a", "b"}
+    assert slices == []
+
+
+def test_new_topics_are_tried_in_slices_and_gone_ones_leave_at_once(slices):
+    topics = Topics("a1", "a2", "b")
+    patterns = TopicPatterns(topics, slices)
+    assert patterns.matches("a.*") == {"a1", "a2"}
+    before = patterns.version
+    topics.become("a2", "a3", "b", "c")
+    assert patterns.matches("a.*") == {"a2"}
+    assert patterns.version != before
+    before = patterns.version
+    slices.finish()
+    assert patterns.matches("a.*") == {"a2", "a3"}
+    assert patterns.version != before
+    before = patterns.version
+    topics.become("a2", "a3", "b", "d")
+    patterns.follow()
+    slices.finish()
+    assert patterns.version == before, "nothing that anybody reads has changed"
+
+
+def test_a_topic_that_goes_while_it_is_tried_is_not_found(slices):
+    topics = Topics("a1")
+    patterns = TopicPatterns(topics, slices)
+    patterns.matches("a.*")
+    topics.become("a1", "a2")
+    patterns.follow()
+    topics.become("a1")
+    patterns.follow()
+    slices.finish()
+    assert patterns.matches("a.*") == {"a1"}
+
+
+def test_patterns_that_nobody_has_are_forgotten(slices):
+    topics = Topics("a")
+    patterns = TopicPatterns(topics, slices)
+    patterns.live = lambda: {"p0", "p1"}
+    for number in range(5 * KEPT):
+        patterns.matches(f"p{number}")
+    assert len(patterns) <= 2 * KEPT
+    assert patterns.resolved("p0") and patterns.resolved("p1")
+    topics.become("a", "b")
+    patterns.follow()
+    assert len(patterns) == 2
+
+
+def test_equal_sets_of_topics_are_kept_once(slices):
+    patterns = TopicPatterns(Topics("a", "b"), slices)
+    assert patterns.matches(".*") is patterns.matches("a|b")
+
+
+@pytest.mark.parametrize("wrong", ["(", "[", "a{2,1}", "(?P<x", "\\8", "((a{1000}){1000}){1000}"])
+def test_what_is_no_pattern_or_too_large_a_one_is_refused(wrong):
+    with pytest.raises(ValueError, match=r"."):
+        compiled(wrong)
+    with pytest.raises(ValueError, match=r"."):
+        TopicPatterns(Topics("a")).resolve(wrong, lambda: None)
