@@ -577,9 +577,11 @@ def count_loop_delay(int64_t us):
     count_time(&own_page().loop_delay, 1, us)
 
 
-def count_request_error(int api_key, int code):
-    """A request of that API was answered with that error code."""
-    count_error(api_index(api_key), code)
+def count_request_errors(int api_key, codes):
+    """Requests of that API, or parts of them, were answered with these error codes."""
+    cdef int api = api_index(api_key)
+    for code in codes:
+        count_error(api, code)
 
 
 def use_clock(int64_t wall_ms):

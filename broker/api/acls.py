@@ -20,10 +20,10 @@ def describe(request: Any, call: Call) -> Any:
 def create(request: Any, call: Call) -> Any:
     """None is made."""
     make = create_acls.Response
-    return make(results=[make.AclCreationResult(**NO_AUTHORIZER) for _ in request.creations])
+    return make(results=[make.AclCreationResult(**NO_AUTHORIZER)] * len(request.creations))
 
 
 def delete(request: Any, call: Call) -> Any:
     """None is deleted."""
     make = delete_acls.Response
-    return make(filter_results=[make.DeleteAclsFilterResult(**NO_AUTHORIZER) for _ in request.filters])
+    return make(filter_results=[make.DeleteAclsFilterResult(**NO_AUTHORIZER)] * len(request.filters))

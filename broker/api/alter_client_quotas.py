@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any
 
 from broker.api.coordinator_call import CoordinatorCall
+from broker.api.stepwise import Pace, Steps
 from broker.controller.controller import NotController
 from broker.controller.quotas import Edit, Quotas
 from broker.controller.topics import Refusal
@@ -15,21 +16,23 @@ from broker.protocol import alter_client_quotas
 from broker.protocol.errors import ErrorCode
 
 Response = alter_client_quotas.Response
+STEP = 20
 
 
-def handle(request: Any, call: CoordinatorCall) -> Any:
-    """Each entity for itself."""
+def handle(request: Any, call: CoordinatorCall) -> Steps:
+    """Each entity for itself, a few at a step."""
     quotas = Quotas(call.view.store, call.view.controller)
     names = [
         tuple(sorted((one.entity_type, one.entity_name or "") for one in entry.entity)) for entry in request.entries
     ]
     counts = Counter(names)
-    return Response(
-        entries=[
-            _entry(entry, quotas, bool(request.validate_only), counts[name] > 1)
-            for entry, name in zip(request.entries, names, strict=True)
-        ]
-    )
+    response = Response()
+    pace = Pace(STEP)
+    for entry, name in zip(request.entries, names, strict=True):
+        if pace.over():
+            yield
+        response.entries.append(_entry(entry, quotas, bool(request.validate_only), counts[name] > 1))
+    return response
 
 
 def _entry(entry: Any, quotas: Quotas, validate_only: bool, again: bool) -> Any:

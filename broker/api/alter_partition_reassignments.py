@@ -8,28 +8,31 @@ from collections.abc import Sequence
 from typing import Any
 
 from broker.api.coordinator_call import CoordinatorCall
+from broker.api.stepwise import Pace, Steps
 from broker.controller.image import Topic
 from broker.protocol import alter_partition_reassignments
 from broker.protocol.errors import ErrorCode
 
 WITH_FACTOR_CHANGE = 1
+STEP = 500
 Response = alter_partition_reassignments.Response
 
 
-def handle(request: Any, call: CoordinatorCall) -> Any:
-    """Each partition for itself."""
+def handle(request: Any, call: CoordinatorCall) -> Steps:
+    """Each partition for itself, those of a few topics at a step."""
     alive = {broker.id for broker in call.view.controller.brokers()}
     topics = call.view.controller.image.topics
-    response = Response(
-        error_message=None,
-        responses=[
+    response = Response(error_message=None)
+    pace = Pace(STEP)
+    for topic in request.topics:
+        if pace.over(1 + len(topic.partitions)):
+            yield
+        response.responses.append(
             Response.ReassignableTopicResponse(
                 name=topic.name,
                 partitions=[_answer(topic.name, topics.get(topic.name), one, alive) for one in topic.partitions],
             )
-            for topic in request.topics
-        ],
-    )
+        )
     if call.version >= WITH_FACTOR_CHANGE:
         response.allow_replication_factor_change = request.allow_replication_factor_change
     return response

@@ -11,10 +11,12 @@ from functools import cache
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from broker.api.stepwise import Pace, Steps
 from broker.protocol.header import response_header_version
 from broker.protocol.registry import by_key
 
 METADATA = 3
+STEP = 2000
 _THROTTLED_FROM = {  # API key: first version in which the throttle time stands before the error code
     11: 2,  # JoinGroup
     12: 1,  # Heartbeat
@@ -76,6 +78,21 @@ def errors_of(api_key: int, response: Any) -> list[int]:
     """
     found: list[int] = []
     _collect(response, _of_api(api_key), found)
+    return found
+
+
+def errors_in_steps(api_key: int, response: Any) -> Steps:
+    """As `errors_of`, for a response that may be large."""
+    found: list[int] = []
+    where = _of_api(api_key)
+    pace = Pace(STEP)
+    _collect(response, where._replace(trees=()), found)
+    for tree, inner in where.trees:
+        for one in tree(response) or ():
+            before = len(found)
+            _collect(one, inner, found)
+            if pace.over(1 + len(found) - before):
+                yield
     return found
 
 

@@ -8,17 +8,17 @@ each step of its work: between two steps the loop, or the thread, serves others
 
 import logging
 import struct
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from typing import Any
 
 from broker._ext.decoder import decode
 from broker._ext.encoder import encode
 from broker._ext.messages import ProtocolError
-from broker._ext.metering import count_request_error
-from broker.api.answer_errors import errors_of
+from broker._ext.metering import count_request_errors
+from broker.api.answer_errors import errors_in_steps, errors_of
 from broker.api.api_versions import supported
 from broker.api.call import Call, WorkerView
-from broker.api.stepwise import Stepwise
+from broker.api.stepwise import Steps, Stepwise
 from broker.api.table import API_VERSIONS, BY_KEY, ApiRow, Where, handlers_of, limits_of
 from broker.protocol.errors import ErrorCode
 from broker.protocol.header import decode_request_header, response_header_version
@@ -36,12 +36,6 @@ def frame_response(row: ApiRow, version: int, correlation_id: int, response: Any
     if response_header_version(row.key, version) == 1:
         head += _NO_TAGS
     return head + encode(response, version)
-
-
-def _count_more(api_key: int, codes: Sequence[int]) -> None:
-    """Those behind the first one, with which the request was counted as failed."""
-    for code in codes[1:]:
-        count_request_error(api_key, code)
 
 
 class Dispatcher:
@@ -104,61 +98,103 @@ class Dispatcher:
             answer_later=lambda: self._later(connection, row, version, correlation_id),
         )
         response = self._handlers[api_key](request, call)
-        if isinstance(response, Generator):
-            job = Stepwise(response, lambda: connection.fd < 0)
-            if row.off_loop or job.step():
-                self._run(job, row.off_loop, self._later(connection, row, version, correlation_id))
-                return None
-            response = job.result
         if response is None:
             return None
-        if codes := errors_of(api_key, response):
+        if isinstance(response, Generator):
+            job = Stepwise(_answered(response, row, version, correlation_id), lambda: connection.fd < 0)
+            if row.off_loop or job.step():
+                self._run(job, row, connection)
+                return None
+            data, codes = job.result
+        else:
+            data, codes = frame_response(row, version, correlation_id, response), errors_of(api_key, response)
+        if codes:
             connection.failed(api_key, codes[0])
-            _count_more(api_key, codes)
-        return frame_response(row, version, correlation_id, response)
+            count_request_errors(api_key, codes[1:])
+        return bytes(data)
 
-    def _run(self, job: Stepwise, off_loop: bool, answer: Callable[[Any], None]) -> None:
-        """Do the steps of a job, on the thread or in later turns of the loop, and answer with its result."""
-        if off_loop:
-            self._off_loop(job.step, lambda error: answer(job.result if error is None else error))
-            return
+    def _run(self, job: Stepwise, row: ApiRow, connection: Any) -> None:
+        """Do the steps of a job that makes an answer, on the thread or in later turns of the loop, and answer."""
+        pending = connection.reserve()
+
+        def done(error: BaseException | None) -> None:
+            self._complete(pending, row, job.result if error is None else error)
 
         def slice_of_loop() -> bool:
             try:
-                more = job.step()
+                if job.step():
+                    return True
             except Exception as error:
-                answer(error)
-                return False
-            if not more:
-                answer(job.result)
-            return more
+                done(error)
+            else:
+                done(None)
+            return False
 
-        self._slices(slice_of_loop)
+        if row.off_loop:
+            self._off_loop(job.step, done)
+        else:
+            self._slices(slice_of_loop)
 
     def _later(self, connection: Any, row: ApiRow, version: int, correlation_id: int) -> Callable[[Any], None]:
-        """Reserve the place of a response; the function is called once: with the response, with steps that return it, or
-        with an exception.
-        """
+        """Reserve the place of a response; the function is called once, with the response or with steps that return it."""
         pending = connection.reserve()
 
         def answer(response: Any) -> None:
-            if pending.cancelled:
-                return
-            if isinstance(response, Generator):
-                self._run(Stepwise(response, lambda: pending.cancelled), False, answer)
-                return
-            try:
-                if isinstance(response, BaseException):
-                    raise response
-                data = frame_response(row, version, correlation_id, response)
-            except Exception as error:  # as for a handler in the loop: it costs its connection, never leaves it waiting
-                log.error("a %s request of %s failed", row.name, connection.peer, exc_info=error)
-                connection.data_loop.close(connection, f"a {row.name} request failed")
-                return
-            if codes := errors_of(row.key, response):
-                pending.failed(codes[0])
-                _count_more(row.key, codes)
-            pending.complete((len(data).to_bytes(4, "big"), data))
-            self._settle()
+            steps = response if isinstance(response, Generator) else _at_once(response)
+            job = Stepwise(_answered(steps, row, version, correlation_id), lambda: pending.cancelled)
+
+            def slice_of_loop() -> bool:
+                try:
+                    if job.step():
+                        return True
+                except Exception as error:
+                    self._complete(pending, row, error)
+                else:
+                    self._complete(pending, row, job.result)
+                return False
+
+            if slice_of_loop():
+                self._slices(slice_of_loop)
 
         return answer
+
+    def _complete(self, pending: Any, row: ApiRow, outcome: tuple[bytes, list[int]] | BaseException) -> None:
+        """Answer with (bytes, error codes); an exception closes the connection, as one of a handler in the loop does."""
+        if pending.cancelled:
+            return
+        connection = pending.connection
+        if isinstance(outcome, BaseException):
+            log.error("a %s request of %s failed", row.name, connection.peer, exc_info=outcome)
+            connection.data_loop.close(connection, f"a {row.name} request failed")
+            return
+        data, codes = outcome
+        if codes:
+            pending.failed(codes[0])
+            count_request_errors(row.key, codes[1:])
+        pending.complete((len(data).to_bytes(4, "big"), data))
+        self._settle()
+
+
+def _answered(steps: Steps, row: ApiRow, version: int, correlation_id: int) -> Steps:
+    """Make an answer: (its bytes, the error codes in it), in one step if the response takes no more than one."""
+    long = False
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            response = end.value
+            break
+        long = True
+        yield
+    if long:
+        codes = yield from errors_in_steps(row.key, response)
+        yield
+    else:
+        codes = errors_of(row.key, response)
+    return frame_response(row, version, correlation_id, response), codes
+
+
+def _at_once(response: Any) -> Steps:
+    """Steps that return what there is already."""
+    return response
+    yield

@@ -7,31 +7,36 @@ from typing import Any
 
 import broker._ext.slots as slots
 from broker.api.coordinator_call import CoordinatorCall
+from broker.api.stepwise import Pace, Steps
 from broker.protocol import elect_leaders
 from broker.protocol.errors import ErrorCode
 
 NO_LEADER = -1
 PREFERRED, UNCLEAN = 0, 1
 FIRST_WITH_TYPE = 1
+STEP = 500
 Response = elect_leaders.Response
 
 
-def handle(request: Any, call: CoordinatorCall) -> Any:
-    """Each partition named; of all partitions only those that an election would concern: none."""
+def handle(request: Any, call: CoordinatorCall) -> Steps:
+    """Each partition named, those of a few topics at a step; where none is named those that an election would change: none."""
     if request.topic_partitions is None:
         return Response()
     if call.version >= FIRST_WITH_TYPE and request.election_type not in (PREFERRED, UNCLEAN):
         unknown = f"Unknown election type {request.election_type}: 0 (preferred) and 1 (unclean) are known"
         return _all_refused(request, ErrorCode.INVALID_REQUEST, unknown)
     unclean = call.version >= FIRST_WITH_TYPE and request.election_type == UNCLEAN
-    return Response(
-        replica_election_results=[
+    response = Response()
+    pace = Pace(STEP)
+    for topic in request.topic_partitions:
+        if pace.over(1 + len(topic.partitions)):
+            yield
+        response.replica_election_results.append(
             Response.ReplicaElectionResult(
                 topic=topic.topic, partition_result=[_result(topic.topic, p, unclean, call) for p in topic.partitions]
             )
-            for topic in request.topic_partitions
-        ]
-    )
+        )
+    return response
 
 
 def _all_refused(request: Any, code: ErrorCode, message: str) -> Any:

@@ -65,21 +65,17 @@ async def handle(request: Any, call: GroupCall) -> Any:
         )
         outcome = await answered(lambda then: call.view.groups.commit(commit, then))
     make = offset_commit.Response
-    return make(
-        topics=[
-            make.OffsetCommitResponseTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    make.OffsetCommitResponsePartition(
-                        partition_index=one.partition_index, error_code=errors.get((t, p), outcome)
-                    )
-                    for p, one in enumerate(topic.partitions)
-                ],
+    answer = make()
+    for t, topic in enumerate(request.topics):
+        told = [
+            make.OffsetCommitResponsePartition(
+                partition_index=one.partition_index, error_code=errors.get((t, p), outcome)
             )
-            for t, topic in enumerate(request.topics)
+            for p, one in enumerate(topic.partitions)
         ]
-    )
+        answer.topics.append(make.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=told))
+        await breath.after(1 + len(told))
+    return answer
 
 
 def _refusal(one: Any, known: Any, call: GroupCall) -> ErrorCode:

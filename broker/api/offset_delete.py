@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from broker.api.group_call import GroupCall, answered
+from broker.api.group_call import Breath, GroupCall, answered
 from broker.groups.offsets import Place
 from broker.protocol import offset_delete
 from broker.protocol.errors import ErrorCode
@@ -23,10 +23,12 @@ async def _delete(group_id: str, places: list[Place], call: GroupCall) -> Outcom
 async def handle(request: Any, call: GroupCall) -> Any:
     """Offsets of topics that a member subscribes to stay. A part of a large request is forgotten at a time."""
     places: list[Place] = []
+    breath = Breath()
     for topic in request.topics:
         known = call.topic(topic.name)
         count = known.count if known is not None else 0
         places += [(topic.name, p.partition_index) for p in topic.partitions if 0 <= p.partition_index < count]
+        await breath.after(1 + len(topic.partitions))
     results: dict[Place, ErrorCode] = {}
     for first in range(0, len(places), AT_ONCE) or (0,):
         error, of_some = await _delete(request.group_id, places[first : first + AT_ONCE], call)
@@ -34,18 +36,15 @@ async def handle(request: Any, call: GroupCall) -> Any:
             return Response(error_code=error)
         results |= of_some
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return Response(
-        topics=[
-            Response.OffsetDeleteResponseTopic(
-                name=topic.name,
-                partitions=[
-                    Response.OffsetDeleteResponsePartition(
-                        partition_index=one.partition_index,
-                        error_code=results.get((topic.name, one.partition_index), unknown),
-                    )
-                    for one in topic.partitions
-                ],
+    answer = Response()
+    for topic in request.topics:
+        told = [
+            Response.OffsetDeleteResponsePartition(
+                partition_index=one.partition_index,
+                error_code=results.get((topic.name, one.partition_index), unknown),
             )
-            for topic in request.topics
+            for one in topic.partitions
         ]
-    )
+        answer.topics.append(Response.OffsetDeleteResponseTopic(name=topic.name, partitions=told))
+        await breath.after(1 + len(told))
+    return answer

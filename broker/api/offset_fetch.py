@@ -29,7 +29,7 @@ async def handle(request: Any, call: GroupCall) -> Any:
             one
         ) in request.groups:  # a group is answered once: an answer may be a thousand times as large as its request
             asked.setdefault(one.group_id, one)
-        return Response(groups=[await _group(one, call, breath) for one in asked.values()])
+        return Response(groups=[await _group(one, call, breath) async for one in breath.between(asked.values())])
     if call.version == 0:
         return Response(topics=await _from_tree(request, call, breath))
     error, offsets = call.view.groups.fetch(request.group_id)

@@ -32,7 +32,7 @@ class ApiRow(NamedTuple):
     :param operation: what a principal must be allowed to do, on what.
     :param elements: how many elements all arrays of a request together may have; beyond that its connection is closed.
     :param per_partition: so many more for each partition that the broker may have (odradek.max.partitions): 1 where a request
-        names topics, 2 where it names a topic and a partition, 4 where replicas come to that.
+        names topics, 2 where it names a topic and a partition.
     """
 
     key: int
@@ -77,7 +77,7 @@ APIS = (
     ApiRow(16, "ListGroups", 0, 5, GROUPS, "broker.api.list_groups:handle", "DESCRIBE on group or cluster"),
     ApiRow(18, "ApiVersions", 0, 4, WORKER, "broker.api.api_versions:handle", "none"),
     ApiRow(19, "CreateTopics", 0, 7, COORDINATOR, "broker.api.create_topics:handle", "CREATE on cluster or topic",
-        per_partition=4),
+        elements=30000),
     ApiRow(20, "DeleteTopics", 0, 6, COORDINATOR, "broker.api.delete_topics:handle", "DELETE on topic"),
     ApiRow(21, "DeleteRecords", 0, 2, COORDINATOR, "broker.api.delete_records:handle", "DELETE on topic", per_partition=2),
     ApiRow(22, "InitProducerId", 0, 5, COORDINATOR, "broker.api.init_producer_id:handle", "IDEMPOTENT_WRITE on cluster"),
@@ -92,13 +92,13 @@ APIS = (
         per_partition=2),
     ApiRow(35, "DescribeLogDirs", 1, 5, COORDINATOR, "broker.api.describe_log_dirs:handle", "DESCRIBE on cluster",
         per_partition=2),
-    ApiRow(37, "CreatePartitions", 0, 3, COORDINATOR, "broker.api.create_partitions:handle", "ALTER on topic", per_partition=4),
+    ApiRow(37, "CreatePartitions", 0, 3, COORDINATOR, "broker.api.create_partitions:handle", "ALTER on topic", elements=30000),
     ApiRow(42, "DeleteGroups", 0, 2, GROUPS, "broker.api.delete_groups:handle", "DELETE on group"),
     ApiRow(43, "ElectLeaders", 0, 2, COORDINATOR, "broker.api.elect_leaders:handle", "ALTER on cluster", per_partition=2),
     ApiRow(44, "IncrementalAlterConfigs", 0, 1, COORDINATOR, "broker.api.incremental_alter_configs:handle",
         "ALTER_CONFIGS on resource"),
     ApiRow(45, "AlterPartitionReassignments", 0, 1, COORDINATOR, "broker.api.alter_partition_reassignments:handle",
-        "ALTER on cluster", per_partition=4),
+        "ALTER on cluster", elements=40000),
     ApiRow(46, "ListPartitionReassignments", 0, 0, WORKER, "broker.api.list_partition_reassignments:handle",
         "DESCRIBE on cluster", per_partition=2),
     ApiRow(47, "OffsetDelete", 0, 0, GROUPS, "broker.api.offset_delete:handle", "DELETE on group, READ on topic",

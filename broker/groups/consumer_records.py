@@ -152,7 +152,8 @@ def _member(group: ConsumerGroup, key: Any, value: Any) -> None:
         member.instance_id = value.instance_id
         group.static_members[value.instance_id] = key.member_id
     member.rack_id, member.client_id, member.client_host = value.rack_id, value.client_id, value.client_host
-    member.topics, member.pattern = tuple(value.subscribed_topic_names), value.subscribed_topic_regex
+    member.topics = tuple(sorted(set(value.subscribed_topic_names)))
+    member.pattern = value.subscribed_topic_regex
     member.rebalance_timeout_ms, member.assignor = value.rebalance_timeout_ms, value.server_assignor
     side = value.classic_member_metadata
     member.classic = None

@@ -75,6 +75,11 @@ class TopicPatterns:
     def __len__(self) -> int:
         return len(self._patterns)
 
+    def names(self) -> frozenset[str]:
+        """Names of the topics there are; the same object until they change."""
+        self.follow()
+        return self._names
+
     def matches(self, pattern: str) -> frozenset[str]:
         """Names of the topics that a pattern matches, as far as they were tried; an unresolved pattern is resolved now."""
         self.follow()
@@ -106,7 +111,10 @@ class TopicPatterns:
         if version == self._seen:
             return
         self._seen = version
-        before, self._names = self._names, frozenset(self._topics.names())
+        before, now = self._names, frozenset(self._topics.names())
+        if before == now:
+            return
+        self._names = now
         added, gone = self._names - before, before - self._names
         self._forget_unused()
         for known in self._patterns.values():

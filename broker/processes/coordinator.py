@@ -145,8 +145,8 @@ class Office:
         except StoreError as error:
             self._note_store_error(error)
             raise
+        told((yield from untold_errors(row.key, response)))
         payload = frame_response(row, version, header.correlation_id, response)
-        told(untold_errors(row.key, response))
         return ForwardReply(Status.OK, self._view.controller.metadata_version, payload)
 
     def _note_store_error(self, error: StoreError) -> None:

@@ -22,6 +22,7 @@ from broker._ext.shared import Role, SharedMemory, SlotState
 from broker._ext.topics import TopicDirectory
 from broker.api.dispatch import frame_response
 from broker.api.group_call import GroupCall, GroupView, OffsetTree, host_of
+from broker.api.stepwise import Stepwise
 from broker.api.table import BY_KEY, Handlers, Where, handlers_of, limits_of
 from broker.config.broker_config import BrokerConfig
 from broker.config.dynamic import group_values
@@ -336,7 +337,10 @@ class GroupOffice:
         self._refresh()
         # Popped, so that the handler alone keeps it: one that waits for other members lets it go.
         response = await self._handlers[row.key](message.pop(), self._call(version, request))
-        count_untold(untold_errors(row.key, response), request.context)
+        errors = Stepwise(untold_errors(row.key, response))
+        while errors.step():
+            await asyncio.sleep(0)
+        count_untold(errors.result, request.context)
         return ForwardReply(Status.OK, 0, frame_response(row, version, header.correlation_id, response))
 
     async def tell(self) -> ForwardReply:

@@ -2,12 +2,12 @@
 it is about), and with which errors they answer what was forwarded to them."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import NamedTuple
 
 import broker._ext.meter_reading as meter_reading
-from broker._ext.metering import count, count_failed_request, count_request_error
-from broker.api.answer_errors import errors_of, leads_with_error
+from broker._ext.metering import count, count_failed_request, count_request_errors
+from broker.api.answer_errors import errors_in_steps, leads_with_error
 from broker.net.forward_frames import ForwardContext
 
 
@@ -23,9 +23,9 @@ class Untold(NamedTuple):
     of_request: bool
 
 
-def untold_errors(api_key: int, response: object) -> Untold | None:
-    """Of a response, as objects; None if there is nothing that a worker does not see."""
-    codes = errors_of(api_key, response)
+def untold_errors(api_key: int, response: object) -> Generator[None, None, Untold | None]:
+    """Of a response, as objects; None if there is nothing that a worker does not see. In steps, for it may be large."""
+    codes: list[int] = yield from errors_in_steps(api_key, response)
     told = bool(codes) and leads_with_error(api_key) and bool(getattr(response, "error_code", 0))
     if told:
         del codes[0]
@@ -36,8 +36,7 @@ def count_untold(untold: Untold | None, context: ForwardContext) -> None:
     """Count it in this process's page, in the client's name; in the thread of the loop."""
     if untold is None:
         return
-    for code in untold.codes:
-        count_request_error(untold.api_key, code)
+    count_request_errors(untold.api_key, untold.codes)
     if untold.of_request:
         count_failed_request(context, untold.api_key)
 

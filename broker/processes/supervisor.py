@@ -44,6 +44,9 @@ STOOD_STILL_S = 5.0
 PAUSE_OF_ACCEPTING_S = 0.2
 HAND_OVER_AGAIN_S = 0.02
 RESTARTS_OF_A_START = 5
+COLLECTIONS = (20_000, 20, 10)
+"""Thresholds of Python's collector in children: a large answer is some 100,000 objects, none of them garbage, and with Python's
+own thresholds most of the time that it takes would be spent looking at them."""
 LOADING_TOLD_EVERY_S = 5.0
 
 
@@ -263,6 +266,7 @@ class Supervisor:
             running=self.running,
             notes={"count": row.count(self.config)},
         )
+        gc.set_threshold(*COLLECTIONS)
         gc.enable()
         return resolve(row.main)(context)
 

@@ -395,3 +395,25 @@ def test_who_lags_behind_its_epoch_may_commit_what_it_has_had_since():
     assert room.beat("a", 2, owned=asked.assignment).member_epoch == 3
     assert {room.commits("a", 2, p) for p in given_up} == {stale}
     assert {room.commits("a", 2, p) for _, p in asked.assignment} == {none}
+
+
+def test_names_of_topics_that_are_not_there_cost_heartbeats_nothing():
+    """A member may name tens of thousands; each heartbeat that changes a subscription looked up all of all members."""
+    room = Room()
+    many = [f"none-{number:05}" for number in range(20_000)]
+    for member_id, topics in (("a", [*many, "orders"]), ("b", ["other", *many]), ("c", [*many, "orders", "other"])):
+        room.topics.looked_up = 0
+        assert room.beat(member_id, 0, topics=tuple(topics)).error is ErrorCode.NONE
+        assert room.topics.looked_up <= 4 * len(room.topics.counts)
+    room.topics.counts["none-00007"] = 1
+    assert room.group.subscribed() == {"orders", "other", "none-00007"}
+    del room.topics.counts["orders"]
+    assert room.group.subscribed() == {"other", "none-00007"}
+
+
+def test_a_topic_that_a_member_named_before_it_was_there_is_assigned_once_it_is():
+    room = Room()
+    room.beat("a", 0, topics=("later",))
+    room.topics.counts["later"] = 2
+    told = room.beat("a", 1)
+    assert (told.member_epoch, len(told.assignment)) == (2, 2)
