@@ -176,6 +176,24 @@ TRAFFIC = (
         "delayedoperation",
         {"kafka_server_delayedoperationpurgatory_purgatorysize": "Requests that wait, by kind."},
     ),
+    *_rows(
+        GAUGE,
+        "",
+        {
+            "numincrementalfetchsessions": "Incremental fetch sessions that are kept.",
+            "numincrementalfetchpartitionscached": "Partitions that incremental fetch sessions name, all sessions together.",
+        },
+        "kafka_server_fetchsessioncache_",
+    ),
+    *_rows(
+        COUNTER,
+        "",
+        {
+            "kafka_server_fetchsessioncache_incrementalfetchsessionevictions_total": (
+                "Incremental fetch sessions that ended to make room for others."
+            )
+        },
+    ),
 )
 
 BROKER = (

@@ -54,6 +54,13 @@ _OF_WORKER = {
 }
 
 
+_SESSIONS = {
+    "numincrementalfetchsessions": "fetch_sessions",
+    "numincrementalfetchpartitionscached": "fetch_session_partitions",
+    "incrementalfetchsessionevictions_total": "fetch_sessions_evicted",
+}
+
+
 class Place(NamedTuple):
     """A place of the process table, no loader's: where its meter page is, which of its kind it is, and what the table says."""
 
@@ -173,6 +180,8 @@ def worker_families(shm: SharedMemory, found: Iterable[Place]) -> Iterator[Famil
         ("", Labels(delayedoperation=kind), sum(one[_PARKED[kind]] for one in words.values())) for kind in PURGATORIES
     ]
     yield Family(METRICS["kafka_server_delayedoperationpurgatory_purgatorysize"], waiting)
+    for name, word in _SESSIONS.items():
+        yield single(f"kafka_server_fetchsessioncache_{name}", sum(one[word] for one in words.values()))
     delays = [sample for place in workers for sample in _delays(shm, place)]
     yield Family(METRICS["odradek_worker_loop_delay_seconds"], delays)
 

@@ -18,7 +18,7 @@ from broker.protocol import (
 )
 from broker.testing import Broker
 from tests.api.group_talk import GroupTalk
-from tests.api.wire import Wire
+from tests.api.wire import Wire, fetch_request
 from tests.metrics.scraping import scrape
 from tests.waiting import until
 
@@ -83,6 +83,26 @@ def test_a_limit_its_reaching_and_refusals_are_told(tmp_path: Path) -> None:
             other.ask(metadata.Request(topics=[]), 3, 1)
         open_ones.enter_context(wire(broker, "127.0.0.2"))
         until(lambda: scrape(broker).value("odradek_connections_full_total") == 1, "the limit was reached")
+
+
+def test_fetch_sessions_and_their_partitions_are_told(broker: Broker) -> None:
+    cache = "kafka_server_fetchsessioncache_"
+    names = (
+        "numincrementalfetchsessions",
+        "numincrementalfetchpartitionscached",
+        "incrementalfetchsessionevictions_total",
+    )
+
+    def told() -> list[float]:
+        found = scrape(broker)
+        return [found.value(cache + name) for name in names]
+
+    assert told() == [0, 0, 0]
+    with wire(broker) as client:
+        request = fetch_request([("never-made", number, 0) for number in range(3)], session_epoch=0)
+        assert client.ask(request, 1, 12).session_id
+        assert told() == [1, 3, 0]
+    until(lambda: told() == [0, 0, 0], "the session of a closed connection has ended")
 
 
 def test_errors_of_topics_groups_and_resources_inside_of_answers_are_counted(broker: Broker) -> None:
