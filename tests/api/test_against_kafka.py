@@ -210,6 +210,20 @@ def of_fetch(*places: tuple[str, int, int], by_id: bool = False, **fields: Any) 
     return request
 
 
+def of_replica(replica_id: int, version: int, *places: tuple[str, int, int], **fields: Any) -> Make:
+    """A Fetch of one that says it is a replica: in a field of its own, from version 15 on in a tagged one."""
+
+    def request(side: Side) -> Any:
+        made = of_fetch(*places, by_id=version >= 13, **fields)(side)
+        if version >= 15:
+            made.replica_state = fetch.Request.ReplicaState(replica_id=replica_id, replica_epoch=-1)
+        else:
+            made.replica_id = replica_id
+        return made
+
+    return request
+
+
 def tampered(at: int, value: int) -> bytes:
     data = bytearray(batch(b"value"))
     data[at] = value
@@ -220,6 +234,43 @@ LONG_NAME = "x" * 250
 LATEST, EARLIEST, LARGEST = -1, -2, -3
 
 CASES: dict[str, tuple[int, tuple[int, ...], Make]] = {
+    # -- Fetch: partitions named twice, replicas, sizes
+    **{
+        f"a fetch of partitions named twice by {'id' if by_id else 'name'}, {places}": (
+            fetch.API_KEY,
+            versions,
+            of_fetch(*(("plain", partition, offset) for partition, offset in places), by_id=by_id),
+        )
+        for by_id, versions in ((False, (4, 11, 12)), (True, (13, 15, 18)))
+        for places in (((0, 0), (0, 12)), ((0, 12), (0, 0)), ((0, 99), (1, 0), (0, 3)), ((0, 3), (1, 0), (0, 99)))
+    },
+    **{
+        f"a new session of partitions named twice, {places}": (
+            fetch.API_KEY,
+            (7, 12),
+            of_fetch(*(("plain", partition, offset) for partition, offset in places), session_epoch=0),
+        )
+        for places in (((0, 0), (0, 12)), ((0, 99), (1, 0), (0, 3)))
+    },
+    **{
+        f"a fetch of replica {replica_id}{told}, version {version}": (
+            fetch.API_KEY,
+            (version,),
+            of_replica(replica_id, version, ("plain", 0, 12), **epoch),
+        )
+        for replica_id in (-3, -2, -1, 0, 1, 2, 2**31 - 1)
+        for version in (4, 9, 12, 13, 15, 18)
+        for told, epoch in (("", {}), (" with epoch 0", {"leader_epoch": 0}), (" with epoch 9", {"leader_epoch": 9}))
+        if version >= 9 or not epoch
+    },
+    **{
+        f"a fetch that wants {min_bytes} of at most {max_bytes} bytes": (
+            fetch.API_KEY,
+            (4, 12),
+            of_fetch(("plain", 0, 0), wait_ms=100, min_bytes=min_bytes, max_bytes=max_bytes),
+        )
+        for min_bytes, max_bytes in ((2**31 - 1, 10), (2**31 - 1, 2**31 - 1), (-1, 10), (100, 0))
+    },
     # -- Metadata
     "some topics": (metadata.API_KEY, tuple(range(14)), of_metadata("plain", "empty")),
     "no topics": (metadata.API_KEY, tuple(range(1, 14)), of_metadata()),
