@@ -15,12 +15,16 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check
 NATIVE := $(wildcard _ext/*.pyx _ext/*.pxd _ext/*.h)
 DEBUG_BUILD := $(CURDIR)/.build/debug
 SANITIZED_BUILD := $(CURDIR)/.build/sanitized
+ADDRESS_BUILD := $(CURDIR)/.build/address
 SANITIZED_TESTS := tests/protocol tests/net tests/storage tests/shm tests/faults/test_bad_input.py \
 	tests/api/test_hostile_frames.py tests/api/test_produce.py tests/api/test_fetch.py tests/api/test_groups.py \
 	tests/groups/test_native_commits.py tests/groups/test_native_membership.py
+CUT_TESTS := tests/cuts tests/net/test_connection_life.py tests/net/test_connection_responses.py \
+	tests/net/test_connection_model.py tests/net/test_forwarded_requests.py \
+	tests/api/test_parked_requests.py tests/api/test_vanishing_members.py
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help build build-dev build-debug demo run test test-faults test-package chaos test-sanitized bench lint install-systemd clean distclean
+.PHONY: help build build-dev build-debug demo run test test-faults test-cuts test-package chaos test-sanitized bench lint install-systemd clean distclean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -63,7 +67,7 @@ run: build ## a broker in the foreground on port 9092, data in .build/run
 
 test: lint build-debug ## lint, then all tests (TESTS=tests/config for some of them)
 	@ODRADEK_DEBUG_BUILD=$(DEBUG_BUILD) $(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup -m "not faults and not package" $(TESTS)
-	@test -n "$(TESTS)" || $(MAKE) test-faults test-package
+	@test -n "$(TESTS)" || $(MAKE) test-faults test-cuts test-package
 
 test-faults: build-debug ## kill a process between every two steps of what it does to a log
 	@cd $(DEBUG_BUILD) && $(CURDIR)/$(BIN)/python -m pytest -q -n $(JOBS) -m faults tests/shm
@@ -74,14 +78,30 @@ test-package: build-dev ## make an sdist, from that a wheel, and run the demo fr
 chaos: build-dev ## an hour of kills, stops and full disks under load (MINUTES=60); needs root for its small disk
 	@$(BIN)/python -m tests.faults.chaos --minutes $(or $(MINUTES),60)
 
-# A third copy, compiled for the sanitizers. The brokers that the tests start run with them, too. What AddressSanitizer finds is in
+# A third copy, of the same C sources as the first, compiled for AddressSanitizer and not optimized, which takes a minute. The brokers
+# that the tests start use it, too. Everything that is found is in the reports.
+test-cuts: build-dev ## cut clients' connections in every state of their requests, under AddressSanitizer (needs gcc)
+	@if ! test -e "$$($(CC) -print-file-name=libasan.so)"; then \
+		echo "test-cuts is skipped: $(CC) has no AddressSanitizer (libasan.so)" >&2; test -z "$$CI"; exit; fi; \
+	mkdir -p $(ADDRESS_BUILD)/reports; \
+	find $(ADDRESS_BUILD) -name '*.py' -delete; rm -f $(ADDRESS_BUILD)/reports/*; \
+	tar --exclude='*.so' --exclude='__pycache__' -chf - broker tests setup.py pyproject.toml | tar -xf - -C $(ADDRESS_BUILD); \
+	cd $(ADDRESS_BUILD); \
+	ODRADEK_SANITIZE=address $(CURDIR)/$(BIN)/python setup.py -q build_ext --inplace -j $(JOBS) >build.log 2>&1 \
+		|| { tail -n 40 build.log >&2; exit 1; }; \
+	PYTHONPATH=$(ADDRESS_BUILD) PYTHONMALLOC=malloc LD_PRELOAD="$$($(CC) -print-file-name=libasan.so)" \
+		ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:log_path=$(ADDRESS_BUILD)/reports/asan \
+		$(CURDIR)/$(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup $(CUT_TESTS); \
+	! grep -rh . reports >&2
+
+# A fourth copy, compiled for both sanitizers. The brokers that the tests start run with them, too. What AddressSanitizer finds is in
 # the reports; what the other finds, in the log of the process that it ends.
 test-sanitized: build-dev ## what reads hostile bytes, under AddressSanitizer and UBSan: needs gcc, takes long (TESTS=...)
 	@mkdir -p $(SANITIZED_BUILD)/reports
 	@find $(SANITIZED_BUILD) -name '*.py' -delete; rm -f $(SANITIZED_BUILD)/reports/*
 	@tar --exclude='*.so' --exclude='*.c' --exclude='__pycache__' -chf - broker tests setup.py pyproject.toml \
 		| tar -xf - -C $(SANITIZED_BUILD)
-	@cd $(SANITIZED_BUILD) && ODRADEK_SANITIZE=1 $(CURDIR)/$(BIN)/python setup.py -q build_ext --inplace -j $(JOBS) >build.log 2>&1 \
+	@cd $(SANITIZED_BUILD) && ODRADEK_SANITIZE=address,undefined $(CURDIR)/$(BIN)/python setup.py -q build_ext --inplace -j $(JOBS) >build.log 2>&1 \
 		|| { tail -n 40 build.log >&2; exit 1; }
 	@cd $(SANITIZED_BUILD) && PYTHONPATH=$(SANITIZED_BUILD) PYTHONMALLOC=malloc \
 		LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" \

@@ -63,16 +63,18 @@ cdef class Arrival:
 
     def park(self):
         """It was read, and is answered later, when others have done something: it holds no bytes until then."""
-        if self.stream is not None:
-            self.stream.flight.released(self.size)
+        cdef ArrivalStream stream = self.stream
+        if stream is not None:
+            stream.flight.released(self.size)
             self.size = 0
         self.payload = b""
 
     def drop(self):
         """Nobody is going to answer it."""
-        if self.stream is not None:
-            self.stream.flight.gave_back(self.size)
+        cdef ArrivalStream stream = self.stream
+        if stream is not None:
             self.stream = None
+            stream.flight.gave_back(self.size)
 
 
 cdef class InFlight:

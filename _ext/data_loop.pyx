@@ -409,8 +409,8 @@ cdef class DataLoop(FrameReading):
         c.software = -1
         c.count_time(coarse_ms())
         add(UNSENT_BYTES, c.out.span_bytes + c.out.file_bytes)
+        self.graveyard.append(c)               # events of this turn may point to it, and callers may have no reference of their own
         del self.connections[c.connection_id]
-        self.graveyard.append(c)               # this turn's events may still point to it
         drop_queue(&c.out)
         while c.pending_head is not None:
             pending = c.pending_head

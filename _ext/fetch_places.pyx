@@ -369,11 +369,12 @@ cdef class FetchPlaces:
 
     cdef int64_t first_batch_bytes(self, FetchPartition p, FetchContext wait) except -1:
         cdef uint8_t[BATCH_LENGTH_BYTES] head
-        cdef int64_t n = read_some(p.segment.log_fd, head, BATCH_LENGTH_BYTES, p.position)
+        cdef OpenSegment segment = p.segment
+        cdef int64_t n = read_some(segment.log_fd, head, BATCH_LENGTH_BYTES, p.position)
         if n < 0 and errno == EAGAIN:
-            self.cold_look_up(wait, p.segment, -1, 0, p.position, -1)
+            self.cold_look_up(wait, segment, -1, 0, p.position, -1)
         if n != BATCH_LENGTH_BYTES:
-            raise OSError(errno if n < 0 else EBADMSG, f"no batch at position {p.position} of segment {p.segment.base_offset}")
+            raise OSError(errno if n < 0 else EBADMSG, f"no batch at position {p.position} of segment {segment.base_offset}")
         return <int64_t>load32(head + 8) + BATCH_LENGTH_BYTES
 
     cdef SegmentList segments_of(self, uint32_t slot, Slot* at):

@@ -41,6 +41,7 @@ from broker._ext.metering cimport (
     usage_of,
 )
 from broker._ext.records cimport store32
+from broker._ext.segment_list cimport OpenSegment
 
 
 cdef class FetchResponses:
@@ -76,6 +77,7 @@ cdef class FetchResponses:
         cdef int64_t total = 0, at = 0
         cdef Py_ssize_t n = len(wait.partitions), i, k
         cdef int32_t topics = 0, run
+        cdef OpenSegment segment
         b.size = 0
         write_int32(b, 0)
         write_int32(b, wait.correlation_id)
@@ -148,7 +150,8 @@ cdef class FetchResponses:
             out.out_bytes(b.data + at, <int64_t>cut - at)
             at = cut
             if p.converted is None:
-                out.out_file(p.segment, p.segment.log_fd, p.position, p.length)
+                segment = p.segment
+                out.out_file(segment, segment.log_fd, p.position, p.length)
             else:
                 out.write(p.converted)
                 p.converted = None

@@ -328,11 +328,12 @@ cdef class ForwardTable:
         cdef int64_t size
         cdef ReplyHead head
         cdef object one
+        cdef FrameCutter cutter = self.cutter   # a new stream gets a new one
         self.heard = True
         try:
             try:
-                self.cutter.begin(data)
-                while self.cutter.next(&frame, &size):
+                cutter.begin(data)
+                while cutter.next(&frame, &size):
                     read_reply(frame, size, &head)
                     one = self.pending.get(head.correlation)
                     if one is None:             # it was cancelled, or its deadline passed
@@ -342,7 +343,7 @@ cdef class ForwardTable:
                     del self.pending[head.correlation]
                     self.answer(<Forwarded>one, &head)
             finally:
-                self.cutter.finish()
+                cutter.finish()
         except (MalformedFrame, MemoryError) as error:
             self.babble(error)
         self.settled()

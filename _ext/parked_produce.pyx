@@ -220,6 +220,7 @@ cdef class ProducePending(Pending):
         cdef int i
         cdef bint unappended = False
         cdef WaitingRoom room = self.producing.room
+        cdef ProduceWaiter waiter
         for i in range(self.request.count):
             if not self.items[i].error and not self.items[i].appended:
                 unappended = True
@@ -233,14 +234,14 @@ cdef class ProducePending(Pending):
         self.executed = True
         self.producing.count_in(&self.request, self.items)
         if self.waiter is None and (self.request.acks == -1 or self.awaits_flush()):
-            self.waiter = ProduceWaiter.__new__(ProduceWaiter)
-            self.waiter.pending = self
-            self.waiter.gauge = PARKED_PRODUCES
+            waiter = self.waiter = ProduceWaiter.__new__(ProduceWaiter)
+            waiter.pending = self
+            waiter.gauge = PARKED_PRODUCES
             for i in range(self.request.count - 1, -1, -1):
                 if not self.items[i].error:
-                    room.watch(self.items[i].slot - 1, self.waiter, i)
+                    room.watch(self.items[i].slot - 1, waiter, i)
             # The client's timeout is for replicas. Without acks=all the records are written, and only their sync is waited for.
-            room.park(self.waiter, self.deadline_ms if self.request.acks == -1 else self.patience_ms)
+            room.park(waiter, self.deadline_ms if self.request.acks == -1 else self.patience_ms)
         return self.look()
 
     cdef bint awaits_flush(self) noexcept:
@@ -306,13 +307,15 @@ cdef class ProducePending(Pending):
     cdef int answer_now(self) except -1:
         cdef int i
         cdef Connection connection = self.connection
-        if self.waiter is not None:
-            self.producing.room.leave(self.waiter)
+        cdef ProduceWaiter waiter = self.waiter
+        cdef WaitingRoom room = self.producing.room
+        if waiter is not None:
+            room.leave(waiter)
             for i in range(self.request.count):
                 if self.items[i].slot:
-                    self.producing.room.unwatch(self.items[i].slot - 1, self.waiter)
-            self.waiter.pending = None
+                    room.unwatch(self.items[i].slot - 1, waiter)
             self.waiter = None
+            waiter.pending = None               # perhaps the last reference to `self` but the caller's
         if self.cancelled or self.done:
             return 0
         if self.request.acks == 0:

@@ -13,6 +13,7 @@ cdef class OpenSegment:
     cdef SegmentList segments       # None once dropped
 
     cdef bytes path(self, bytes extension)
+    cdef int open_file(self, bytes extension, bint may_be_absent) except -1
     cdef int index(self) except -1
     cdef int time_index(self) except -1
     # -2 when the segment has no txn index.

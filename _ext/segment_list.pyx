@@ -41,20 +41,27 @@ cdef class OpenSegment:
             raise ValueError(f"segment {self.base_offset} was dropped: open it anew")
         return b"%b/%020d%b" % (self.segments.directory, self.base_offset, extension)
 
+    cdef int open_file(self, bytes extension, bint may_be_absent) except -1:
+        """Open one of the segment's files: its descriptor, -2 for an absent one that may be absent."""
+        cdef bytes path = self.path(extension)
+        cdef SegmentList segments = self.segments
+        cdef SegmentCache cache = segments.cache        # makes room by dropping segments, this one too, and perhaps their list
+        return cache.open_file(path, may_be_absent)
+
     cdef int index(self) except -1:
         if self.index_fd < 0:
-            self.index_fd = self.segments.cache.open_file(self.path(b".index"), False)
+            self.index_fd = self.open_file(b".index", False)
         return self.index_fd
 
     cdef int time_index(self) except -1:
         if self.time_fd < 0:
-            self.time_fd = self.segments.cache.open_file(self.path(b".timeindex"), False)
+            self.time_fd = self.open_file(b".timeindex", False)
         return self.time_fd
 
     cdef int txn_index(self) except -1:
         cdef int descriptor
         if self.txn_fd < 0:
-            descriptor = self.segments.cache.open_file(self.path(b".txnindex"), True)
+            descriptor = self.open_file(b".txnindex", True)
             if descriptor < 0:
                 return -2
             self.txn_fd = descriptor

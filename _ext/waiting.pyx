@@ -127,7 +127,7 @@ cdef class WaitingRoom:
         return 0
 
     cdef int tell(self, Waiter waiter, object what) except -1:
-        """The border of a waiter: an exception closes its connection, and the other waiters are still woken."""
+        """Wake one waiter. If that fails, its connection is closed; the error never reaches the caller, who has others to wake."""
         try:
             waiter.moved(what)
         except Exception as error:
@@ -143,9 +143,13 @@ cdef class WaitingRoom:
         return 0
 
     cdef int give_up(self, Waiter waiter, error) except -1:
+        """Close the connection of a waiter that failed."""
         LOG.error("a parked request failed; its connection is closed", exc_info=error)
-        self.leave(waiter)
-        waiter.failed(error)
+        try:
+            self.leave(waiter)
+            waiter.failed(error)
+        except Exception:
+            LOG.exception("the connection of a parked request that failed could not be closed")
         return 0
 
     cdef int tell_watchers(self, uint32_t slot) except -1:

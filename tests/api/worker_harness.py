@@ -93,9 +93,9 @@ class HandWorker:
         self.topics.refresh()
         return slots
 
-    def connect(self) -> Wire:
-        """A client; it must `send` and the test `turn` before it can `receive`."""
-        ours, theirs = socket.socketpair()
+    def connect(self, *, tcp: bool = False) -> Wire:
+        """A client; it must `send` and the test `turn` before it can `receive`. Over TCP its buffers are small."""
+        ours, theirs = tcp_pair() if tcp else socket.socketpair()
         wire = Wire.over(ours)
         self._wires.append(wire)
         self.loop.add(theirs.detach(), len(self._wires), 0, f"client-{len(self._wires)}")
@@ -174,6 +174,17 @@ class HandWorker:
 
     def _no_other_request(self, *request: Any) -> Any:
         raise AssertionError(f"not a Produce or Fetch: {request}")
+
+
+def tcp_pair() -> tuple[socket.socket, socket.socket]:
+    """Both ends of a TCP connection: the client's, which receives little at a time, and the worker's, which sends so."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = socket.socket()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(listener.getsockname())
+        accepted, _ = listener.accept()
+    accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    return client, accepted
 
 
 def nothing_came(wire: Wire) -> bool:

@@ -1,0 +1,59 @@
+"""No native method of the broker runs on an object, or with one, that it may lose the last reference to."""
+
+from pathlib import Path
+
+import broker
+from tests.net.native_references import Sources
+
+NATIVE = Path(broker.__file__).parent / "_ext"
+
+LASTING = {
+    "Connection.data_loop",  # set by DataLoop.add; the loop outlives its connections
+    "Pending.connection",  # set once, by Connection.attach
+    "ProducePending.producing",  # set once, by own_items
+    "FetchWait.room",  # these four are set once, by Fetching.new_wait
+    "FetchWait.places",
+    "FetchWait.responses",
+    "FetchWait.conversion",
+}
+"""Fields that are not set by a constructor, but once and never cleared."""
+
+PROBE = """
+cdef class Held:
+    cdef Held other
+    cdef int act(self, Held argument) except -1
+    cdef void leaf(self) noexcept
+
+
+cdef class Held:
+    cdef int act(self, Held argument) except -1:
+        cdef Held own = self.other
+        own.act(own)
+        self.other.leaf()
+        self.other.act(own)
+        own.act(self.other)
+        return 0
+"""
+
+
+def test_a_call_on_a_field_and_one_with_a_field_are_found(tmp_path):
+    declarations, _, code = PROBE.partition("\n\n\n")
+    (tmp_path / "probe.pxd").write_text(declarations)
+    (tmp_path / "probe.pyx").write_text(code)
+    found = list(Sources(tmp_path, set()).findings())
+    assert [(one.field, one.text) for one in found] == [
+        ("Held.other", "self.other.act(own)"),
+        ("Held.other", "own.act(self.other)"),
+    ]
+    assert not list(Sources(tmp_path, {"Held.other"}).findings())
+
+
+def test_native_calls_are_made_on_and_with_what_the_caller_holds():
+    sources = Sources(NATIVE, LASTING)
+    assert not list(sources.findings())
+
+
+def test_a_field_that_lasts_is_never_cleared():
+    cleared = {f".{field.rpartition('.')[2]} = None" for field in LASTING}
+    for path in NATIVE.glob("*.pyx"):
+        assert not [line for line in path.read_text().split("\n") if any(one in line for one in cleared)], path.name
