@@ -219,7 +219,7 @@ cdef class ArrivalStream:
                 return 0
             self.begin_task(one)
         except Exception:
-            LOG.exception("request of %s failed", one.context.peer)
+            LOG.exception("a forwarded request of %s failed", one.context.client)
             one.reply(STATUS_FAILED, 0, NULL, 0)
         return 0
 

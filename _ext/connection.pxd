@@ -50,6 +50,7 @@ cdef enum Hold:                   # why a connection offers no frame
 
 cdef enum:
     OUT_ROOM = 128 * 1024         # bytes of responses that are gathered before anything grows
+    CLIENT_ID_KEPT = 240          # bytes of a client id that are kept for log lines
 
 
 cdef class Pending:
@@ -117,6 +118,7 @@ cdef class Connection:
     cdef bint resumed
     cdef bint dirty
     # metering
+    cdef readonly bytes client_id              # of the last request, None without one; its first CLIENT_ID_KEPT bytes
     cdef Client client                         # of the last request
     cdef object counted_principal              # under which `client` is that
     cdef int64_t received_us                   # when the bytes at hand were read
@@ -124,6 +126,7 @@ cdef class Connection:
     cdef int64_t counted_ms                    # its time up to here is counted
     cdef int software                          # place in the page's table, -1: none
     cdef int counted_client(self, const uint8_t* client_id, int64_t length) except -1
+    cdef int keep_client_id(self, const uint8_t* client_id, int64_t length) except -1
     cdef int count_frame(self, int api, int version, int64_t size) except -1
     cdef int count_time(self, int64_t now_ms) except -1
     cpdef Pending reserve(self)

@@ -6,9 +6,10 @@ writes on connections: the innermost layer of the one object that serves them, `
 """
 
 cimport cython
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport realloc
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 
 from broker._ext.metering cimport (
     METER_KEY_NONE,
@@ -42,6 +43,17 @@ cdef enum:
     SHARED_SLICE = 2048
 
 cdef bytes ANONYMOUS = b"User:ANONYMOUS"
+
+
+def client_name(str peer not None, str client_id):
+    """A client as log lines name it: "127.0.0.1:40000 (client id app)". Characters that could forge a line are escaped.
+
+    :param peer: its address and port. :param client_id: as its requests say; None if no request has been read, or named one.
+    """
+    if client_id is None:
+        return f"{peer} (no client id)"
+    shown = "".join([c if c.isprintable() else f"\\x{ord(c):02x}" for c in client_id])
+    return f"{peer} (client id {shown})"
 
 
 @cython.freelist(256)
@@ -208,9 +220,19 @@ cdef class Connection:
         cdef bytes principal
         if self.principal is self.counted_principal and is_client(&self.client, client_id, length):
             return 0
+        self.keep_client_id(client_id, length)
         principal = ANONYMOUS if self.principal is None else (<str>self.principal).encode()
         find_client(<const char*>principal, len(principal), client_id, length, &self.client)
         self.counted_principal = self.principal
+        return 0
+
+    cdef int keep_client_id(self, const uint8_t* client_id, int64_t length) except -1:
+        if length < 0:
+            self.client_id = None
+            return 0
+        length = min(length, <int64_t>CLIENT_ID_KEPT)
+        if self.client_id is None or len(self.client_id) != length or memcmp(<const char*>self.client_id, client_id, length) != 0:
+            self.client_id = PyBytes_FromStringAndSize(<const char*>client_id, length)
         return 0
 
     cdef int count_frame(self, int api, int version, int64_t size) except -1:
@@ -231,6 +253,21 @@ cdef class Connection:
         return 0
 
     @property
+    def name(self):
+        """The connection as log lines name it: its number, the client's address, and the client id of its last request."""
+        client_id = None if self.client_id is None else self.client_id.decode("utf-8", "replace")
+        return f"connection {self.connection_id} from {client_name(self.peer, client_id)}"
+
+    @property
+    def log_fields(self):
+        """The same as attributes of a log record, for formats that have fields: `extra` of a logging call."""
+        return {
+            "connection_id": self.connection_id,
+            "client_address": self.peer,
+            "client_id": None if self.client_id is None else self.client_id.decode("utf-8", "replace"),
+        }
+
+    @property
     def muted(self):
         """Whether no frame is offered at present, whatever the reason."""
         return self.hold != 0
@@ -249,7 +286,7 @@ cdef class Connection:
         drop_queue(&self.out)
 
     def __repr__(self):
-        return f"<Connection {self.connection_id} of {self.peer}>"
+        return f"<{self.name}>"
 
 
 cdef class ResponseOutput:

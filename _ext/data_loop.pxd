@@ -15,6 +15,7 @@ cdef class DataLoop(FrameReading):
     cdef int epoll_fd
     cdef bint in_turn
     cdef list graveyard
+    cdef Connection begin(self, int fd, int64_t connection_id, int listener_index, str peer)
     cdef void end_clock(self) noexcept
     cdef int handle_event(self, Connection c, uint32_t events) except -1
     cdef int settle_dirty(self) except -1

@@ -158,12 +158,21 @@ cdef class DataLoop(FrameReading):
         return True
 
     def add(self, int fd, int64_t connection_id, int listener_index, str peer):
-        """Serve the connected socket `fd`, which belongs to the DataLoop from now on, also if OSError is raised."""
+        """Serve the connected socket `fd`, which belongs to the DataLoop from now on: if this raises, it is closed.
+
+        :raises OSError: the system cannot serve it, for lack of memory for instance. :raises ValueError: the id is in use.
+        """
+        try:
+            if connection_id in self.connections:
+                raise ValueError(f"connection {connection_id} exists already")
+            return self.begin(fd, connection_id, listener_index, peer)
+        except BaseException:
+            close(fd)
+            raise
+
+    cdef Connection begin(self, int fd, int64_t connection_id, int listener_index, str peer):
         cdef Connection c = Connection.__new__(Connection)
         cdef epoll_event event
-        if connection_id in self.connections:
-            close(fd)
-            raise ValueError(f"connection {connection_id} exists already")
         c.data_loop = self
         c.fd = fd
         c.connection_id = connection_id
@@ -175,12 +184,12 @@ cdef class DataLoop(FrameReading):
         c.hold = HOLD_STOPPING if self.stopping else 0
         c.interest = event.events = EPOLLRDHUP if self.stopping else EPOLLIN | EPOLLRDHUP
         event.data.ptr = <void*><PyObject*>c
+        self.connections[connection_id] = c     # first: an event points to it
         if make_data_socket(fd) < 0 or epoll_ctl(self.epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0:
             error = errno
             c.fd = -1
-            close(fd)
-            raise OSError(error, f"cannot serve the connection of {peer}: {strerror(error).decode()}")
-        self.connections[connection_id] = c
+            del self.connections[connection_id]
+            raise OSError(error, strerror(error).decode())
         add(CONNECTIONS_ACCEPTED, 1)
         if 0 <= listener_index < METER_LISTENERS:
             own_page().listeners[listener_index].open += 1
@@ -217,9 +226,12 @@ cdef class DataLoop(FrameReading):
         """Execute no further frame on any connection; responses go on being sent. See `drained`."""
         cdef Connection c
         self.stopping = True
-        for c in self.connections.values():
+        for c in list(self.connections.values()):
             c.hold |= HOLD_STOPPING
-            self.update_interest(c, True)
+            try:
+                self.update_interest(c, True)
+            except OSError:
+                self.fail(c)
 
     def sweep_idle(self, int64_t now_ms):
         """Close the connections on which nothing moved for `idle_ms` and that wait for no response; how many."""
@@ -322,7 +334,7 @@ cdef class DataLoop(FrameReading):
 
     cdef int handle_event(self, Connection c, uint32_t events) except -1:
         if events & (EPOLLERR | EPOLLHUP) and (c.hold or c.eof or not events & EPOLLIN):
-            return self.close_now(c, CLOSE_RESET, "the peer is gone")
+            return self.close_now(c, CLOSE_RESET, "the client reset it")
         if events & EPOLLOUT:
             c.blocked = False
             self.end_turn(c)
@@ -362,7 +374,7 @@ cdef class DataLoop(FrameReading):
             if c.closing:
                 return self.close_now(c, c.closing - 1, c.close_reason)
             if c.eof and c.held.data == NULL:
-                return self.close_now(c, CLOSE_EOF, "the peer closed it")
+                return self.close_now(c, CLOSE_EOF, "the client closed it")
         return self.update_interest(c, False)
 
     cdef int update_interest(self, Connection c, bint force) except -1:
@@ -427,20 +439,21 @@ cdef class DataLoop(FrameReading):
         if self.current is not c:              # else its frames may be in use; the turn's end releases them
             self.release_buffers(c)
         level = logging.DEBUG if reason in QUIET else logging.WARNING
-        LOG.log(level, "connection %d of %s closed: %s", c.connection_id, c.peer, text)
+        if LOG.isEnabledFor(level):
+            LOG.log(level, "%s closed: %s", c.name, text, extra=c.log_fields)
         try:
             self.handler.closed(c)
             if self.on_closed is not None:
                 self.on_closed(c.connection_id)
         except Exception:
-            LOG.exception("after the connection %d of %s was closed", c.connection_id, c.peer)
+            LOG.exception("an error after %s was closed", c.name, extra=c.log_fields)
         if not self.in_turn:
             self.graveyard = []
         return 0
 
     cdef int fail(self, Connection c) except -1:
         """The border of a connection: an exception was raised for it and is being handled."""
-        LOG.exception("connection %d of %s", c.connection_id, c.peer)
+        LOG.exception("%s is closed because of an error in the broker", c.name, extra=c.log_fields)
         if self.current is c:
             add(UNSENT_BYTES, self.out_length)
             self.executed_us = clock_us()

@@ -57,22 +57,22 @@ cdef class FetchConversion:
             pending.connection.data_loop.close_now(pending.connection, CLOSE_ERROR,
                                                    f"a Fetch could not be converted: {type(result).__name__}: {result}")
             return 0
-        for p, (error, data, next_offset) in zip(parts, result):
-            p.length = len(data)
-            p.converted = data
-            p.error = storage_error(wait.version) if error == KAFKA_STORAGE_ERROR else error
-            if error:
-                p.high_watermark = p.last_stable_offset = p.now_log_start = -1
-            if error or p.length:
-                something = True
-            else:
-                p.fetch_offset = max(p.fetch_offset, <int64_t>next_offset)     # there is nothing for this reader before it
         try:
+            for p, (error, data, next_offset) in zip(parts, result):
+                p.length = len(data)
+                p.converted = data
+                p.error = storage_error(wait.version) if error == KAFKA_STORAGE_ERROR else error
+                if error:
+                    p.high_watermark = p.last_stable_offset = p.now_log_start = -1
+                if error or p.length:
+                    something = True
+                else:
+                    p.fetch_offset = max(p.fetch_offset, <int64_t>next_offset)     # there is nothing for this reader before it
             if not something and monotonic_ms() < wait.until_ms:
                 wait.pending = pending
                 return wait.go_on()
             self.responses.give(wait, pending)
-        except Exception as error:
+        except Exception as failure:
             pending.connection.data_loop.close_now(pending.connection, CLOSE_ERROR,
-                                                   f"a converted Fetch failed: {type(error).__name__}: {error}")
+                                                   f"a converted Fetch failed: {type(failure).__name__}: {failure}")
         return 0

@@ -173,8 +173,13 @@ class ColdReader:
             raise RuntimeError("the cold reader is closed")
         if len(self._threads) < self._count:
             thread = threading.Thread(target=self._run, name="cold-reader", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError:                # the system has no thread left; those that run do the work
+                if not self._threads:
+                    raise
+            else:
+                self._threads.append(thread)
         self._waiting.put(job)
 
     def close(self):
@@ -195,10 +200,10 @@ class ColdReader:
                 try:
                     work()
                     error = None
-                except OSError as failure:
+                except Exception as failure:    # it belongs to whoever gave the job, and the thread has others to do
                     error = failure
                 self._loop.call_soon_threadsafe(callback, error)
-                work = callback = job = None
+                work = callback = job = error = None
                 continue
             owner, fd, position, length, callback = job
             with nogil:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from broker._ext.connection import client_name
 from broker.config.broker_config import BrokerConfig
 from broker.controller.broker_settings import BrokerSettings
 from broker.controller.controller import Controller
@@ -26,7 +27,7 @@ class CoordinatorView:
 class CoordinatorCall:
     """One a request.
 
-    :param peer: address of the client, for the log.
+    :param peer: address and port of the client.
     :param principal: who asks, e.g. "User:ANONYMOUS".
     """
 
@@ -36,3 +37,8 @@ class CoordinatorCall:
     principal: str
     listener_index: int
     view: CoordinatorView
+
+    @property
+    def client(self) -> str:
+        """The client as log lines name it."""
+        return str(client_name(self.peer, self.client_id))

@@ -164,7 +164,9 @@ class Dispatcher:
             return
         connection = pending.connection
         if isinstance(outcome, BaseException):
-            log.error("a %s request of %s failed", row.name, connection.peer, exc_info=outcome)
+            log.error(
+                "a %s request failed on %s", row.name, connection.name, exc_info=outcome, extra=connection.log_fields
+            )
             connection.data_loop.close(connection, f"a {row.name} request failed")
             return
         data, codes = outcome

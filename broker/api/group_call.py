@@ -113,6 +113,10 @@ class Asker(Protocol):
         """Address and port."""
 
     @property
+    def client(self) -> str:
+        """Address and client id, as log lines name it."""
+
+    @property
     def client_id(self) -> str | None:
         """As its header says."""
 
@@ -145,13 +149,16 @@ FAILED = 1
 
 
 def answer_encoded(request: PlainRequest, api: str, encode: Callable[..., bytes], *fields: object) -> None:
-    """Answer with what `encode` makes of the fields. What has no encoding fails this request alone: a group answers many
-    members, and the others must not suffer.
+    """Answer with what `encode` makes of the fields. Whatever goes wrong fails this request alone: a group answers many members
+    in a loop, and the others must get their answers.
     """
     try:
         payload = encode(*fields)
     except ValueError as error:
-        log.error("a %s request of %s cannot be answered: %s", api, request.context.peer, error)
+        log.error("a %s request of %s cannot be answered: %s", api, request.context.client, error)
+        request.answer(b"", 0, FAILED)
+    except Exception:
+        log.exception("a %s request of %s cannot be answered", api, request.context.client)
         request.answer(b"", 0, FAILED)
     else:
         request.answer(payload)

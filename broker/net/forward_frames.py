@@ -13,6 +13,7 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import NamedTuple
 
+from broker._ext.connection import client_name
 from broker._ext.forward_frames import MalformedFrame
 
 CONTEXTS_KEPT = 4096
@@ -51,6 +52,11 @@ class ForwardContext(NamedTuple):
     principal: str = "User:ANONYMOUS"
     software_name: str | None = None
     software_version: str | None = None
+
+    @property
+    def client(self) -> str:
+        """The client as log lines name it."""
+        return str(client_name(self.peer, self.client_id))
 
 
 class ForwardReply(NamedTuple):

@@ -133,7 +133,7 @@ class _Stream(ArrivalStream, asyncio.Protocol):
 
     def pause(self, paused: bool) -> None:
         """Stop or go on reading."""
-        if self._transport is None or paused == self._paused:
+        if self._transport is None or self._transport.is_closing() or paused == self._paused:
             return
         self._paused = paused
         if paused:
@@ -166,7 +166,7 @@ class _Stream(ArrivalStream, asyncio.Protocol):
         try:
             status, metadata_version, payload = await self._handler(arrival)
         except Exception:
-            log.exception("request of %s failed", arrival.context.peer)
+            log.exception("a forwarded request of %s failed", arrival.context.client)
             status, metadata_version, payload = Status.FAILED, 0, b""
         arrival.answer(payload, metadata_version, status)
 

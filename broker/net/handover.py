@@ -23,6 +23,10 @@ _ID = struct.Struct("<Q")
 _IDS_A_DATAGRAM = 500
 
 
+class ChannelClosed(Exception):
+    """The acceptor's end of the channel is closed: the supervisor has ended."""
+
+
 class HandedOver(NamedTuple):
     """An accepted socket on its way to a worker."""
 
@@ -88,14 +92,21 @@ class Receiver:
         return self.channel.fileno()
 
     def receive(self, limit: int = 64) -> list[HandedOver]:
-        """The sockets handed over and not yet received, at most `limit`; non-blocking and close-on-exec."""
+        """The sockets handed over and not yet received, at most `limit`; non-blocking and close-on-exec.
+
+        :raises ChannelClosed: there are no more, and there will be none.
+        """
         found: list[HandedOver] = []
         while len(found) < limit:
             try:
                 data, ancillary, _, _ = self.channel.recvmsg(512, socket.CMSG_SPACE(4))
             except BlockingIOError:
                 break
+            except ConnectionResetError:
+                data = b""
             if not data:
+                if not found:
+                    raise ChannelClosed
                 break
             fds = array.array("i")
             for level, kind, content in ancillary:

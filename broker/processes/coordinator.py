@@ -128,7 +128,7 @@ class Office:
                 return ForwardReply(Status.UNSUPPORTED, 0)
             message, _ = decode(by_key(row.key).request, version, request.payload, body, self._limits[row.key])
         except ProtocolError as error:
-            log.warning("a request of %s cannot be read: %s", request.context.peer, error)
+            log.warning("a request of %s cannot be read: %s", request.context.client, error)
             return ForwardReply(Status.MALFORMED, 0)
         call = CoordinatorCall(
             version=version,
@@ -291,7 +291,17 @@ class Coordinator:
         self._shm.confirm_version(version)
 
     def _tick(self) -> None:
+        """Twice a second. A part that fails does not stop the ticks: without them the supervisor would kill the coordinator."""
         self._shm.beat()
+        try:
+            self._upkeep()
+        except Exception:
+            log.exception("the coordinator's periodic work failed; it is repeated in %g s", TICK_S)
+        finally:
+            self._tick_due = self._loop.time() + TICK_S
+            self._ticker = self._loop.call_at(self._tick_due, self._tick)
+
+    def _upkeep(self) -> None:
         self._removed_files.look()
         self._groups.follow()
         logs.report_failures()
@@ -301,8 +311,6 @@ class Coordinator:
         if self._looking is None or self._looking.done():
             self._looking = self._loop.run_in_executor(self._thread, self._office.look_after_logs)
             self._looking.add_done_callback(_report)
-        self._tick_due = self._loop.time() + TICK_S
-        self._ticker = self._loop.call_at(self._tick_due, self._tick)
 
 
 def _report(looked: "asyncio.Future[None]") -> None:

@@ -332,7 +332,7 @@ class GroupOffice:
                 return ForwardReply(Status.UNSUPPORTED, 0)
             message = [decode(by_key(row.key).request, version, request.payload, body, self._limits[row.key])[0]]
         except ProtocolError as error:
-            log.warning("a request of %s cannot be read: %s", request.context.peer, error)
+            log.warning("a request of %s cannot be read: %s", request.context.client, error)
             return ForwardReply(Status.MALFORMED, 0)
         self._refresh()
         # Popped, so that the handler alone keeps it: one that waits for other members lets it go.

@@ -30,8 +30,9 @@ class JobThread:
     def __call__(self, step: Step, done: Done) -> None:
         """Call `step()` on the thread until it returns False, then `done(None or what it raised)` in the loop."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            thread.start()  # RuntimeError if the system has none left: the next job tries again
+            self._thread = thread
         self._jobs.put((step, done))
 
     def _run(self) -> None:

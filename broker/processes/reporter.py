@@ -157,7 +157,10 @@ class Reporter:
                 answer.set_result(reply)
 
         context = ForwardContext(connection_id=0, listener=0, peer="reporter")
-        self._coordinator.send(b"", context, self._loop.time() + GROUPS_TIMEOUT_S, answered, Kind.METRICS)
+        try:
+            self._coordinator.send(b"", context, self._loop.time() + GROUPS_TIMEOUT_S, answered, Kind.METRICS)
+        except ForwardError as error:
+            answered(error)
         reply = await answer
         if isinstance(reply, ForwardError):
             log.warning("groups are left out of the metrics: %s", reply)

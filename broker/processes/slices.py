@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.requests")
 
 TURN_S = 0.01
 """How long the slices of one turn of the loop take together, but for the last of them."""

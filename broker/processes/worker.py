@@ -37,7 +37,7 @@ from broker.api.stepwise import Stepwise
 from broker.api.table import Where, handlers_of, max_request_bytes
 from broker.net.forward import DEFAULT_TIMEOUT_S, ForwardClient, ForwardError, context_of
 from broker.net.forward_frames import ForwardReply, Kind, Status, decode_auto_created, encode_names
-from broker.net.handover import Receiver
+from broker.net.handover import ChannelClosed, HandedOver, Receiver
 from broker.processes import logs
 from broker.processes.context import ProcessContext
 from broker.processes.job_thread import JobThread
@@ -173,26 +173,60 @@ class Worker:
     def _on_wake(self) -> None:
         """A slot that somebody waits for moved, the metadata changed, or a process died."""
         self.shm.drain_event()
-        self._take_over_metadata()
-        if self._running.changed:
-            self._running.take_over(self._config)
-        self._release_removed_files()
-        if self.shm.take_full_look():
-            self.room.look_at_all()
-        self.room.serve()
-        self._settle()
+        try:
+            self._take_over_metadata()
+            if self._running.changed:
+                self._running.take_over(self._config)
+            self._release_removed_files()
+        finally:  # the event is drained: what it announced is not announced again
+            if self.shm.take_full_look():
+                self.room.look_at_all()
+            self.room.serve()
+            self._settle()
 
     def _take_over_metadata(self) -> None:
         if self.topics.refresh():
             self.shm.confirm_version(self.topics.version)
 
     def _on_handover(self) -> None:
-        for fd, connection_id, listener_index, peer in self.receiver.receive():
-            self.data_loop.add(fd, connection_id, listener_index, peer)
+        try:
+            handed_over = self.receiver.receive()
+        except ChannelClosed:
+            log.info("the supervisor has ended; this worker answers the requests in flight and stops")
+            self.stop()
+            return
+        for item in handed_over:
+            self._add(item)
         self.shm.set_connections(len(self.data_loop.connections))
+        self._report_closed()
+
+    def _add(self, item: HandedOver) -> None:
+        """Serve a connection, or close it and report that to the acceptor, which counts it until then."""
+        try:
+            self.data_loop.add(*item)
+        except OSError as error:
+            log.warning(
+                "connection %d from %s is closed: the system cannot serve it: %s",
+                item.connection_id, item.peer, error.strerror,
+            )  # fmt: skip
+            self._closed.append(item.connection_id)
+        except Exception:  # an error of this program: those behind it must be served nevertheless
+            log.exception("connection %d from %s is closed", item.connection_id, item.peer)
+            if item.connection_id not in self.data_loop.connections:
+                self._closed.append(item.connection_id)
 
     def _tick(self) -> None:
+        """Twice a second. A part that fails does not stop the ticks: without them the supervisor would kill the worker."""
         self.shm.beat()
+        try:
+            self._upkeep()
+        except Exception:
+            log.exception("the worker's periodic work failed; it is repeated in %g s", TICK_S)
+        finally:
+            self._tick_due = self.loop.time() + TICK_S
+            self.loop.call_at(self._tick_due, self._tick)
+
+    def _upkeep(self) -> None:
         self._ticks += 1
         if self._running.changed:
             self._running.take_over(self._config)
@@ -204,8 +238,6 @@ class Worker:
         self._report_closed()
         logs.report_failures()
         self._count()
-        self._tick_due = self.loop.time() + TICK_S
-        self.loop.call_at(self._tick_due, self._tick)
 
     def _release_removed_files(self) -> None:
         """Close what is open of removed files; also the connections whose clients do not read what is sent from such a file."""
@@ -269,15 +301,20 @@ class Worker:
         self.appends(pending.step, lambda error: self._offloaded(pending, error))
 
     def _offloaded(self, pending: Any, error: BaseException | None) -> None:
-        if error is not None:
-            log.error("a Produce request of %s failed", pending.connection.peer, exc_info=error)
-            if not pending.cancelled:
-                self.data_loop.close(pending.connection, "a Produce request failed")
-        elif pending.large_next:
-            self.large_batches(pending.open_large, lambda error: self._opened_large(pending, error))
-        else:
+        try:
+            if error is not None:
+                raise error
+            if pending.large_next:
+                self.large_batches(pending.open_large, lambda error: self._opened_large(pending, error))
+            else:
+                pending.worked()
+        except Exception as failure:
+            self._append_failed(pending, failure)
+        self.room.serve()
             pending.worked()
-            self.room.serve()
+        except Exception as error:
+            self._append_failed(pending, error)
+        self.room.serve()
         self._settle()
 
     def _opened_large(self, pending: Any, error: BaseException | None) -> None:
@@ -285,6 +322,13 @@ class Worker:
             self._offload(pending)
         else:
             self._offloaded(pending, error)
+
+    def _append_failed(self, pending: Any, error: BaseException) -> None:
+        """It costs the connection: whether the records are in the log is not known."""
+        connection = pending.connection
+        log.error("a Produce request failed on %s", connection.name, exc_info=error, extra=connection.log_fields)
+        if not pending.cancelled:
+            self.data_loop.close(connection, "a Produce request failed, as logged above")
 
     def _down_convert(
         self, work: tuple[list[tuple[Any, ...]], int], cancelled: Callable[[], bool], done: Callable[[Any], None]
@@ -309,14 +353,23 @@ class Worker:
         self._retries.append(pending)
 
     def _handle_retries(self) -> None:
-        """In the order of arrival: what follows a request of its connection that must wait, waits behind it."""
+        """In the order of arrival: a request behind one of its connection that must wait, waits too, and is not executed
+        behind one that failed."""
         retries, self._retries = self._retries, []
         blocked: set[Any] = set()
+        failed: set[Any] = set()
         for pending in retries:
+            if pending.connection in failed:
+                continue
             if pending.connection in blocked:
                 self._retry(pending)
                 continue
-            pending.again()
+            try:
+                pending.again()
+            except Exception as error:
+                self._append_failed(pending, error)
+                failed.add(pending.connection)
+                continue
             if not pending.executed:
                 blocked.add(pending.connection)
         if retries:

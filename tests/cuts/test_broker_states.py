@@ -1,7 +1,8 @@
 """Clients close their connections while requests wait in a running broker: in its workers, in its coordinator, in threads.
 
 Each client sends an ApiVersions request together with the request of the test. When it has the response to the first, its
-worker has read the second, and has executed it, parked it or forwarded it. A coordinator that is stopped keeps forwarded requests waiting.
+worker has read the second, and has executed it, parked it or forwarded it. A coordinator that is stopped keeps forwarded
+requests waiting.
 """
 
 import contextlib

@@ -1,7 +1,8 @@
 """A client's connection ends while a request of it waits in a worker, in every state in which a request can wait.
 
 What the request waited for happens afterwards, before or after the worker has noticed the end. Other clients are not
-disturbed, and nothing of the request is left. `make test` runs these tests under AddressSanitizer, too, which reports any use of freed memory.
+disturbed, and nothing of the request is left. `make test` runs these tests under AddressSanitizer, too, which reports any use
+of freed memory.
 """
 
 import contextlib

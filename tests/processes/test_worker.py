@@ -1,0 +1,273 @@
+"""A worker in the test's own process: what fails for one connection or one request is not the end of the others."""
+
+import asyncio
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+import uvloop
+from broker._ext.shared import ProcessKind
+
+from broker._ext import slots
+from broker.config import broker_config
+from broker.net.handover import Sender, make_channel
+from broker.processes.context import ProcessContext
+from broker.processes.worker import Worker
+from broker.protocol import api_versions, produce
+from broker.testing import Broker
+from tests.api.wire import Wire, batch, produce_request
+from tests.shm.one_broker import OneBroker
+
+LIMIT_S = 60
+
+
+class Held:
+    """A worker with the acceptor's end of its channel, on the running loop; its ticks come when the test calls them."""
+
+    def __init__(self, path) -> None:
+        self.broker = OneBroker(path)
+        self.ours, self.theirs = make_channel()
+        self.acceptor = Sender(self.ours)
+        context = ProcessContext(
+            config=broker_config.load(None, [f"log.dirs={path}", "listeners=PLAINTEXT://127.0.0.1:0"]),
+            shm=self.broker.shm,
+            index=0,
+            kind=ProcessKind.WORKER,
+            ordinal=0,
+            listeners=(),
+            advertised=(),
+            log_dirs=[path],
+            clean=[True],
+            forward_path=str(path / "no-coordinator"),
+            handover_fd=self.theirs.fileno(),
+        )
+        self.worker = Worker(context, asyncio.get_running_loop())
+        self.worker.topics.refresh()
+
+    def close(self) -> None:
+        self.worker.close()
+        self.ours.close()
+        self.theirs.close()
+        self.broker.close()
+
+
+def sockets() -> int:
+    """How many sockets and files this process has open."""
+    count = 0
+    for descriptor in Path("/proc/self/fd").iterdir():
+        try:
+            mode = descriptor.stat().st_mode
+        except FileNotFoundError:
+            continue
+        count += stat.S_ISSOCK(mode) or stat.S_ISREG(mode)
+    return count
+
+
+@pytest.fixture
+def run(tmp_path):
+    def runner(test) -> None:
+        async def main() -> None:
+            held = Held(tmp_path)
+            try:
+                await asyncio.wait_for(test(held), LIMIT_S)
+            finally:
+                held.close()
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop:
+            loop.run(main())
+
+    return runner
+
+
+def test_a_connection_that_cannot_be_served_is_closed_and_told_and_those_behind_it_are_served(run, tmp_path, caplog):
+    async def test(held):
+        pairs = [socket.socketpair() for _ in range(2)]
+        (tmp_path / "no socket").touch()
+        with (tmp_path / "no socket").open() as no_socket:  # which epoll refuses
+            held.acceptor.send(pairs[0][1].fileno(), 1, 0, "a:1")
+            held.acceptor.send(no_socket.fileno(), 2, 0, "b:2")
+            held.acceptor.send(pairs[1][1].fileno(), 3, 0, "c:3")
+        for _, far in pairs:
+            far.close()
+        before = sockets()
+        held.worker._on_handover()
+        assert sorted(held.worker.data_loop.connections) == [1, 3]
+        assert held.acceptor.closed() == [2]
+        assert sockets() == before + 2  # those that are served
+        for near, _ in pairs:
+            wire = Wire.over(near)
+            wire.send(api_versions.Request(), api_versions.API_KEY, 0)
+        held.worker._on_data()
+        for near, _ in pairs:
+            assert near.recv(4)
+            near.close()
+
+    run(test)
+    assert "connection 2 from b:2 is closed: the system cannot serve it: Operation not permitted" in caplog.text
+
+
+def test_an_id_that_is_in_use_is_not_reported_as_closed(run, caplog):
+    async def test(held):
+        first, second = socket.socketpair(), socket.socketpair()
+        for _, far in (first, second):
+            held.acceptor.send(far.fileno(), 7, 0, "a:1")
+            far.close()
+        held.worker._on_handover()
+        assert list(held.worker.data_loop.connections) == [7]
+        assert held.acceptor.closed() == []
+        assert second[0].recv(1) == b""
+        for near, _ in (first, second):
+            near.close()
+
+    run(test)
+    assert "connection 7 exists already" in caplog.text
+
+
+def test_a_retry_that_fails_costs_its_connection_and_the_others_are_tried(run, caplog):
+    async def test(held):
+        slot = held.broker.create("t")
+        held.worker.topics.refresh()
+        wires = []
+        for number in range(3):
+            near, far = socket.socketpair()
+            held.acceptor.send(far.fileno(), number, 0, f"client:{number}")
+            far.close()
+            wires.append(Wire.over(near))
+        held.worker._on_handover()
+        with slots.Held(slot):
+            for wire in wires:
+                wire.send(produce_request([("t", [(0, batch(b"x"))])], 1), produce.API_KEY, 9)
+            held.worker._on_data()
+            assert len(held.worker._retries) == 3
+
+        class Failing:
+            """In the place of the second one."""
+
+            def __init__(self, pending) -> None:
+                self.connection, self.cancelled, self.executed, self.tries = pending.connection, False, False, 0
+
+            def again(self):
+                raise RuntimeError("as if memory were short")
+
+        held.worker._retries[1] = Failing(held.worker._retries[1])
+        held.worker._handle_retries()
+        for number in (0, 2):
+            assert wires[number].receive().responses[0].partition_responses[0].error_code == 0
+        assert wires[1].closed_by_broker()
+        assert held.acceptor.closed() == [1]
+        for wire in wires:
+            wire.socket.close()
+
+    run(test)
+    assert "as if memory were short" in caplog.text
+    assert "a Produce request failed on connection 1 from client:1 (client id wire)" in caplog.text
+
+
+def test_what_follows_a_retry_that_failed_on_its_connection_is_not_executed(run):
+    async def test(held):
+        slot = held.broker.create("t")
+        held.worker.topics.refresh()
+        near, far = socket.socketpair()
+        held.acceptor.send(far.fileno(), 1, 0, "client:1")
+        far.close()
+        wire = Wire.over(near)
+        held.worker._on_handover()
+        with slots.Held(slot):
+            for number in range(2):
+                wire.send(produce_request([("t", [(0, batch(b"%d" % number))])], 1), produce.API_KEY, 9)
+            held.worker._on_data()
+        first = held.worker._retries[0]
+
+        class Failing:
+            connection, cancelled, executed, tries = first.connection, False, False, 0
+
+            def again(self):
+                raise RuntimeError("as if memory were short")
+
+        held.worker._retries[0] = Failing()
+        held.worker._handle_retries()
+        assert wire.closed_by_broker()
+        assert slots.describe(slot)["log_end_offset"] == 0
+        wire.socket.close()
+
+    run(test)
+
+
+@pytest.mark.parametrize("undelivered", [False, True], ids=["all delivered", "with something undelivered"])
+def test_a_worker_whose_supervisor_has_ended_stops_in_order(run, caplog, undelivered):
+    async def test(held):
+        caplog.set_level("INFO")
+        if undelivered:  # then the channel does not end but is reset
+            held.worker.receiver.closed([1, 2, 3])
+        held.ours.close()
+        held.worker._on_handover()
+        assert held.worker.stopping
+        await held.worker.done
+
+    run(test)
+    (line,) = [record for record in caplog.records if record.name == "odradek.requests"]
+    assert (line.levelname, line.exc_info) == ("INFO", None)
+    assert "the supervisor has ended" in line.message
+
+
+@pytest.mark.parametrize("failing", ["topics", "settings"])
+def test_a_wake_up_reaches_the_waiting_though_something_else_that_it_announced_fails(run, failing):
+    async def test(held):
+        worker = held.worker
+        served = []
+
+        class Room:
+            def serve(self):
+                served.append(True)
+
+            def look_at_all(self):
+                served.append("all")
+
+        def fail(*_):
+            raise RuntimeError("as if memory were short")
+
+        worker.room = Room()
+        if failing == "topics":
+            worker._take_over_metadata = fail
+        else:
+            worker._running = type("Running", (), {"changed": True, "take_over": fail})()
+        with pytest.raises(RuntimeError):
+            worker._on_wake()
+        assert served[-1] is True
+
+    run(test)
+
+
+def test_a_tick_that_fails_does_not_end_the_ticks(run, caplog):
+    async def test(held):
+        worker = held.worker
+        beats = held.broker.shm.process(0).progress
+
+        def fail():
+            raise RuntimeError("as if memory were short")
+
+        worker._count = fail
+        worker._tick()
+        assert held.broker.shm.process(0).progress > beats
+        beats = held.broker.shm.process(0).progress
+        while held.broker.shm.process(0).progress == beats:
+            await asyncio.sleep(0.01)
+
+    run(test)
+    assert "the worker's periodic work failed; it is repeated in 0.5 s" in caplog.text
+
+
+def test_a_killed_supervisor_leaves_no_traceback(tmp_path):
+    with Broker({"num.network.threads": 2}, directory=tmp_path) as broker:
+        clients = [Wire(broker.host, broker.port) for _ in range(8)]
+        for client in clients:
+            client.ask(api_versions.Request(), api_versions.API_KEY, 0)
+        for client in clients[:4]:
+            client.socket.close()
+        broker.kill()
+        for client in clients:
+            client.socket.close()
+        log = broker.log_file.read_text()
+    assert "Traceback" not in log
+    assert " ERROR " not in log
