@@ -7,6 +7,7 @@ from libc.stdint cimport int16_t, int64_t, uint8_t, uint64_t
 
 from broker._ext.cursor cimport WriteBuffer
 from broker._ext.forward_frames cimport FrameCutter, RequestHead
+from broker._ext.late_requests cimport Standstill
 
 
 cdef class Arrival:
@@ -18,6 +19,7 @@ cdef class Arrival:
     cdef readonly int64_t connection_id
     cdef uint64_t correlation
     cdef int64_t size                           # of its frame, while that is in memory
+    cdef readonly bint unawaited                # clients send it without waiting for the response
     cdef ArrivalStream stream                   # None: it was answered
     cdef int reply(self, int status, uint64_t metadata_version, const uint8_t* payload, int64_t size) except -1
 
@@ -28,6 +30,7 @@ cdef class InFlight:
     cdef readonly int64_t in_flight
     cdef readonly int64_t max_bytes
     cdef public bint told_when_idle
+    cdef Standstill standstill                  # of the loop
     cdef int took(self, int64_t size) except -1
     cdef int released(self, int64_t size) except -1
     cdef int gave_back(self, int64_t size) except -1
@@ -44,4 +47,10 @@ cdef class ArrivalStream:
     cdef FrameCutter cutter
     cdef WriteBuffer out                        # answers that leave together
     cdef bint reading
-    cdef int arrive(self, RequestHead* head, int64_t size) except -1
+    cdef list doubtful                          # Arrivals that wait until their worker has looked whose clients are gone; None
+    cdef int read_frame(self, RequestHead* head, int64_t size, int64_t now_ms) except -1
+    cdef Arrival arrival_of(self, RequestHead* head, int64_t size)
+    cdef int have_looked(self) except -1
+    cdef int serve(self, Arrival one) except -1
+    cdef int drop_doubtful(self, int64_t connection_id) except -1
+    cdef int serve_doubtful(self) except -1

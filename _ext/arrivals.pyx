@@ -12,8 +12,11 @@ from libc.stdint cimport int16_t, int64_t, uint8_t, uint64_t
 from broker._ext.cursor cimport buffer_free, buffer_init
 from broker._ext.forward_frames cimport (
     KIND_CANCEL,
+    KIND_KAFKA,
+    KIND_LOOKED,
     KIND_METRICS,
     STATUS_FAILED,
+    STATUS_LOOK,
     STATUS_OK,
     FrameCutter,
     RequestHead,
@@ -22,11 +25,23 @@ from broker._ext.forward_frames cimport (
     taken,
 )
 from broker._ext.forward_frames import MalformedFrame
-from broker._ext.metering cimport FORWARDED_BYTES_IN, FORWARDED_BYTES_OUT, FORWARDED_REQUESTS, add, clock_us
+from broker._ext.late_requests cimport LATE_MS, beat, is_unawaited, look_at_clock, waited_too_long
+from broker._ext.metering cimport (
+    FORWARDED_BYTES_IN,
+    FORWARDED_BYTES_OUT,
+    FORWARDED_REQUESTS,
+    LATE_REQUESTS,
+    add,
+    clock_us,
+)
 from broker._ext.records cimport load16
 
 
 LOG = logging.getLogger("odradek.forwarding")
+
+cdef enum:
+    US_PER_MS = 1000
+    MS_PER_S = 1000
 
 
 @cython.final
@@ -82,6 +97,10 @@ cdef class InFlight:
 
     def __init__(self, int64_t max_bytes):
         self.max_bytes = max_bytes
+
+    def tick(self):
+        """Called every half second by the loop's timer: by its absence a standstill of the process is noticed."""
+        beat(&self.standstill, clock_us() // US_PER_MS)
 
     def crowded(self, over):
         """Too much is under way; or, with `over` false, not any more."""
@@ -158,28 +177,27 @@ cdef class ArrivalStream:
         self.write = write
 
     def lost(self):
-        """It takes no more."""
+        """It takes no more. The worker is gone, and with it the connections whose requests are in doubt."""
         self.write = None
         self.out.size = 0
+        self.doubtful = None
 
     def data_received(self, bytes data not None):
         """Requests."""
         cdef const uint8_t* frame
         cdef int64_t size
         cdef RequestHead head
-        cdef double now = clock_us() / 1e6
+        cdef int64_t now_ms = clock_us() // US_PER_MS
         if self.write is None:                  # refused, or gone
             return
+        look_at_clock(&self.flight.standstill, now_ms)
         self.reading = True                     # answers leave together
         try:
             try:
                 self.cutter.begin(data)
                 while self.cutter.next(&frame, &size):
                     read_request(frame, size, &head)
-                    if head.kind == KIND_CANCEL:
-                        self.cancel(head.connection_id)
-                    elif head.deadline > now:   # else it waited in the socket until its worker gave up
-                        self.arrive(&head, size)
+                    self.read_frame(&head, size, now_ms)
             finally:
                 self.cutter.finish()
         except (MalformedFrame, MemoryError) as error:
@@ -200,7 +218,62 @@ cdef class ArrivalStream:
             if self.write is not None:
                 self.write(data)
 
-    cdef int arrive(self, RequestHead* head, int64_t size) except -1:
+    cdef int read_frame(self, RequestHead* head, int64_t size, int64_t now_ms) except -1:
+        if head.kind == KIND_CANCEL:
+            self.drop_doubtful(<int64_t>head.connection_id)
+            self.cancel(head.connection_id)
+        elif head.kind == KIND_LOOKED:
+            self.serve_doubtful()
+        elif head.deadline * MS_PER_S > now_ms:     # else it waited in the socket until its worker gave up
+            if self.doubtful is None and head.kind != KIND_METRICS \
+                    and waited_too_long(&self.flight.standstill, head.asked_ms, now_ms):
+                self.have_looked()
+            if self.doubtful is None:
+                self.serve(self.arrival_of(head, size))
+            else:
+                self.doubtful.append(self.arrival_of(head, size))
+        return 0
+
+    # -- requests that waited long --------------------------------------------------------------------------------------
+
+    cdef int have_looked(self) except -1:
+        """Have the worker look which clients are gone; what it forwarded before it has looked is served after that."""
+        self.doubtful = []
+        if not self.reading and self.out.size == 0:
+            self.flush_soon()
+        return put_reply(&self.out, 0, STATUS_LOOK, 0, NULL, 0)
+
+    cdef int drop_doubtful(self, int64_t connection_id) except -1:
+        """The client is gone, and its requests waited too long to be executed, but for those that it sent as its last."""
+        cdef Arrival one
+        cdef list kept
+        if not self.doubtful:
+            return 0
+        kept = [one for one in self.doubtful if (<Arrival>one).connection_id != connection_id or (<Arrival>one).unawaited]
+        if len(kept) < len(self.doubtful):
+            add(LATE_REQUESTS, len(self.doubtful) - len(kept))
+            for one in self.doubtful:
+                if one.connection_id == connection_id:
+                    LOG.info("%d request(s) of %s were not executed: they had waited for over %d s when the client had closed "
+                             "the connection", len(self.doubtful) - len(kept), one.context.client, LATE_MS // 1000)
+                    break
+            self.doubtful = kept
+        return 0
+
+    cdef int serve_doubtful(self) except -1:
+        """The worker has looked: what it did not cancel is served."""
+        cdef Arrival one
+        cdef list waiting = self.doubtful
+        self.doubtful = None
+        if waiting is not None:
+            for one in waiting:
+                if one.deadline * MS_PER_S > clock_us() // US_PER_MS:
+                    self.serve(one)
+        return 0
+
+    # -- requests ---------------------------------------------------------------------------------------------------------
+
+    cdef Arrival arrival_of(self, RequestHead* head, int64_t size):
         cdef Arrival one = Arrival.__new__(Arrival)
         one.context = self.decode_context(PyBytes_FromStringAndSize(<const char*>head.context, head.context_bytes))
         one.payload = PyBytes_FromStringAndSize(<const char*>head.payload, head.payload_bytes)
@@ -209,11 +282,15 @@ cdef class ArrivalStream:
         one.connection_id = <int64_t>head.connection_id
         one.correlation = head.correlation
         one.size = size
+        one.unawaited = head.kind == KIND_KAFKA and is_unawaited(head.payload, head.payload_bytes)
+        return one
+
+    cdef int serve(self, Arrival one) except -1:
         one.stream = self
-        self.flight.took(size)
-        if head.kind != KIND_METRICS:
+        self.flight.took(one.size)
+        if one.kind != KIND_METRICS:
             add(FORWARDED_REQUESTS, 1)
-            add(FORWARDED_BYTES_IN, head.payload_bytes)
+            add(FORWARDED_BYTES_IN, len(one.payload))
         try:                                    # but not before what its connection asked for earlier has begun
             if not (self.tasks_of and one.connection_id in self.tasks_of) and self.at_once(one):
                 return 0

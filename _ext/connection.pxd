@@ -60,6 +60,7 @@ cdef class Pending:
     cdef readonly bint cancelled               # the connection is gone: answers are dropped
     cdef public object context                 # the handler's
     cdef bint follows                          # a forwarded request of a kind that need not wait for its like before it
+    cdef bint unwanted                         # its response is not sent: a request before it got none
     cdef Pending next
     cdef OutQueue answer
     cdef OutQueue after                        # immediate responses that were written behind it
@@ -115,6 +116,8 @@ cdef class Connection:
     cdef bint cold                             # a ColdReader is at work for it
     cdef bint eof
     cdef bint peer_finished                    # half-closed; there may be bytes to read yet
+    cdef bint late                             # and what there is has waited too long to be executed (late_requests.pxd)
+    cdef int skipped                           # requests that were not executed for that
     cdef bint resumed
     cdef bint dirty
     # metering

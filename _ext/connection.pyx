@@ -161,6 +161,7 @@ cdef class Connection:
         pending.received_us = self.received_us
         pending.began_us = loop.began_us
         pending.attached_us = clock_us()
+        pending.unwanted = self.skipped > 0
         if self.fd < 0:
             pending.cancelled = True
             return 0

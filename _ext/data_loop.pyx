@@ -32,6 +32,7 @@ from broker._ext.connection cimport (
     coarse_ms,
 )
 from broker._ext.frame_reading cimport PEEK_BYTES, FrameHandler
+from broker._ext.late_requests cimport LATE_MS, beat, ended_by_peer, look_at_clock
 from broker._ext.metering cimport (
     CLOSED,
     CONNECTIONS_ACCEPTED,
@@ -205,6 +206,17 @@ cdef class DataLoop(FrameReading):
         for c in list(self.connections.values()):
             self.close_now(c, CLOSE_ASKED, reason)
 
+    def tick(self):
+        """Called every half second by the loop's timer: by its absence a standstill of the process is noticed."""
+        beat(&self.standstill, coarse_ms())
+
+    def close_ended(self, connections):
+        """Close those of the connections that their clients have ended, or ended for their own direction."""
+        cdef Connection c
+        for c in connections:
+            if c.fd >= 0 and (c.peer_finished or ended_by_peer(c.fd)):
+                self.close_now(c, CLOSE_EOF, "the client closed it while a request of it waited for the coordinator")
+
     def count_connections(self):
         """Once in a while: count how long the connections have been open, and what waits to be sent."""
         cdef Connection c
@@ -275,6 +287,7 @@ cdef class DataLoop(FrameReading):
             raise RuntimeError("a turn was begun within a turn")
         n = epoll_wait(self.epoll_fd, events, EVENTS_A_TURN, 0)
         self.now_ms = coarse_ms()
+        look_at_clock(&self.standstill, self.now_ms)
         turn_clock()
         self.turn_us = self.clock = clock_us()
         self.in_turn = True
@@ -300,6 +313,7 @@ cdef class DataLoop(FrameReading):
         if self.in_turn or not self.dirty:
             return 0
         self.now_ms = coarse_ms()
+        look_at_clock(&self.standstill, self.now_ms)
         turn_clock()
         self.turn_us = self.clock = clock_us()
         self.in_turn = True
@@ -341,6 +355,8 @@ cdef class DataLoop(FrameReading):
             if c.fd < 0:
                 return 0
         if events & EPOLLIN and not c.hold and not c.eof:
+            if c.peer_finished or events & EPOLLRDHUP:
+                self.judge_unread(c)
             return self.readable(c)
         if events & EPOLLRDHUP and not c.peer_finished:
             c.peer_finished = True
@@ -439,6 +455,9 @@ cdef class DataLoop(FrameReading):
         if self.current is not c:              # else its frames may be in use; the turn's end releases them
             self.release_buffers(c)
         level = logging.DEBUG if reason in QUIET else logging.WARNING
+        if c.skipped:
+            LOG.info("%s: %d request(s) were not executed: they had waited for over %d s when the client had closed the connection",
+                     c.name, c.skipped, LATE_MS // 1000, extra=c.log_fields)
         if LOG.isEnabledFor(level):
             LOG.log(level, "%s closed: %s", c.name, text, extra=c.log_fields)
         try:

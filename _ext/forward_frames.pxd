@@ -12,10 +12,12 @@ cdef enum:
     KIND_KAFKA = 0
     KIND_CANCEL = 2
     KIND_METRICS = 3
-    KINDS = 4
+    KIND_LOOKED = 4                     # the answer to STATUS_LOOK
+    KINDS = 5
     STATUS_OK = 0
     STATUS_FAILED = 1
-    STATUSES = 4
+    STATUS_LOOK = 4                     # no answer: the worker is to look which clients are gone
+    STATUSES = 5
     LENGTH_BYTES = 4
     LEAST_CONTEXT_BYTES = 10            # connection and listener
 
@@ -23,6 +25,7 @@ cdef enum:
 cdef struct RequestHead:
     uint64_t correlation
     double deadline
+    int64_t asked_ms                    # when its worker forwarded it
     uint64_t connection_id
     const uint8_t* context              # the connection id included
     int64_t context_bytes
@@ -53,8 +56,8 @@ cdef class FrameCutter:
 cdef int read_request(const uint8_t* frame, int64_t size, RequestHead* head) except -1
 cdef int read_reply(const uint8_t* frame, int64_t size, ReplyHead* head) except -1
 # A frame with its length is added whole, or MemoryError is raised.
-cdef int put_request(WriteBuffer* out, uint64_t correlation, uint8_t kind, double deadline, const uint8_t* context,
-                     int64_t context_bytes, const uint8_t* payload, int64_t payload_bytes) except -1
+cdef int put_request(WriteBuffer* out, uint64_t correlation, uint8_t kind, double deadline, int64_t asked_ms,
+                     const uint8_t* context, int64_t context_bytes, const uint8_t* payload, int64_t payload_bytes) except -1
 cdef int put_reply(WriteBuffer* out, uint64_t correlation, uint8_t status, uint64_t metadata_version,
                    const uint8_t* payload, int64_t payload_bytes) except -1
 cdef bytes taken(WriteBuffer* out)      # all of it; empty afterwards, and not much larger than it needs to be

@@ -14,7 +14,7 @@ from broker._ext.records cimport load32, load64, store32, store64
 MAX_FRAME_BYTES = 128 << 20
 
 cdef enum:
-    REQUEST_BYTES = 21                  # correlation, kind, deadline, size of the context
+    REQUEST_BYTES = 29                  # correlation, kind, deadline, when it was forwarded, size of the context
     REPLY_BYTES = 17                    # correlation, status, metadata version
     SPARE_BYTES = 1 << 20               # memory kept for the next frames
 
@@ -104,7 +104,8 @@ cdef int read_request(const uint8_t* frame, int64_t size, RequestHead* head) exc
     head.kind = frame[8]
     raw = load64(frame + 9)
     memcpy(&head.deadline, &raw, 8)
-    head.context_bytes = load32(frame + 17)
+    head.asked_ms = <int64_t>load64(frame + 17)
+    head.context_bytes = load32(frame + 25)
     if head.kind >= KINDS:
         raise MalformedFrame(f"request frame of kind {head.kind}")
     if head.context_bytes > size - REQUEST_BYTES:
@@ -140,13 +141,14 @@ cdef uint8_t* room_for(WriteBuffer* out, int64_t length) except NULL:
     return to + LENGTH_BYTES
 
 
-cdef int put_request(WriteBuffer* out, uint64_t correlation, uint8_t kind, double deadline, const uint8_t* context,
-                     int64_t context_bytes, const uint8_t* payload, int64_t payload_bytes) except -1:
+cdef int put_request(WriteBuffer* out, uint64_t correlation, uint8_t kind, double deadline, int64_t asked_ms,
+                     const uint8_t* context, int64_t context_bytes, const uint8_t* payload, int64_t payload_bytes) except -1:
     cdef uint8_t* to = room_for(out, REQUEST_BYTES + context_bytes + payload_bytes)
     store64(to, correlation)
     to[8] = kind
     store64(to + 9, bits_of(deadline))
-    store32(to + 17, <uint32_t>context_bytes)
+    store64(to + 17, <uint64_t>asked_ms)
+    store32(to + 25, <uint32_t>context_bytes)
     memcpy(to + REQUEST_BYTES, context, context_bytes)
     memcpy(to + REQUEST_BYTES + context_bytes, payload, payload_bytes)
     return 0
@@ -173,12 +175,13 @@ cdef bytes taken(WriteBuffer* out):
 
 # -- the same for Python ---------------------------------------------------------------------------------------------
 
-def encode_request(uint64_t correlation, uint8_t kind, bytes context not None, double deadline, bytes payload not None):
+def encode_request(uint64_t correlation, uint8_t kind, bytes context not None, double deadline, bytes payload not None,
+                   int64_t asked_ms=0):
     """A request's frame, length included."""
     cdef WriteBuffer out
     buffer_init(&out)
     try:
-        put_request(&out, correlation, kind, deadline, <const uint8_t*><const char*>context, len(context),
+        put_request(&out, correlation, kind, deadline, asked_ms, <const uint8_t*><const char*>context, len(context),
                     <const uint8_t*><const char*>payload, len(payload))
         return taken(&out)
     finally:

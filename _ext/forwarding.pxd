@@ -32,6 +32,7 @@ cdef class Forwarded:
     """A request without an answer, queued or sent."""
     cdef uint64_t correlation
     cdef double deadline                # in the loop's time, seconds
+    cdef int64_t asked_ms               # since when it is under way
     cdef uint64_t connection_id
     cdef readonly bint sent
     cdef bint dropped                   # finished before it was sent
@@ -71,6 +72,8 @@ cdef class ForwardTable:
     cdef int enqueue(self, Forwarded one, bytes context, bytes payload) except -1
     cpdef int flush(self) except -1
     cdef int write_out(self) except -1
+    cdef int enqueue_note(self, int kind, uint64_t connection_id) except -1
+    cdef int look(self) except -1
     cdef int forget(self, Forwarded one) except -1
     cdef int answer(self, Forwarded one, ReplyHead* head) except -1
     cdef int refuse(self, Forwarded one, why) except -1

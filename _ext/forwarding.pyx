@@ -19,6 +19,8 @@ from broker._ext.cursor cimport buffer_free, buffer_init
 from broker._ext.forward_frames cimport (
     KIND_CANCEL,
     KIND_KAFKA,
+    KIND_LOOKED,
+    STATUS_LOOK,
     STATUS_OK,
     FrameCutter,
     ReplyHead,
@@ -27,6 +29,7 @@ from broker._ext.forward_frames cimport (
     taken,
 )
 from broker._ext.forward_frames import MalformedFrame
+from broker._ext.late_requests cimport is_unawaited
 from broker._ext.metering cimport clock_us
 from broker._ext.records cimport load16, store64
 from broker._ext.topics cimport TopicDirectory
@@ -37,6 +40,7 @@ LOG = logging.getLogger("odradek.forwarding")
 cdef enum:
     WRITE_BYTES = 64 << 10              # of one write, if more than one request is in it
     NO_TEXTS_BYTES = 10
+    US_PER_MS = 1000
     QUEUE_SPARE = 64                    # requests that were dropped, beside as many as wait
 
 
@@ -107,6 +111,10 @@ cdef class ForwardTable:
         """The stream is of no use any more."""
         raise NotImplementedError
 
+    def close_ended(self, connections):
+        """Requests of these connections waited long for the coordinator: close those that their clients have ended."""
+        raise NotImplementedError
+
     # -- asking ---------------------------------------------------------------------------------------------------------
 
     def serve(self, TopicDirectory topics not None, take_over not None):
@@ -126,6 +134,7 @@ cdef class ForwardTable:
         one.kind = <uint8_t>kind
         one.connection_id = connection_id
         one.deadline = deadline
+        one.asked_ms = clock_us() // US_PER_MS
         one.callback = callback
         self.add(one, context, <const uint8_t*><const char*>payload, len(payload))
         return True
@@ -134,6 +143,7 @@ cdef class ForwardTable:
                      const uint8_t* request, int64_t size) except -1:
         cdef Forwarded one
         cdef bytes context
+        cdef int64_t now_us
         if self.full(size):
             connection.close_reason = (
                 f"a {route.name} request has no answer: {self.queued} requests of {self.queued_bytes} bytes wait for the coordinator")
@@ -142,7 +152,9 @@ cdef class ForwardTable:
         one = Forwarded.__new__(Forwarded)
         one.kind = KIND_KAFKA
         one.connection_id = <uint64_t>connection.connection_id
-        one.deadline = clock_us() / 1e6 + route.patience_s
+        now_us = clock_us()
+        one.deadline = now_us / 1e6 + route.patience_s
+        one.asked_ms = now_us // US_PER_MS
         one.route = route
         one.pending = connection.reserve()
         one.pending.follows = route.follows
@@ -173,8 +185,8 @@ cdef class ForwardTable:
         if one.deadline < self.expires_at:
             self.expire_at(one.deadline)
         if self.writable and not self.queue:
-            put_request(&self.out, one.correlation, one.kind, one.deadline, <const uint8_t*><const char*>context, len(context),
-                        payload, size)
+            put_request(&self.out, one.correlation, one.kind, one.deadline, one.asked_ms,
+                        <const uint8_t*><const char*>context, len(context), payload, size)
             one.sent = True
             self.pending[one.correlation] = one
             if not self.held or self.out.size >= WRITE_BYTES:
@@ -216,7 +228,7 @@ cdef class ForwardTable:
                 one = self.queue.popleft()
                 if one.dropped:
                     continue
-                put_request(&self.out, one.correlation, one.kind, one.deadline,
+                put_request(&self.out, one.correlation, one.kind, one.deadline, one.asked_ms,
                             <const uint8_t*><const char*>one.context, len(one.context),
                             <const uint8_t*><const char*>one.payload, len(one.payload))
                 one.sent = True
@@ -234,23 +246,50 @@ cdef class ForwardTable:
         return 0
 
     def cancel(self, uint64_t connection_id):
-        """A client's connection is gone: forget its requests, and have the coordinator forget those already sent."""
+        """A client's connection is closed: forget its requests, and have the coordinator forget those already sent.
+
+        One that clients send without waiting for the response is sent and executed nevertheless.
+        """
         cdef Forwarded one
-        cdef uint8_t[8] number
         cdef bint sent = False
         if not self.pending:
             return
         for one in [one for one in self.pending.values() if (<Forwarded>one).connection_id == connection_id]:
             sent = sent or one.sent
-            self.forget(one)
+            if not one.sent and is_unawaited(<const uint8_t*><const char*>one.payload, len(one.payload)):
+                del self.pending[one.correlation]
+            else:
+                self.forget(one)
         if sent and self.write is not None:
-            one = Forwarded.__new__(Forwarded)
-            one.kind = KIND_CANCEL
-            one.connection_id = connection_id
-            store64(number, connection_id)
-            self.enqueue(one, <bytes>(<const char*>number)[:8] + b"\0\0" + NO_TEXTS_BYTES * b"\xff", b"")
+            self.enqueue_note(KIND_CANCEL, connection_id)
             if not self.held:
                 self.flush()
+
+    cdef int enqueue_note(self, int kind, uint64_t connection_id) except -1:
+        """Something for the coordinator to know that has no answer, behind all that was to be sent before."""
+        cdef Forwarded one = Forwarded.__new__(Forwarded)
+        cdef uint8_t[8] number
+        one.kind = <uint8_t>kind
+        one.connection_id = connection_id
+        store64(number, connection_id)
+        return self.enqueue(one, <bytes>(<const char*>number)[:8] + b"\0\0" + NO_TEXTS_BYTES * b"\xff", b"")
+
+    cdef int look(self) except -1:
+        """The coordinator has requests that waited long: look which of their clients are gone, and say when that is done.
+
+        Requests of closed connections are cancelled before that.
+        """
+        cdef Forwarded one
+        cdef list connections = [(<Forwarded>one).pending.connection for one in self.pending.values()
+                                 if (<Forwarded>one).pending is not None]
+        try:
+            self.close_ended(connections)
+        finally:
+            if self.write is not None:
+                self.enqueue_note(KIND_LOOKED, 0)
+                if not self.held:
+                    self.flush()
+        return 0
 
     # -- the stream -----------------------------------------------------------------------------------------------------
 
@@ -284,7 +323,7 @@ cdef class ForwardTable:
         for one in sent:
             self.pending.pop(one.correlation, None)
         for one in self.queue:
-            if one.kind == KIND_CANCEL:         # what it would cancel is gone with the stream
+            if one.kind in (KIND_CANCEL, KIND_LOOKED):      # they concern what was sent on the stream that is gone
                 self.forget(one)
         return sent
 
@@ -335,6 +374,9 @@ cdef class ForwardTable:
                 cutter.begin(data)
                 while cutter.next(&frame, &size):
                     read_reply(frame, size, &head)
+                    if head.status == STATUS_LOOK:
+                        self.look()
+                        continue
                     one = self.pending.get(head.correlation)
                     if one is None:             # it was cancelled, or its deadline passed
                         continue

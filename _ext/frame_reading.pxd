@@ -9,6 +9,7 @@ from libc.stdint cimport int64_t, uint8_t
 
 from broker._ext.buffers cimport BufferPool
 from broker._ext.connection cimport Connection
+from broker._ext.late_requests cimport Standstill
 from broker._ext.sending cimport Sending
 
 
@@ -27,6 +28,8 @@ cdef class FrameHandler:
     cdef int half_closed(self, Connection connection) except -1
     # Told once; its Pendings are cancelled already.
     cdef int closed(self, Connection connection) except -1
+    # Whether a frame is executed though it waited long and its client has ended the connection (late_requests.pxd).
+    cdef bint executes_late(self, const uint8_t* data, int64_t size) noexcept
 
 
 cdef class FrameReading(Sending):
@@ -43,12 +46,15 @@ cdef class FrameReading(Sending):
     cdef int64_t used_first
     cdef int64_t used_second
     cdef int64_t turn_us                       # metering: when the turn began
+    cdef Standstill standstill
     cdef int readable(self, Connection c) except -1
     cdef int end_of_stream(self, Connection c) except -1
     cdef int offer(self, Connection c, uint8_t* first, int64_t first_n, uint8_t* second, int64_t second_n) except -1
     cdef int64_t offer_frames(self, Connection c, uint8_t* data, int64_t n) except -1
     cdef int after_part(self, Connection c, int64_t extra) except -1
     cdef int offer_held(self, Connection c) except -1
+    cdef void judge_unread(self, Connection c) noexcept
+    cdef void judge_held(self, Connection c) noexcept
     cdef int keep(self, Connection c, uint8_t* data, int64_t n) except -1
     cdef bint refuse(self, Connection c, const uint8_t* data, int64_t size) except -1
     cdef void release_holds(self, Connection c) noexcept

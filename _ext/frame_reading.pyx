@@ -22,7 +22,8 @@ from broker._ext.connection cimport (
     HOLD_DEFER,
     Connection,
 )
-from broker._ext.metering cimport BAD_FRAMES, FRAMES, METER_KEY_UNKNOWN, SOCKET_BYTES_IN, add, clock_us
+from broker._ext.late_requests cimport ended_by_peer, last_arrival_age_ms, waited_too_long
+from broker._ext.metering cimport BAD_FRAMES, FRAMES, LATE_REQUESTS, METER_KEY_UNKNOWN, SOCKET_BYTES_IN, add, clock_us
 
 
 cdef extern from "<sys/uio.h>" nogil:
@@ -71,6 +72,9 @@ cdef class FrameHandler:
 
     cdef int closed(self, Connection connection) except -1:
         return 0
+
+    cdef bint executes_late(self, const uint8_t* data, int64_t size) noexcept:
+        return True
 
 
 cdef class PythonFrameHandler(FrameHandler):
@@ -193,6 +197,11 @@ cdef class FrameReading(Sending):
             if n - at - 4 < size:
                 break
             c.resumed = False
+            if c.late and not self.handler.executes_late(data + at + 4, size):
+                c.skipped += 1
+                add(LATE_REQUESTS, 1)
+                at += 4 + size
+                continue
             result = self.handler.frame(c, data + at + 4, size)
             if result != FRAME_DEFER:
                 self.frames += 1
@@ -260,8 +269,23 @@ cdef class FrameReading(Sending):
             self.pool.give(&part)
         return 0
 
+    cdef void judge_unread(self, Connection c) noexcept:
+        """The client has ended the connection: whether what is not read yet has waited too long to be executed."""
+        cdef int64_t age
+        if not c.late:
+            age = last_arrival_age_ms(c.fd)
+            c.late = age >= 0 and waited_too_long(&self.standstill, self.now_ms - age, self.now_ms)
+
+    cdef void judge_held(self, Connection c) noexcept:
+        """The same of frames that were read, and waited for others of the connection."""
+        cdef int64_t read_ms = c.received_us // 1000
+        if c.late or not waited_too_long(&self.standstill, read_ms, self.now_ms):
+            return
+        c.late = c.peer_finished or (read_ms <= self.standstill.resumed_ms and ended_by_peer(c.fd))
+
     cdef int offer_held(self, Connection c) except -1:
         cdef Buffer held
+        self.judge_held(c)
         self.offer(c, c.held.data + c.held.start, c.held.end - c.held.start, NULL, 0)
         c.held.start += self.used_first
         if c.fd < 0 or (c.hold and not c.closing and c.held.start < c.held.end):

@@ -42,6 +42,7 @@ cdef enum:                        # index of a word; PROBE_NAMES in metering.pyx
     CONNECTIONS_LIMIT = 5         # the supervisor's: max.connections
     FETCH_SESSIONS = 6
     FETCH_SESSION_PARTITIONS = 7  # of all of them
+    KEPT_BYTES = 8                # for connections, between their requests
     SOCKET_BYTES_IN = 16          # from here on they only grow
     SOCKET_BYTES_OUT = 17
     SENDFILE_BYTES = 18
@@ -70,7 +71,9 @@ cdef enum:                        # index of a word; PROBE_NAMES in metering.pyx
     CONNECTIONS_REFUSED = 49      # the supervisor's: more than one address may have
     CONNECTIONS_FULL = 50         # the supervisor's: how often max.connections was reached
     FETCH_SESSIONS_EVICTED = 51
-    PROBES = 52
+    LATE_REQUESTS = 52            # not executed: their clients had closed the connection long before they were read
+    FORGOTTEN_BYTES = 53          # of what was kept for connections, and given up because there was too much of it
+    PROBES = 54
 
 cdef enum:                        # of a request's time
     PHASE_QUEUE = 0

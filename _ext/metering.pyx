@@ -31,7 +31,7 @@ cdef extern from *:
 
 PROBE_NAMES = (
     "parked_requests", "parked_fetches", "parked_produces", "parked_forwards", "queued_bytes", "connections_limit",
-    "fetch_sessions", "fetch_session_partitions", "", "", "", "", "", "", "", "",
+    "fetch_sessions", "fetch_session_partitions", "kept_bytes", "", "", "", "", "", "", "",
     "socket_bytes_in", "socket_bytes_out", "sendfile_bytes", "unsent_bytes", "unused_bytes_in", "frames", "bad_frames",
     "connections_accepted",
     "closed_eof", "closed_reset", "closed_idle", "closed_bad_frame", "closed_other_protocol", "closed_handler", "closed_file",
@@ -39,7 +39,7 @@ PROBE_NAMES = (
     "turns", "turn_us", "cpu_us", "busy_us", "bytes_rejected", "produce_failed", "fetch_failed", "folded", "retired_entries",
     "forwarded_requests", "forwarded_bytes_in", "forwarded_bytes_out",
     "cleaner_passes", "segments_removed", "bytes_removed", "compactions", "connections_refused", "connections_full",
-    "fetch_sessions_evicted",
+    "fetch_sessions_evicted", "late_requests", "forgotten_bytes",
 )
 if len(PROBE_NAMES) != PROBES:
     raise RuntimeError(f"{len(PROBE_NAMES)} names for {PROBES} probe words")

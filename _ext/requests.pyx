@@ -7,6 +7,7 @@ from broker._ext.connection cimport FRAME_CLOSE, FRAME_DEFER, FRAME_DONE, FRAME_
 from broker._ext.cursor cimport Cursor, cursor_init, read_bytes, read_int16, read_int32, read_string_length, skip_tagged_fields
 from broker._ext.fetch cimport Fetching
 from broker._ext.forwarding cimport ForwardTable, Route
+from broker._ext.late_requests cimport is_unawaited
 from broker._ext.metering cimport (
     METER_KEY_UNKNOWN,
     TOPIC_NONE,
@@ -149,6 +150,9 @@ cdef class RequestHandler(FrameHandler):
     cdef int half_closed(self, Connection connection) except -1:
         """The peer asks no more but may still read: a parked fetch is answered with what there is."""
         return self.fetching.answer_parked(connection)
+
+    cdef bint executes_late(self, const uint8_t* data, int64_t size) noexcept:
+        return is_unawaited(data, size)
 
     cdef int closed(self, Connection connection) except -1:
         if region().self_wake:

@@ -21,6 +21,7 @@ from broker._ext.output cimport (
     OutNode,
     SendState,
     add_copy,
+    drop_queue,
     join_queues,
     send_queue,
 )
@@ -75,6 +76,9 @@ cdef class Sending(ResponseOutput):
             while c.pending_head is not None and c.pending_head.done:
                 pending = c.pending_head
                 c.waiting_bytes -= pending.answer.span_bytes + pending.after.span_bytes
+                if pending.unwanted:
+                    add(UNSENT_BYTES, pending.answer.span_bytes + pending.answer.file_bytes)
+                    drop_queue(&pending.answer)
                 join_queues(&c.out, &pending.answer)
                 join_queues(&c.out, &pending.after)
                 c.pending_head = pending.next

@@ -59,6 +59,8 @@ class ForwardClient(ForwardTable, asyncio.Protocol):
     :param loop: the loop that calls back; all methods are called on it.
     :param path: of the coordinator's Unix socket (a text that begins with NUL for an abstract one).
     :param settled: called after callbacks were called, once for all of one read, expiry or loss.
+    :param close_ended: called with connections whose requests waited long for the coordinator: close those that their
+        clients have ended.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class ForwardClient(ForwardTable, asyncio.Protocol):
         loop: asyncio.AbstractEventLoop,
         path: str,
         settled: Callable[[], None] = lambda: None,
+        close_ended: Callable[[list[Any]], None] = lambda connections: None,
         *,
         max_queued: int = MAX_QUEUED,
         max_queued_bytes: int = MAX_QUEUED_BYTES,
@@ -74,6 +77,7 @@ class ForwardClient(ForwardTable, asyncio.Protocol):
         self._loop = loop
         self._path = path
         self._settled = settled
+        self._close_ended = close_ended
         self._transport: asyncio.Transport | None = None
         self._retry_s = FIRST_RETRY_S
         self._retry: asyncio.TimerHandle | None = None
@@ -174,6 +178,10 @@ class ForwardClient(ForwardTable, asyncio.Protocol):
         self._settled()
         if self._transport is None and self._retry is None and self._connecting is None:
             self._connect_later()
+
+    def close_ended(self, connections: list[Any]) -> None:
+        """As `ForwardTable` says."""
+        self._close_ended(connections)
 
     def expire_at(self, when: float) -> None:
         """One timer for all: it is set to the first deadline there was, and looks around when it fires."""

@@ -2,8 +2,9 @@
 
 Pure functions; what every request passes is native (`_ext/forward_frames.pyx`), and here is what frames say.
 Big-endian, length-prefixed (u32, not counting itself). Request: correlation
-u64, kind u8, deadline f64, size of the context u32, context, then the payload. Context: connection u64, listener u16,
-five texts (u16 length; 65535 for none). Response: correlation u64, status u8, metadata version u64, payload.
+u64, kind u8, deadline f64, time of forwarding i64 (CLOCK_MONOTONIC, ms), size of the context u32, context, then the payload.
+Context: connection u64, listener u16, five texts (u16 length; 65535 for none). Response: correlation u64, status u8, metadata
+version u64, payload.
 
 A connection's context is the same with each of its requests, so both sides keep the ones seen last in the form they need.
 """
@@ -30,7 +31,8 @@ class Kind(IntEnum):
     KAFKA = 0  # payload: a Kafka request with its header, without its length
     AUTO_CREATE = 1  # payload: topic names, see `encode_names`; answered by `encode_auto_created`
     METRICS = 3  # no payload: all groups, for the reporter; answered as `broker.metrics.group_rows` writes them
-    CANCEL = 2  # the connection is gone: drop what it asked for; never answered
+    CANCEL = 2  # the connection is closed: drop what it asked for; never answered
+    LOOKED = 4  # as Status.LOOK demanded: requests of connections that had ended are cancelled; never answered
 
 
 class Status(IntEnum):
@@ -40,6 +42,7 @@ class Status(IntEnum):
     FAILED = 1  # the handler raised: answer UNKNOWN_SERVER_ERROR, or close
     MALFORMED = 2  # the request cannot be decoded: close the connection
     UNSUPPORTED = 3  # no handler for that API or version
+    LOOK = 4  # no answer: the coordinator has requests that waited long; cancel those of connections that ended meanwhile
 
 
 class ForwardContext(NamedTuple):

@@ -110,7 +110,7 @@ class _Stream(ArrivalStream, asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._paused = False
-        self._tasks: dict[asyncio.Task, int] = {}  # to the connection id
+        self._tasks: dict[asyncio.Task, Arrival] = {}
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -153,11 +153,12 @@ class _Stream(ArrivalStream, asyncio.Protocol):
     def begin_task(self, arrival: Arrival) -> None:
         """As `ArrivalStream` says."""
         task = self._loop.create_task(self._serve(arrival))
-        self._tasks[task] = arrival.connection_id
+        self._tasks[task] = arrival
         self.task_began(arrival.connection_id)
 
         def done(task: asyncio.Task) -> None:
-            self.task_ended(self._tasks.pop(task))
+            del self._tasks[task]
+            self.task_ended(arrival.connection_id)
             arrival.drop()
 
         task.add_done_callback(done)
@@ -171,7 +172,7 @@ class _Stream(ArrivalStream, asyncio.Protocol):
         arrival.answer(payload, metadata_version, status)
 
     def cancel(self, connection_id: int) -> None:
-        """As `ArrivalStream` says."""
-        for task, owner in list(self._tasks.items()):
-            if owner == connection_id:
+        """As `ArrivalStream` says. What clients send without waiting for the response, at their end, goes on."""
+        for task, arrival in list(self._tasks.items()):
+            if arrival.connection_id == connection_id and not arrival.unawaited:
                 task.cancel()

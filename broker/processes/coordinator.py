@@ -293,6 +293,7 @@ class Coordinator:
     def _tick(self) -> None:
         """Twice a second. A part that fails does not stop the ticks: without them the supervisor would kill the coordinator."""
         self._shm.beat()
+        self._server.tick()
         try:
             self._upkeep()
         except Exception:

@@ -82,7 +82,7 @@ class Worker:
         self.look_ups = JobThread(loop, "look-ups")
         self.conversions = JobThread(loop, "conversions")
         self.cold_reader = ColdReader(loop)
-        self.forward = ForwardClient(loop, context.forward_path, self._settle)
+        self.forward = ForwardClient(loop, context.forward_path, self._settle, self._close_ended)
         count = max(1, int(str(context.notes.get("count", 1))))
         self.view = WorkerView(
             config=config,
@@ -218,6 +218,7 @@ class Worker:
     def _tick(self) -> None:
         """Twice a second. A part that fails does not stop the ticks: without them the supervisor would kill the worker."""
         self.shm.beat()
+        self.data_loop.tick()
         try:
             self._upkeep()
         except Exception:
@@ -275,6 +276,9 @@ class Worker:
             self.shm.set_connections(len(self.data_loop.connections))
         if self.stopping:
             self._check_drained()
+
+    def _close_ended(self, connections: list[Any]) -> None:
+        self.data_loop.close_ended(connections)
 
     def _connection_closed(self, connection_id: int) -> None:
         self._closed.append(connection_id)

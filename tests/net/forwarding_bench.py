@@ -40,7 +40,9 @@ class Bench:
         self.listener.listen(4)
         self.settled = 0
         self.newer = []
-        self.client = ForwardClient(self.asyncio, self.path, self._settle, **limits)
+        self.client = ForwardClient(
+            self.asyncio, self.path, self._settle, lambda connections: self.loop.close_ended(connections), **limits
+        )
         self.client.serve(topics, lambda: self.newer.append(len(self.answers)))
         self.room = WaitingRoom(lambda deadline_ms: None)
         unused = lambda *_: pytest.fail("not a forwarded request")  # noqa: E731
