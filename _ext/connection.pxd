@@ -118,6 +118,7 @@ cdef class Connection:
     cdef bint peer_finished                    # half-closed; there may be bytes to read yet
     cdef bint late                             # and what there is has waited too long to be executed (late_requests.pxd)
     cdef int skipped                           # requests that were not executed for that
+    cdef int64_t kept_bytes                    # that are kept for it while it is idle, as the last look found it (kept_memory.pxd)
     cdef bint resumed
     cdef bint dirty
     # metering

@@ -48,6 +48,8 @@ cdef class Fetching:
     cdef bint settle_session(self, FetchWait wait, FetchHead* head) except -1
     cdef int follow(self, Connection connection, FetchWait wait) except -1
     cdef int answer_parked(self, Connection connection) except -1
+    cdef int64_t kept_bytes(self, Connection connection) except -1
+    cdef int64_t forget(self, Connection connection) except -1
     cdef int read_partitions(self, FetchWait wait, int16_t version, Cursor* body, FetchHead* head) except -1
     cdef int read_topics(self, FetchWait wait, int16_t version, Cursor* body) except -1
     cdef int read_tail(self, int16_t version, Cursor* body, FetchHead* head) except -1

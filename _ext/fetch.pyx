@@ -260,6 +260,29 @@ cdef class Fetching:
             wait.expired()
         return 0
 
+    # -- memory kept for a connection -------------------------------------------------------------------------------
+
+    cdef int64_t kept_bytes(self, Connection connection) except -1:
+        """About how much memory the partitions take that the connection asked for last, without a session."""
+        cdef FetchWait wait = connection.session
+        if wait is None or wait.by_key is not None:
+            return 0
+        if wait.measured_ms != wait.last_used_ms:
+            wait.measured_bytes = wait.measure()
+            wait.measured_ms = wait.last_used_ms
+        return wait.measured_bytes
+
+    cdef int64_t forget(self, Connection connection) except -1:
+        """Drop that memory, unless the request still waits. The next fetch of the connection looks its partitions up again."""
+        cdef FetchWait wait = connection.session
+        cdef int64_t kept = self.kept_bytes(connection)
+        if kept == 0 or wait.pending is not None:
+            return 0
+        wait.unwatch_all()
+        wait.partitions = []                # its entry among the deadlines may outlive it for long
+        connection.session = None
+        return kept
+
     # -- reading the request ----------------------------------------------------------------------------------------
 
     cdef int read_partitions(self, FetchWait wait, int16_t version, Cursor* body, FetchHead* head) except -1:

@@ -1,6 +1,6 @@
 """A Fetch that cannot be answered at once."""
 
-from libc.stdint cimport uint32_t
+from libc.stdint cimport int64_t, uint32_t
 
 from broker._ext.fetch_context cimport FetchContext
 from broker._ext.fetch_conversion cimport FetchConversion
@@ -33,10 +33,13 @@ cdef class FetchWait(FetchContext):
     cdef int stage
     cdef bint planning                # a plan is under way and goes on in a later turn of the loop
     cdef bint sliced                  # `slices` holds it
+    cdef int64_t measured_ms          # `last_used_ms` of the request at which `measure` was asked last
+    cdef int64_t measured_bytes       # what it said
 
     cdef int begin_plan(self, int stage) except -1
     cdef int step(self) except -1
     cdef int wait_for(self, int step) except -1
+    cdef int64_t measure(self) noexcept
     cdef int warm(self) except -1
     cdef int read_some_cold(self, list jobs) except -1
     cdef int watch_all(self) except -1

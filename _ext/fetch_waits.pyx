@@ -7,7 +7,7 @@ when it is answered; while it is parked, a wake-up looks at the partition that m
 
 from functools import partial
 
-from libc.stdint cimport uint32_t
+from libc.stdint cimport int64_t, uint32_t
 
 from broker._ext.atomics cimport fence
 from broker._ext.connection cimport CLOSE_ERROR, Pending
@@ -19,6 +19,9 @@ from broker._ext.shared cimport monotonic_ms
 cdef enum:
     SLICE = 256                       # partitions that are planned in one go
     COLD_AT_ONCE = 32                 # look-ups that a reader does before it turns to another request
+    PARTITION_BYTES = 280             # of memory: a FetchPartition and its place in the list
+    WATCHED_BYTES = 400               # an entry of the room for a slot that nobody else watches
+    BYTES_OBJECT = 40                 # a bytes object without its content
 
 
 cdef class FetchWait(FetchContext):
@@ -144,6 +147,19 @@ cdef class FetchWait(FetchContext):
             self.room.arm_log_end(slot)
         else:
             self.room.arm_committed(slot)
+
+    cdef int64_t measure(self) noexcept:
+        """About how many bytes of memory the partitions take, with the room's notes of those that are watched."""
+        cdef FetchPartition p
+        cdef bytes topic = None
+        cdef int64_t total = 0
+        cdef int64_t each = PARTITION_BYTES if self.watched is None else PARTITION_BYTES + WATCHED_BYTES
+        for p in self.partitions:
+            total += each
+            if p.topic is not topic:        # the partitions of a topic are usually adjacent and share its name
+                topic = p.topic
+                total += BYTES_OBJECT + len(topic)
+        return total
 
     cdef int arm_all(self) noexcept:
         cdef FetchPartition p

@@ -30,6 +30,10 @@ cdef class FrameHandler:
     cdef int closed(self, Connection connection) except -1
     # Whether a frame is executed though it waited long and its client has ended the connection (late_requests.pxd).
     cdef bint executes_late(self, const uint8_t* data, int64_t size) noexcept
+    # Bytes that the handler keeps for a connection between its requests, or for one that waits.
+    cdef int64_t kept_bytes(self, Connection connection) except -1
+    # Drop of these what the next request can make again. Returns how many bytes.
+    cdef int64_t forget(self, Connection connection) except -1
 
 
 cdef class FrameReading(Sending):

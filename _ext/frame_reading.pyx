@@ -76,6 +76,12 @@ cdef class FrameHandler:
     cdef bint executes_late(self, const uint8_t* data, int64_t size) noexcept:
         return True
 
+    cdef int64_t kept_bytes(self, Connection connection) except -1:
+        return 0
+
+    cdef int64_t forget(self, Connection connection) except -1:
+        return 0
+
 
 cdef class PythonFrameHandler(FrameHandler):
     """A FrameHandler in Python, for tests and tools: define on_frame(connection, bytes) -> FrameResult, and as needed

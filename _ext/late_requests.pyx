@@ -3,7 +3,7 @@
 Used in the loops of workers and of the coordinator. No state, no lock.
 """
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport int16_t, int64_t, uint8_t
 
 from broker._ext.cursor cimport (
     Cursor,

@@ -151,6 +151,12 @@ cdef class RequestHandler(FrameHandler):
         """The peer asks no more but may still read: a parked fetch is answered with what there is."""
         return self.fetching.answer_parked(connection)
 
+    cdef int64_t kept_bytes(self, Connection connection) except -1:
+        return self.fetching.kept_bytes(connection)
+
+    cdef int64_t forget(self, Connection connection) except -1:
+        return self.fetching.forget(connection)
+
     cdef bint executes_late(self, const uint8_t* data, int64_t size) noexcept:
         return is_unawaited(data, size)
 

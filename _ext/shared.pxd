@@ -77,6 +77,7 @@ cdef struct Process:              # one a process of the broker; written by its 
     int64_t[LANES] locked_since_ms
     int64_t connections           # open data connections; the acceptor reads it
     uint64_t connections_accepted
+    int64_t kept_bytes            # memory kept for idle connections, of a worker
     # the request at hand, so that a poisonous one is named after a crash [R 7]
     int16_t request_key
     int16_t request_version

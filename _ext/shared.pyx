@@ -120,7 +120,7 @@ class ProcessInfo:
 
     __slots__ = (
         "index", "pid", "kind", "state", "incarnation", "started_ms", "progress", "connections",
-        "connections_accepted", "locked_slot", "locked_since_ms", "confirmed_version", "request",
+        "connections_accepted", "kept_bytes", "locked_slot", "locked_since_ms", "confirmed_version", "request",
     )
 
     def __repr__(self):
@@ -274,6 +274,7 @@ cdef class SharedMemory:
         cdef Slot* slot
         store_release_32(&p.state, DEAD)
         p.connections = 0
+        p.kept_bytes = 0
         p.event_pending = 0
         p.confirmed_version = 0
         memset(p.locked_slot, 0, sizeof(p.locked_slot))
@@ -345,6 +346,10 @@ cdef class SharedMemory:
     def set_connections(self, int64_t n):
         the_region.processes[the_region.self].connections = n
 
+    def set_kept_bytes(self, int64_t n):
+        """The memory that this process keeps for idle connections."""
+        the_region.processes[the_region.self].kept_bytes = n
+
     def connections(self, int index):
         return the_region.processes[index].connections
 
@@ -361,6 +366,7 @@ cdef class SharedMemory:
         info.progress = p.progress
         info.connections = p.connections
         info.connections_accepted = p.connections_accepted
+        info.kept_bytes = p.kept_bytes
         info.locked_slot = 0
         info.locked_since_ms = 0
         for lane in range(LANES):  # of the slots that it holds, the one held the longest

@@ -58,7 +58,8 @@ def _summary(report: Mapping[str, Any]) -> list[str]:
         if row["bytes_to_recover"] or row["done"] < row["total"]
     ]
     accepted, refused = report["connections_accepted"], report["connections_refused"]
-    lines.append(f"  connections  {report['connections']} open, {accepted} accepted, {refused} refused")
+    kept = f", {size(report['kept_bytes'])} kept for idle ones" if report.get("kept_bytes") else ""
+    lines.append(f"  connections  {report['connections']} open, {accepted} accepted, {refused} refused{kept}")
     lines.append(f"  memory       {size(report['pss_bytes'])} (proportional)")
     return lines
 

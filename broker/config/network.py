@@ -68,6 +68,11 @@ KEYS = (
         "The most that the wait for a connection to another broker grows to."),
     ConfigKey("connections.max.idle.ms", LONG, 600_000, None, MEDIUM, READ_ONLY, NOW,
         "A connection without a request for so long is closed; negative means never."),
+    ConfigKey("odradek.connections.kept.bytes", LONG, 67_108_864, Range(1_048_576), MEDIUM, READ_ONLY, NOW,
+        "The most memory in bytes that all workers together keep for idle connections, each worker its share: the partitions "
+        "of fetches without a session, requests that have not arrived whole, and responses that clients do not take. Above it "
+        "the state of the fetches that are idle for the longest is dropped, and clients that have not finished a request, "
+        "or not taken a response, for 10 s are disconnected."),
     ConfigKey("connections.max.reauth.ms", LONG, 0, None, MEDIUM, READ_ONLY, NONE_YET,
         "How long a SASL session lasts before it must authenticate again; 0 is for ever."),
     ConfigKey("connection.failed.authentication.delay.ms", INT, 100, Range(0), LOW, READ_ONLY, NONE_YET,

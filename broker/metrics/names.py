@@ -262,6 +262,24 @@ PROCESSES = (
             "odradek_socket_bytes_out_total": "Bytes written to clients' sockets, those by sendfile included.",
             "odradek_unsent_bytes_total": "Bytes of answers that were made and not sent, because the connection was closed.",
             "odradek_bad_frames_total": "Frames that closed their connection, because they cannot be what a client means.",
+            "odradek_idle_connections_memory_dropped_bytes_total": "Bytes of memory kept for idle connections that were "
+            "given up, by dropping state of fetches or by closing connections: odradek.connections.kept.bytes was exceeded.",
+        },
+    ),
+    *_rows(
+        GAUGE,
+        "worker",
+        {
+            "odradek_idle_connections_memory_bytes": "Bytes of memory that a worker keeps for connections on which nothing "
+            "moved for a second: state of fetches without a session, parts of requests, responses that are not taken.",
+        },
+    ),
+    *_rows(
+        COUNTER,
+        "process ordinal",
+        {
+            "odradek_late_requests_total": "Requests that were not executed, because they waited for 1 s or longer and their "
+            "clients closed the connection meanwhile.",
         },
     ),
     *_rows(COUNTER, "worker reason", {"odradek_connections_closed_total": "Connections closed, by reason."}),

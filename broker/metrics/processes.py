@@ -51,6 +51,8 @@ _OF_WORKER = {
     "odradek_socket_bytes_out_total": "socket_bytes_out",
     "odradek_unsent_bytes_total": "unsent_bytes",
     "odradek_bad_frames_total": "bad_frames",
+    "odradek_idle_connections_memory_bytes": "kept_bytes",
+    "odradek_idle_connections_memory_dropped_bytes_total": "forgotten_bytes",
 }
 
 
@@ -184,6 +186,17 @@ def worker_families(shm: SharedMemory, found: Iterable[Place]) -> Iterator[Famil
         yield single(f"kafka_server_fetchsessioncache_{name}", sum(one[word] for one in words.values()))
     delays = [sample for place in workers for sample in _delays(shm, place)]
     yield Family(METRICS["odradek_worker_loop_delay_seconds"], delays)
+
+
+def late_families(shm: SharedMemory, found: Iterable[Place]) -> Iterator[Family]:
+    """Requests that were not executed, because their clients had closed the connection long before."""
+    kinds = (ProcessKind.WORKER, ProcessKind.COORDINATOR)
+    late: list[Sample] = [
+        ("", Labels(process=place.name, ordinal=str(place.ordinal)), pages.counters(shm, place.page)["late_requests"])
+        for place in found
+        if place.kind in kinds
+    ]
+    yield Family(METRICS["odradek_late_requests_total"], late)
 
 
 def _delays(shm: SharedMemory, place: Place) -> Iterator[Sample]:

@@ -73,6 +73,7 @@ def report(supervisor: "Supervisor") -> dict[str, Any]:
             "state": supervisor.state,
             "restarts": 0,
             "connections": 0,
+            "kept_bytes": 0,
             "uptime_s": round(now - supervisor.started, 3),
             "last_exit": supervisor.last_fault,
             "pss_bytes": pss_bytes(os.getpid()),
@@ -90,6 +91,7 @@ def report(supervisor: "Supervisor") -> dict[str, Any]:
                 "state": ProcessState(info.state).name.lower(),
                 "restarts": child.restarts,
                 "connections": info.connections,
+                "kept_bytes": info.kept_bytes,
                 "uptime_s": round(now - child.started, 3) if child.running else 0.0,
                 "last_exit": child.last_exit,
                 "pss_bytes": pss_bytes(child.pid) if child.running else 0,
@@ -110,6 +112,7 @@ def report(supervisor: "Supervisor") -> dict[str, Any]:
         "connections": len(acceptor.limits),
         "connections_accepted": acceptor.accepted,
         "connections_refused": acceptor.refused,
+        "kept_bytes": sum(process["kept_bytes"] for process in processes),
         "log_dirs": [
             _log_dir(str(path), not shm.log_dir_offline(number), shm.disk(number))
             for number, path in enumerate(directories.paths)

@@ -19,8 +19,9 @@ import uvloop
 from broker._ext.append_files import sweep_append_files
 from broker._ext.data_loop import DataLoop
 from broker._ext.fetch import Fetching
-from broker._ext.late_senders import LateSenders
 from broker._ext.fetch_sessions import FetchSessions
+from broker._ext.kept_memory import KeptMemory
+from broker._ext.late_senders import LateSenders
 from broker._ext.log_dirs import note_error
 from broker._ext.metering import count_loop_delay, gauge, set_idle_ms
 from broker._ext.page_cache import ColdReader
@@ -141,6 +142,7 @@ class Worker:
         self._removed_files = RemovedFiles(self.fetching.sweep, sweep_append_files)
         self._late_senders = LateSenders(self.data_loop)
         self._late = 0
+        self.kept_memory = KeptMemory(self.data_loop, config.integer("odradek.connections.kept.bytes") // count)
         self._closed: list[int] = []
         self._busy = BusyTime()
         self._tick_due = 0.0
@@ -235,7 +237,9 @@ class Worker:
             self.fetching.sweep()
             sweep_append_files()
         self._release_removed_files()
-        self.data_loop.sweep_idle(int(self.loop.time() * 1000))
+        now_ms = int(self.loop.time() * 1000)
+        self.data_loop.sweep_idle(now_ms)
+        self.shm.set_kept_bytes(self.kept_memory.look(now_ms))
         self._report_closed()
         logs.report_failures()
         self._count()

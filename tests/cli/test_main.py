@@ -234,6 +234,7 @@ REPORT = {
     "connections": 5,
     "connections_accepted": 1234,
     "connections_refused": 0,
+    "kept_bytes": 3_400_000,
     "log_dirs": [
         {"path": "/data/a", "online": True, "disk": "full", "free_bytes": 5_000_000, "total_bytes": 80_000_000},
         {"path": "/data/b", "online": False, "disk": "roomy", "free_bytes": -1, "total_bytes": -1},
@@ -292,7 +293,7 @@ def test_status_for_people_shows_everything(short_directory):
         "12",
     ]
     words += ["/data/a (full: producers are refused, 5.0 MB of 80.0 MB free)", "/data/b (offline)"]
-    words += ["1234 accepted", "43.2 MB", "2.0 MB", "SIGKILL", "MkU3OEVBNTcwNTJENDM2Qk", "-"]
+    words += ["1234 accepted", "3.4 MB kept for idle ones", "43.2 MB", "2.0 MB", "SIGKILL", "MkU3OEVBNTcwNTJENDM2Qk", "-"]
     for word in words:
         assert word in result.stdout
 

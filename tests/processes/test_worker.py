@@ -18,6 +18,7 @@ from broker.protocol import api_versions, produce
 from broker.testing import Broker
 from tests.api.wire import Wire, batch, produce_request
 from tests.shm.one_broker import OneBroker
+from tests.waiting import until
 
 LIMIT_S = 60
 
@@ -271,3 +272,13 @@ def test_a_killed_supervisor_leaves_no_traceback(tmp_path):
         log = broker.log_file.read_text()
     assert "Traceback" not in log
     assert " ERROR " not in log
+
+
+def test_what_is_kept_for_idle_connections_is_in_the_status(tmp_path):
+    with Broker({"num.network.threads": 2}, directory=tmp_path) as broker, Wire(broker.host, broker.port) as wire:
+        wire.socket.sendall((60_000_000).to_bytes(4, "big") + bytes(1_000_000))
+        until(lambda: broker.status()["kept_bytes"] == 1_000_004, "the part of a request is counted")
+        kept = [one["kept_bytes"] for one in broker.processes()]
+        assert sorted(kept)[-2:] == [0, 1_000_004]
+        wire.socket.close()
+        until(lambda: broker.status()["kept_bytes"] == 0, "it is gone with its connection")

@@ -1,0 +1,242 @@
+"""What a worker keeps for idle connections is counted, bounded in all, and given up in an order that hurts nobody at work."""
+
+import contextlib
+import gc
+import struct
+import time
+import tracemalloc
+
+import pytest
+from broker._ext.kept_memory import KeptMemory
+
+from broker._ext import slots
+from broker.protocol import decode, fetch, produce
+from tests.api.wire import batch, fetch_request, produce_request, values
+from tests.api.worker_harness import HandWorker
+
+PARTITION = 280
+IDLE_MS, UNFINISHED_MS = 2_000, 11_000
+LONG_MS = 600_000
+
+
+@pytest.fixture
+def worker(tmp_path):
+    worker = HandWorker(tmp_path)
+    yield worker
+    worker.close()
+
+
+def look(worker, budget, after_ms=IDLE_MS):
+    """A look at what is kept, as if so much time had passed since the last byte."""
+    memory = KeptMemory(worker.loop, budget)
+    memory.look(int(time.monotonic() * 1000) + after_ms)
+    return memory
+
+
+def fetches(worker, wire, partitions, **options):
+    """A Fetch without a session of so many partitions of topics that are not there."""
+    places = [(f"topic-{number % 10}", 1 + number, 0) for number in range(partitions)]
+    places.sort()
+    send(worker, wire, fetch_request(places, **options))
+    return receive(worker, wire)
+
+
+def send(worker, wire, request):
+    """A Fetch that may be larger than what the socket takes at once."""
+    left = memoryview(wire.frame(request, fetch.API_KEY, 4))
+    wire.socket.setblocking(False)
+    while left:
+        with contextlib.suppress(BlockingIOError):
+            left = left[wire.socket.send(left) :]
+        worker.turn()
+    wire.socket.settimeout(90)
+
+
+def receive(worker, wire):
+    """A response of any size."""
+    data = bytearray()
+    wire.socket.setblocking(False)
+    while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "big"):
+        with contextlib.suppress(BlockingIOError):
+            data += wire.socket.recv(1 << 20)
+        worker.turn()
+    wire.socket.settimeout(90)
+    wire._sent.pop(0)
+    response, _ = decode(fetch.Response, 4, bytes(data), 8)
+    return response
+
+
+def test_what_a_fetch_without_a_session_leaves_is_counted_and_dropped_above_the_budget(worker):
+    wires = [worker.connect() for _ in range(4)]
+    for wire in wires:
+        fetches(worker, wire, 1000)
+    each = look(worker, 1 << 30).kept // 4
+    assert 1000 * PARTITION <= each <= 1200 * PARTITION
+    memory = look(worker, 2 * each + each // 2)
+    assert (memory.kept, memory.dropped, memory.closed) == (2 * each, 2, 0)
+    again = look(worker, 0)
+    assert (again.kept, again.dropped, again.closed) == (0, 2, 0)
+    assert look(worker, 1 << 30).kept == 0
+    for wire in wires:
+        assert len(fetches(worker, wire, 1000).responses) == 10
+    assert look(worker, 1 << 30).kept == 4 * each
+
+
+def test_the_connections_idle_for_the_longest_give_up_first(worker):
+    wires = [worker.connect() for _ in range(3)]
+    for wire in wires:
+        fetches(worker, wire, 1000)
+        time.sleep(0.02)
+    fetches(worker, wires[0], 1000)  # the second one is idle for the longest now
+    connections = list(worker.loop.connections.values())
+    each = look(worker, 1 << 30).kept // 3
+    look(worker, 2 * each)
+    assert [one.session is not None for one in connections] == [True, False, True]
+
+
+def test_a_fetch_whose_state_was_dropped_goes_on_where_it_was(worker):
+    slot = worker.create("t")
+    wire = worker.connect()
+    for number in range(3):
+        assert slots.append(slot, [batch(b"%d" % number)])[0][0] == 0
+        wire.send(fetch_request([("t", 0, number)], wait_ms=LONG_MS), fetch.API_KEY, 12)
+        worker.turn()
+        assert values(wire.receive().responses[0].partitions[0].records) == [b"%d" % number]
+        assert look(worker, 0).dropped == 1
+
+
+def test_a_session_is_not_dropped(worker):
+    """Sessions have bounds of their own."""
+    slot = worker.create("t")
+    wire = worker.connect()
+    wire.send(fetch_request([("t", 0, 0)], session_epoch=0), fetch.API_KEY, 12)
+    worker.turn()
+    session_id = wire.receive().session_id
+    memory = look(worker, 0)
+    assert (memory.kept, memory.dropped, memory.closed) == (0, 0, 0)
+    assert slots.append(slot, [batch(b"x")])[0][0] == 0
+    wire.send(fetch_request([], session_id=session_id, session_epoch=1), fetch.API_KEY, 12)
+    worker.turn()
+    assert values(wire.receive().responses[0].partitions[0].records) == [b"x"]
+
+
+def test_a_connection_at_work_keeps_what_it_has(worker):
+    wire = worker.connect()
+    fetches(worker, wire, 1000)
+    memory = look(worker, 0, after_ms=0)
+    assert (memory.kept, memory.dropped) == (0, 0)
+
+
+def begin_frame(worker, wire, size, sent):
+    """A part of a request."""
+    wire.socket.sendall(struct.pack(">i", size) + bytes(sent))
+    worker.turn()
+
+
+def test_requests_that_do_not_arrive_whole_are_counted_and_their_connections_closed_after_a_while(worker, caplog):
+    staying, leaving, small = worker.connect(), worker.connect(), worker.connect()
+    begin_frame(worker, leaving, 60_000_000, 100_000)
+    time.sleep(0.02)
+    begin_frame(worker, staying, 60_000_000, 100_000)
+    begin_frame(worker, small, 100, 20)
+    total = look(worker, 1 << 30).kept
+    assert total == 2 * 100_004 + 24
+    assert look(worker, total - 1, after_ms=5_000).closed == 0
+    memory = look(worker, total - 1, after_ms=UNFINISHED_MS)
+    assert (memory.closed, memory.kept) == (1, 100_004 + 24)
+    assert leaving.closed_by_broker()
+    assert len(worker.loop.connections) == 2
+    assert "idle connections kept 200032 bytes, and 200031 are allowed for this worker" in caplog.text
+    assert worker.loop.closes["idle"] == 1
+
+
+def test_responses_that_are_not_taken_are_counted_and_their_connections_closed_after_a_while(worker):
+    slot = worker.create("t")
+    assert slots.append(slot, [batch(b"x" * 10_000)])[0][0] == 0
+    wire = worker.connect(tcp=True)
+    (connection,) = worker.loop.connections.values()
+    wire.socket.settimeout(0.01)
+    for _ in range(500):
+        try:
+            wire.send(fetch_request([("t", 0, 0)]), fetch.API_KEY, 12)
+        except TimeoutError:
+            break
+        worker.turn()
+        if connection.queued_bytes > 20_000:
+            break
+    queued = connection.queued_bytes
+    assert queued > 20_000
+    assert look(worker, 1 << 30).kept >= queued
+    assert look(worker, queued // 2, after_ms=UNFINISHED_MS).closed == 1
+    assert not worker.loop.connections
+
+
+def test_long_polls_of_very_many_partitions_are_closed_the_largest_first(worker, caplog):
+    wires = [worker.connect() for _ in range(3)]
+    worker.create_many("t", 400)
+    for wire, partitions in zip(wires, (100, 400, 200), strict=True):
+        places = [("t", number, 0) for number in range(partitions)]
+        send(worker, wire, fetch_request(places, wait_ms=LONG_MS, min_bytes=1 << 30))
+    assert worker.room.waiters == 3
+    total = look(worker, 1 << 30).kept
+    memory = look(worker, total - 1)
+    assert memory.closed == 1
+    assert wires[1].closed_by_broker()
+    assert worker.room.waiters == 2
+    assert "it keeps" in caplog.text and "odradek.connections.kept.bytes" in caplog.text
+    small = look(worker, 64 * total)
+    assert small.closed == 0
+
+
+def test_many_small_long_polls_are_never_closed(worker):
+    worker.create("t")
+    wires = [worker.connect() for _ in range(100)]
+    for wire in wires:
+        wire.send(fetch_request([("t", 0, 0)], wait_ms=LONG_MS), fetch.API_KEY, 12)
+    worker.turn()
+    total = look(worker, 1 << 30).kept
+    memory = look(worker, total - 1, after_ms=UNFINISHED_MS)
+    assert (memory.closed, memory.dropped, worker.room.waiters) == (0, 0, 100)
+
+
+@pytest.mark.parametrize("parked", [False, True], ids=["at once", "after a wait"])
+def test_what_is_counted_is_about_what_is_taken(worker, parked):
+    topics = 50 if parked else 500
+    for number in range(topics if parked else 0):
+        worker.create(f"a-topic-{number}")
+    wire = worker.connect()
+    request = fetch_request(
+        [(f"a-topic-{number}", 0, 0) for number in range(topics)], wait_ms=LONG_MS, min_bytes=1 << 30
+    )
+    fetches(worker, worker.connect(), 1)
+    gc.collect()
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    send(worker, wire, request)
+    worker.turn()
+    if parked:
+        assert worker.room.waiters == 1
+    gc.collect()
+    taken = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    counted = look(worker, 1 << 30).kept
+    assert 0.6 * taken < counted < 1.6 * taken
+
+
+def test_what_idle_connections_keep_stays_within_its_bound_whatever_they_asked_for(worker):
+    budget = 2 << 20
+    memory = KeptMemory(worker.loop, budget)
+    for _ in range(10):
+        fetches(worker, worker.connect(), 3_000)
+        memory.look(int(time.monotonic() * 1000) + IDLE_MS)
+        assert memory.kept <= budget
+    assert memory.dropped >= 8
+
+
+def test_an_idle_producer_keeps_nothing(worker):
+    worker.create("t")
+    wire = worker.connect()
+    wire.send(produce_request([("t", [(0, batch(b"x" * 1000))])], -1), produce.API_KEY, 9)
+    worker.turn()
+    assert wire.receive().responses[0].partition_responses[0].error_code == 0
+    assert look(worker, 0, after_ms=UNFINISHED_MS).kept == 0
