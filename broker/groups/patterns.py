@@ -16,7 +16,7 @@ from typing import Any
 
 from broker.groups.environment import Topics
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.groups")
 
 SLICE_S = 0.002
 MOST_COMPILED_BYTES = 1 << 20
