@@ -105,9 +105,9 @@ cdef int next_young_batch(int log_fd, int64_t size_limit, Walk* walk, FoundBatch
     return LOOKUP_PAUSED
 
 
-def first_in(int log_fd, FoundBatch batch, int64_t limit_timestamp, int64_t from_offset, read_compressed):
+def first_in(int log_fd, FoundBatch batch, int64_t limit_timestamp, int64_t from_offset, find_compressed):
     """(offset of the first record from `from_offset` on that is young, whether it is the first record of the batch from there on);
-    None where the header promised one that there is not. Raises CorruptLogError, OSError, what read_compressed raises."""
+    None where the header promised one that there is not. Raises CorruptLogError, OSError, what find_compressed raises."""
     cdef FoundRecord record
     cdef int result
     with nogil:
@@ -128,24 +128,22 @@ def first_in(int log_fd, FoundBatch batch, int64_t limit_timestamp, int64_t from
     content = os.pread(log_fd, batch.size, batch.position)
     if len(content) != batch.size:
         raise CorruptLogError(f"the batch at {batch.position} ends early")
-    is_first = True
-    for offset, timestamp in read_compressed(content):
-        if offset < from_offset:
-            continue
-        if timestamp >= limit_timestamp:
-            return offset, is_first
-        is_first = False
-    return None
+    young = find_compressed(content, limit_timestamp, from_offset)
+    if young is None:
+        return None
+    first_of_all = find_compressed(content, -1, from_offset)
+    return young[0], first_of_all is not None and first_of_all[0] == young[0]
 
 
 def first_young(int log_fd, int index_fd, int64_t index_entries, int time_fd, int64_t time_entries, int64_t segment_base,
-                int64_t size_limit, int64_t limit_timestamp, int64_t from_offset, read_compressed, beat):
+                int64_t size_limit, int64_t limit_timestamp, int64_t from_offset, find_compressed, beat):
     """The offset at which the part of a segment begins that stays, or None if all of it is too old.
 
     :param index_entries: committed entries of the offset index, `time_entries` of the time index; `size_limit`: bytes of the log.
     :param limit_timestamp: ms; records below it are too old. At least 0.
     :param from_offset: the log start offset: what is before it does not count.
-    :param read_compressed: called with the bytes of a compressed batch or wrapper, returns its (offset, timestamp)s in order.
+    :param find_compressed: called with the bytes of a compressed batch or wrapper, a timestamp and an offset; returns (offset,
+        timestamp) of its first record that is not before either, or None.
     :param beat: called from time to time.
     :raises CorruptLogError: no batch where one should be. :raises OSError: a file could not be read.
     """
@@ -173,7 +171,7 @@ def first_young(int log_fd, int index_fd, int64_t index_entries, int time_fd, in
             if result < 0:
                 raise OSError(-result, os.strerror(-result))
             raise CorruptLogError(f"no batch at position {walk.position} of segment {segment_base}")
-        found = first_in(log_fd, batch, limit_timestamp, from_offset, read_compressed)
+        found = first_in(log_fd, batch, limit_timestamp, from_offset, find_compressed)
         if found is None:
             walk.undated = -1
             continue

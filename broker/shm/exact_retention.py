@@ -13,7 +13,7 @@ from broker._ext.lookup import CorruptLogError
 from broker._ext.young_records import first_young
 from broker.storage.file_names import INDEX, LOG, TIME_INDEX, segment_file_name
 from broker.storage.indexes import TIME_ENTRY
-from broker.storage.lookup import records_of
+from broker.storage.lookup import find_in_compressed
 
 INDEX_ENTRY_BYTES = 8
 
@@ -79,6 +79,6 @@ def _first_in(
             time_entries = os.fstat(time_fd).st_size // TIME_ENTRY.size
         found: int | None = first_young(
             log_fd, index_fd, entries, time_fd, time_entries, base_offset, size, limit_ms,
-            facts["log_start_offset"], records_of, beat,
+            facts["log_start_offset"], find_in_compressed, beat,
         )  # fmt: skip
         return found

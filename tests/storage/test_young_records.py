@@ -12,8 +12,9 @@ from broker._ext.young_records import first_young
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.storage.batch import LOG_APPEND_TIME, Record, build_batch
-from broker.storage.lookup import records_of
+from broker.storage.batch import LOG_APPEND_TIME, Record, build_batch, read_batch
+from broker.storage.lookup import find_in_compressed
+from broker.storage.old_messages import is_old, read_message
 from tests.storage.log_writer import LogWriter
 from tests.storage.old_writer import message, wrapper
 
@@ -28,7 +29,7 @@ def look(writer: LogWriter, limit_ms: int, from_offset: int, beat: Callable[[], 
     try:
         return first_young(
             log_fd, index_fd, len(segment.index), time_fd, len(segment.times), segment.base_offset, len(segment.log),
-            limit_ms, from_offset, records_of, beat,
+            limit_ms, from_offset, find_in_compressed, beat,
         )  # fmt: skip
     finally:
         for descriptor in descriptors:
@@ -42,6 +43,13 @@ def expected(records: list[tuple[int, int]], limit_ms: int, from_offset: int) ->
     while first > 0 and kept[first - 1][1] == UNDATED:
         first -= 1
     return kept[first][0] if first < len(kept) else None
+
+
+def records_of(batch: bytes) -> list[tuple[int, int]]:
+    """(offset, timestamp) of each record."""
+    if is_old(batch):
+        return [(one.offset, one.timestamp) for one in read_message(batch)[0].opened()]
+    return [(one.offset, one.timestamp) for one in read_batch(batch)[0].records()]
 
 
 BATCH = st.tuples(
