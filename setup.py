@@ -3,8 +3,9 @@
 Environment variables:
 
 ``ODRADEK_DEBUG=1``     bounds checks, and the fault points at which the crash tests end the process
-``ODRADEK_SANITIZE=address,undefined``  these sanitizers of the compiler; start Python with their libraries preloaded. Objects are
-                        freed at once instead of kept for the next use, so that AddressSanitizer sees who uses them afterwards
+``ODRADEK_SANITIZE=address,undefined``  these sanitizers of the compiler; start Python with their libraries preloaded.
+                        Objects are freed at once instead of kept for the next use, so that AddressSanitizer sees who uses
+                        them afterwards
 ``ODRADEK_QUICK=1``     no optimization: half the time, for checks of the packages
 ``ODRADEK_JOBS=N``      how many modules to compile at once; default: as many as this process may use CPUs
 """

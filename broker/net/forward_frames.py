@@ -42,7 +42,9 @@ class Status(IntEnum):
     FAILED = 1  # the handler raised: answer UNKNOWN_SERVER_ERROR, or close
     MALFORMED = 2  # the request cannot be decoded: close the connection
     UNSUPPORTED = 3  # no handler for that API or version
-    LOOK = 4  # no answer: the coordinator has requests that waited long; cancel those of connections that ended meanwhile
+    LOOK = (
+        4  # no answer: the coordinator has requests that waited long; cancel those of connections that ended meanwhile
+    )
 
 
 class ForwardContext(NamedTuple):

@@ -319,10 +319,6 @@ class Worker:
         except Exception as failure:
             self._append_failed(pending, failure)
         self.room.serve()
-            pending.worked()
-        except Exception as error:
-            self._append_failed(pending, error)
-        self.room.serve()
         self._settle()
 
     def _opened_large(self, pending: Any, error: BaseException | None) -> None:

@@ -293,7 +293,15 @@ def test_status_for_people_shows_everything(short_directory):
         "12",
     ]
     words += ["/data/a (full: producers are refused, 5.0 MB of 80.0 MB free)", "/data/b (offline)"]
-    words += ["1234 accepted", "3.4 MB kept for idle ones", "43.2 MB", "2.0 MB", "SIGKILL", "MkU3OEVBNTcwNTJENDM2Qk", "-"]
+    words += [
+        "1234 accepted",
+        "3.4 MB kept for idle ones",
+        "43.2 MB",
+        "2.0 MB",
+        "SIGKILL",
+        "MkU3OEVBNTcwNTJENDM2Qk",
+        "-",
+    ]
     for word in words:
         assert word in result.stdout
 
