@@ -1,0 +1,31 @@
+"""docs/security.md names, for each limit, a test that exists."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+ROWS = [
+    line
+    for line in (ROOT / "docs/security.md").read_text().splitlines()
+    if line.startswith("| ") and not line.startswith(("| limit |", "| --- |"))
+]
+
+
+def test_there_are_limits():
+    assert len(ROWS) > 20
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_the_test_of_a_limit_exists(row):
+    (place,) = re.findall(r"`(tests/[^`]+)`", row)
+    path, _, name = place.partition("::")
+    assert re.search(rf"^def {name}\(", (ROOT / path).read_text(), re.MULTILINE), place
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_the_keys_of_a_limit_are_documented(row):
+    reference = (ROOT / "docs/configuration.md").read_text()
+    for key in re.findall(r"`((?:[a-z]+\.){2,}[a-z]+)`", row):
+        assert f"| `{key}` |" in reference, key
