@@ -44,6 +44,7 @@ cpdef enum FaultPoint:
     TRUNCATE_SEGMENT_CREATED = 43
     TRUNCATE_COMMITTED = 44
     TRUNCATE_STATE_REBUILT = 45
+    TRUNCATE_GAP_LIMIT_LOWERED = 46
     # Deletion of a topic's partition
     DELETE_INTENT_STORED = 50
     DELETE_RENAMED = 51
@@ -79,6 +80,10 @@ cpdef enum FaultPoint:
     SWAP_FILES_RENAMED = 98
     SWAP_GENERATION_CHANGED = 99
     SWAP_UNLOCKED = 100
+    # What comes before the swaps of a pass, and behind them
+    GAP_LIMIT_NAMED = 101
+    GAP_LIMIT_DURABLE = 102
+    CLEANER_OFFSET_WRITTEN = 103
 
 
 cdef inline void fault(int point) noexcept nogil:

@@ -20,6 +20,7 @@ from broker._ext.append_files cimport open_at, open_directory, open_in_slot
 from broker._ext.atomics cimport compare_swap_64, fetch_add_64, store_release_32, store_release_64
 from broker._ext.faults cimport *
 from broker._ext.file_calls cimport file_data_sync, file_error, file_sync
+from broker._ext.gap_limit cimport gap_limit_path
 from broker._ext.leader_epochs cimport epoch_path
 from broker._ext.locks cimport set_lane, unlock
 from broker._ext.log_dirs cimport log_dir_failed, note_device
@@ -124,26 +125,35 @@ cdef void sync_file(Flush* flush, Slot* slot, int64_t base, int kind) noexcept n
     close(fd)
 
 
+cdef void sync_small_file(Flush* flush, Slot* slot, const char* path) noexcept nogil:
+    """A file of the partition's directory that need not be there."""
+    cdef int fd = open_at(slot, path, O_RDONLY)
+    if fd < 0:
+        flush.result = 0 if fd == -ENOENT else fd
+        return
+    if file_data_sync(fd) != 0:
+        flush.result = -errno
+        flush.device_failed = True
+    close(fd)
+
+
 cdef void sync_names(Flush* flush, Slot* slot) noexcept nogil:
-    """The names of new segments, and of the partition."""
+    """The names of new segments, and of the partition; the leader epochs and the gap limit, which nobody synced when they were
+    written."""
     cdef char[512] path
-    cdef int fd = open_directory(slot), epochs
+    cdef int fd = open_directory(slot)
     if fd < 0:
         if fd != -ENOENT:
             flush.result = fd
         return
     epoch_path(slot, path)
-    epochs = open_at(slot, path, O_RDONLY)      # of an empty log it was not synced
-    if epochs < 0 and epochs != -ENOENT:
-        flush.result = epochs
-        close(fd)
-        return
-    if (epochs >= 0 and file_data_sync(epochs) != 0) or file_sync(fd) != 0 \
-            or file_sync(region().header.log_dir_fds[slot.log_dir]) != 0:
+    sync_small_file(flush, slot, path)
+    if flush.result == 0 and slot.gap_limit > 0:
+        gap_limit_path(slot, path)
+        sync_small_file(flush, slot, path)
+    if flush.result == 0 and (file_sync(fd) != 0 or file_sync(region().header.log_dir_fds[slot.log_dir]) != 0):
         flush.result = -errno
         flush.device_failed = True
-    if epochs >= 0:
-        close(epochs)
     close(fd)
 
 

@@ -10,6 +10,7 @@ from libc.string cimport memset
 from broker._ext.atomics cimport store_release_64
 from broker._ext.commits cimport current
 from broker._ext.faults cimport TRUNCATE_INTENT_STORED, fault
+from broker._ext.gap_limit cimport put_gap_limit
 from broker._ext.high_watermark cimport set_high_watermark
 from broker._ext.leader_epochs cimport cut_epochs, new_epoch, note_epoch
 from broker._ext.locks cimport LOCK_BUSY, unlock
@@ -62,7 +63,8 @@ cdef AppendResult append_as_follower(uint32_t index, uint32_t incarnation, int32
                                      AppendOutcome* outcome) noexcept nogil:
     """Append what a leader sent, offsets and epochs as they are; whole batches only, an incomplete one at the end is left out.
 
-    The first batch must begin at the log end offset, or behind it where compaction left a gap; else APPEND_OUT_OF_RANGE.
+    The first batch must begin at the log end offset, or behind it where compaction left a gap; else APPEND_OUT_OF_RANGE. So is
+    an append behind a truncation whose recovery point is not written yet: a start would take what follows for durable [R 4].
     """
     cdef Slot* slot = slot_at(index)
     cdef AppendItem[MAX_JOINED] items
@@ -70,7 +72,7 @@ cdef AppendResult append_as_follower(uint32_t index, uint32_t incarnation, int32
     cdef AppendResult checked
     cdef ArenaResult arena
     cdef Commit commit
-    cdef int64_t at = 0
+    cdef int64_t at = 0, gap
     cdef int n = 0, result = 0, found
     cdef bint roll
     outcome.error_number = 0
@@ -80,9 +82,13 @@ cdef AppendResult append_as_follower(uint32_t index, uint32_t incarnation, int32
     if checked != APPEND_OK:
         unlock(index, slot)
         return checked
+    if slot.recovery_point > current(slot).log_end_offset:
+        unlock(index, slot)
+        return APPEND_OUT_OF_RANGE
     while result == 0:
         commit = current(slot)[0]
         n = 0
+        gap = -1
         roll = False
         while n < MAX_JOINED and at < size:
             memset(&items[n], 0, sizeof(AppendItem))
@@ -106,6 +112,8 @@ cdef AppendResult append_as_follower(uint32_t index, uint32_t incarnation, int32
                     checked = APPEND_BUSY
                     at = size           # after what was taken so far
                     break
+            if items[n].info.base_offset > max(commit.log_end_offset, slot.gap_limit):
+                gap = items[n].info.base_offset
             items[n].data = data + at
             items[n].base_offset = items[n].info.base_offset
             advance(&commit, &items[n])
@@ -115,6 +123,8 @@ cdef AppendResult append_as_follower(uint32_t index, uint32_t incarnation, int32
             ready[n] = &items[n]
             at += items[n].info.size
             n += 1
+        if result == 0 and gap >= 0:
+            result = put_gap_limit(slot, gap, False)
         if result == 0 and n:
             result = write_and_commit(index, slot, ready, n, False)
         if result == 0 and roll:
@@ -135,14 +145,15 @@ cdef AppendResult append_as_follower(uint32_t index, uint32_t incarnation, int32
 
 cdef AppendResult truncate_to(uint32_t index, uint32_t incarnation, int32_t leader_epoch, int64_t offset, int64_t wall_ms,
                               int spins) noexcept nogil:
-    """Cut the log so that it ends at `offset`, which must be the base of a batch or the log end; as a follower.
+    """Cut the log so that it ends at `offset`, or where the batch that holds it begins; as a follower.
 
-    The intent is stored before the first file is touched, so that whoever takes the lock after a death finishes it.
+    The intent is stored before the first file is touched, so that the next process that takes the lock finishes it after a death. Before
+    anything is appended the recovery point is to be written to its checkpoint (`broker.shm.truncation`).
     """
     cdef Slot* slot = slot_at(index)
     cdef AppendResult checked
     cdef Commit* commit
-    cdef int64_t base, position = 0
+    cdef int64_t base, position = 0, first_cut = offset
     cdef int result = 0
     if take_slot(index, slot, spins) == LOCK_BUSY:
         return APPEND_BUSY
@@ -166,9 +177,9 @@ cdef AppendResult truncate_to(uint32_t index, uint32_t incarnation, int32_t lead
     elif base < 0:
         base = offset                   # before every segment: all go, the log begins anew
     elif base < offset:
-        result = locate_for_cut(slot, commit, base, offset, &position)
+        result = locate_for_cut(slot, commit, base, offset, &position, &first_cut)
     if result == 0:
-        slot.intent_arguments[0] = offset
+        slot.intent_arguments[0] = first_cut
         slot.intent_arguments[1] = base
         slot.intent_arguments[2] = position
         slot.intent_arguments[3] = wall_ms

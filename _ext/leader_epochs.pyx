@@ -13,9 +13,8 @@ from posix.fcntl cimport O_CREAT, O_RDONLY, O_TRUNC, O_WRONLY
 from posix.unistd cimport close
 
 from broker._ext.append_files cimport directory_path, open_at
-from broker._ext.commits cimport current
 from broker._ext.faults cimport APPEND_EPOCH_FILE_WRITTEN, fault
-from broker._ext.file_calls cimport file_rename, file_sync, file_unlink
+from broker._ext.file_calls cimport file_rename, file_unlink
 from broker._ext.log_scan cimport read_at, write_at
 from broker._ext.segment_files cimport end_of
 from broker._ext.shared cimport EPOCHS_KEPT, Slot, region
@@ -73,7 +72,7 @@ cdef int read_epoch_lines(Slot* slot, char* content) noexcept nogil:
 
 cdef int change_epoch_file(Slot* slot, int32_t epoch, int64_t start_offset, bint add, bint* dropped) noexcept nogil:
     """Drop the entries of `epoch` and above and those that begin at `start_offset` or behind, and add this one if wanted;
-    by a temporary file, fsync (unless the log is empty) and rename. 0, or -errno."""
+    by a temporary file and rename, without fsync [R 3]. 0, or -errno."""
     cdef char[512] path
     cdef char[520] temporary
     cdef char[EPOCH_FILE_BYTES] content
@@ -114,9 +113,6 @@ cdef int change_epoch_file(Slot* slot, int32_t epoch, int64_t start_offset, bint
     result = write_at(fd, head, <size_t>length, 0)
     if result == 0:
         result = write_at(fd, fresh, <size_t>body, length)
-    # Of an empty log nothing is lost with this file: the next load notes the epoch again. 10,000 such syncs take seconds.
-    if result == 0 and current(slot).log_end_offset > slot.log_start_offset and file_sync(fd) != 0:
-        result = -errno
     close(fd)
     if result == 0 and file_rename(log_dir, temporary, path) != 0:
         result = -errno

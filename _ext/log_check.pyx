@@ -47,13 +47,14 @@ cdef class SegmentCheck:
     """One segment's walk.
 
     :param descriptor: of the log file. :param size: its bytes that count. :param base_offset: of its name.
-    :param gaps: offsets may be missing, as in a compacted log.
+    :param gap_limit: offsets below it may be missing, as in a compacted log.
     :param index: the offset index as pairs (absolute offset, position). :param times: the time index as pairs (timestamp in
         ms, absolute offset).
 
     Attributes, which grow from step to step: ``position`` (where reading is), ``next_offset``, ``first_offset`` (-1: no batch
     yet), ``batches``, ``records`` (as stated; a compressed wrapper of an old format counts as one), ``max_timestamp``,
-    ``formats`` (bit n: format vn was seen), ``codecs`` (likewise), ``gapped``, ``finished``.
+    ``formats`` (bit n: format vn was seen), ``codecs`` (bit n: codec n was seen), ``gaps_end`` (the offset behind the last gap, 0
+    without one), ``finished``.
     """
 
     cdef Scanner scanner
@@ -64,7 +65,7 @@ cdef class SegmentCheck:
     cdef Py_ssize_t index_at
     cdef Py_ssize_t times_at
     cdef int64_t base_offset
-    cdef bint gaps
+    cdef int64_t gap_limit
     cdef int32_t epoch
     cdef Noted notes[MOST_NOTES]
     cdef int noted
@@ -76,7 +77,7 @@ cdef class SegmentCheck:
     cdef readonly int64_t max_timestamp
     cdef readonly int formats
     cdef readonly int codecs
-    cdef readonly bint gapped
+    cdef readonly int64_t gaps_end
     cdef readonly bint finished
 
     def __cinit__(
@@ -84,7 +85,7 @@ cdef class SegmentCheck:
         int descriptor,
         int64_t size,
         int64_t base_offset,
-        bint gaps,
+        int64_t gap_limit,
         const int64_t[:, ::1] index not None,
         const int64_t[:, ::1] times not None,
         Py_ssize_t buffer_bytes=1048576,
@@ -101,7 +102,7 @@ cdef class SegmentCheck:
         self.times = times
         self.base_offset = base_offset
         self.next_offset = base_offset
-        self.gaps = gaps
+        self.gap_limit = gap_limit
         self.epoch = -1
         self.max_timestamp = -1
         self.first_offset = -1
@@ -231,13 +232,13 @@ cdef class SegmentCheck:
     cdef void offsets(self, int64_t last) noexcept nogil:
         cdef BatchInfo* info = &self.info
         if self.next_offset < 0:
-            self.gapped = True      # behind a lost stretch
+            self.gaps_end = info.base_offset        # behind a lost stretch
         elif info.base_offset < self.next_offset:
             self.note(NOTE_OFFSET_BACK, info.base_offset, self.next_offset)
         elif info.base_offset > self.next_offset and info.record_count >= 0:
-            if not self.gaps:
+            if info.base_offset > self.gap_limit:
                 self.note(NOTE_GAP, info.base_offset, self.next_offset)
-            self.gapped = True
+            self.gaps_end = info.base_offset
         if info.base_offset < self.base_offset or last - self.base_offset > INT32_MAX:
             self.note(NOTE_RANGE, info.base_offset, last)
         if info.partition_leader_epoch < self.epoch and info.magic == 2:

@@ -4,7 +4,8 @@ from broker._ext.log_state cimport Array, LogState
 
 
 # Finishes what an interrupted swap, deletion or cleaning left, then fills state.segments (by base offset) and
-# `snapshots` (int64 offsets, ascending). `directory` is open on the partition's directory. 0, or -errno.
+# `snapshots` (int64 offsets, ascending), and looks whether there is a gap limit. `directory` is open on the partition's
+# directory. 0, or -errno.
 cdef int settle_files(LogState* state, int directory, Array* snapshots) noexcept nogil
 
 # Bytes of the segments that a recovery from `recovery_point` reads, or -errno.
@@ -17,3 +18,5 @@ cdef int remove_file(LogState* state, int directory, int64_t base_offset, int ki
 # The file's size, or -errno.
 cdef int64_t file_size(int directory, int64_t base_offset, int kind) noexcept nogil
 cdef int open_file(int directory, int64_t base_offset, int kind, int flags) noexcept nogil
+# When a segment was made, in ms of the wall clock, by the times of its files; -1 if these cannot be read.
+cdef int64_t creation_time(int directory, int64_t base_offset) noexcept nogil

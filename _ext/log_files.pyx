@@ -15,6 +15,7 @@ from posix.fcntl cimport O_CREAT, O_RDONLY, O_RDWR
 
 from broker._ext.directories cimport DIR, closedir, dirent, fdopendir, readdir
 from broker._ext.file_calls cimport file_open, file_rename, file_unlink
+from broker._ext.gap_limit cimport GAP_LIMIT_NAME
 from broker._ext.log_scan cimport SCAN_BATCH, Scanner, scan_batch, scan_file
 from broker._ext.log_state cimport (
     EVENT_COMPLETED_SWAP,
@@ -53,6 +54,24 @@ cdef extern from "<sys/stat.h>" nogil:
 
 cdef extern from "<stdlib.h>" nogil:
     long long strtoll(const char* text, char** end, int radix)
+
+
+cdef extern from *:
+    """
+    #include <sys/stat.h>
+
+    /* The birth of a file, or the last write where it is earlier: a copy is born when it is made, and may keep the times. */
+    static long long earliest_ms(int directory, const char *name) {
+        struct statx found;
+        long long born, written;
+        if (statx(directory, name, 0, STATX_BTIME | STATX_MTIME, &found) != 0 || !(found.stx_mask & STATX_MTIME))
+            return -1;
+        written = found.stx_mtime.tv_sec * 1000LL + found.stx_mtime.tv_nsec / 1000000;
+        born = found.stx_btime.tv_sec * 1000LL + found.stx_btime.tv_nsec / 1000000;
+        return (found.stx_mask & STATX_BTIME) && born < written ? born : written;
+    }
+    """
+    long long earliest_ms(int directory, const char* name) noexcept nogil
 
 
 cdef enum:
@@ -131,8 +150,8 @@ cdef int compare_files(const void* left, const void* right) noexcept nogil:
     return a.kind - b.kind
 
 
-cdef int list_files(int directory, Array* files) noexcept nogil:
-    """All files of segments, whatever their state, by offset and kind."""
+cdef int list_files(LogState* state, int directory, Array* files) noexcept nogil:
+    """All files of segments, whatever their state, by offset and kind; and whether there is a gap limit."""
     cdef int descriptor = file_open(directory, b".", O_RDONLY | O_DIRECTORY)
     cdef DIR* stream
     cdef dirent* entry
@@ -154,6 +173,8 @@ cdef int list_files(int directory, Array* files) noexcept nogil:
             error = -errno
             break
         if not parse_name(entry.d_name, &found):
+            if strcmp(entry.d_name, GAP_LIMIT_NAME) == 0:
+                state.has_gap_limit = True
             continue
         item = <FoundFile*>append_item(files)
         if item == NULL:
@@ -207,6 +228,17 @@ cdef int64_t file_size(int directory, int64_t base_offset, int kind) noexcept no
     if fstatat(directory, name, &status, 0) < 0:
         return -errno
     return status.st_size
+
+
+cdef int64_t creation_time(int directory, int64_t base_offset) noexcept nogil:
+    """The earliest time that the log or its time index bears: the index of a log without timestamps is not written to."""
+    cdef char[64] name
+    cdef int64_t found, earliest
+    file_name(name, base_offset, FILE_LOG, b"")
+    earliest = earliest_ms(directory, name)
+    file_name(name, base_offset, FILE_TIME_INDEX, b"")
+    found = earliest_ms(directory, name)
+    return found if found >= 0 and (earliest < 0 or found < earliest) else earliest
 
 
 cdef int open_file(int directory, int64_t base_offset, int kind, int flags) noexcept nogil:
@@ -388,7 +420,7 @@ cdef int settle_files(LogState* state, int directory, Array* snapshots) noexcept
     cdef int error
     memset(&files, 0, sizeof(Array))
     files.item_bytes = sizeof(FoundFile)
-    error = list_files(directory, &files)
+    error = list_files(state, directory, &files)
     found = <FoundFile*>files.items
     for number in range(files.count):
         if found[number].state != STATE_PLAIN:
@@ -396,11 +428,11 @@ cdef int settle_files(LogState* state, int directory, Array* snapshots) noexcept
     if error == 0 and unsettled:
         error = remove_leftovers(state, directory, &files, &swaps)
         if error == 0 and swaps:
-            error = list_files(directory, &files)
+            error = list_files(state, directory, &files)
             if error == 0:
                 error = complete_swaps(state, directory, &files)
         if error == 0:
-            error = list_files(directory, &files)
+            error = list_files(state, directory, &files)
     if error == 0:
         error = fold_files(state, directory, &files, snapshots)
     free(files.items)

@@ -7,13 +7,14 @@ come from the snapshot that the stop wrote at the log's end. After an unclean st
 point on are read whole.
 """
 from libc.errno cimport errno
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 from posix.fcntl cimport O_RDONLY, O_RDWR
 
 from broker._ext.log_files cimport (
     create_segment,
+    creation_time,
     file_size,
     open_file,
     remove_file,
@@ -28,6 +29,7 @@ from broker._ext.log_state cimport (
     EVENT_NOT_CLEAN,
     EVENT_REMOVED_SNAPSHOT,
     EVENT_RESTARTED_LOG,
+    EVENT_SHORTENED,
     FILE_EPOCHS,
     FILE_INDEX,
     FILE_LOG,
@@ -43,8 +45,9 @@ from broker._ext.log_state cimport (
     first_open_txn,
 )
 from broker._ext.file_calls cimport file_truncate
+from broker._ext.gap_limit cimport fit_gap_limit, read_gap_limit
 from broker._ext.records cimport BatchInfo, load32, load64
-from broker._ext.recovery cimport rebuild_indexes, recover_segments, restore_producers
+from broker._ext.recovery cimport complete_epochs, rebuild_indexes, recover_segments, restore_producers
 from broker._ext.state_files cimport fit_epochs, read_epochs, write_epochs, write_snapshot
 
 
@@ -294,6 +297,21 @@ cdef int load_clean(LogState* state, int directory, Array* snapshots, int64_t in
     return result
 
 
+cdef int recover_shortened(LogState* state, int directory, Array* snapshots, int64_t recovery_point,
+                           int64_t index_interval) noexcept nogil:
+    """The log ends before its recovery point: somebody took files away, or the point is of another log of this name. Either way
+    it does not say what of this log is on the device, so all of it is read."""
+    cdef uint64_t* progress = state.progress
+    cdef int error = add_event(state, EVENT_SHORTENED, FILE_LOG, state.base_offset, state.log_end_offset, 0,
+                               recovery_point - state.log_end_offset)
+    state.shortened = True
+    state.progress = NULL               # it counts each byte once
+    if error == 0 and state.size + state.total_bytes > 0:
+        error = recover(state, directory, snapshots, state.log_start_offset + 1, index_interval)
+    state.progress = progress
+    return error
+
+
 cdef int restart_log(LogState* state, int directory, Array* snapshots) noexcept nogil:
     """The log ends before its start offset, so nothing in it may be read: begin anew at the start offset."""
     cdef Segment* segment
@@ -360,9 +378,11 @@ cdef int settle_epochs(LogState* state, int directory, bint clean) noexcept nogi
 
 
 cdef int load_from(LogState* state, int directory, Array* snapshots, int64_t log_start_offset, int64_t recovery_point,
-                   bint clean, int64_t index_interval) noexcept nogil:
+                   int64_t cleaner_offset, bint clean, int64_t index_interval) noexcept nogil:
     cdef Segment* first
     cdef int error = settle_files(state, directory, snapshots)
+    if error == 0:
+        error = read_gap_limit(state, directory, cleaner_offset)
     if error == 0:
         error = read_epochs(state, directory)
     if error == 0 and state.segments.count == 0:
@@ -373,28 +393,38 @@ cdef int load_from(LogState* state, int directory, Array* snapshots, int64_t log
         return error
     first = <Segment*>state.segments.items
     state.log_start_offset = log_start_offset if log_start_offset > first.base_offset else first.base_offset
-    if clean:
+    error = complete_epochs(state, directory)
+    if error == 0 and clean:
         error = load_clean(state, directory, snapshots, index_interval)
-    else:
+    elif error == 0:
         # What ends below the log start waits for its removal, which may be half done: nobody reads it any more.
         error = recover(state, directory, snapshots, max(recovery_point, state.log_start_offset + 1), index_interval)
+    if error == 0 and state.log_end_offset < recovery_point:
+        error = recover_shortened(state, directory, snapshots, recovery_point, index_interval)
     if error == 0 and state.log_end_offset < state.log_start_offset:
         error = restart_log(state, directory, snapshots)
     if error == 0:
+        error = fit_gap_limit(state, directory)
+    if error == 0:
         error = measure_segments(state, directory)
     if error == 0:
-        error = settle_epochs(state, directory, clean)
+        error = settle_epochs(state, directory, clean and not state.shortened)
     if error == 0:
-        error = settle_snapshots(state, directory, snapshots, clean)
+        error = settle_snapshots(state, directory, snapshots, clean and not state.shortened)
+    if error == 0 and state.size and state.first_timestamp < 0:
+        state.created_ms = creation_time(directory, state.base_offset)
     state.first_open_txn_offset = first_open_txn(state, -1)
-    state.recovery_point = recovery_point if recovery_point < state.log_end_offset else state.log_end_offset
-    if clean:
+    if state.shortened:
+        state.recovery_point = state.log_start_offset
+    elif clean:
         state.recovery_point = state.log_end_offset
+    else:
+        state.recovery_point = min(recovery_point, state.log_end_offset)
     return error
 
 
-cdef int load(LogState* state, const char* path, int64_t log_start_offset, int64_t recovery_point, bint clean,
-              int64_t index_interval) noexcept nogil:
+cdef int load(LogState* state, const char* path, int64_t log_start_offset, int64_t recovery_point, int64_t cleaner_offset,
+              bint clean, int64_t index_interval) noexcept nogil:
     cdef Array snapshots
     cdef int error
     cdef int directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
@@ -402,7 +432,8 @@ cdef int load(LogState* state, const char* path, int64_t log_start_offset, int64
         return -errno
     memset(&snapshots, 0, sizeof(Array))
     snapshots.item_bytes = sizeof(int64_t)
-    error = load_from(state, directory, &snapshots, log_start_offset, recovery_point, clean, index_interval)
+    error = load_from(state, directory, &snapshots, log_start_offset, recovery_point, cleaner_offset, clean,
+                      index_interval)
     free(snapshots.items)
     close(directory)
     return error

@@ -27,6 +27,10 @@ cdef enum:
     EVENT_RESTARTED_LOG = 10        # the log ended before its start offset
     EVENT_NOT_CLEAN = 11            # marked as stopped cleanly, but the active segment is not sound
     EVENT_CORRUPT_EPOCHS = 12
+    EVENT_GAP = 13                  # offsets are missing where nothing may be missing
+    EVENT_SHORTENED = 14            # the log ends before its recovery point
+    EVENT_CORRUPT_GAP_LIMIT = 15
+    EVENT_REBUILT_EPOCHS = 16       # from the batches, because the checkpoint did not say enough
 
 # Errors of our own, apart from errno (which is returned negative too).
 cdef enum:
@@ -105,7 +109,10 @@ cdef struct LogState:
     uint64_t* progress                  # shared count of bytes recovered that others may look at; NULL: none
     bint epochs_changed
     bint snapshot_corrupt               # one was removed: what it told is read from the log and written anew
-    bint contiguous                     # nothing was ever compacted away: a gap between offsets is damage
+    bint has_gap_limit                  # there is a file that says where offsets may be missing
+    bint shortened                      # the log ends before the recovery point that was given: records are lost
+    int64_t gap_limit                   # offsets below it may be missing; at or above it a gap is damage
+    int64_t created_ms                  # when the active segment was made, by the times of its files; -1 where that is not needed
     Array segments                      # of Segment, by base offset
     Array epochs                        # of EpochEntry, by epoch
     Array producers                     # of LoadedProducer
@@ -129,6 +136,12 @@ cdef void tell_progress(LogState* state, int64_t bytes) noexcept nogil
 
 # To be called before each change on disk: 0, or -ECANCELED when the allowance is used up.
 cdef int about_to_change(LogState* state) noexcept nogil
+
+# Whether offsets may be missing in front of a batch, or a segment, that begins at `offset`: compaction went over them, or they
+# lie below the log start offset.
+cdef inline bint may_follow_gap(const LogState* state, int64_t offset) noexcept nogil:
+    return offset <= state.gap_limit or offset <= state.log_start_offset
+
 
 cdef void clear_producers(LogState* state) noexcept nogil
 cdef LoadedProducer* find_loaded(LogState* state, int64_t producer_id, bint create) noexcept nogil

@@ -33,6 +33,7 @@ cdef void init_state(LogState* state) noexcept nogil:
     state.slots.item_bytes = sizeof(int32_t)
     state.first_open_txn_offset = -1
     state.changes_left = -1
+    state.created_ms = -1
 
 
 cdef void free_state(LogState* state) noexcept nogil:

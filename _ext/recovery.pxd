@@ -14,5 +14,9 @@ cdef int restore_producers(LogState* state, int directory, Array* snapshots, int
 # active segment.
 cdef int recover_segments(LogState* state, int directory, int64_t first, int64_t index_interval) noexcept nogil
 
+# Takes the leader epochs from the headers of all batches if the checkpoint does not cover the log's first one: it is written
+# without a sync, and a loss of power may leave it empty. Reads nothing else of a log whose checkpoint does.
+cdef int complete_epochs(LogState* state, int directory) noexcept nogil
+
 # Writes the offset and time index of a segment below the recovery point anew from its headers; cuts nothing.
 cdef int rebuild_indexes(LogState* state, int directory, int64_t number, int64_t index_interval) noexcept nogil

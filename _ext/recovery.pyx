@@ -4,10 +4,10 @@ Runs when a log is opened, by the thread that opens it, before anyone else has t
 any two changes: nothing is cut before all that lies behind it is gone, indexes are replaced by rename, or written over where
 that is one write of their whole content, and the next run finds the same first bad batch or none. The rules are Kafka's
 (LogSegment.recover, LogLoader.recoverLog); unlike
-there a batch whose offset does not grow is bad too, and where nothing was compacted one that leaves a gap: its offset
-has no CRC, or what was in between is lost because the device had the later segment only. Messages of format v0 and v1
-are batches like others, except that a compressed one's first offset is not known here: its last one has to lie behind
-what came before.
+there a batch whose offset does not grow is bad too, and so is one behind a gap that compaction did not make: its offset has no
+CRC, or the records in between are lost because the device had the later segment only. Compaction made a gap if the batch behind
+it begins at or below the log's gap limit (gap_limit.pxd). Messages of format v0 and v1 are batches like others, except that the
+first offset of a compressed one is not known here: its last one has to lie behind what came before.
 """
 
 from libc.errno cimport ENOMEM, errno
@@ -32,16 +32,20 @@ from broker._ext.log_scan cimport (
 from broker._ext.log_state cimport (
     ERROR_OFFSET_OVERFLOW,
     EVENT_CUT_LOG,
+    EVENT_GAP,
+    EVENT_REBUILT_EPOCHS,
     EVENT_REBUILT_INDEXES,
     EVENT_REMOVED_SEGMENT,
     EVENT_REMOVED_SNAPSHOT,
     EVENT_UNREADABLE,
+    FILE_EPOCHS,
     FILE_INDEX,
     FILE_LOG,
     FILE_SNAPSHOT,
     FILE_TIME_INDEX,
     FILE_TXN_INDEX,
     Array,
+    EpochEntry,
     LogState,
     Segment,
     about_to_change,
@@ -49,12 +53,13 @@ from broker._ext.log_state cimport (
     append_item,
     clear_producers,
     first_open_txn,
+    may_follow_gap,
     replay_batch,
     tell_progress,
 )
 from broker._ext.file_calls cimport file_data_sync, file_truncate
 from broker._ext.lookup cimport LOOKUP_FOUND, FoundBatch, find_position
-from broker._ext.records cimport AT_RECORDS, BatchInfo, store16, store32, store64
+from broker._ext.records cimport AT_RECORDS, BATCH_HEADER_BYTES, BatchInfo, store16, store32, store64
 from broker._ext.state_files cimport assign_epoch, file_name, read_snapshot, replace_small_file
 
 
@@ -205,9 +210,11 @@ cdef int walk_segment(Walk* walk, LogState* state, int descriptor, const Segment
         result = scan_batch(&scanner, position, &info)
         if result == SCAN_BATCH and info.base_offset < walk.next_offset:
             result = SCAN_CORRUPT
-        if result == SCAN_BATCH and info.base_offset > walk.next_offset and walk.replay and state.contiguous \
-                and not (info.magic < 2 and info.codec):
-            result = SCAN_CORRUPT
+        if result == SCAN_BATCH and info.base_offset > walk.next_offset and walk.replay \
+                and not may_follow_gap(state, info.base_offset) and not (info.magic < 2 and info.codec):
+            result = add_event(state, EVENT_GAP, FILE_LOG, segment.base_offset, walk.next_offset, info.base_offset - 1, 0)
+            if result == 0:
+                result = SCAN_CORRUPT
         if result != SCAN_BATCH:
             break
         if walk.check_crc:
@@ -389,8 +396,13 @@ cdef int recover_segments(LogState* state, int directory, int64_t first, int64_t
         # A segment that begins before the one in front of it ends repeats offsets: it and what follows are no part of
         # the log. One that begins later belongs to it only where compaction may have taken what was in between.
         if number > first and (segments[number].base_offset < state.log_end_offset
-                               or (state.contiguous and segments[number].base_offset > state.log_end_offset)):
-            error = remove_from(state, directory, number)
+                               or (segments[number].base_offset > state.log_end_offset
+                                   and not may_follow_gap(state, segments[number].base_offset))):
+            if segments[number].base_offset > state.log_end_offset:
+                error = add_event(state, EVENT_GAP, FILE_LOG, segments[number].base_offset, state.log_end_offset,
+                                  segments[number].base_offset - 1, 0)
+            if error == 0:
+                error = remove_from(state, directory, number)
             break
         error = recover_one(state, directory, number, index_interval, buffer, capacity, &cut)
         if error:
@@ -425,6 +437,76 @@ cdef int rebuild_indexes(LogState* state, int directory, int64_t number, int64_t
     end_walk(&walk)
     free(buffer)
     return result
+
+
+# -- leader epochs ----------------------------------------------------------------------------------------------------
+
+
+cdef int lacks_epochs(LogState* state, int directory, bint* lacks) noexcept nogil:
+    """Whether the checkpoint says nothing of the leader epoch of the log's first batch, though the batch has one."""
+    cdef uint8_t[BATCH_HEADER_BYTES] buffer
+    cdef Segment* segments = <Segment*>state.segments.items
+    cdef EpochEntry* epochs = <EpochEntry*>state.epochs.items
+    cdef Scanner scanner
+    cdef BatchInfo info
+    cdef int64_t number = 0
+    cdef int descriptor, result
+    lacks[0] = False
+    while number < state.segments.count and segments[number].size == 0:
+        number += 1
+    if number == state.segments.count or (state.epochs.count and epochs[0].start_offset <= state.log_start_offset):
+        return 0
+    descriptor = open_file(directory, segments[number].base_offset, FILE_LOG, O_RDONLY)
+    if descriptor < 0:
+        return descriptor
+    scan_file(&scanner, descriptor, segments[number].size, buffer, BATCH_HEADER_BYTES)
+    result = scan_batch(&scanner, 0, &info)
+    close(descriptor)
+    lacks[0] = result == SCAN_BATCH and info.magic == 2 and info.partition_leader_epoch >= 0 \
+        and (state.epochs.count == 0 or epochs[0].start_offset > info.base_offset)
+    return result if result < 0 else 0
+
+
+cdef int read_epochs_of_segment(LogState* state, int directory, const Segment* segment, uint8_t* buffer, bint* sound) noexcept nogil:
+    cdef Scanner scanner
+    cdef BatchInfo info
+    cdef int64_t position = 0
+    cdef int result, error = 0
+    cdef int descriptor = open_file(directory, segment.base_offset, FILE_LOG, O_RDONLY)
+    if descriptor < 0:
+        return descriptor
+    scan_file(&scanner, descriptor, segment.size, buffer, HEADERS_BYTES)
+    while True:
+        result = scan_batch(&scanner, position, &info)
+        if result != SCAN_BATCH or error:
+            break
+        if info.magic == 2:
+            error = assign_epoch(state, info.partition_leader_epoch, info.base_offset)
+        position += info.size
+    close(descriptor)
+    state.scanned_bytes += position
+    sound[0] = result == SCAN_END
+    return result if result < 0 else error
+
+
+cdef int complete_epochs(LogState* state, int directory) noexcept nogil:
+    cdef uint8_t* buffer
+    cdef bint lacks = False, sound = True
+    cdef int64_t number
+    cdef int error = lacks_epochs(state, directory, &lacks)
+    if error or not lacks:
+        return error
+    buffer = <uint8_t*>malloc(HEADERS_BYTES)
+    if buffer == NULL:
+        return -ENOMEM
+    state.epochs.count = 0
+    for number in range(state.segments.count):
+        if error == 0 and sound:
+            error = read_epochs_of_segment(state, directory, <Segment*>state.segments.items + number, buffer, &sound)
+    free(buffer)
+    if error == 0:
+        error = add_event(state, EVENT_REBUILT_EPOCHS, FILE_EPOCHS, 0, state.log_start_offset, 0, 0)
+    return error
 
 
 # -- producers --------------------------------------------------------------------------------------------------------

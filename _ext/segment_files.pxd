@@ -18,8 +18,10 @@ cdef int64_t newest_snapshot(Slot* slot, int64_t offset, int64_t beyond) noexcep
 # Where in a segment the batch that holds `offset` begins, in what the index and the log say up to these; 0, or -errno.
 cdef int locate(Slot* slot, int64_t segment_base, int64_t index_entries, int64_t size, int64_t offset,
                 int64_t* position) noexcept nogil
-# The same in any segment: its end, if it ends before `offset`.
-cdef int locate_for_cut(Slot* slot, const Commit* commit, int64_t base, int64_t offset, int64_t* position) noexcept nogil
+# The same in any segment: its end, if it ends before `offset`. *first_cut: where the log ends if it is cut there; below `offset`
+# where that lies inside a batch.
+cdef int locate_for_cut(Slot* slot, const Commit* commit, int64_t base, int64_t offset, int64_t* position,
+                        int64_t* first_cut) noexcept nogil
 
 cdef int64_t end_of(int fd) noexcept nogil          # bytes of an open file
 cdef int create_file(Slot* slot, int64_t base, int kind) noexcept nogil         # empty; 0, or -errno

@@ -61,29 +61,43 @@ cdef int64_t end_of(int fd) noexcept nogil:
     return lseek(fd, 0, SEEK_END)
 
 
-cdef int locate(Slot* slot, int64_t segment_base, int64_t index_entries, int64_t size, int64_t offset,
-                int64_t* position) noexcept nogil:
-    cdef FoundBatch found
+cdef int find_batch(Slot* slot, int64_t segment_base, int64_t index_entries, int64_t size, int64_t offset,
+                    FoundBatch* found) noexcept nogil:
     cdef int log_fd, index_fd, result
     log_fd = open_in_slot(slot, segment_base, FILE_LOG, O_RDONLY)
     if log_fd < 0:
         return log_fd
     index_fd = open_in_slot(slot, segment_base, FILE_INDEX, O_RDONLY)
-    result = find_position(log_fd, index_fd, index_entries if index_fd >= 0 else 0, segment_base, size, offset, &found)
+    result = find_position(log_fd, index_fd, index_entries if index_fd >= 0 else 0, segment_base, size, offset, found)
     close(log_fd)
     if index_fd >= 0:
         close(index_fd)
     if result == LOOKUP_FOUND:
-        position[0] = found.position
         return 0
     return result if result < 0 else -ENOENT
 
 
-cdef int locate_for_cut(Slot* slot, const Commit* commit, int64_t base, int64_t offset, int64_t* position) noexcept nogil:
+cdef int locate(Slot* slot, int64_t segment_base, int64_t index_entries, int64_t size, int64_t offset,
+                int64_t* position) noexcept nogil:
+    cdef FoundBatch found
+    cdef int result = find_batch(slot, segment_base, index_entries, size, offset, &found)
+    if result == 0:
+        position[0] = found.position
+    return result
+
+
+cdef int locate_for_cut(Slot* slot, const Commit* commit, int64_t base, int64_t offset, int64_t* position,
+                        int64_t* first_cut) noexcept nogil:
+    cdef FoundBatch found
     cdef int log_fd, index_fd, result
     cdef int64_t entries, size
+    first_cut[0] = offset
     if base == commit.segment_base:
-        return locate(slot, base, commit.index_entries, commit.size, offset, position)
+        result = find_batch(slot, base, commit.index_entries, commit.size, offset, &found)
+        if result == 0:
+            position[0] = found.position
+            first_cut[0] = min(offset, found.base_offset)
+        return result
     log_fd = open_in_slot(slot, base, FILE_LOG, O_RDONLY)
     if log_fd < 0:
         return log_fd
@@ -94,10 +108,13 @@ cdef int locate_for_cut(Slot* slot, const Commit* commit, int64_t base, int64_t 
     if index_fd >= 0:
         entries = end_of(index_fd) // 8
         close(index_fd)
-    result = locate(slot, base, entries, size, offset, position)
+    result = find_batch(slot, base, entries, size, offset, &found)
     if result == -ENOENT:               # the segment ends before `offset`: a truncation cut it there
         position[0] = size
         return 0
+    if result == 0:
+        position[0] = found.position
+        first_cut[0] = min(offset, found.base_offset)
     return result
 
 

@@ -6,7 +6,7 @@ A LoadedLog belongs to the thread that made it; the GIL is released while the lo
 from collections import namedtuple
 
 from libc.errno cimport ENOENT, ENOMEM, errno
-from libc.stdint cimport int64_t
+from libc.stdint cimport INT64_MAX, int64_t
 
 from broker._ext.log_files cimport bytes_to_recover as measure
 from broker._ext.log_open cimport load
@@ -40,6 +40,10 @@ cdef extern from "<unistd.h>" nogil:
     int close(int descriptor)
 
 
+# As cleaner_offset: offsets may be missing anywhere, unless the log's own file says where.
+ANY_GAP = INT64_MAX
+
+
 class UnsupportedLogError(Exception):
     """A log that is sound, as far as one can see, but of a kind that this broker does not open."""
 
@@ -68,7 +72,11 @@ SENTENCES = (
     "no sound batch in {file} at position {position}, offset {offset} or later; left its last {lost} bytes as they are",
     "the log ended at offset {offset}, before its start offset: removed all segments ({lost} bytes) and began anew",
     "{file} was marked as closed in order but is not sound: recovering it",
-    "leader-epoch-checkpoint is corrupt: took the epochs from the batches that were read",
+    "leader-epoch-checkpoint is corrupt: took the leader epochs from the batches",
+    "offsets {offset} to {position} are missing before a batch of {file}, and no compaction removed them: the log ends before them",
+    "the log ends at offset {offset}, {lost} offsets before its recovery point: records that were on the device are missing",
+    "odradek-gaps-checkpoint is corrupt: gaps between offsets are kept wherever they are",
+    "leader-epoch-checkpoint did not cover the log: took the leader epochs from the batches from offset {offset} on",
 )
 LoadEvent = namedtuple("LoadEvent", "message file base_offset offset position lost_bytes")
 Producer = namedtuple(
@@ -116,6 +124,9 @@ cdef class LoadedLog:
             "first_open_txn_offset": state.first_open_txn_offset,
             "scanned_bytes": state.scanned_bytes,
             "lost_bytes": state.lost_bytes,
+            "gap_limit": state.gap_limit,
+            "shortened": bool(state.shortened),
+            "created_ms": state.created_ms,
         }
 
     @property
@@ -199,14 +210,15 @@ def bytes_to_recover(path, int64_t recovery_point):
 
 
 def load_log(path, int64_t log_start_offset=0, int64_t recovery_point=0, bint clean=False,
-             int64_t index_interval_bytes=4096, int64_t changes_allowed=-1, bint contiguous=False, int progress_dir=-1):
+             int64_t index_interval_bytes=4096, int64_t changes_allowed=-1, int64_t cleaner_offset=-1, int progress_dir=-1):
     """Opens the log of one partition, repairing what has to be repaired; an empty directory gets a first segment.
 
     path: the partition's directory. log_start_offset, recovery_point: from the checkpoint files, 0 without entry.
     clean: whether the broker was stopped in order. index_interval_bytes: the topic's index.interval.bytes.
     changes_allowed: tests end the work before the change on disk that exceeds this number, with ECANCELED.
-    contiguous: whether the log was never compacted, so that recovery cuts it at the first gap between offsets.
-    progress_dir: index of the log directory in whose count of recovered bytes the shared header tells of the progress.
+    cleaner_offset: of the log in cleaner-offset-checkpoint, -1 without entry, ANY_GAP if that is not known: with
+    odradek-gaps-checkpoint it says where offsets may be missing (gap_limit.pxd).
+    progress_dir: index of the log directory to whose count of recovered bytes in the shared header the progress is added.
     Returns a LoadedLog. Raises OSError, UnsupportedLogError (nothing is cut then).
     """
     cdef LoadedLog loaded = LoadedLog()
@@ -215,13 +227,12 @@ def load_log(path, int64_t log_start_offset=0, int64_t recovery_point=0, bint cl
     cdef int error
     loaded.path = str(path)
     loaded.state.changes_left = changes_allowed
-    loaded.state.contiguous = contiguous
     if progress_dir >= 0:
         loaded.state.progress = &region().header.loading[progress_dir].bytes_recovered
     encoded = loaded.path.encode("utf-8", "surrogateescape")
     name = encoded
     with nogil:
-        error = load(&loaded.state, name, log_start_offset, recovery_point, clean, index_interval_bytes)
+        error = load(&loaded.state, name, log_start_offset, recovery_point, cleaner_offset, clean, index_interval_bytes)
     if error in UNSUPPORTED:
         raise UnsupportedLogError(f"{loaded.path}: {UNSUPPORTED[error]}")
     if error == -ENOMEM:

@@ -57,6 +57,11 @@ cpdef enum DiskState:             # of the file system under a log directory
     DISK_LOW = 1                  # below the soft mark: retention is hastened
     DISK_FULL = 2                 # below the hard mark, or a write found no room: producers are refused
 
+cpdef enum BegunEpoch:
+    EPOCH_KEPT = 0                # the leader epoch is that of before the start
+    EPOCH_UNSTORED = 1            # a new one, which the metadata store may not have yet
+    EPOCH_STORED = 2
+
 cpdef enum Role:
     ROLE_NONE = 0
     ROLE_LEADER = 1
@@ -218,11 +223,13 @@ cdef struct Slot:
     uint64_t lock_busy
     uint64_t created_version      # metadata version that announced this incarnation
     uint64_t truncations          # since load: a compaction that saw another number worked on another log
+    int64_t gap_limit             # offsets below it may be missing, at or above it none is [R 4]; INT64_MAX: not known yet
     uint8_t log_dir
     uint8_t internal
     uint16_t topic_bytes
     uint8_t uncut                 # a failed write may have left bytes behind the commit: cut before anything else [R 4]
-    uint8_t[3] spare
+    uint8_t begun_epoch           # BegunEpoch: whether `leader_epoch` began with this start [R 3]
+    uint8_t[2] spare
     uint8_t[16] topic_id
     uint8_t[256] topic            # name, not terminated beyond topic_bytes
 

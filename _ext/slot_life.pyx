@@ -27,6 +27,9 @@ from broker._ext.removed_files cimport note_removed_files
 from broker._ext.segments cimport LoadedLog
 from broker._ext.shared cimport (
     CHANGE_RING,
+    EPOCH_KEPT,
+    EPOCH_STORED,
+    EPOCH_UNSTORED,
     MAX_FOLLOWERS,
     MAX_IN_SYNC,
     MAX_TOPIC_BYTES,
@@ -114,9 +117,10 @@ cdef put_settings(Slot* slot, settings):
 
 
 def allocate(str topic, bytes topic_id, int partition, *, int log_dir, replicas, in_sync, int leader_id, int leader_epoch,
-             int partition_epoch, settings, bint internal=False):
+             int partition_epoch, settings, bint internal=False, bint epoch_unstored=False):
     """Give a free slot to a partition, state LOADING; the slot's index. By the one writer of the table only.
 
+    :param epoch_unstored: the metadata store does not have this leader epoch yet; see `unstored_epochs`.
     :raises ValueError: a name longer than 249 bytes, an id that is not 16 bytes, too many replicas, or no free slot.
     """
     cdef bytes name = topic.encode()
@@ -152,6 +156,7 @@ def allocate(str topic, bytes topic_id, int partition, *, int log_dir, replicas,
         slot.partition = partition
         slot.log_dir = <uint8_t>log_dir
         slot.internal = internal
+        slot.begun_epoch = EPOCH_UNSTORED if epoch_unstored else EPOCH_KEPT
         put_leadership(slot, leader_id, leader_epoch, partition_epoch, replicas, in_sync)
         put_settings(slot, settings)
         store_release_32(&slot.incarnation, slot.incarnation + 1)
@@ -168,11 +173,24 @@ def configure(uint32_t index, settings):
         put_settings(slot, settings)
 
 
-def fill(uint32_t index, LoadedLog loaded, bint flushed, int64_t producers_before_ms=INT64_MIN):
+cdef void begin_epoch(Slot* slot, LogState* state, bint lost) noexcept nogil:
+    """A leader whose log lost records, or has some of a newer leader epoch than the store knows, leads in a new epoch [R 3]."""
+    cdef EpochEntry* epochs = <EpochEntry*>state.epochs.items
+    cdef int32_t newest = epochs[state.epochs.count - 1].epoch if state.epochs.count else -1
+    if (lost and slot.begun_epoch == EPOCH_KEPT) or newest > slot.leader_epoch:
+        slot.leader_epoch = max(slot.leader_epoch, newest) + 1
+        slot.begun_epoch = EPOCH_UNSTORED
+
+
+def fill(uint32_t index, LoadedLog loaded, bint flushed, int64_t producers_before_ms=INT64_MIN, bint lost=False):
     """Put a loaded log into its slot and the slot ONLINE, as leader if this broker leads the partition.
+
+    The leader epoch of a log that has records is noted in its file by the first append in it: to write thousands of files would
+    hold the start up.
 
     :param flushed: whether all of the log is known to be on the device (it was closed in order).
     :param producers_before_ms: producers without open transaction last heard before this have expired; left out.
+    :param lost: records of the log are lost: a new leader epoch begins, unless one began with this start.
     :raises OSError: the leader-epoch checkpoint could not be written; the slot is OFFLINE then, or LOADING if only room was
         missing.
     """
@@ -198,12 +216,13 @@ def fill(uint32_t index, LoadedLog loaded, bint flushed, int64_t producers_befor
         commit.indexed_position = state.last_index_position
         commit.timeindexed_timestamp = state.last_timeindex_timestamp
         commit.timeindexed_offset = -1
-        commit.created_ms = now_ms()
+        commit.created_ms = min(now_ms(), state.created_ms) if state.created_ms >= 0 else now_ms()
         commit.high_watermark = state.log_end_offset if slot.in_sync_count <= 1 else state.log_start_offset
         commit.high_watermark_base = state.base_offset if slot.in_sync_count <= 1 else -1
         commit.high_watermark_position = state.size
         publish(slot, &commit)
         slot.log_start_offset = state.log_start_offset
+        slot.gap_limit = state.gap_limit
         slot.applied_base = state.base_offset
         slot.applied_position = state.size
         slot.flushed_offset = state.log_end_offset if flushed else state.recovery_point
@@ -233,7 +252,9 @@ def fill(uint32_t index, LoadedLog loaded, bint flushed, int64_t producers_befor
         store_release_64(&slot.flusher, 0)  # and who flushes that must not say that this is on the device
         if slot.leader_id == region().header.broker_id:
             slot.role = ROLE_LEADER
-            result = note_epoch(slot, slot.leader_epoch, commit.log_end_offset)
+            begin_epoch(slot, state, lost)
+            if flushed and state.epochs.count == 0:
+                result = note_epoch(slot, slot.leader_epoch, commit.log_end_offset)
         else:
             slot.role = ROLE_FOLLOWER
         slot.generation += 1
@@ -260,6 +281,9 @@ def set_role(uint32_t index, uint32_t incarnation, role, int leader_id, int lead
     with Held(index):
         if slot.incarnation != incarnation or slot.state != SLOT_ONLINE:
             raise SlotChanged(f"slot {index} is not incarnation {incarnation} or not online")
+        read_commit(slot, &commit)
+        if slot.recovery_point > commit.log_end_offset:
+            raise SlotChanged(f"slot {index} was truncated, and its recovery point is not written yet")
         if leader_epoch < slot.leader_epoch or partition_epoch < slot.partition_epoch:
             raise SlotChanged(f"leader epoch {leader_epoch}, partition epoch {partition_epoch}: the slot has "
                               f"{slot.leader_epoch} and {slot.partition_epoch}")
@@ -268,7 +292,6 @@ def set_role(uint32_t index, uint32_t incarnation, role, int leader_id, int lead
         for i in range(MAX_FOLLOWERS):
             slot.followers[i].broker_id = -1
         if role == ROLE_LEADER:
-            read_commit(slot, &commit)
             result = note_epoch(slot, slot.leader_epoch, commit.log_end_offset)
             if result == 0 and slot.in_sync_count <= 1 and commit.high_watermark < commit.log_end_offset:
                 commit.high_watermark = commit.log_end_offset
@@ -310,6 +333,45 @@ def waiting_for_room():
     """Slots whose log could not be opened, or was left half way by a change, because the disk was full."""
     cdef uint64_t i
     return [i for i in range(region().header.slots_used) if state_now(slot_at(<uint32_t>i)) == SLOT_LOADING]
+
+
+# -- leader epochs that a start began -----------------------------------------------------------------------------------
+
+
+def unstored_epochs():
+    """[(slot, topic, partition, leader epoch)] of the leaders whose epoch is newer than what the metadata store says."""
+    cdef uint64_t i
+    cdef Slot* slot
+    found = []
+    for i in range(region().header.slots_used):
+        slot = slot_at(<uint32_t>i)
+        if slot.begun_epoch == EPOCH_UNSTORED and slot.state != SLOT_FREE and slot.state != SLOT_DELETED:
+            found.append((i, topic_of(slot), slot.partition, slot.leader_epoch))
+    return found
+
+
+def epochs_stored(stored):
+    """The metadata store has these leader epochs now: [(slot, leader epoch)]. By the first loader only; of slots with a newer one by
+    now the coordinator stores that."""
+    cdef Slot* slot
+    cdef uint32_t index
+    cdef int32_t epoch
+    for index, epoch in stored:
+        slot = slot_at(index)
+        with Held(index):
+            if slot.leader_epoch == epoch:
+                slot.begun_epoch = EPOCH_STORED
+
+
+def put_epoch(uint32_t index, int leader_epoch, int partition_epoch):
+    """The metadata store has this leader epoch of the partition now, in a node of this version: the slot takes it over, unless it
+    is older than its own. By the one writer of the table only."""
+    cdef Slot* slot = slot_at(index)
+    with Held(index):
+        if leader_epoch >= slot.leader_epoch:
+            slot.leader_epoch = leader_epoch
+            slot.partition_epoch = partition_epoch
+            slot.begun_epoch = EPOCH_STORED
 
 
 # -- taking, telling --------------------------------------------------------------------------------------------------

@@ -3,10 +3,17 @@
 Called by the cleaner, the coordinator and the ordered stop, never from a worker's loop; what changes a slot waits for its lock.
 """
 
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from broker._ext.slots import SlotChanged
+
+from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
+from posix.unistd cimport close
 
 from broker._ext.atomics cimport load_acquire_32, store_release_64
+from broker._ext.append_files cimport open_directory
+from broker._ext.faults cimport GAP_LIMIT_DURABLE, GAP_LIMIT_NAMED, fault
 from broker._ext.file_calls cimport file_error
+from broker._ext.gap_limit cimport drop_prepared_gap_limit, name_gap_limit, prepare_gap_limit, sync_gap_limit
+from broker._ext.log_dirs cimport note_device
 from broker._ext.producers cimport expire_producers
 from broker._ext.rolling cimport snapshot_producers
 from broker._ext.shared cimport SLOT_DELETED, SLOT_LOADING, SLOT_OFFLINE, SLOT_ONLINE, Commit, Slot, read_commit, region, slot_at
@@ -130,12 +137,68 @@ def compaction_facts(uint32_t index):
         "last_stable_offset": min(slot.last_stable_offset, commit.high_watermark),
         "log_end_offset": commit.log_end_offset,
         "segment_base": commit.segment_base,
+        "size": commit.size,
+        "first_timestamp": commit.first_timestamp,
+        "created_ms": commit.created_ms,
+        "truncations": slot.truncations,
+        "gap_limit": slot.gap_limit,
+        "synced_base": slot.synced_base,
         "min_compaction_lag_ms": slot.settings.min_compaction_lag_ms,
         "max_compaction_lag_ms": slot.settings.max_compaction_lag_ms,
         "min_cleanable_dirty_millionths": slot.settings.min_cleanable_dirty_millionths,
         "compact": bool(slot.settings.compact),
         "delete": bool(slot.settings.delete_),
     }
+
+
+def raise_gap_limit(uint32_t index, int64_t limit, *, uint32_t incarnation, uint64_t truncations):
+    """Let offsets be missing below `limit`, which compaction is about to make true; the device knows it when this returns.
+
+    The slot's lock is held for a renaming, not while the device works.
+
+    :raises SlotChanged: the slot holds another log, or the log was truncated: what was durable below `limit` may not be.
+        Also if the log is not synced up to `limit`.
+    :raises OSError: the log's gap limit could not be written.
+    """
+    cdef Slot* slot = slot_at(index)
+    cdef int result = 0
+    cdef int directory = open_directory(slot)
+    cdef bint stale = False
+    cdef bint raised = slot.gap_limit < limit or slot.gap_limit == INT64_MAX
+    if directory < 0:
+        note_device(slot.log_dir, directory)
+        raise file_error(-directory, f"{topic_of(slot)}-{slot.partition}")
+    if raised:
+        with nogil:
+            result = prepare_gap_limit(directory, limit)
+    try:
+        with Held(index):
+            # A truncation counts itself before it lowers what is synced: the caller may have read the numbers in between.
+            stale = slot.incarnation != incarnation or slot.state != SLOT_ONLINE or slot.truncations != truncations \
+                or limit > slot.synced_end
+            if result == 0 and not stale and raised:
+                result = name_gap_limit(slot, directory, limit)
+        if raised and (stale or result != 0):
+            drop_prepared_gap_limit(directory)
+        fault(GAP_LIMIT_NAMED)
+        if result == 0:
+            with nogil:
+                result = sync_gap_limit(directory)     # also where somebody else had named it: nobody may have synced that
+    finally:
+        close(directory)
+    if stale:
+        raise SlotChanged(f"slot {index} is not incarnation {incarnation} with {truncations} truncations, synced up to {limit}")
+    note_device(slot.log_dir, result)
+    if result != 0:
+        raise file_error(-result, f"{topic_of(slot)}-{slot.partition} gap limit")
+    fault(GAP_LIMIT_DURABLE)
+
+
+def of_unknown_gap_limit():
+    """Slots of logs that an older version or Kafka compacted, so that nothing says where offsets may be missing."""
+    cdef uint64_t i
+    return [i for i in range(region().header.slots_used)
+            if slot_at(<uint32_t>i).state == SLOT_ONLINE and slot_at(<uint32_t>i).gap_limit == INT64_MAX]
 
 
 def swap_under_way(uint32_t index):

@@ -88,7 +88,8 @@ def describe(uint32_t index):
         synced_base=slot.synced_base, synced_end=slot.synced_end, flushes=slot.flushes,
         producer_count=slot.producer_count, log_dir=slot.log_dir, lock_recoveries=slot.lock_recoveries,
         lock_busy=slot.lock_busy, applied_position=slot.applied_position, first_unstable_offset=slot.first_unstable_offset,
-        internal=bool(slot.internal), intent=slot.intent, truncations=slot.truncations, compact=bool(slot.settings.compact),
+        internal=bool(slot.internal), intent=slot.intent, truncations=slot.truncations, gap_limit=slot.gap_limit,
+        begun_epoch=slot.begun_epoch, compact=bool(slot.settings.compact),
         epochs=[(slot.epochs[i % EPOCHS_KEPT].epoch, slot.epochs[i % EPOCHS_KEPT].start_offset)
                 for i in range(max(0, slot.epoch_count - EPOCHS_KEPT), slot.epoch_count)],
         replicas=[slot.replicas[i] for i in range(slot.replica_count)],
@@ -161,9 +162,9 @@ def log_dir_of(uint32_t index):
 
 
 def log_of(uint32_t index):
-    """(topic, partition, topic id, log directory, whether it is compacted): all of a slot that opening its log asks for."""
+    """(topic, partition, topic id, log directory): all of a slot that opening its log asks for."""
     cdef Slot* slot = slot_at(index)
-    return topic_of(slot), slot.partition, (<char*>slot.topic_id)[:16], slot.log_dir, bool(slot.settings.compact)
+    return topic_of(slot), slot.partition, (<char*>slot.topic_id)[:16], slot.log_dir
 
 
 def in_use():

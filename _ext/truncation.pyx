@@ -13,6 +13,7 @@ from broker._ext.atomics cimport store_release_64
 from broker._ext.commits cimport current, new_generation, publish, set_applied
 from broker._ext.faults cimport *
 from broker._ext.file_calls cimport file_truncate
+from broker._ext.gap_limit cimport lower_gap_limit
 from broker._ext.leader_epochs cimport cut_epochs
 from broker._ext.log_scan cimport read_at
 from broker._ext.log_state cimport FILE_INDEX, FILE_LOG, FILE_SNAPSHOT, FILE_TIME_INDEX, FILE_TXN_INDEX
@@ -99,7 +100,7 @@ cdef int restore_before(uint32_t index, Slot* slot, int64_t offset, int64_t* fro
 cdef int rebuild_producers(uint32_t index, Slot* slot, int64_t offset) noexcept nogil:
     """Producer state as of `offset`: the newest snapshot before, and the batches behind it (the log is the redo log); 0, or
     -errno. Of what a snapshot tells only each producer's last batch is known, as after a start."""
-    cdef int64_t from_offset = 0, base, position = 0
+    cdef int64_t from_offset = 0, base, position = 0, first_cut = 0
     cdef int result = restore_before(index, slot, offset, &from_offset)
     if result != 0 or from_offset >= offset:
         return result
@@ -109,7 +110,7 @@ cdef int rebuild_producers(uint32_t index, Slot* slot, int64_t offset) noexcept 
     if base < 0:
         base = next_segment(slot, -1, offset)
     elif base < from_offset:
-        result = locate_for_cut(slot, current(slot), base, from_offset, &position)
+        result = locate_for_cut(slot, current(slot), base, from_offset, &position, &first_cut)
     while result == 0 and base >= 0 and base < offset:
         result = replay_segment(index, slot, base, position, from_offset)
         position = 0
@@ -129,8 +130,11 @@ cdef int finish_truncation(uint32_t index, Slot* slot) noexcept nogil:
     drop_files(index)
     store_release_64(&slot.truncations, slot.truncations + 1)
     result = drop_swaps(slot)           # made of what the log held, to be swapped in by nobody
+    if result == 0:
+        result = lower_gap_limit(slot, offset)      # before it is cut: what is appended next may not be missing
     if result != 0:
         return result
+    fault(TRUNCATE_GAP_LIMIT_LOWERED)
     if commit.segment_base != offset or commit.size != 0:
         # A segment that begins at `offset` goes too: its bytes were published, and its file is not written again [R 4].
         result = remove_segments_above(slot, base if base < offset else offset - 1, offset)
@@ -167,8 +171,6 @@ cdef int finish_truncation(uint32_t index, Slot* slot) noexcept nogil:
     elif slot.synced_base > base or (slot.synced_base < 0 and slot.flushed_offset > base):
         slot.synced_base = base         # the segment that was cut is synced as a whole again
     slot.synced_end = min(slot.synced_end, offset)
-    if slot.recovery_point > offset:
-        slot.recovery_point = offset
     store_release_64(&slot.flusher, 0)  # who is flushing now must not say that what follows is on the device
     result = cut_epochs(slot, offset)
     if result == 0:

@@ -34,9 +34,10 @@ from broker.controller.topics import (
     plan_topic,
     write_missing_states,
     write_plans,
+    write_states,
 )
 from broker.metadata import znodes
-from broker.metadata.cluster import elect_controller
+from broker.metadata.cluster import elect_controller, was_adopted
 from broker.metadata.store import NodeError, Store, StoreError, delete_tree, ensure_path, parent_of
 from broker.protocol.errors import ErrorCode
 
@@ -110,24 +111,84 @@ class Controller:
         """
         self._stale = True
         image = load_image(self._store)
-        for name in sorted(image.deleting):
-            self._finish_deletion(image, name)
+        deleted = self._finish_pending_deletions(image)
         kept = self._partitions.kept()
         for name, entry in list(kept.items()):
             known = image.topics.get(name)
             if known is None or known.topic_id is None or known.topic_id.bytes != entry.topic_id:
                 log.warning("topic %s (%s) is not in the metadata: taken out of service", name, entry.topic_id.hex())
-                self._partitions.delete(name, entry.settled + entry.unsettled)
+                self._take_out({name: entry.settled + entry.unsettled})
                 del kept[name]
         for topic in image.topics.values():
+            if topic.name in image.deleting:
+                continue
             settled = set(kept[topic.name].settled) if topic.name in kept else set()
             missing = [partition for partition in topic.assignment.partitions if partition not in settled]
             self._partitions.configure(topic)
             if missing:
                 self._partitions.ensure(topic, self._complete_states(topic, missing))
+        self._store_epochs(self._partitions.unstored_epochs())
         self.image = image
         self.metadata_version = self._partitions.announce_all()
-        self._stale = False
+        self._stale = not deleted
+
+    def _finish_pending_deletions(self, image: ClusterImage) -> bool:
+        """Whether all deletions that had begun are finished; else the next change of topics tries again. Raises StoreError."""
+        names = sorted(image.deleting)
+        topics = _partitions_of(image, names)
+        self._partitions.delete(topics)
+        try:
+            self._remove_deleted(image, names, topics)
+        except OSError as error:
+            log.error("the deletion of %s waits for room on a disk: %s", ", ".join(names), error)
+            return False
+        return True
+
+    def _take_out(self, topics: Mapping[str, Sequence[int]]) -> None:
+        """Delete partitions of which the store knows nothing."""
+        self._partitions.delete(topics)
+        try:
+            self._partitions.forget(topics)
+        except OSError as error:
+            log.error("the checkpoints still name partitions of %s: %s", ", ".join(topics), error)
+
+    # -- leader epochs --------------------------------------------------------------------------------------------
+
+    def open_waiting(self) -> None:
+        """Open the logs that waited for room, where there is some now, with recovery. Raises StoreError.
+
+        In new leader epochs; in a cluster that may go back to Kafka only those that lost records.
+        """
+        waiting = self._partitions.to_open()
+        if not waiting:
+            return
+        if not was_adopted(self._store):
+            self._store_epochs({(topic, partition): (slot, 0) for topic, partition, slot in waiting}, above=True)
+        self._partitions.open_waiting(waiting)
+        self._store_epochs(self._partitions.unstored_epochs())
+
+    def _store_epochs(self, epochs: Mapping[tuple[str, int], tuple[int, int]], above: bool = False) -> None:
+        """Make leader epochs durable: {(topic, partition): (slot, leader epoch)}. Raises StoreError.
+
+        A start began them, because the logs were not closed in order or lost records; nobody is served by them before.
+
+        :param above: each partition's next epoch instead, whatever the mapping says.
+        """
+        topics: dict[str, list[int]] = {}
+        for topic, partition in epochs:
+            topics.setdefault(topic, []).append(partition)
+        stored = []
+        changes = []
+        for place, (state, version) in load_states(self._store, topics.items()).items():
+            epoch = state.leader_epoch + 1 if above else epochs[place][1]
+            if state.leader_epoch < epoch and state.leader == self._broker_id:
+                state = state._replace(leader_epoch=epoch, controller_epoch=self.epoch)
+                changes.append((znodes.state_path(*place), znodes.encode_state(state), version))
+                version += 1
+            stored.append((*place, state.leader_epoch, version))
+        write_states(self._store, changes, self._epoch_version)
+        for entry in stored:
+            self._partitions.put_epoch(*entry)
 
     def _complete_states(self, topic: Topic, partitions: list[int]) -> dict[int, tuple[znodes.PartitionState, int]]:
         """The states of these partitions, those written now that are not there."""
@@ -342,18 +403,22 @@ class Controller:
         if not doomed:
             return outcomes
         self._stale = True  # until all of it is done
+        names = [outcome.name for outcome in doomed]
+        topics = _partitions_of(self.image, names)
+        slots: list[int] = []
         try:
-            self._mark_deleted([outcome.name for outcome in doomed])
-            slots = [slot for outcome in doomed for slot in self._finish_deletion(self.image, outcome.name)]
-        except StoreError as error:
-            log.warning("deletion of topics interrupted: %s", error)
+            self._mark_deleted(names)
+            slots = self._partitions.delete(topics)
+            self._remove_deleted(self.image, names, topics)
+            self._stale = False
+        except (StoreError, OSError) as error:
+            log.warning("the deletion of topics was interrupted, the next change of topics finishes it: %s", error)
             for outcome in doomed:
                 if outcome.name in self.image.topics and outcome.name not in self.image.deleting:
                     failed = _failed(outcome.name, error)
                     outcome.code, outcome.message = failed.code, failed.message
-            return outcomes
-        self.metadata_version = self._partitions.announce(slots)
-        self._stale = False
+        if slots:
+            self.metadata_version = self._partitions.announce(slots)
         return outcomes
 
     def _deletable(self, wish: str | uuid.UUID) -> Outcome:
@@ -376,19 +441,26 @@ class Controller:
         transaction.commit()
         self.image.deleting.update(names)
 
-    def _finish_deletion(self, image: ClusterImage, name: str) -> list[int]:
-        """Slots and directories first, then the nodes, the mark of the deletion with the last ones; the slots."""
-        topic = image.topics.get(name)
-        slots = self._partitions.delete(name, topic.assignment.partitions) if topic else []
-        delete_tree(self._store, znodes.partitions_path(name))
-        transaction = self._store.transaction().check(znodes.CONTROLLER_EPOCH, self._epoch_version)
-        for path in (znodes.topic_path(name), znodes.topic_config_path(name), znodes.delete_topic_path(name)):
-            if self._store.exists(path) is not None:
-                transaction.delete(path)
-        transaction.commit()
-        image.remove(name)
-        log.info("topic %s deleted", name)
-        return slots
+    def _remove_deleted(self, image: ClusterImage, names: Sequence[str], topics: Mapping[str, Sequence[int]]) -> None:
+        """Finish deletions whose slots and directories are removed: the lines in the checkpoints first, then the nodes,
+        the mark of the deletion with the last ones. From then on the names are free. Raises StoreError, OSError."""
+        self._partitions.forget(topics)
+        for name in names:
+            delete_tree(self._store, znodes.partitions_path(name))
+            transaction = self._store.transaction().check(znodes.CONTROLLER_EPOCH, self._epoch_version)
+            for path in (znodes.topic_path(name), znodes.topic_config_path(name), znodes.delete_topic_path(name)):
+                if self._store.exists(path) is not None:
+                    transaction.delete(path)
+            transaction.commit()
+            image.remove(name)
+            log.info("topic %s deleted", name)
+
+
+def _partitions_of(image: ClusterImage, names: Sequence[str]) -> dict[str, list[int]]:
+    """The partitions of topics, by name; none of a topic that has no node any more."""
+    return {
+        name: list(image.topics[name].assignment.partitions) if name in image.topics else [] for name in names
+    }  # fmt: skip
 
 
 def _named(outcome: Outcome, wish: str | uuid.UUID) -> Outcome:

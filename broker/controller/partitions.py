@@ -24,16 +24,16 @@ from broker.config.table import TOPIC_KEYS
 from broker.controller.image import Topic
 from broker.controller.topic_names import INTERNAL
 from broker.metadata.znodes import NO_LEADER, PartitionState
-from broker.shm.checkpoints import read_checkpoints
+from broker.shm.checkpoints import Checkpoints, checkpoints_to_load_by
 from broker.shm.partition_table import PartitionTable
 from broker.storage.atomic_file import NO_ROOM
-from broker.storage.checkpoints import CorruptCheckpointError
 from broker.storage.file_names import PARTITION_METADATA, STRAY, marked_directory_name
 from broker.storage.log_directory import CorruptMetadataError, encode_uuid, read_partition_metadata
 
 log = logging.getLogger("odradek.controller")
 
 AS_SENT = 255
+NO_CHECKPOINTS = Checkpoints({}, {}, {})
 CODECS = {"producer": AS_SENT, "uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 """``compression.type`` as the number of the record batch's codec."""
 
@@ -182,11 +182,18 @@ class LocalPartitions:
         return chosen
 
     def create(
-        self, topic: Topic, partition: int, state: PartitionState, partition_epoch: int, log_dir: int | None = None
+        self,
+        topic: Topic,
+        partition: int,
+        state: PartitionState,
+        partition_epoch: int,
+        log_dir: int | None = None,
+        epoch_unstored: bool = False,
     ) -> int:
         """Give a partition a slot, not yet open; the slot.
 
         :param log_dir: index of the directory that has its files; None to choose the emptiest.
+        :param epoch_unstored: the state is newer than what the metadata store says.
         """
         chosen = self._emptiest() if log_dir is None else log_dir
         assert topic.topic_id is not None
@@ -202,6 +209,7 @@ class LocalPartitions:
             partition_epoch=partition_epoch,
             settings=self.settings_of(topic),
             internal=topic.name in INTERNAL,
+            epoch_unstored=epoch_unstored,
         )
 
     def kept(self) -> dict[str, KeptTopic]:
@@ -233,6 +241,7 @@ class LocalPartitions:
         A partition whose directory cannot be made is offline afterwards, with a line in the log: the topic exists.
         """
         opened = []
+        known: dict[int, Checkpoints] = {}
         for partition, (state, partition_epoch) in states.items():
             if self._broker_id not in topic.assignment.partitions[partition]:
                 continue
@@ -243,44 +252,52 @@ class LocalPartitions:
             except (ValueError, NoLogDirectory) as error:
                 log.error("partition %s-%d cannot be served: %s", topic.name, partition, error)
                 continue
-            # Mostly there is nothing yet; what a dead predecessor may have begun is recovered.
-            exists = self._table.path(slot).exists()
-            self.open(slot, clean=not exists, compacted=exists)
+            # Mostly there is nothing yet; what a dead predecessor or a loader may have begun is recovered.
+            if self._table.path(slot).exists():
+                self.open(slot, self._checkpoints(known, slots.log_dir_of(slot)), clean=False)
+            else:
+                self.open(slot, clean=True)
             opened.append(slot)
         return opened
+
+    def _checkpoints(self, known: dict[int, Checkpoints], log_dir: int) -> Checkpoints:
+        """The checkpoints of a log directory, read once for all logs of a call."""
+        if log_dir not in known:
+            known[log_dir] = checkpoints_to_load_by(self._table.log_dirs[log_dir])
+        return known[log_dir]
 
     def open(
         self,
         slot: int,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
         *,
-        log_start_offset: int = 0,
-        recovery_point: int = 0,
         clean: bool,
-        compacted: bool = False,
         at_start: bool = False,
     ) -> int:
         """Make or load the log of a slot that waits for it; if that fails the slot is offline, with a line in the log.
 
-        What had to be cut off is told of as well; how many bytes of logs that were.
+        How many bytes of logs had to be cut off; lines in the log say which. A directory in the way that belongs to a
+        former topic of the same name is renamed, as Kafka does, and what the checkpoints say is of that one.
 
-        Offsets are those of the checkpoint files; `clean`: the log directory was closed in order; `compacted`: the log
-        may have gaps also if its topic is not compacted now. A directory in the way that belongs to a former topic of
-        the same name is renamed, as Kafka does.
+        :param checkpoints: of its log directory. :param clean: whether the log directory was closed in order.
         """
         if slots.state_of(slot) != SlotState.SLOT_LOADING:
             return 0
-        topic, partition, topic_id, log_dir, _ = slots.log_of(slot)
+        topic, partition, topic_id, log_dir = slots.log_of(slot)
         path = f"{self._table.log_dirs[log_dir]}/{topic}-{partition}"
+        place = (topic, partition)
+        cleaned = checkpoints.cleaner_offsets
         try:
             owner = owner_of(path, topic_id)
             if owner not in (topic_id, None):
                 self._set_aside(path, topic, partition)
+                checkpoints, cleaned = NO_CHECKPOINTS, {}
             loaded = self._table.open(
                 slot,
-                log_start_offset=log_start_offset,
-                recovery_point=recovery_point,
+                log_start_offset=checkpoints.log_start_offsets.get(place, 0),
+                recovery_point=checkpoints.recovery_points.get(place, 0),
+                cleaner_offset=None if cleaned is None else cleaned.get(place, -1),
                 clean=clean,
-                compacted=compacted,
                 producers_before_ms=int(time.time() * 1000) - self._config.integer("producer.id.expiration.ms"),
                 at_start=at_start,
                 is_made=owner == topic_id,
@@ -298,25 +315,35 @@ class LocalPartitions:
             log.log(logging.WARNING if event.lost_bytes else logging.DEBUG, "%s: %s", path, event.message)
         return int(loaded.lost_bytes)
 
-    def open_waiting(self) -> list[int]:
-        """Open the logs that wait for room, where there is some now; their slots. Logs are recovered as after a crash."""
+    def to_open(self) -> list[tuple[str, int, int]]:
+        """(topic, partition, slot) of the logs that wait for room, where there is some now."""
         shm = self._table.shm
         disks = [shm.disk(index) for index in range(shm.log_dir_count)]
         if not any(times for *_, times in disks):
             return []
+        waiting = [(*slots.log_of(slot), slot) for slot in slot_life.waiting_for_room()]
+        return [
+            (topic, partition, slot)
+            for topic, partition, _, log_dir, slot in waiting
+            if disks[log_dir][0] != DiskState.DISK_FULL
+        ]
+
+    def open_waiting(self, waiting: Iterable[tuple[str, int, int]] | None = None) -> list[int]:
+        """Open logs that waited for room; their slots. They are recovered as after a crash, in leader epochs that have
+        begun for it.
+
+        :param waiting: (topic, partition, slot); None: all of `to_open`.
+        """
         opened = []
-        for slot in slot_life.waiting_for_room():
+        known: dict[int, Checkpoints] = {}
+        for topic, partition, slot in self.to_open() if waiting is None else waiting:
             state = slots.describe(slot)
-            if disks[state["log_dir"]][0] == DiskState.DISK_FULL:
-                continue
-            place = (state["topic"], state["partition"])
-            recovery, start = read_checkpoints(self._table.log_dirs[state["log_dir"]])
-            self.open(
-                slot,
-                log_start_offset=max(state["log_start_offset"], start.get(place, 0)),
-                recovery_point=min(max(state["recovery_point"], 0), recovery.get(place, 0)),
-                clean=False,
-            )
+            found, place = self._checkpoints(known, state["log_dir"]), (topic, partition)
+            point, start = found.recovery_points.get(place, 0), found.log_start_offsets.get(place, 0)
+            if state["log_end_offset"] > 0:  # it was open before, and less may be on the device since
+                point = min(point, max(state["flushed_offset"], 0))
+            found = Checkpoints({place: point}, {place: max(state["log_start_offset"], start)}, found.cleaner_offsets)
+            self.open(slot, found, clean=False)
             opened.append(slot)
         return opened
 
@@ -335,30 +362,48 @@ class LocalPartitions:
         partition_epoch: int,
         log_dir: int | None,
         lost: bool = False,
-    ) -> None:
-        """Give a partition its slot, to be opened by any loader; nothing if it has one already.
+        epoch_unstored: bool = False,
+    ) -> int:
+        """Give a partition its slot, to be opened by any loader, unless it has one already; the slot, -1 if it can have none.
 
         :param log_dir: index of the log directory that has its files; None if none has: it begins empty.
         :param lost: its files may be in a directory that is offline, so the partition is.
+        :param epoch_unstored: the state is newer than what the metadata store says.
         """
-        if self._table.find(topic.name, partition) >= 0:
-            return
+        slot = self._table.find(topic.name, partition)
+        if slot >= 0:
+            return slot
         try:
-            slot = self.create(topic, partition, state, partition_epoch, log_dir)
+            slot = self.create(topic, partition, state, partition_epoch, log_dir, epoch_unstored)
         except (ValueError, NoLogDirectory) as error:
             log.error("partition %s-%d cannot be served: %s", topic.name, partition, error)
-            return
+            return -1
         if lost:
             slot_life.set_offline(slot)
+        return slot
 
     def discard(self, topic: Topic, partition: int, log_dir: int) -> None:
-        """Finish the deletion of a partition that a stopped broker had begun: its directory is renamed."""
+        """Finish the deletion of a partition that a stopped broker had begun: its directory is renamed.
+
+        Its lines in the checkpoints are removed by the coordinator, before the topic's name is free.
+        """
         if self._table.find(topic.name, partition) < 0:
             self.create(topic, partition, PartitionState(0, NO_LEADER, 0, []), 0, log_dir)
-        self.delete(topic.name, [partition])
+        self._delete_slots(topic.name, [partition])
 
-    def delete(self, name: str, partitions: Iterable[int]) -> list[int]:
-        """Take the partitions of a topic out of service and rename their directories; the slots."""
+    def delete(self, topics: Mapping[str, Iterable[int]]) -> list[int]:
+        """Take the partitions of these topics out of service and rename their directories; the slots."""
+        return [slot for name, partitions in topics.items() for slot in self._delete_slots(name, partitions)]
+
+    def forget(self, topics: Mapping[str, Iterable[int]]) -> None:
+        """Remove the partitions of deleted topics from all checkpoints: what these say must not be taken for that of a
+        later topic of the same name.
+
+        :raises OSError: there was no room to write a checkpoint: the names must not be given to other topics yet.
+        """
+        self._table.forget({(name, partition) for name, partitions in topics.items() for partition in partitions})
+
+    def _delete_slots(self, name: str, partitions: Iterable[int]) -> list[int]:
         found = [slot for partition in partitions if (slot := self._table.find(name, partition)) >= 0]
         for slot in found:
             try:
@@ -367,13 +412,19 @@ class LocalPartitions:
                     self._directories[slots.log_dir_of(slot)] -= 1
             except OSError as error:
                 log.error("slot %d of topic %s stays until its log directory can be written: %s", slot, name, error)
-        try:
-            self._table.checkpoint_log_starts()
-        except (OSError, CorruptCheckpointError) as error:
-            log.error(
-                "log start offsets of topic %s stay in the checkpoint until the cleaner writes it: %s", name, error
-            )
         return found
+
+    # -- leader epochs that this start began --------------------------------------------------------------------------
+
+    def unstored_epochs(self) -> dict[tuple[str, int], tuple[int, int]]:
+        """{(topic, partition): (slot, leader epoch)} where the metadata store has an older epoch, or may have."""
+        return {(topic, partition): (slot, epoch) for slot, topic, partition, epoch in slot_life.unstored_epochs()}
+
+    def put_epoch(self, topic: str, partition: int, leader_epoch: int, partition_epoch: int) -> None:
+        """The metadata store has this leader epoch of a partition now, in a state node of this version."""
+        slot = self._table.find(topic, partition)
+        if slot >= 0:
+            slot_life.put_epoch(slot, leader_epoch, partition_epoch)
 
     def announce(self, changed: Iterable[int]) -> int:
         """Tell every process of slots that came, changed or went; the metadata version they must have reached."""

@@ -341,6 +341,15 @@ def write_missing_states(
         transaction.commit()
 
 
+def write_states(store: Store, changes: Sequence[tuple[str, bytes, int]], controller_epoch_version: int) -> None:
+    """Replace states of partitions (path, data, version), as the controller. Raises BadVersion if somebody else is at it."""
+    for at in range(0, len(changes), OPERATIONS_A_TRANSACTION):
+        transaction = _begin(store, controller_epoch_version)
+        for path, data, version in changes[at : at + OPERATIONS_A_TRANSACTION]:
+            transaction.set(path, data, version)
+        transaction.commit()
+
+
 def give_ids(store: Store, image: ClusterImage) -> None:
     """Give an id to every topic that has none, as Kafka does with topics made before 2.8. Raises StoreError."""
     for topic in [topic for topic in image.topics.values() if topic.topic_id is None]:

@@ -8,6 +8,7 @@ made under another name, flushed and then renamed: a crash leaves a directory th
 from __future__ import annotations
 
 import os
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,20 +17,20 @@ from pathlib import Path
 from broker.config.broker_config import BrokerConfig
 from broker.config.errors import ConfigError
 from broker.metadata import znodes
-from broker.metadata.cluster import new_uuid
+from broker.metadata.cluster import ADOPTED_PRODUCER_IDS_FROM, machine_boot, new_uuid
 from broker.metadata.kraft_log import DIRECTORY as METADATA_DIRECTORY
 from broker.metadata.kraft_log import KraftCluster, KraftPartition, KraftTopic, read_cluster
 from broker.metadata.sqlite import FILE_NAME, SqliteStore
 from broker.metadata.znodes import NO_LEADER, PartitionState, ProducerIdBlock, TopicAssignment
 from broker.storage.atomic_file import fsync_directory
-from broker.storage.checkpoints import read_offset_checkpoint, write_offset_checkpoint
+from broker.storage.checkpoints import write_gap_limit
 from broker.storage.file_names import CLEANER_CHECKPOINT, TXN_INDEX
 from broker.storage.log_directory import MetaProperties, encode_uuid, read_meta_properties, read_partition_metadata
 from broker.storage.verify import ALWAYS_COMPACTED, CLUSTER_METADATA, DirectoryFiles, DirectoryReport, Partition
 
 UNFINISHED = FILE_NAME + ".adopting"
 FORMER = FILE_NAME + ".former"
-PRODUCER_IDS_FROM = 1 << 40
+PRODUCER_IDS_FROM = ADOPTED_PRODUCER_IDS_FROM
 """Where the ids of producers begin after a take-over: Kafka, once it is back, goes on from its own block and must never
 give out an id that a producer had here, because its partitions would take the new producer's batches for repeated ones."""
 BLOCK_SIZE = 1000
@@ -75,7 +76,7 @@ class Adoption:
     """What was found and what will be made of it.
 
     `obstacles` must be forced, `warnings` should be known, `left` will not be taken over. `again`: the first directory has a
-    store of ours from before.
+    store of ours from before. `gap_limits`: of the logs in which offsets may be missing, by the partition's directory.
     """
 
     directories: list[DirectoryFiles]
@@ -89,7 +90,7 @@ class Adoption:
     next_producer_id: int = 0
     metadata_version: int | None = None
     again: bool = False
-    gapped: dict[int, list[Partition]] = field(default_factory=dict)
+    gap_limits: dict[Path, int] = field(default_factory=dict)
 
     @property
     def compacted(self) -> set[str]:
@@ -308,8 +309,9 @@ def judge(found: Adoption, reports: Sequence[DirectoryReport]) -> None:
             found.obstacles.append(f"{finding.file}{place}: {finding.what}")
         for key, log in report.logs.items():
             found.next_producer_id = max(found.next_producer_id, log.max_producer_id + 1 - PRODUCER_IDS_FROM)
-            if log.gapped and key[0] != CLUSTER_METADATA and key not in report.files.checkpoints[CLEANER_CHECKPOINT]:
-                found.gapped.setdefault(index, []).append(key)
+            cleaned = report.files.checkpoints.get(CLEANER_CHECKPOINT, {}).get(key)
+            if key[0] != CLUSTER_METADATA and (log.gaps_end or cleaned is not None):
+                found.gap_limits[Path(log.directory)] = max(log.gaps_end, cleaned or 0)
             topic = found.topics.get(key[0])
             partition = topic.partitions.get(key[1]) if topic else None
             if partition is not None and partition.directory == index:
@@ -345,10 +347,9 @@ def carry_out(found: Adoption) -> None:
     """
     home = Path(found.directories[0].path)
     _keep_producer_ids(found)
-    for index, keys in found.gapped.items():
-        # Recovery ends a log at a gap unless the cleaner is known to have been there; 0: all of it is still to be cleaned.
-        path = Path(found.directories[index].path, CLEANER_CHECKPOINT)
-        write_offset_checkpoint(path, dict.fromkeys(keys, 0) | read_offset_checkpoint(path))
+    for directory, limit in found.gap_limits.items():
+        # Kafka keeps all gaps in a log, and so does a recovery here up to this limit.
+        write_gap_limit(directory, limit)
     for name in (UNFINISHED, f"{UNFINISHED}-wal", f"{UNFINISHED}-shm"):
         (home / name).unlink(missing_ok=True)
     store = SqliteStore(home / UNFINISHED)
@@ -396,6 +397,8 @@ def _nodes(found: Adoption) -> list[tuple[str, bytes, int]]:
     nodes = [(path, b"", 0) for path in znodes.PERSISTENT if path != znodes.PRODUCER_ID_BLOCK]
     nodes.append((znodes.PRODUCER_ID_BLOCK, znodes.encode_producer_id_block(block), 0))
     nodes.append((znodes.CLUSTER_ID, znodes.encode_cluster_id(found.cluster_id), 0))
+    if _written_since_boot(found):
+        nodes.append((znodes.MACHINE_BOOT, machine_boot(), 0))
     for topic in found.topics.values():
         assignment = TopicAssignment(
             topic.topic_id, {index: partition.replicas for index, partition in topic.partitions.items()}
@@ -409,6 +412,14 @@ def _nodes(found: Adoption) -> list[tuple[str, bytes, int]]:
                 (znodes.state_path(topic.name, index), znodes.encode_state(partition.state), partition.partition_epoch)
             )
     return nodes
+
+
+def _written_since_boot(found: Adoption) -> bool:
+    """Whether Kafka ran since the machine was booted, so that nothing of what it wrote is lost: it renews its
+    checkpoints all the time."""
+    booted_s = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    checkpoints = [path for files in found.directories for path in Path(files.path).glob("*-checkpoint")]
+    return any(path.stat().st_mtime > booted_s for path in checkpoints)
 
 
 def describe(found: Adoption) -> dict[str, object]:

@@ -5,11 +5,16 @@ Runs in the coordinator's controller thread (the id also in the first loader); t
 
 import time
 import uuid
+from pathlib import Path
 from typing import NamedTuple
 
 from broker.metadata import znodes
 from broker.metadata.store import BadVersion, NodeExists, NoNode, Store, ensure_path
 from broker.storage.log_directory import encode_uuid
+
+ADOPTED_PRODUCER_IDS_FROM = 1 << 40
+"""Where the ids of producers begin after a take-over of Kafka's directories; no other cluster gets that far."""
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class WrongCluster(Exception):
@@ -118,3 +123,45 @@ def _controller_epoch(store: Store) -> tuple[int, int]:
         pass  # the usual case
     data, stat = store.get(znodes.CONTROLLER_EPOCH)
     return znodes.decode_controller_epoch(data), stat.version
+
+
+# -- the machine --------------------------------------------------------------------------------------------------
+
+
+def was_adopted(store: Store) -> bool:
+    """Whether the cluster was Kafka's, and may go back to it."""
+    (found,) = store.get_many([znodes.PRODUCER_ID_BLOCK])
+    block = None if found is None else znodes.decode_producer_id_block(found[0])
+    return block is not None and block.last + 1 >= ADOPTED_PRODUCER_IDS_FROM
+
+
+def may_have_lost_cache(store: Store) -> bool:
+    """Whether logs that were not closed in order may lack records that somebody has read, without a sign in their files.
+
+    In a cluster that may go back to Kafka only if the machine was booted since: Kafka does not know the leader epochs that
+    begin here, so none begins without need. In others any start of that kind counts: the logs may have been altered by
+    hand, or lie on a device that was away.
+    """
+    (found,) = store.get_many([znodes.MACHINE_BOOT])
+    return not was_adopted(store) or found is None or found[0] != machine_boot()
+
+
+def machine_boot() -> bytes:
+    """What no other boot of this machine has in common with this one; nothing known: empty."""
+    try:
+        return BOOT_ID.read_bytes().strip()
+    except OSError:
+        return b""
+
+
+def note_boot(store: Store) -> None:
+    """Remember for the next start which boot this is, where that start will ask.
+
+    Only after the leader epochs of this start are stored.
+    """
+    boot = machine_boot()
+    (found,) = store.get_many([znodes.MACHINE_BOOT])
+    if not boot or not was_adopted(store) or (found is not None and found[0] == boot):
+        return
+    ensure_path(store, znodes.MACHINE_BOOT)
+    store.set(znodes.MACHINE_BOOT, boot)

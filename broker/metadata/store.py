@@ -187,6 +187,13 @@ class Store(Protocol):
         """Replace the data; the Stat after. Raises NoNode, BadVersion."""
         ...
 
+    def set_many(self, changes: Sequence[tuple[str, bytes, int]]) -> None:
+        """Replace the data of many nodes (path, data, version that it has), in one transaction where the store can.
+
+        Raises BadVersion, also where there is no node.
+        """
+        ...
+
     def delete(self, path: str, version: int = ANY_VERSION) -> None:
         """Delete a node without children. Raises NoNode, BadVersion, NotEmpty."""
         ...

@@ -32,6 +32,8 @@ CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
 DELETE_TOPICS = "/admin/delete_topics"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+MACHINE_BOOT = "/odradek/machine_boot"
+"""Ours alone: the boot id of the machine under which the logs of an adopted cluster were last opened."""
 
 PERSISTENT = (
     "/consumers",

@@ -81,7 +81,6 @@ class Office:
         self._limits = limits_of(context.config)
         self._store: SqliteStore | None = None
         self._view: CoordinatorView | None = None
-        self._partitions: LocalPartitions | None = None
 
     def open(self) -> None:
         """Join the cluster and become controller.
@@ -100,7 +99,6 @@ class Office:
         register_broker(store, config.node_id, registration)
         table = PartitionTable(shm, self._context.log_dirs)
         partitions = LocalPartitions(table, config, config.node_id, lambda index: not shm.log_dir_offline(index))
-        self._partitions = partitions
         controller = Controller(store, partitions, config, config.node_id)
         settings = BrokerSettings(store, controller, config, self._context.running, shm)
         settings.load()
@@ -203,8 +201,8 @@ class Office:
 
     def look_after_logs(self) -> None:
         """Open the logs that could not be opened, or were left half way, for lack of room, once there is some."""
-        if self._partitions is not None:
-            self._partitions.open_waiting()
+        if self._view is not None:
+            self._view.controller.open_waiting()
 
     def close(self) -> None:
         """The broker leaves the cluster: its session ends, and with it its registration."""

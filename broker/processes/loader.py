@@ -15,27 +15,29 @@ import select
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import broker._ext.loading as loading
+import broker._ext.slot_life as slot_life
 import broker._ext.slots as slots
 from broker._ext.segments import bytes_to_recover
 from broker._ext.shared import ProcessKind, ProcessState
 from broker.controller.broker_settings import show_running
 from broker.controller.image import ClusterImage, load_image, load_states
-from broker.controller.partitions import LocalPartitions
+from broker.controller.partitions import NO_CHECKPOINTS, LocalPartitions
 from broker.controller.topic_names import CLUSTER_METADATA
 from broker.controller.topics import give_ids
-from broker.metadata import sqlite
-from broker.metadata.cluster import WrongCluster, ensure_cluster_id
+from broker.metadata import sqlite, znodes
+from broker.metadata.cluster import WrongCluster, ensure_cluster_id, may_have_lost_cache, note_boot
 from broker.metadata.sqlite import SqliteStore
 from broker.metadata.store import StoreError
+from broker.metadata.znodes import PartitionState
 from broker.processes import logs
 from broker.processes.context import ProcessContext
-from broker.shm.checkpoints import read_checkpoints
+from broker.shm.checkpoints import checkpoints_to_load_by
 from broker.shm.partition_table import PartitionTable
-from broker.storage.checkpoints import CorruptCheckpointError, read_offset_checkpoint
-from broker.storage.file_names import CLEANER_CHECKPOINT, ForeignNameError, parse_directory_name
+from broker.storage.file_names import ForeignNameError, parse_directory_name
 
 log = logging.getLogger("odradek.loader")
 
@@ -48,14 +50,16 @@ def main(context: ProcessContext) -> int:
     partitions = LocalPartitions(table, config, config.node_id, lambda index: not shm.log_dir_offline(index))
     if context.ordinal == 0 and not loading.begun():
         try:
-            prepare(context, partitions)
+            with closing(SqliteStore(Path(context.log_dirs[0]) / sqlite.FILE_NAME)) as store:
+                begun = prepare(context, partitions, store)
+                loading.begin(shm.slots_used)
+                for info in shm.processes():
+                    if info.kind == ProcessKind.LOADER and info.index != context.index:
+                        shm.wake(info.index)
+                begun.store(store)
         except (StoreError, WrongCluster) as error:
             log.error("the partitions cannot be loaded: %s", error)
             return os.EX_CONFIG if isinstance(error, WrongCluster) else 1
-        loading.begin(shm.slots_used)
-        for info in shm.processes():
-            if info.kind == ProcessKind.LOADER and info.index != context.index:
-                shm.wake(info.index)
     shm.set_state(ProcessState.SERVING)
     _wait_until_begun(context)
     Loading(context, partitions).run()
@@ -73,25 +77,68 @@ def _wait_until_begun(context: ProcessContext) -> None:
 # -- the first loader ---------------------------------------------------------------------------------------------
 
 
-def prepare(context: ProcessContext, partitions: LocalPartitions) -> None:
-    """Give a slot to every partition of the store that this broker keeps. Raises StoreError, WrongCluster."""
+class BegunEpochs:
+    """The leader epochs that this start begins: in the slots at once, in the metadata store by `store`, all in one
+    transaction."""
+
+    def __init__(self) -> None:
+        self._changes: list[tuple[str, bytes, int]] = []
+        self._slots: list[tuple[int, int]] = []
+        # By the former state's id: of thousands of states most are one object.
+        self._next: dict[int, tuple[PartitionState, PartitionState, bytes]] = {}
+
+    def of(self, state: PartitionState) -> PartitionState:
+        """The state of a partition in the epoch that begins."""
+        known = self._next.get(id(state))
+        if known is None:
+            new = state._replace(leader_epoch=state.leader_epoch + 1)
+            known = self._next[id(state)] = (state, new, znodes.encode_state(new))
+        return known[1]
+
+    def note(self, slot: int, name: str, partition: int, state: PartitionState, version: int) -> None:
+        """A slot is in the epoch that follows `state`, which the node says in this version."""
+        _, new, data = self._next[id(state)]
+        self._changes.append((znodes.state_path(name, partition), data, version))
+        self._slots.append((slot, new.leader_epoch))
+
+    def store(self, store: SqliteStore) -> None:
+        """Make them durable, while other loaders open logs already: nobody is served before.
+
+        What is not stored when this process dies, or fails to, the coordinator stores before it serves.
+        """
+        try:
+            if self._changes:
+                store.set_many(self._changes)
+            note_boot(store)
+        except StoreError as error:
+            count = len(self._changes)
+            log.error("new leader epochs of %d partitions are not stored yet, the coordinator does: %s", count, error)
+            return
+        slot_life.epochs_stored(self._slots)
+
+
+def prepare(context: ProcessContext, partitions: LocalPartitions, store: SqliteStore) -> BegunEpochs:
+    """Give a slot to every partition of the store that this broker keeps; the leader epochs that are to be stored.
+
+    A log that was not closed in order may have lost records, with the page cache of a machine that went down, and so
+    has one whose directory is not there: the broker leads it in a new leader epoch, by which clients that had read
+    further notice (KIP-320). Raises StoreError, WrongCluster.
+    """
     began = time.monotonic()
-    store = SqliteStore(Path(context.log_dirs[0]) / sqlite.FILE_NAME)
-    try:
-        ensure_cluster_id(store, context.shm.cluster_id or None)
-        show_running(store, context.config, context.running)
-        image = load_image(store)
-        give_ids(store, image)
-        mine = {
-            topic.name: [p for p, replicas in topic.assignment.partitions.items() if context.config.node_id in replicas]
-            for topic in image.topics.values()
-        }
-        states = load_states(store, mine.items())
-    finally:
-        store.close()
+    ensure_cluster_id(store, context.shm.cluster_id or None)
+    show_running(store, context.config, context.running)
+    image = load_image(store)
+    give_ids(store, image)
+    mine = {
+        topic.name: [p for p, replicas in topic.assignment.partitions.items() if context.config.node_id in replicas]
+        for topic in image.topics.values()
+    }
+    states = load_states(store, mine.items())
     directories = find_directories(context)
     report_strays(context, image, directories)
     offline = [index for index in range(len(context.log_dirs)) if context.shm.log_dir_offline(index)]
+    begun = BegunEpochs()
+    cache_lost = may_have_lost_cache(store)
     for name, indexes in mine.items():
         topic = image.topics[name]
         for partition in indexes:
@@ -100,9 +147,21 @@ def prepare(context: ProcessContext, partitions: LocalPartitions) -> None:
                 if log_dir is not None:
                     partitions.discard(topic, partition, log_dir)
             elif (name, partition) in states:  # else its creation is completed by the coordinator
-                state, partition_epoch = states[name, partition]
+                state, version = states[name, partition]
                 lost = log_dir is None and bool(offline)
-                partitions.prepare(topic, partition, state, partition_epoch, offline[0] if lost else log_dir, lost)
+                new = state.leader == context.config.node_id and not lost
+                new = new and (log_dir is None or (cache_lost and not context.clean[log_dir]))
+                slot = partitions.prepare(
+                    topic,
+                    partition,
+                    begun.of(state) if new else state,
+                    version + new,
+                    offline[0] if lost else log_dir,
+                    lost,
+                    epoch_unstored=new,
+                )
+                if new and slot >= 0:
+                    begun.note(slot, name, partition, state, version)
     for index in sorted(set(directories.values())):
         if not context.clean[index]:
             log.info("%s was not closed in order: its logs are recovered", context.log_dirs[index])
@@ -112,6 +171,7 @@ def prepare(context: ProcessContext, partitions: LocalPartitions) -> None:
         context.shm.slots_used,
         (time.monotonic() - began) * 1000,
     )
+    return begun
 
 
 def find_directories(context: ProcessContext) -> dict[tuple[str, int], int]:
@@ -169,14 +229,10 @@ class Loading:
     def __init__(self, context: ProcessContext, partitions: LocalPartitions) -> None:
         self._context = context
         self._partitions = partitions
-        self._recovery_points: list[dict[tuple[str, int], int]] = []
-        self._log_start_offsets: list[dict[tuple[str, int], int]] = []
-        self._cleaned: list[frozenset[tuple[str, int]] | None] = []  # logs that compaction went over; None: not known
-        for index, path in enumerate(context.log_dirs):
-            recovery, start, cleaned = ({}, {}, None) if context.shm.log_dir_offline(index) else _checkpoints(path)
-            self._recovery_points.append(recovery)
-            self._log_start_offsets.append(start)
-            self._cleaned.append(cleaned)
+        self._checkpoints = [
+            NO_CHECKPOINTS if context.shm.log_dir_offline(index) else checkpoints_to_load_by(path)
+            for index, path in enumerate(context.log_dirs)
+        ]
 
     def run(self) -> int:
         """How many slots were taken."""
@@ -204,7 +260,7 @@ class Loading:
         """Add what is to be recovered to the count, so that the status can say how much is left."""
         name, partition, *_ = slots.log_of(slot)
         path = self._context.log_dirs[log_dir] / f"{name}-{partition}"
-        points = (self._recovery_points[log_dir], self._log_start_offsets[log_dir])
+        points = self._checkpoints[log_dir].recovery_points, self._checkpoints[log_dir].log_start_offsets
         try:
             size = bytes_to_recover(path, max(one.get((name, partition), 0) for one in points))
         except OSError as error:
@@ -214,29 +270,6 @@ class Loading:
 
     def _open(self, slot: int) -> int:
         """The bytes that had to be cut off."""
-        name, partition, _, log_dir, _ = slots.log_of(slot)
-        cleaned, place = self._cleaned[log_dir], (name, partition)
-        return self._partitions.open(
-            slot,
-            log_start_offset=self._log_start_offsets[log_dir].get(place, 0),
-            recovery_point=self._recovery_points[log_dir].get(place, 0),
-            clean=bool(self._context.clean[log_dir]),
-            compacted=cleaned is None or place in cleaned,
-            at_start=True,
-        )
-
-
-def _checkpoints(
-    path: Path,
-) -> tuple[dict[tuple[str, int], int], dict[tuple[str, int], int], frozenset[tuple[str, int]] | None]:
-    """Recovery points, log start offsets, and which logs were compacted (None if that cannot be told).
-
-    None, so that all is recovered from the start and gaps are kept, if a file is damaged.
-    """
-    try:
-        recovery, start = read_checkpoints(path)
-        cleaned = frozenset(read_offset_checkpoint(path / CLEANER_CHECKPOINT))
-    except (CorruptCheckpointError, OSError) as error:
-        log.error("checkpoints cannot be used, logs in %s are recovered from their beginning: %s", path, error)
-        return {}, {}, None
-    return dict(recovery), dict(start), cleaned
+        log_dir = slots.log_dir_of(slot)
+        clean = bool(self._context.clean[log_dir])
+        return self._partitions.open(slot, self._checkpoints[log_dir], clean=clean, at_start=True)

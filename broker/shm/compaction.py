@@ -2,9 +2,10 @@
 
 Runs in the cleaner, in threads of its own (`log.cleaner.threads`): flush, retention and checkpoints are not held up. The
 native pass (`_ext/compaction.pyx`) works without the GIL; a slot's lock is held for renamings only. Rules, names and the file
-`cleaner-offset-checkpoint` are Kafka's (LogCleaner, LogCleanerManager). The file belongs to this process alone; within it
-`_lock` protects the files and who works on what. An entry is there before a log is first rewritten and stays as long as the
-partition: recovery takes it for the sign that offsets may be missing.
+`cleaner-offset-checkpoint` are Kafka's (LogCleaner, LogCleanerManager). Within the process `_lock` protects who works on what.
+
+Before a pass replaces the first segment, the log is on the device up to where the pass may reach, and the log's gap limit
+(`_ext/gap_limit.pxd`) says so. Therefore a gap below the limit was made by compaction, and one above it by a loss of power.
 """
 
 import errno
@@ -17,13 +18,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import broker._ext.flushing as flushing
+import broker._ext.log_start as log_start
 import broker._ext.slot_upkeep as slot_upkeep
 import broker._ext.slots as slots
 from broker._ext.compaction import Compactor, MapTooSmallError, PassResult
-from broker._ext.compaction_log import CompactionAborted, CorruptSegmentError
+from broker._ext.compaction_log import CompactionAborted, CorruptSegmentError, take_lane
+from broker._ext.faults import FaultPoint
 from broker._ext.log_dirs import note_error
+from broker._ext.segments import ANY_GAP
 from broker._ext.shared import SharedMemory
+from broker._ext.slots import SlotChanged
 from broker.config.broker_config import BrokerConfig
+from broker.shm.checkpoints import alone
 from broker.storage import compression, file_names, old_messages
 from broker.storage.checkpoints import CorruptCheckpointError, read_offset_checkpoint, write_offset_checkpoint
 from broker.storage.indexes import TIME_ENTRY
@@ -39,6 +46,8 @@ LONGEST_WAIT_S = 3600.0
 LOOK_EVERY_S = 0.5
 NO_RATE = 1 << 50
 """Bytes a second from which on nothing is throttled."""
+SYNC_WAIT_S = 10.0
+SYNC_AGAIN_S = 0.02
 MILLION = 1_000_000
 
 
@@ -224,7 +233,7 @@ class Compaction:
         name = f"{chosen.partition[0]}-{chosen.partition[1]}"
         began = time.monotonic()
         try:
-            self._note(chosen, chosen.first_dirty_offset)
+            self._make_durable(chosen)
             result = compactor.run(
                 chosen.slot,
                 incarnation=chosen.incarnation,
@@ -233,7 +242,7 @@ class Compaction:
                 now_ms=now_ms,
             )
             self._note(chosen, result.end_offset)
-        except CompactionAborted as reason:
+        except (CompactionAborted, SlotChanged, FileNotFoundError) as reason:
             log.info("compaction of %s ended early: %s", name, reason)
             return False
         except (CorruptSegmentError, MapTooSmallError) as error:
@@ -250,6 +259,32 @@ class Compaction:
         _report(name, result, time.monotonic() - began)
         return True
 
+    def _make_durable(self, chosen: LogToClean) -> None:
+        """Sync the log as far as the pass may reach, then raise its gap limit to there.
+
+        :raises CompactionAborted: the partition was deleted, or other processes sync the log all the time.
+        :raises SlotChanged: the partition was deleted, or its log truncated.
+        :raises OSError: a file could not be written or synced.
+        """
+        until = time.monotonic() + SYNC_WAIT_S
+        with self._swap_lock:
+            take_lane()
+            while True:
+                facts = slot_upkeep.compaction_facts(chosen.slot)
+                if facts is None or facts["incarnation"] != chosen.incarnation:
+                    raise CompactionAborted("the partition was deleted or went offline")
+                if facts["synced_base"] >= chosen.first_uncleanable_offset:
+                    break
+                synced = flushing.flush(chosen.slot, whole=True)
+                if not synced and (time.monotonic() > until or self._stopping.wait(SYNC_AGAIN_S)):
+                    raise CompactionAborted("other processes sync the log")
+            slot_upkeep.raise_gap_limit(
+                chosen.slot,
+                chosen.first_uncleanable_offset,
+                incarnation=facts["incarnation"],
+                truncations=facts["truncations"],
+            )
+
     def _give_up(self, chosen: LogToClean, name: str, reason: str) -> None:
         with self._lock:
             self._uncleanable[chosen.slot] = chosen.incarnation
@@ -258,8 +293,7 @@ class Compaction:
     @property
     def uncleanable(self) -> int:
         """How many logs could not be compacted and are left alone."""
-        with self._lock:
-            return len(self._uncleanable)
+        return len(self._uncleanable)  # without the lock, which a thread holds while it waits for a slow device
 
     # -- the checkpoint -------------------------------------------------------------------------------------------
 
@@ -274,24 +308,23 @@ class Compaction:
             return {}
 
     def _note(self, chosen: LogToClean, offset: int) -> None:
-        """Make durable up to where a log is compacted; entries of partitions that are gone go. Raises OSError."""
-        with self._lock:
-            path = self._path(chosen.log_dir)
+        """Make durable up to where a log is compacted, unless it was deleted meanwhile; lines of partitions that do not
+        exist any more are removed. Raises OSError."""
+        path = self._path(chosen.log_dir)
+        with alone(self._log_dirs[chosen.log_dir]):
+            facts = slot_upkeep.compaction_facts(chosen.slot)
+            if facts is None or facts["incarnation"] != chosen.incarnation:
+                return  # a line of a deleted partition would be taken for one of the next of that name
             try:
-                before: dict[Partition, int] | None = read_offset_checkpoint(path)
+                before = read_offset_checkpoint(path)
             except CorruptCheckpointError:
-                before = None  # told when it was read to choose
+                before = {}  # logged when it was read to choose
             present = {(topic, partition) for topic, partition, _ in slots.in_use()}
-            after = {key: value for key, value in (before or {}).items() if key in present}
-            if before is None:  # which logs it named is lost: all that are compacted may have gaps
-                after = {
-                    (facts["topic"], facts["partition"]): 0
-                    for slot in range(self._shm.slots_used)
-                    if (facts := slot_upkeep.compaction_facts(slot)) is not None and facts["log_dir"] == chosen.log_dir
-                }
-            after[chosen.partition] = offset
+            after = {key: value for key, value in before.items() if key in present}
+            after |= {chosen.partition: min(offset, facts["gap_limit"])}
             if after != before:
                 write_offset_checkpoint(path, after)
+        log_start.meet_fault(FaultPoint.CLEANER_OFFSET_WRITTEN)
 
     # -- the choice -----------------------------------------------------------------------------------------------
 
@@ -327,7 +360,9 @@ class Compaction:
     ) -> LogToClean | None:
         key = (facts["topic"], facts["partition"])
         start = facts["log_start_offset"]
-        dirty = checkpoint.get(key, start)
+        if facts["gap_limit"] == ANY_GAP:
+            return None  # what is known of its gaps is settled first (broker.shm.gap_limits)
+        dirty = min(checkpoint.get(key, start), max(facts["gap_limit"], start))
         if not start <= dirty <= facts["log_end_offset"]:
             if dirty > start or not facts["delete"]:
                 log.warning("%s-%d: compacted up to %d, but the log is %d to %d: beginning anew",

@@ -9,16 +9,16 @@ import logging
 import os
 import uuid
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import broker._ext.slot_life as slot_life
 import broker._ext.slots as slots
 from broker._ext.log_dirs import note_error
-from broker._ext.segments import LoadedLog, UnsupportedLogError, load_log
+from broker._ext.segments import ANY_GAP, LoadedLog, UnsupportedLogError, load_log
 from broker._ext.shared import SharedMemory, SlotState
 from broker._ext.topics import Topic, TopicDirectory
-from broker.shm.checkpoints import write_log_starts
+from broker.shm.checkpoints import forget_partitions
 from broker.storage import file_names
 from broker.storage.atomic_file import NO_ROOM
 from broker.storage.log_directory import write_partition_metadata
@@ -78,8 +78,12 @@ class PartitionTable:
         partition_epoch: int,
         settings: Mapping[str, int],
         internal: bool = False,
+        epoch_unstored: bool = False,
     ) -> int:
-        """Give a slot (state LOADING) to a partition; the slot. Raises ValueError when none is free."""
+        """Give a slot (state LOADING) to a partition; the slot. Raises ValueError when none is free.
+
+        :param epoch_unstored: the metadata store does not have this leader epoch yet.
+        """
         slot = slot_life.allocate(
             topic,
             topic_id,
@@ -92,6 +96,7 @@ class PartitionTable:
             partition_epoch=partition_epoch,
             settings=settings,
             internal=internal,
+            epoch_unstored=epoch_unstored,
         )
         self._in_use().put(topic, partition, slot)
         return slot
@@ -108,7 +113,7 @@ class PartitionTable:
 
     def path(self, slot: int) -> Path:
         """The partition's directory."""
-        topic, partition, _, log_dir, _ = slots.log_of(slot)
+        topic, partition, _, log_dir = slots.log_of(slot)
         return self.log_dirs[log_dir] / f"{topic}-{partition}"
 
     def open(
@@ -117,8 +122,8 @@ class PartitionTable:
         *,
         log_start_offset: int = 0,
         recovery_point: int = 0,
+        cleaner_offset: int | None = -1,
         clean: bool = True,
-        compacted: bool = False,
         producers_before_ms: int | None = None,
         at_start: bool = False,
         is_made: bool = False,
@@ -127,8 +132,8 @@ class PartitionTable:
 
         :param log_start_offset: from the log-start-offset checkpoint, 0 without entry.
         :param recovery_point: from the recovery-point checkpoint, 0 without entry.
+        :param cleaner_offset: from the cleaner's checkpoint, -1 without entry; None: it is not known which logs were compacted.
         :param clean: whether the log directory was closed in order.
-        :param compacted: whether compaction ever went over the log; it leaves gaps between offsets, nothing else does.
         :param producers_before_ms: idempotent producers last heard before this have expired; None keeps all.
         :param at_start: whether the bytes recovered are told of in the shared header.
         :param is_made: its directory is known to be there, with the topic's id in it.
@@ -137,7 +142,7 @@ class PartitionTable:
         """
         if slots.state_of(slot) in (SlotState.SLOT_ONLINE, SlotState.SLOT_DELETED):
             return None
-        topic, partition, topic_id, log_dir, is_compact = slots.log_of(slot)
+        topic, partition, topic_id, log_dir = slots.log_of(slot)
         path = f"{self.log_dirs[log_dir]}/{topic}-{partition}"
         try:
             if not is_made:
@@ -145,12 +150,15 @@ class PartitionTable:
                 directory.mkdir(exist_ok=True)
                 if not (directory / file_names.PARTITION_METADATA).exists():
                     write_partition_metadata(directory, uuid.UUID(bytes=topic_id))
-            contiguous = not (compacted or is_compact)
             progress_dir = log_dir if at_start else -1
+            cleaner_offset = ANY_GAP if cleaner_offset is None else cleaner_offset
             loaded = load_log(
-                path, log_start_offset, recovery_point, clean, contiguous=contiguous, progress_dir=progress_dir
+                path, log_start_offset, recovery_point, clean, cleaner_offset=cleaner_offset, progress_dir=progress_dir
             )
-            slot_life.fill(slot, loaded, clean, NEVER_MS if producers_before_ms is None else producers_before_ms)
+            before_ms = NEVER_MS if producers_before_ms is None else producers_before_ms
+            shortened = loaded.shortened
+            lost = shortened or loaded.lost_bytes > 0
+            slot_life.fill(slot, loaded, clean and not shortened, before_ms, lost=lost)
         except OSError as error:
             note_error(log_dir, error.errno or 0)
             if error.errno not in NO_ROOM:
@@ -175,13 +183,9 @@ class PartitionTable:
         )
         self._in_use().put(state["topic"], state["partition"], -1)
 
-    def checkpoint_log_starts(self) -> None:
-        """Make the log start offsets durable: after a deletion, so that no later topic of that name begins at an old one.
-
-        :raises OSError: a file could not be written.
-        :raises CorruptCheckpointError: the former file, needed for logs that are not loaded, does not follow its format.
-        """
-        write_log_starts(self.shm, self.log_dirs)
+    def forget(self, deleted: Collection[tuple[str, int]]) -> None:
+        """Remove deleted partitions from the checkpoints of all log directories, for good. Raises OSError."""
+        forget_partitions(self.shm, self.log_dirs, deleted)
 
     def announce(self, changed: Iterable[int]) -> int:
         """Publish what became of these slots to every process; the metadata version that holds it."""

@@ -13,6 +13,7 @@ from broker._ext.removed_files import announce_removed_files
 from broker._ext.shared import DiskState, SharedMemory
 from broker.config.broker_config import BrokerConfig
 from broker.shm.checkpoints import write_checkpoints
+from broker.shm.gap_limits import GapLimits
 from broker.shm.leader_epochs import LeaderEpochs
 from broker.shm.retention import Retention
 from broker.storage.file_names import parse_directory_name
@@ -38,6 +39,7 @@ RETRY_S = REMOVE_EVERY_MS // 1000
 REMOVE_FILES_EVERY_MS = 1_000
 FOLLOW_POLICY_EVERY_MS = 1_000
 FLUSH_EVERY_MS = 1_000
+GAP_LIMITS_EVERY_MS = 60_000
 
 
 def passes(config: BrokerConfig, shm: SharedMemory, log_dirs: Sequence[Path], retention: Retention) -> list[Pass]:
@@ -55,6 +57,7 @@ def passes(config: BrokerConfig, shm: SharedMemory, log_dirs: Sequence[Path], re
         return Pass(name, every_ms, every_ms, action)
 
     return [
+        Pass("gap limits", GAP_LIMITS_EVERY_MS, 0, GapLimits(shm, log_dirs).run),
         soon("flush", flush_every, lambda: flush_due(shm)),
         delayed(
             "checkpoints",

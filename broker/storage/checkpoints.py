@@ -1,8 +1,8 @@
 """Checkpoint files: a version, a count, a line an entry (Kafka's CheckpointFile).
 
 `leader-epoch-checkpoint` lies in each partition's directory and is written by whoever holds the slot's lock when a
-new epoch begins; the `*-offset-checkpoint` files lie in the log directory and belong to the cleaner (and to start and
-stop).
+new epoch begins; `odradek-gaps-checkpoint` lies there, too (its native half is `broker._ext.gap_limit`). The
+`*-offset-checkpoint` files lie in the log directory: see `broker.shm.checkpoints`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from broker.storage.atomic_file import replace_file
+from broker.storage.file_names import GAPS_CHECKPOINT
 
 VERSION = 0
 
@@ -97,6 +98,37 @@ def write_offset_checkpoint(
     for (topic, partition), offset in offsets.items():
         lines.add_offset(topic, partition, offset)
     lines.write(path, sync=sync)
+
+
+def read_gap_limit(directory: str | os.PathLike[str]) -> int | None:
+    """The offset below which offsets may be missing in the log of a partition's directory, as its own file says; None without.
+
+    Raises CorruptCheckpointError, OSError.
+    """
+    path = Path(directory, GAPS_CHECKPOINT)
+    if not path.exists():
+        return None
+    entries = _read(path, words=1)
+    if len(entries) != 1:
+        raise CorruptCheckpointError(f"{path}: {len(entries)} entries where there must be one")
+    return _number(path, entries[0][0])
+
+
+def write_gap_limit(directory: str | os.PathLike[str], limit: int) -> None:
+    """Replaces the file. Raises OSError."""
+    lines = CheckpointLines()
+    lines.add(str(limit))
+    lines.write(Path(directory, GAPS_CHECKPOINT))
+
+
+def effective_gap_limit(own: int | None, cleaner_offset: int | None) -> float:
+    """Below which offset a log may have gaps, as a start of the broker decides; infinity: everywhere.
+
+    :param own: of the log's own file, None without. :param cleaner_offset: of `cleaner-offset-checkpoint`, None without entry.
+    """
+    if own is not None:
+        return max(own, cleaner_offset or 0)
+    return 0 if cleaner_offset is None else float("inf")  # compacted by Kafka, or by a version that wrote no such file
 
 
 def read_leader_epochs(path: str | os.PathLike[str]) -> list[tuple[int, int]]:

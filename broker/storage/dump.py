@@ -24,9 +24,15 @@ from broker.storage.batch import (
     Record,
     RecordBatch,
 )
-from broker.storage.checkpoints import CorruptCheckpointError, read_leader_epochs, read_offset_checkpoint
+from broker.storage.checkpoints import (
+    CorruptCheckpointError,
+    read_gap_limit,
+    read_leader_epochs,
+    read_offset_checkpoint,
+)
 from broker.storage.compression import CODEC_NAMES
 from broker.storage.file_names import (
+    GAPS_CHECKPOINT,
     INDEX,
     LEADER_EPOCH_CHECKPOINT,
     LOG,
@@ -286,6 +292,12 @@ def _leader_epochs(path: Path) -> Iterator[Entry]:
         yield {"type": "leader_epoch", "leader_epoch": epoch, "start_offset": offset}
 
 
+def _gap_limit(path: Path) -> Iterator[Entry]:
+    limit = read_gap_limit(path.parent)
+    if limit is not None:
+        yield {"type": "gap_limit", "offset": limit}
+
+
 def _offset_checkpoint(path: Path) -> Iterator[Entry]:
     for (topic, partition), offset in read_offset_checkpoint(path).items():
         yield {"type": "offset", "topic": topic, "partition": partition, "offset": offset}
@@ -318,6 +330,7 @@ _SEGMENT_READERS: dict[str, Callable[..., Iterator[Entry]]] = {
 }
 _READERS: dict[str, Callable[..., Iterator[Entry]]] = {
     LEADER_EPOCH_CHECKPOINT: _leader_epochs,
+    GAPS_CHECKPOINT: _gap_limit,
     PARTITION_METADATA: _partition_metadata,
     META_PROPERTIES: _meta_properties,
 }

@@ -16,10 +16,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from broker.storage.checkpoints import CorruptCheckpointError, read_offset_checkpoint
+from broker.storage.checkpoints import (
+    CorruptCheckpointError,
+    effective_gap_limit,
+    read_gap_limit,
+    read_offset_checkpoint,
+)
 from broker.storage.file_names import (
     CLEAN_SHUTDOWN,
     CLEANER_CHECKPOINT,
+    GAPS_CHECKPOINT,
     LOCK,
     LOG,
     LOG_START_OFFSET_CHECKPOINT,
@@ -32,6 +38,7 @@ from broker.storage.file_names import (
 )
 from broker.storage.log_directory import is_locked
 from broker.storage.verify_log import (
+    ANYWHERE,
     Expectation,
     Finding,
     LogFiles,
@@ -43,6 +50,7 @@ from broker.storage.verify_log import (
 )
 
 CLUSTER_METADATA = "__cluster_metadata"
+OURS = "odradek"
 ALWAYS_COMPACTED = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 GROUP_BYTES, GROUP_SEGMENTS = 64 << 20, 200
 POLL_S = 0.1
@@ -62,7 +70,8 @@ class NotALogDirectoryError(ValueError):
 
 @dataclass
 class DirectoryFiles:
-    """What lies in a log directory. `checkpoints`: by the file's name; `others`: what is neither log nor known file."""
+    """What lies in a log directory. `checkpoints`: by the file's name; `others`: what is neither log nor known file;
+    `ours`: this broker wrote there, and not only Kafka."""
 
     path: str
     locked: bool = False
@@ -70,6 +79,7 @@ class DirectoryFiles:
     logs: dict[Partition, LogFiles] = field(default_factory=dict)
     checkpoints: dict[str, dict[Partition, int]] = field(default_factory=dict)
     others: list[str] = field(default_factory=list)
+    ours: bool = False
     findings: list[Finding] = field(default_factory=list)
 
     def restate_lock(self, held_by_us: bool) -> None:
@@ -121,6 +131,7 @@ def list_directory(path: str | os.PathLike[str]) -> DirectoryFiles:
             found.findings.append(Finding(f"{path}/{name}", str(error)))
     with os.scandir(path) as entries:
         children = sorted((entry.name, entry.is_dir()) for entry in entries)
+    found.ours = _is_ours(name for name, _ in children)
     for name, is_directory in children:
         if is_directory and not name.startswith("."):
             _list_child(found, name)
@@ -140,6 +151,7 @@ def _single(path: Path) -> DirectoryFiles:
     locked = is_locked(parent)
     files = DirectoryFiles(str(path), locked, not locked and (Path(parent, CLEAN_SHUTDOWN).exists() or key[1] < 0))
     files.logs[key] = list_log(path)
+    files.ours = _is_ours(child.name for child in parent.iterdir())
     for name in OFFSET_CHECKPOINTS:
         try:
             entries = read_offset_checkpoint(parent / name)
@@ -148,6 +160,10 @@ def _single(path: Path) -> DirectoryFiles:
             continue
         files.checkpoints[name] = {key: entries[key]} if key in entries else {}
     return files
+
+
+def _is_ours(names: Iterable[str]) -> bool:
+    return any(name.startswith((OURS, f".{OURS}")) for name in names)
 
 
 def _list_child(found: DirectoryFiles, name: str) -> None:
@@ -172,13 +188,29 @@ _FATES = {"delete": "deletion", "future": "promotion", "stray": "judgement by so
 
 def expectation(files: DirectoryFiles, key: Partition, gaps: Iterable[str] = (), deep: bool = False) -> Expectation:
     """What is known of a log; `gaps` are topics known to be compacted."""
+    log_start = files.checkpoints.get(LOG_START_OFFSET_CHECKPOINT, {}).get(key, 0)
     return Expectation(
         files.clean,
         files.checkpoints.get(RECOVERY_POINT_CHECKPOINT, {}).get(key, 0),
-        files.checkpoints.get(LOG_START_OFFSET_CHECKPOINT, {}).get(key, 0),
-        key[0] in ALWAYS_COMPACTED or key[0] in gaps or key in files.checkpoints.get(CLEANER_CHECKPOINT, {}),
+        log_start,
+        max(log_start, _gap_limit(files, key, gaps)),
         deep,
     )
+
+
+def _gap_limit(files: DirectoryFiles, key: Partition, gaps: Iterable[str]) -> int:
+    """Where a start of the broker would take a gap for the work of compaction. In a directory that only Kafka wrote to,
+    topics that are compacted by their nature may have gaps anywhere: a follower's log has those of its leader."""
+    cleaner_offset = files.checkpoints.get(CLEANER_CHECKPOINT, {}).get(key)
+    try:
+        own = read_gap_limit(files.logs[key].directory)
+    except (CorruptCheckpointError, OSError) as error:
+        files.findings.append(Finding(f"{files.logs[key].directory}/{GAPS_CHECKPOINT}", str(error)))
+        return ANYWHERE
+    if key[0] in gaps or (own is None and not files.ours and key[0] in ALWAYS_COMPACTED):
+        return ANYWHERE
+    limit = effective_gap_limit(own, cleaner_offset)
+    return ANYWHERE if limit == float("inf") else int(limit)
 
 
 # -- in parallel ---------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ import broker._ext.log_check as log_check
 from broker.storage import batch_file
 from broker.storage.checkpoints import CorruptCheckpointError, read_leader_epochs
 from broker.storage.file_names import (
+    GAPS_CHECKPOINT,
     INDEX,
     LEADER_EPOCH_CHECKPOINT,
     LOG,
@@ -33,9 +34,11 @@ from broker.storage.indexes import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY, read_txn
 from broker.storage.log_directory import CorruptMetadataError, read_partition_metadata
 from broker.storage.producer_snapshot import CorruptSnapshotError, read_snapshot
 
+ANYWHERE = (1 << 63) - 1  # as gap_limit
 STEP_BYTES = 16 << 20
 MOST_FINDINGS = 1000  # of one segment; a disk of rubbish is described well enough by them
-KNOWN_FILES = {LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, "quorum-state"}  # the last of KRaft's metadata log
+OF_METADATA_LOG = "quorum-state"  # KRaft's
+KNOWN_FILES = {LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, GAPS_CHECKPOINT, OF_METADATA_LOG}
 IN_INDEXES = {log_check.INDEX_POSITION, log_check.INDEX_OFFSET, log_check.TIME_OFFSET, log_check.TIME_STAMP}
 LEFT_OVER = "left over: a start of the broker removes or completes it"
 FOREIGN = "not a file of a log: left untouched"
@@ -62,13 +65,14 @@ class Expectation:
 
     :param clean: closed in order, and no broker runs on it: everything must be as it was left. Otherwise the end of the
         log behind `recovery_point`, and the indexes there, are for the recovery to judge.
-    :param gaps: compaction may have left gaps between offsets.
+    :param gap_limit: compaction may have left gaps between offsets below it, nothing else does; ANYWHERE: it is not
+        known where.
     """
 
     clean: bool = True
     recovery_point: int = 0
     log_start_offset: int = 0
-    gaps: bool = False
+    gap_limit: int = 0
     deep: bool = False
 
 
@@ -90,7 +94,8 @@ class LogFiles:
 
 @dataclass
 class SegmentReport:
-    """What one walk through a segment found. `epochs`: (leader epoch, first offset seen of it)."""
+    """What one walk through a segment found. `epochs`: (leader epoch, first offset seen of it); `gaps_end`: the offset
+    behind the last gap, 0 without one."""
 
     base_offset: int
     size: int = 0
@@ -100,7 +105,7 @@ class SegmentReport:
     records: int = 0
     formats: int = 0
     codecs: int = 0
-    gapped: bool = False
+    gaps_end: int = 0
     gone: bool = False
     epochs: list[tuple[int, int]] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
@@ -108,7 +113,8 @@ class SegmentReport:
 
 @dataclass
 class LogReport:
-    """A log as a whole. `formats` and `codecs` are bit sets; `log_end_offset` is where an undamaged log ends."""
+    """A log as a whole. `formats` and `codecs` are bit sets; `log_end_offset` is where an undamaged log ends,
+    `gaps_end` the offset behind its last gap, 0 without one."""
 
     directory: str
     log_start_offset: int = 0
@@ -119,7 +125,7 @@ class LogReport:
     records: int = 0
     formats: int = 0
     codecs: int = 0
-    gapped: bool = False
+    gaps_end: int = 0
     topic_id: Any = None
     leader_epoch: int = -1
     max_producer_id: int = -1
@@ -194,7 +200,7 @@ def _walk(
     progress: Progress | None,
 ) -> None:
     index, times = (_pairs(one) for one in indexes)
-    check = log_check.SegmentCheck(descriptor, report.size, report.base_offset, expected.gaps, index, times)
+    check = log_check.SegmentCheck(descriptor, report.size, report.base_offset, expected.gap_limit, index, times)
     before = 0
     while not check.finished:
         for kind, position, offset, value in check.step(STEP_BYTES):
@@ -209,7 +215,7 @@ def _walk(
         before = check.position
     report.first_offset, report.next_offset = check.first_offset, check.next_offset
     report.batches, report.records = check.batches, check.records
-    report.formats, report.codecs, report.gapped = check.formats, check.codecs, check.gapped
+    report.formats, report.codecs, report.gaps_end = check.formats, check.codecs, check.gaps_end
 
 
 def _pairs(values: array[int]) -> memoryview:
@@ -235,7 +241,7 @@ _SENTENCES: dict[int, str] = {
     log_check.FRAMING: "no batch begins here; {resume}",
     log_check.CRC: "the batch does not match its CRC",
     log_check.OFFSET_BACK: "the batch begins at {offset} where offset {value} comes next",
-    log_check.GAP: "offsets {value} to {before} are missing, and no compaction is known of this log",
+    log_check.GAP: "offsets {value} to {before} are missing, and compaction did not remove them",
     log_check.EPOCH_BACK: "the batch is of an older leader epoch than the one before it ({value})",
     log_check.RECORDS: "the batch does not hold the records that its header states{count}",
     log_check.HEADER: "the header states {value} records, which cannot be",
@@ -349,7 +355,7 @@ def join(files: LogFiles, reports: Sequence[SegmentReport], expected: Expectatio
         report.records += one.records
         report.formats |= one.formats
         report.codecs |= one.codecs
-        report.gapped |= one.gapped
+        report.gaps_end = max(report.gaps_end, one.gaps_end)
     _follow(files, reports, expected, report)
     if there:
         report.log_start_offset = max(expected.log_start_offset, there[0].base_offset)
@@ -368,7 +374,7 @@ def join(files: LogFiles, reports: Sequence[SegmentReport], expected: Expectatio
 
 
 def _follow(files: LogFiles, reports: Iterable[SegmentReport], expected: Expectation, report: LogReport) -> None:
-    """Segments must follow one another without overlap, and without gap where nothing was compacted."""
+    """Segments must follow one another without overlap, and without a gap that compaction did not make."""
     before: SegmentReport | None = None
     for one in reports:
         if one.gone:
@@ -380,8 +386,8 @@ def _follow(files: LogFiles, reports: Iterable[SegmentReport], expected: Expecta
                 text = f"overlaps the segment before it, which ends before offset {before.next_offset}"
                 report.findings.append(Finding(path, text, one.base_offset))
             elif one.base_offset > before.next_offset:
-                report.gapped = True
-                if not expected.gaps:
+                report.gaps_end = max(report.gaps_end, one.base_offset)
+                if one.base_offset > expected.gap_limit:
                     text = f"offsets {before.next_offset} to {one.base_offset - 1} are missing before this segment"
                     report.findings.append(Finding(path, text, before.next_offset))
         before = one

@@ -13,10 +13,12 @@ import pytest
 
 from broker.config import load
 from broker.metadata import adoption, znodes
+from broker.metadata.cluster import may_have_lost_cache
 from broker.metadata.kraft_log import ClusterMetadataError, read_cluster
 from broker.metadata.sqlite import FILE_NAME, SqliteStore
 from broker.storage.batch import Record, build_batch
-from broker.storage.checkpoints import read_offset_checkpoint, write_offset_checkpoint
+from broker.storage.checkpoints import read_gap_limit, write_offset_checkpoint
+from broker.storage.file_names import GAPS_CHECKPOINT
 from broker.storage.log_directory import (
     MetaProperties,
     encode_uuid,
@@ -112,7 +114,24 @@ def test_of_zookeeper_mode_topics_come_from_names_and_keep_everything(tmp_path):
     assert znodes.decode_topic("a", store.get(znodes.topic_path("a"))[0]).partitions == {0: [5], 1: [5], 2: [5]}
     assert znodes.decode_cluster_id(store.get(znodes.CLUSTER_ID)[0]) == CLUSTER
     store.close()
-    assert {name for name in fingerprint(path) if name not in before} == {FILE_NAME}
+    assert {name for name in fingerprint(path) if name not in before} == {FILE_NAME, f"b-0/{GAPS_CHECKPOINT}"}
+    assert read_gap_limit(path / "b-0") == 9, "behind the last gap, which Kafka would keep, too"
+
+
+@pytest.mark.parametrize("ran", [True, False], ids=["since the boot", "before the boot"])
+def test_the_first_start_can_tell_whether_the_machine_went_down_since_kafka_ran(tmp_path, ran):
+    """Else it has to take a Kafka that was killed for one that lost what it had not synced."""
+    path = make_zookeeper(tmp_path / "data")
+    make_log(path, "a", 0)
+    write_offset_checkpoint(path / "replication-offset-checkpoint", {("a", 0): 3})
+    if not ran:
+        os.utime(path / "replication-offset-checkpoint", (1, 1))
+    adoption.carry_out(found_in(path))
+    store = store_of(path)
+    try:
+        assert may_have_lost_cache(store) == (not ran)
+    finally:
+        store.close()
 
 
 def test_partitions_that_are_not_there_are_an_obstacle(tmp_path):
@@ -225,7 +244,8 @@ def test_what_kraft_says_becomes_nodes_with_epochs_and_ids(tmp_path):
     block = znodes.decode_producer_id_block(store.get(znodes.PRODUCER_ID_BLOCK)[0])
     assert block.last + 1 == (1 << 40) + 3000
     store.close()
-    assert read_offset_checkpoint(path / "cleaner-offset-checkpoint") == {("a", 0): 0}, "so that recovery keeps the gap"
+    assert read_gap_limit(path / "a-0") == 7, "so that recovery keeps the gap"
+    assert read_gap_limit(path / "a-1") is None
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from broker.protocol import encode, group_records, transaction_records
 from broker.protocol.consumer_protocol import Subscription
 from broker.storage.batch import Record, build_batch, build_end_marker
-from broker.storage.checkpoints import write_offset_checkpoint
+from broker.storage.checkpoints import write_gap_limit, write_offset_checkpoint
 from broker.storage.compression import CODEC_NAMES
 from broker.storage.log_directory import MetaProperties, encode_uuid, write_meta_properties, write_partition_metadata
 from tests.adopt import kraft_writer
@@ -53,6 +53,7 @@ def log_dir(tmp_path):
     writer.append(build_end_marker(0, base_offset=16, partition_leader_epoch=2, **marker))
     writer.close()
     write_partition_metadata(writer.directory, ID)
+    write_gap_limit(writer.directory, 12)
     write_offset_checkpoint(tmp_path / "recovery-point-offset-checkpoint", {("t", 0): 17})
     write_meta_properties(tmp_path, MetaProperties(1, 4, "MkU3OEVBNTcwNTJENDM2Qk", ID))
     return tmp_path, writer
@@ -94,6 +95,7 @@ def test_a_directory_is_all_its_files(log_dir):
     assert [(one["leader_epoch"], one["start_offset"]) for one in of_type(entries, "leader_epoch")] == writer.epochs
     assert of_type(entries, "offset") == [{"topic": "t", "partition": 0, "offset": 17}]
     assert of_type(entries, "partition_metadata") == [{"topic_id": encode_uuid(ID)}]
+    assert of_type(entries, "gap_limit") == [{"offset": 12}]
     assert of_type(entries, "meta_properties")[0]["cluster_id"] == "MkU3OEVBNTcwNTJENDM2Qk"
 
 

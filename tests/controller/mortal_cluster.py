@@ -75,6 +75,10 @@ class MortalTable(PartitionTable):
         self._strike()
         super().delete(slot)
 
+    def forget(self, gone):
+        self._strike()
+        super().forget(gone)
+
     def announce(self, changed):
         self._strike()
         return super().announce(changed)

@@ -122,7 +122,7 @@ class Turn:
         clean = (self.path / file_names.CLEAN_SHUTDOWN).exists()
         points = read_offset_checkpoint(self.path / file_names.RECOVERY_POINT_CHECKPOINT)
         directory = self.path / "t-0"
-        loaded = load_log(directory, 0, points.get(("t", 0), 0), clean, 100, contiguous=True)
+        loaded = load_log(directory, 0, points.get(("t", 0), 0), clean, 100)
         log = b"".join((directory / f"{base:020d}.log").read_bytes() for base in loaded.segment_base_offsets)
         found, at, end = {}, 0, 0
         seen: set[tuple[int, int]] = set()

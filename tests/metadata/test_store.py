@@ -57,6 +57,26 @@ def test_a_created_node_is_read_back_with_its_stat(store):
     assert store.exists("/b") is None
 
 
+def test_many_nodes_are_set_together_or_none_of_them(store):
+    for name in "abc":
+        store.create(f"/{name}", b"old")
+    store.set_many([("/b", b"new b", 0), ("/a", b"new a", 0)])
+    assert [(store.get(f"/{name}")[0], store.get(f"/{name}")[1].version) for name in "abc"] == [
+        (b"new a", 1),
+        (b"new b", 1),
+        (b"old", 0),
+    ]
+    for wrong in (("/b", b"x", 0), ("/nowhere", b"x", 0)):
+        with pytest.raises(BadVersion):
+            store.set_many([("/c", b"x", 0), wrong])
+        assert store.get("/c")[0] == b"old"
+    store.set_many([])
+    heard = []
+    store.get("/a", heard.append)
+    store.set_many([("/a", b"newer", 1)])
+    assert heard == [Event(CHANGED, "/a")]
+
+
 def test_set_counts_versions_and_refuses_an_old_one(store):
     store.create("/a", b"one")
     created = store.exists("/a").created

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import broker._ext.flushing as flushing
 import broker._ext.slot_upkeep as slot_upkeep
 import broker._ext.slots as slots
 from broker._ext.compaction import Compactor, PassResult
@@ -140,8 +141,25 @@ class CompactedLog:
             retention_ms=self.retention_ms,
         )
 
+    def allow_gaps(self, limit: int | None = None) -> None:
+        """What comes before a pass: the log is on the device, and offsets may be missing below `limit`, its border if None."""
+        if slots.describe(self.slot)["synced_base"] < self.border():
+            flushing.flush(self.slot, whole=True)
+        state = slots.describe(self.slot)
+        slot_upkeep.raise_gap_limit(
+            self.slot,
+            self.border() if limit is None else limit,
+            incarnation=state["incarnation"],
+            truncations=state["truncations"],
+        )
+
     def clean(self, now_ms: int = 5000, using: Compactor | None = None) -> PassResult:
-        """One pass, by `using` or a new Compactor."""
+        """One pass, by `using` or a new Compactor, and what comes before it."""
+        self.allow_gaps()
+        return self.sweep(now_ms, using)
+
+    def sweep(self, now_ms: int = 5000, using: Compactor | None = None) -> PassResult:
+        """One pass over a log that may have gaps already."""
         result = (using or compactor()).run(
             self.slot,
             incarnation=slots.incarnation_of(self.slot),

@@ -353,10 +353,10 @@ class CrashRound:
             self._count("recovery point beyond the end")
         for _ in range(self.rng.choice([0, 0, 1, 2])):
             try:
-                load_log(directory, 0, point, False, self.interval, self.rng.randrange(6), contiguous=True)
+                load_log(directory, 0, point, False, self.interval, self.rng.randrange(6))
             except OSError:
                 self._count("recovery killed")
-        loaded = load_log(directory, 0, point, False, self.interval, contiguous=True)
+        loaded = load_log(directory, 0, point, False, self.interval)
         expected = Model()
         expected.leader_epoch = self.model.leader_epoch
         for data in self.model.log:
@@ -368,7 +368,7 @@ class CrashRound:
         self._epochs_are_right(loaded, expected, point, end)
         self._indexes_lead_right(loaded)
         self._aborted_are_listed(expected, point)
-        again = load_log(directory, 0, end, True, self.interval, contiguous=True)
+        again = load_log(directory, 0, end, True, self.interval)
         assert (again.log_end_offset, again.events) == (end, []), [one.message for one in again.events]
 
     def _is_whole(self, loaded: LoadedLog, expected: Model) -> None:

@@ -88,6 +88,11 @@ class Model:
             known.transaction_first = new.base_offset
 
     def truncate(self, offset: int) -> None:
+        """The log ends there, or where the batch that holds the offset begins: a part of a batch is no batch."""
+        holding = (
+            found for data in self.log if (found := read_batch(data)[0]).base_offset < offset <= found.last_offset
+        )
+        offset = next((found.base_offset for found in holding), offset)
         self.epochs = [entry for entry in self.epochs if entry[1] < offset]
         if offset == self.log_end:
             return

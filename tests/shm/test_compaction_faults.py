@@ -5,18 +5,21 @@ Needs the debug build, and runs in its copy of the project: ``make test-faults``
 
 from __future__ import annotations
 
+import errno
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from broker._ext.faults import FaultPoint
+from broker._ext.file_calls import FileCall, take_failures
 from broker._ext.segments import load_log
 from broker._ext.shared import SharedMemory, SlotState
 
 from broker._ext import slot_upkeep, slots
 from broker.storage.batch import ABORT
-from tests.shm.compaction_harness import CompactedLog, record
+from broker.storage.checkpoints import read_gap_limit, read_offset_checkpoint
+from tests.shm.compaction_harness import CompactedLog, compaction, record
 from tests.shm.compaction_model import Kept, parse, seen
 from tests.shm.one_broker import OneBroker, batch
 
@@ -40,6 +43,8 @@ SWAP = {
     FaultPoint.SWAP_GENERATION_CHANGED: 1,
     FaultPoint.SWAP_UNLOCKED: 1,
 }
+#: Of a whole pass, in the order in which they are met, before the first swap and behind the last.
+AROUND_THE_SWAPS = (FaultPoint.GAP_LIMIT_NAMED, FaultPoint.GAP_LIMIT_DURABLE, FaultPoint.CLEANER_OFFSET_WRITTEN)
 CASES = [(point, count) for point, times in SWAP.items() for count in range(1, times + 1)]
 
 
@@ -103,6 +108,41 @@ def test_a_swap_killed_at_any_point_loses_nothing(
     assert log.content() == [*after, appended]
     assert not list(log.path.glob("*.cleaned")) + list(log.path.glob("*.swap"))
     assert after_load(log, tmp_path / "copy") == [*after, appended]
+
+
+@pytest.mark.parametrize("point", AROUND_THE_SWAPS, ids=lambda point: point.name)
+def test_a_pass_killed_before_or_behind_its_swaps_loses_nothing(
+    broker: OneBroker, tmp_path: Path, point: FaultPoint
+) -> None:
+    log = filled(broker)
+    before, after = log.content(), log.expected(5000)
+    border = log.border()
+
+    def pass_over() -> None:
+        cleaning = compaction(broker)
+        cleaning.run_once(cleaning.make_compactor(), 5000)
+
+    broker.die(pass_over, point)
+    done = point == FaultPoint.CLEANER_OFFSET_WRITTEN
+    assert read_gap_limit(log.path) == border
+    assert after_load(log, tmp_path / "copy") == (after if done else before)
+    assert read_offset_checkpoint(broker.path / "cleaner-offset-checkpoint") == ({("t", 0): border} if done else {})
+    pass_over()
+    assert log.content() == after
+    assert after_load(log, tmp_path / "copy") == after
+    assert read_offset_checkpoint(broker.path / "cleaner-offset-checkpoint") == {("t", 0): border}
+
+
+def test_a_gap_that_was_named_by_a_dead_cleaner_is_made_to_last_by_the_next(broker: OneBroker) -> None:
+    """It died between the name and its sync: a loss of power could take the name back, so the next pass syncs it again."""
+    log = filled(broker)
+    broker.die(log.allow_gaps, FaultPoint.GAP_LIMIT_NAMED)
+    assert slots.describe(log.slot)["gap_limit"] == log.border()
+    take_failures()
+    broker.shm.arm_file_fault(errno.EIO, 1, 1 << 30, int(FileCall.CALL_SYNC))
+    with pytest.raises(OSError, match="Input/output error"):
+        log.allow_gaps()
+    broker.shm.arm_file_fault(0)
 
 
 def test_a_truncation_after_a_prepared_swap_is_not_undone_by_a_start(broker: OneBroker, tmp_path: Path) -> None:

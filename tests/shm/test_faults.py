@@ -20,7 +20,7 @@ from broker.shm.log_starts import Wish, delete_records
 from broker.shm.retention import Retention
 from broker.storage.batch import ABORT, TRANSACTIONAL, build_end_marker, read_batch
 from tests.shm.one_broker import OneBroker, batch, retain_at_once
-from tests.shm.test_compaction_faults import SWAP
+from tests.shm.test_compaction_faults import AROUND_THE_SWAPS, SWAP
 from tests.storage.old_writer import message, wrapper
 
 pytestmark = pytest.mark.faults
@@ -275,7 +275,7 @@ def check_aged(broker: OneBroker, slot: int, scratch: Path) -> None:
     for one, name in ((start, "copy"), (0, "copy-without-checkpoint")):
         shutil.rmtree(scratch / name, ignore_errors=True)
         shutil.copytree(broker.table.path(slot), scratch / name)
-        loaded = load_log(scratch / name, one, 0, False, SMALL_INTERVAL, contiguous=True)
+        loaded = load_log(scratch / name, one, 0, False, SMALL_INTERVAL)
         assert loaded.log_end_offset == state["log_end_offset"]
         assert loaded.log_start_offset <= state["log_start_offset"]
         assert loaded.base_offset == state["segment_base"]
@@ -333,7 +333,7 @@ def test_a_removal_of_segments_killed_anywhere_is_finished(
     # A start of the whole broker now would find a log that is in order ...
     shutil.copytree(broker.table.path(slot), tmp_path / "at-once")
     start = read_checkpoints(broker.path)[1].get(("t", 0), 0)
-    loaded = load_log(tmp_path / "at-once", start, 0, False, SMALL_INTERVAL, contiguous=True)
+    loaded = load_log(tmp_path / "at-once", start, 0, False, SMALL_INTERVAL)
     assert loaded.log_end_offset == 8
     assert loaded.log_start_offset == (0 if point == FaultPoint.REMOVE_LOG_START_STORED else 6)
     # ... and whoever takes the lock next goes on with it.
@@ -498,6 +498,7 @@ def test_every_point_is_met_by_some_test() -> None:
     met |= {point for point in FaultPoint if point.name.startswith("RECOVER_")}
     met |= {FaultPoint.APPEND_TXN_INDEX_WRITTEN, FaultPoint.WAKE_PENDING_SET}
     met |= {point for point in FaultPoint if point.name.startswith(("PRODUCER_", "FLUSH_"))}
+    met |= set(AROUND_THE_SWAPS)
     assert set(FaultPoint) - met == {FaultPoint.FAULT_NONE}
 
 

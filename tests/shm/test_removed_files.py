@@ -124,7 +124,7 @@ def test_a_throttled_compaction_of_a_deleted_log_ends(broker: OneBroker, caplog:
     cleaning = compaction(broker, **{"log.cleaner.io.max.bytes.per.second": 1})
     cleaning.start()
     try:
-        until(lambda: (broker.path / "cleaner-offset-checkpoint").exists(), "no pass has begun")
+        until(lambda: cleaning._throttle._free_at > 0, "no pass waits with a segment open")
         deleted(broker, log.slot)
         until(lambda: "ended early" in caplog.text, lambda: caplog.text)
         sweep_append_files()
@@ -142,7 +142,7 @@ def test_a_throttled_compaction_of_a_removed_segment_ends(broker: OneBroker, cap
     cleaning = compaction(broker, **{"log.cleaner.io.max.bytes.per.second": 1})
     cleaning.start()
     try:
-        until(lambda: (broker.path / "cleaner-offset-checkpoint").exists(), "no pass has begun")
+        until(lambda: cleaning._throttle._free_at > 0, "no pass waits with a segment open")
         aged(broker, log.slot)
         until(lambda: "a segment went" in caplog.text, lambda: caplog.text)
         sweep_append_files()

@@ -8,7 +8,7 @@ import zlib
 
 import pytest
 from broker._ext.lookup import position_of
-from broker._ext.segments import load_log
+from broker._ext.segments import ANY_GAP, load_log
 
 from broker._ext import crc32
 from broker.storage import compression
@@ -68,7 +68,7 @@ def test_a_clean_log_opens_without_a_change(tmp_path, seed):
     fill_old(writer, seed)
     writer.close()
     before = contents(tmp_path / "t-0")
-    loaded = load_log(tmp_path / "t-0", clean=True, index_interval_bytes=INTERVAL)
+    loaded = load_log(tmp_path / "t-0", cleaner_offset=ANY_GAP, clean=True, index_interval_bytes=INTERVAL)
     assert loaded.events == []
     assert_matches(loaded, writer)
     assert contents(tmp_path / "t-0") == before
@@ -93,7 +93,7 @@ def test_a_log_of_one_old_format_alone_ends_where_it_ends(tmp_path, magic):
         writer.append(message(number, b"v" * 20, magic=magic, timestamp=START + number))
     writer.close()
     for clean in (True, False):
-        loaded = load_log(tmp_path / "t-0", clean=clean, index_interval_bytes=INTERVAL)
+        loaded = load_log(tmp_path / "t-0", cleaner_offset=ANY_GAP, clean=clean, index_interval_bytes=INTERVAL)
         assert_matches(loaded, writer)
         assert loaded.timeindex_entries == (len(writer.segments[0].times) if magic else 0)
         assert (loaded.epochs, loaded.producers) == ([], [])
@@ -108,7 +108,9 @@ def test_recovery_rebuilds_every_index_as_it_was(tmp_path, recovery_point):
     for path in (tmp_path / "t-0").glob("*index"):
         if path.stem >= max(f"{s.base_offset:020d}" for s in writer.segments if s.base_offset <= recovery_point):
             path.write_bytes(bytes(480))  # as Kafka preallocates
-    loaded = load_log(tmp_path / "t-0", recovery_point=recovery_point, index_interval_bytes=INTERVAL)
+    loaded = load_log(
+        tmp_path / "t-0", cleaner_offset=ANY_GAP, recovery_point=recovery_point, index_interval_bytes=INTERVAL
+    )
     assert_matches(loaded, writer)
     assert contents(tmp_path / "t-0") == sound
 
@@ -120,7 +122,7 @@ def test_indexes_that_are_missing_after_a_clean_stop_are_built_from_old_messages
     sound = contents(tmp_path / "t-0")
     for path in (tmp_path / "t-0").glob("*.timeindex"):  # as 0.9 left its logs, which had none
         path.unlink()
-    loaded = load_log(tmp_path / "t-0", clean=True, index_interval_bytes=INTERVAL)
+    loaded = load_log(tmp_path / "t-0", cleaner_offset=ANY_GAP, clean=True, index_interval_bytes=INTERVAL)
     assert_matches(loaded, writer)
     assert contents(tmp_path / "t-0") == sound
 
@@ -168,14 +170,14 @@ def break_at(path, position, source):
 @pytest.mark.parametrize("seed", range(25))
 def test_recovery_cuts_at_the_first_bad_message(tmp_path, seed):
     whole, kept = damaged(tmp_path, seed)
-    loaded = load_log(tmp_path / "t-0", index_interval_bytes=INTERVAL)
+    loaded = load_log(tmp_path / "t-0", cleaner_offset=ANY_GAP, index_interval_bytes=INTERVAL)
     assert_matches(loaded, kept)
     assert producers_of(loaded.producers) == producers_of(kept.producers.values())
     assert read_leader_epochs(tmp_path / "t-0" / "leader-epoch-checkpoint") == kept.epochs
     assert sum(event.message.startswith("cut") for event in loaded.events) == 1
     removed = [event for event in loaded.events if event.message.startswith("removed segment")]
     assert len(removed) == len(whole.segments) - len(kept.segments)
-    again = load_log(tmp_path / "t-0", clean=True, index_interval_bytes=INTERVAL)
+    again = load_log(tmp_path / "t-0", cleaner_offset=ANY_GAP, clean=True, index_interval_bytes=INTERVAL)
     assert again.events == []
     assert_matches(again, kept)
 
@@ -184,17 +186,17 @@ def test_recovery_cuts_at_the_first_bad_message(tmp_path, seed):
 def test_recovery_may_be_killed_before_any_change(tmp_path, seed):
     damaged(tmp_path, seed)
     shutil.copytree(tmp_path / "t-0", tmp_path / "straight")
-    load_log(tmp_path / "straight", index_interval_bytes=INTERVAL)
+    load_log(tmp_path / "straight", cleaner_offset=ANY_GAP, index_interval_bytes=INTERVAL)
     expected = contents(tmp_path / "straight")
     steps = 0
     while True:
         cut_short = tmp_path / f"after-{steps}"
         shutil.copytree(tmp_path / "t-0", cut_short)
         try:
-            load_log(cut_short, index_interval_bytes=INTERVAL, changes_allowed=steps)
+            load_log(cut_short, cleaner_offset=ANY_GAP, index_interval_bytes=INTERVAL, changes_allowed=steps)
         except OSError as error:
             assert error.errno == errno.ECANCELED
-            load_log(cut_short, index_interval_bytes=INTERVAL)
+            load_log(cut_short, cleaner_offset=ANY_GAP, index_interval_bytes=INTERVAL)
             assert contents(cut_short) == expected
             steps += 1
             continue
@@ -209,12 +211,12 @@ def test_a_message_larger_than_any_buffer_is_checked_whole(tmp_path):
     writer.append(message(1, random.Random(1).randbytes(3 << 20), timestamp=START))
     writer.append(message(2, b"small"))
     writer.write()
-    assert load_log(tmp_path / "t-0", index_interval_bytes=INTERVAL).log_end_offset == 3
+    assert load_log(tmp_path / "t-0", cleaner_offset=ANY_GAP, index_interval_bytes=INTERVAL).log_end_offset == 3
     path = writer.path(writer.segments[0], ".log")
     data = bytearray(path.read_bytes())
     data[2 << 20] ^= 1
     path.write_bytes(data)
-    assert load_log(tmp_path / "t-0", index_interval_bytes=INTERVAL).log_end_offset == 1
+    assert load_log(tmp_path / "t-0", cleaner_offset=ANY_GAP, index_interval_bytes=INTERVAL).log_end_offset == 1
 
 
 def test_a_wrapper_that_repeats_an_offset_is_bad(tmp_path):
@@ -222,7 +224,7 @@ def test_a_wrapper_that_repeats_an_offset_is_bad(tmp_path):
     directory.mkdir()
     again = wrapper(3, [(None, b"a"), (None, b"b")], codec=1)
     (directory / f"{0:020d}.log").write_bytes(again + wrapper(0, [(None, b"x"), (None, b"y")], codec=1))
-    loaded = load_log(directory)
+    loaded = load_log(directory, cleaner_offset=ANY_GAP)
     assert (loaded.log_end_offset, loaded.size) == (5, len(again))
 
 

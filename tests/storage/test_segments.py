@@ -5,12 +5,13 @@ import random
 import shutil
 
 import pytest
-from broker._ext.segments import load_log
+from broker._ext.segments import ANY_GAP, load_log
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.storage.batch import ABORT, COMMIT, TRANSACTIONAL, Record, build_batch, build_end_marker
-from broker.storage.checkpoints import read_leader_epochs, write_leader_epochs
+from broker.storage.checkpoints import read_gap_limit, read_leader_epochs, write_gap_limit, write_leader_epochs
+from broker.storage.file_names import GAPS_CHECKPOINT
 from broker.storage.producer_snapshot import read_snapshot
 from tests.storage.log_writer import LogWriter
 
@@ -131,7 +132,9 @@ def test_recovery_of_a_sound_log_rebuilds_every_index_as_it_was(tmp_path, recove
     assert_matches(loaded, writer)
     if recovery_point == 0:
         assert producers_of(loaded.producers) == producers_of(writer.producers.values())
-    assert loaded.recovery_point == min(recovery_point, writer.end)
+    assert loaded.recovery_point == (recovery_point if recovery_point <= writer.end else 0), (
+        "a point of another log says nothing"
+    )
     assert contents(tmp_path / "t-0") == sound
 
 
@@ -362,7 +365,7 @@ def gapped(tmp_path):
 
 def test_a_gap_between_segments_ends_a_log_that_was_never_compacted(tmp_path):
     _, end = gapped(tmp_path)
-    loaded = load_log(tmp_path / "t-0", index_interval_bytes=INTERVAL, contiguous=True)
+    loaded = load_log(tmp_path / "t-0", index_interval_bytes=INTERVAL)
     assert loaded.log_end_offset == end
     assert loaded.segment_base_offsets == [0, end]
     assert any("removed segment" in event.message for event in loaded.events)
@@ -370,9 +373,105 @@ def test_a_gap_between_segments_ends_a_log_that_was_never_compacted(tmp_path):
 
 def test_a_gap_that_compaction_may_have_left_is_kept(tmp_path):
     writer, _ = gapped(tmp_path)
-    loaded = load_log(tmp_path / "t-0", index_interval_bytes=INTERVAL)
+    loaded = load_log(tmp_path / "t-0", index_interval_bytes=INTERVAL, cleaner_offset=ANY_GAP)
     assert loaded.log_end_offset == writer.end
     assert loaded.segment_base_offsets == [segment.base_offset for segment in writer.segments]
+
+
+def two_gaps(tmp_path):
+    """A log whose offsets 2-4 and 7-9 are missing, the second three in front of a segment."""
+    writer = LogWriter(tmp_path / "t-0", INTERVAL)
+    for base in (0, 5, 10, 15):
+        if base == 10:
+            writer.end = base
+            writer.roll()
+        writer.append(
+            build_batch([Record(b"k")] * (2 if base != 10 else 5), base_offset=base, partition_leader_epoch=0)
+        )
+    writer.close()
+    return tmp_path / "t-0"
+
+
+@pytest.mark.parametrize(
+    ("limit", "end"), [(0, 2), (4, 2), (5, 7), (9, 7), (10, 17), (15, 17), (None, 2)], ids=lambda value: str(value)
+)
+def test_a_gap_is_kept_below_the_gap_limit_and_ends_the_log_above_it(tmp_path, limit, end):
+    directory = two_gaps(tmp_path)
+    if limit is not None:
+        write_gap_limit(directory, limit)
+    loaded = load_log(directory)
+    assert loaded.log_end_offset == end
+    assert any("are missing before" in event.message for event in loaded.events) == (end < 17)
+    again = load_log(directory)
+    assert again.log_end_offset == end
+    assert again.gap_limit == min(limit or 0, end)
+
+
+@pytest.mark.parametrize(("cleaner", "end"), [(-1, 2), (0, 17), (3, 17), (ANY_GAP, 17)])
+def test_a_log_that_another_broker_compacted_keeps_all_gaps(tmp_path, cleaner, end):
+    """Or an older version, which wrote where compaction had got to and not how far it might have."""
+    loaded = load_log(two_gaps(tmp_path), cleaner_offset=cleaner)
+    assert loaded.log_end_offset == end
+    assert loaded.gap_limit == (ANY_GAP if cleaner >= 0 else 0)
+
+
+@pytest.mark.parametrize(("own", "cleaner", "end"), [(5, 0, 7), (5, 10, 17), (5, ANY_GAP, 7), (0, 6, 7)])
+def test_where_there_is_a_gap_limit_the_cleaners_offset_can_only_raise_it(tmp_path, own, cleaner, end):
+    directory = two_gaps(tmp_path)
+    write_gap_limit(directory, own)
+    assert load_log(directory, cleaner_offset=cleaner).log_end_offset == end
+
+
+def test_a_gap_limit_that_cannot_be_read_keeps_all_gaps(tmp_path):
+    directory = two_gaps(tmp_path)
+    (directory / GAPS_CHECKPOINT).write_text("0\n1\nfive\n")
+    loaded = load_log(directory)
+    assert (loaded.log_end_offset, loaded.gap_limit) == (17, ANY_GAP)
+    assert any(GAPS_CHECKPOINT in event.message for event in loaded.events)
+
+
+def test_a_gap_limit_behind_the_end_of_the_log_does_not_cover_what_is_appended_next(tmp_path):
+    directory = two_gaps(tmp_path)
+    write_gap_limit(directory, 100)
+    assert load_log(directory).gap_limit == 17
+    assert read_gap_limit(directory) == 17
+
+
+def test_a_log_that_ends_before_its_recovery_point_is_read_from_its_beginning(tmp_path):
+    """The point is of a deleted topic of that name, or somebody took segments away: it says nothing of what is there."""
+    writer = fill(LogWriter(tmp_path / "t-0", INTERVAL), 27, seed=4, roll_every=9)
+    writer.close()
+    first = writer.path(writer.segments[0], ".log")
+    content = bytearray(first.read_bytes())
+    base, _, position, _ = writer.segments[0].positions[3]
+    content[position + 70] ^= 1
+    first.write_bytes(content)
+    for clean in (False, True):
+        copy = tmp_path / f"copy-{clean}"
+        shutil.copytree(tmp_path / "t-0", copy)
+        loaded = load_log(copy, recovery_point=1000, clean=clean, index_interval_bytes=INTERVAL)
+        assert (loaded.log_end_offset, loaded.shortened, loaded.recovery_point) == (base, True, 0)
+        assert any("before its recovery point" in event.message for event in loaded.events)
+
+
+def test_leader_epochs_that_the_checkpoint_lost_are_read_from_the_batches(tmp_path):
+    """The file is not synced when an epoch begins: a loss of power may leave it empty."""
+    writer = LogWriter(tmp_path / "t-0", INTERVAL)
+    for number in range(12):
+        if number in (4, 8):
+            writer.roll()
+        writer.append(build_batch([Record(b"k")], base_offset=number, partition_leader_epoch=number // 3))
+    writer.close()
+    path = tmp_path / "t-0" / "leader-epoch-checkpoint"
+    expected = [(0, 0), (1, 3), (2, 6), (3, 9)]
+    for clean in (False, True):
+        for content in ("", "0\n2\n0 0\n", None, "0\n1\n3 9\n"):
+            path.unlink(missing_ok=True)
+            if content is not None:
+                path.write_text(content)
+            loaded = load_log(tmp_path / "t-0", recovery_point=12, clean=clean)
+            assert loaded.epochs == expected
+            assert read_leader_epochs(path) == expected
 
 
 @pytest.mark.parametrize("bit", [0, 7, 30, 33, 40, 62])
@@ -386,7 +485,7 @@ def test_a_flipped_bit_in_the_last_batch_s_offset_costs_that_batch_only(tmp_path
     content = bytearray(path.read_bytes())
     content[position : position + 8] = (base ^ 1 << bit).to_bytes(8, "big")
     path.write_bytes(content)
-    loaded = load_log(tmp_path / "t-0", index_interval_bytes=INTERVAL, contiguous=True)
+    loaded = load_log(tmp_path / "t-0", index_interval_bytes=INTERVAL)
     assert (loaded.log_end_offset, loaded.size) == (base, position)
 
 
@@ -397,8 +496,8 @@ def test_a_gap_below_the_log_start_is_that_of_a_removal_under_way(tmp_path):
     for start in (last, last + 1):
         copy = tmp_path / f"from-{start}"
         shutil.copytree(tmp_path / "t-0", copy)
-        found = load_log(copy, start, 0, False, INTERVAL, contiguous=True)
+        found = load_log(copy, start, 0, False, INTERVAL)
         assert (found.log_start_offset, found.log_end_offset) == (start, writer.end)
     copy = tmp_path / "above"
     shutil.copytree(tmp_path / "t-0", copy)
-    assert load_log(copy, gap - 1, 0, False, INTERVAL, contiguous=True).log_end_offset == gap
+    assert load_log(copy, gap - 1, 0, False, INTERVAL).log_end_offset == gap

@@ -10,8 +10,8 @@ import pytest
 
 import broker.storage.verify as verify_module
 from broker.storage.batch import Record, build_batch, build_end_marker
-from broker.storage.checkpoints import write_leader_epochs, write_offset_checkpoint
-from broker.storage.file_names import CLEAN_SHUTDOWN, LOCK, RECOVERY_POINT_CHECKPOINT
+from broker.storage.checkpoints import write_gap_limit, write_leader_epochs, write_offset_checkpoint
+from broker.storage.file_names import CLEAN_SHUTDOWN, GAPS_CHECKPOINT, LOCK, RECOVERY_POINT_CHECKPOINT
 from broker.storage.verify import NotALogDirectoryError, list_directory, verify
 from tests.storage.log_writer import LogWriter
 from tests.storage.old_writer import message, wrapper
@@ -230,7 +230,25 @@ def test_gaps_are_allowed_where_compaction_is_known(tmp_path):
     assert not errors_of(tmp_path, gaps=["t"])
     write_offset_checkpoint(tmp_path / "cleaner-offset-checkpoint", {("t", 0): 3})
     report = report_of(tmp_path)
-    assert not report.errors and report.logs["t", 0].gapped
+    assert not report.errors and report.logs["t", 0].gaps_end == 20
+    for limit, missing in ((0, 2), (6, 2), (7, 1), (19, 1), (20, 0)):
+        write_gap_limit(tmp_path / "t-0", limit)
+        found = errors_of(tmp_path)
+        assert len(found) == missing, (limit, found)
+        assert all("are missing" in one.what for one in found)
+    (tmp_path / "t-0" / GAPS_CHECKPOINT).write_text("0\n1\n")
+    assert [one.file for one in errors_of(tmp_path)] == [f"{tmp_path}/t-0/{GAPS_CHECKPOINT}"]
+
+
+def test_an_internal_topic_may_have_gaps_anywhere_in_a_directory_of_kafka_alone(tmp_path):
+    writer = LogWriter(tmp_path / "__consumer_offsets-0")
+    for base in (0, 7):
+        writer.append(build_batch([Record(b"a", b"b", 1)], base_offset=base, partition_leader_epoch=0))
+    writer.close()
+    (tmp_path / CLEAN_SHUTDOWN).touch()
+    assert not errors_of(tmp_path)
+    (tmp_path / "odradek-metadata.db").touch()
+    assert len(errors_of(tmp_path)) == 1
 
 
 def test_a_missing_segment_is_found(log_dir):
