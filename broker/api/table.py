@@ -81,7 +81,7 @@ APIS = (
     ApiRow(20, "DeleteTopics", 0, 6, COORDINATOR, "broker.api.delete_topics:handle", "DELETE on topic"),
     ApiRow(21, "DeleteRecords", 0, 2, COORDINATOR, "broker.api.delete_records:handle", "DELETE on topic", per_partition=2),
     ApiRow(22, "InitProducerId", 0, 5, COORDINATOR, "broker.api.init_producer_id:handle", "IDEMPOTENT_WRITE on cluster"),
-    ApiRow(23, "OffsetForLeaderEpoch", 2, 4, WORKER, "broker.api.offset_for_leader_epoch:handle", "DESCRIBE on topic",
+    ApiRow(23, "OffsetForLeaderEpoch", 0, 4, WORKER, "broker.api.offset_for_leader_epoch:handle", "DESCRIBE on topic",
         off_loop=True, per_partition=2),
     ApiRow(29, "DescribeAcls", 0, 3, WORKER, "broker.api.acls:describe", "DESCRIBE on cluster"),
     ApiRow(30, "CreateAcls", 0, 3, WORKER, "broker.api.acls:create", "ALTER on cluster"),

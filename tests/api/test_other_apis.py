@@ -71,6 +71,22 @@ def test_the_current_leader_epoch_ends_where_the_log_ends(wire, name, version):
     assert epoch_end(wire, "no-such", epoch, version).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+@pytest.mark.parametrize("version", range(2))
+def test_old_versions_of_offset_for_leader_epoch_know_no_current_epoch(wire, name, version):
+    """Version 0 does not return the epoch either. Kafka 3.9 serves both versions, too."""
+    wire.create(name)
+    wire.produce(name, batch(b"a", b"b"))
+    epoch = wire.metadata(name).topics[0].partitions[0].leader_epoch
+    told = epoch_end(wire, name, epoch, version)
+    assert (told.error_code, told.leader_epoch, told.end_offset) == (0, epoch if version else -1, 2)
+    future = epoch_end(wire, name, epoch + 1, version)
+    assert (future.error_code, future.leader_epoch, future.end_offset) == (0, -1, -1)
+    assert epoch_end(wire, "no-such", epoch, version).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    listed = wire.ask(api_versions.Request(), api_versions.API_KEY, 0).api_keys
+    served = {key.api_key: (key.min_version, key.max_version) for key in listed}
+    assert served[offset_for_leader_epoch.API_KEY] == (0, 4)
+
+
 @pytest.mark.parametrize("version", range(3))
 def test_describe_cluster_names_the_broker_and_refuses_controllers(wire, wire_broker, version):
     response = wire.ask(describe_cluster.Request(), describe_cluster.API_KEY, version)
