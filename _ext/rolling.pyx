@@ -33,8 +33,16 @@ cdef int64_t drawn_jitter(Slot* slot, int64_t segment_base) noexcept nogil:
     return <int64_t>((mixed >> 8) % (<uint64_t>min(slot.settings.segment_jitter_ms, slot.settings.segment_ms) + 1))
 
 
+cdef inline int64_t longest_ms(Slot* slot, int64_t segment_base) noexcept nogil:
+    """How long a segment may be the active one: compaction does not look at that one, so max.compaction.lag.ms bounds it as well."""
+    cdef int64_t limit_ms = slot.settings.segment_ms - drawn_jitter(slot, segment_base)
+    if slot.settings.compact and 0 < slot.settings.max_compaction_lag_ms < limit_ms:
+        return slot.settings.max_compaction_lag_ms
+    return limit_ms
+
+
 cdef bint must_roll(Slot* slot, Commit* commit, BatchInfo* info, int64_t last_offset, int64_t wall_ms) noexcept nogil:
-    cdef int64_t limit_ms = slot.settings.segment_ms - drawn_jitter(slot, commit.segment_base)
+    cdef int64_t limit_ms = longest_ms(slot, commit.segment_base)
     cdef int64_t batch_timestamp = info.max_timestamp
     cdef int64_t index_limit = slot.settings.index_max_bytes // 8
     if commit.size == 0:

@@ -153,7 +153,8 @@ KEYS = (
     ConfigKey("log.cleaner.min.compaction.lag.ms", LONG, 0, Range(0), MEDIUM, CLUSTER_WIDE, NOW,
         "How long a record stays uncompacted at least."),
     ConfigKey("log.cleaner.max.compaction.lag.ms", LONG, MAX_LONG, Range(1), MEDIUM, CLUSTER_WIDE, NOW,
-        "How long a record stays uncompacted at most."),
+        "The longest time in ms that a record of a compacted topic waits for compaction. The active segment is rolled after "
+        "it, whether or not records are appended."),
     ConfigKey("delete.records.purgatory.purge.interval.requests", INT, 1, None, MEDIUM, READ_ONLY, NONE,
         "How often Kafka sweeps its waiting DeleteRecords requests; here nothing needs sweeping."),
     ConfigKey("fetch.purgatory.purge.interval.requests", INT, 1000, None, MEDIUM, READ_ONLY, NONE,

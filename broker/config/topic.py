@@ -68,7 +68,8 @@ KEYS = (
         "How long records stay on this disk if they are also in remote storage; -2 follows retention.ms.",
         "topic", (Synonym("log.local.retention.ms"),)),
     ConfigKey("max.compaction.lag.ms", LONG, MAX_LONG, Range(1), MEDIUM, CLUSTER_WIDE, NOW,
-        "How long a record stays uncompacted at most.", "topic", (Synonym("log.cleaner.max.compaction.lag.ms"),)),
+        "The longest time in ms that a record of a compacted topic waits for compaction. The active segment is rolled after "
+        "it, whether or not records are appended.", "topic", (Synonym("log.cleaner.max.compaction.lag.ms"),)),
     ConfigKey("max.message.bytes", INT, 1_048_588, Range(0), MEDIUM, CLUSTER_WIDE, NOW,
         "The largest record batch accepted, as sent (compressed, with its header).",
         "topic", (Synonym("message.max.bytes"),)),

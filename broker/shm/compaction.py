@@ -48,6 +48,9 @@ NO_RATE = 1 << 50
 """Bytes a second from which on nothing is throttled."""
 SYNC_WAIT_S = 10.0
 SYNC_AGAIN_S = 0.02
+ROLLED_EVERY_MS = 60_000
+"""Records that are old when they come would make every look roll the active segment: it rolls one that is this old, or
+as old as max.compaction.lag.ms if that is less."""
 MILLION = 1_000_000
 
 
@@ -362,6 +365,7 @@ class Compaction:
         start = facts["log_start_offset"]
         if facts["gap_limit"] == ANY_GAP:
             return None  # what is known of its gaps is settled first (broker.shm.gap_limits)
+        facts = self._roll_if_overdue(slot, facts, now_ms)
         dirty = min(checkpoint.get(key, start), max(facts["gap_limit"], start))
         if not start <= dirty <= facts["log_end_offset"]:
             if dirty > start or not facts["delete"]:
@@ -399,6 +403,20 @@ class Compaction:
         wanted = overdue or ratio > facts["min_cleanable_dirty_millionths"] / MILLION
         return LogToClean(slot, facts["incarnation"], key, facts["log_dir"], dirty, border, ratio, overdue, wanted)
 
+    def _roll_if_overdue(self, slot: int, facts: dict[str, Any], now_ms: int) -> dict[str, Any]:
+        """Roll an active segment whose first record has waited longer than max.compaction.lag.ms, whether or not more come; the
+        slot's facts afterwards."""
+        lag_ms = facts["max_compaction_lag_ms"]
+        created_ms = facts["created_ms"]
+        first_ms = facts["first_timestamp"] if facts["first_timestamp"] >= 0 else created_ms
+        if facts["size"] == 0 or now_ms - first_ms <= lag_ms or now_ms - created_ms < min(lag_ms, ROLLED_EVERY_MS):
+            return facts
+        with self._swap_lock:
+            take_lane()
+            log_start.roll(slot, facts["segment_base"], facts["log_end_offset"], incarnation=facts["incarnation"])
+        rolled = slot_upkeep.compaction_facts(slot)
+        return facts if rolled is None or rolled["incarnation"] != facts["incarnation"] else rolled
+
     def _directory(self, facts: dict[str, Any]) -> Path:
         return self._log_dirs[facts["log_dir"]] / f"{facts['topic']}-{facts['partition']}"
 
@@ -432,7 +450,8 @@ def _largest_timestamp(directory: Path, base_offset: int, seen: _Seen) -> int:
 
 
 def _first_timestamp(directory: Path, base_offset: int, seen: _Seen) -> int:
-    """The largest timestamp of a segment's first batch, as Kafka counts it; -1 where the segment is empty."""
+    """The largest timestamp of a segment's first batch, as Kafka counts it; where it has none, when the file was last
+    written; -1 where the segment is empty."""
     if base_offset not in seen.first_timestamps:
         with (directory / file_names.segment_file_name(base_offset, file_names.LOG)).open("rb") as file:
             head = file.read(MAX_TIMESTAMP_AT + 8)
@@ -440,6 +459,9 @@ def _first_timestamp(directory: Path, base_offset: int, seen: _Seen) -> int:
         if len(head) == MAX_TIMESTAMP_AT + 8:
             at = MAX_TIMESTAMP_AT if head[16] == 2 else 18  # a message of format v1 has its own
             found = int.from_bytes(head[at : at + 8], "big", signed=True) if head[16] else -1
+            if found < 0:
+                path = directory / file_names.segment_file_name(base_offset, file_names.LOG)
+                found = path.stat().st_mtime_ns // MILLION
         seen.first_timestamps[base_offset] = found
     return seen.first_timestamps[base_offset]
 

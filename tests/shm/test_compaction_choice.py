@@ -74,6 +74,50 @@ def test_a_log_is_let_be_until_it_is_dirty_enough_or_overdue(broker: OneBroker) 
     assert not chosen.overdue
 
 
+def test_a_log_that_nobody_writes_to_is_compacted_when_the_lag_is_over(broker: OneBroker) -> None:
+    """Its only segment is the active one, which no append rolls any more."""
+    log = CompactedLog(broker, max_compaction_lag_ms=10_000, min_cleanable_dirty_millionths=1_000_000)
+    created_ms = slots.describe(log.slot)["created_ms"]
+    first = created_ms - 100_000
+    log.append([record("a", "1", first)])
+    log.append([record("a", "2", first + 9_000)])
+    cleaning = compaction(broker)
+    compactor = cleaning.make_compactor()
+    for now_ms in (first + 10_000, created_ms + 9_999):
+        assert not cleaning.run_once(compactor, now_ms)
+        assert log.bases() == [0], "not yet, or not so soon after it was made"
+    assert cleaning.run_once(compactor, created_ms + 10_000)
+    assert log.bases() == [0, 2]
+    assert [r.value for one in log.batches() for r in one.records()] == [b"2"]
+    assert not cleaning.run_once(compactor, created_ms + 10_000_000), "the active segment is empty"
+    log.append([record("a", None, created_ms)])
+    assert cleaning.run_once(compactor, created_ms + 10_000_000)
+    assert log.bases()[-1] == 3
+
+
+def test_records_that_are_old_when_they_come_do_not_roll_a_segment_each(broker: OneBroker) -> None:
+    log = CompactedLog(broker, max_compaction_lag_ms=3_600_000, min_cleanable_dirty_millionths=1_000_000)
+    cleaning = compaction(broker)
+    created_ms = slots.describe(log.slot)["created_ms"]
+    log.append([record("a", "1", 1000)])
+    assert cleaning.choose(created_ms + 59_999) is None
+    assert log.bases() == [0]
+    assert cleaning.choose(created_ms + 60_000) is not None
+    assert log.bases() == [0, 1]
+
+
+def test_records_without_a_timestamp_wait_no_longer_than_others(broker: OneBroker) -> None:
+    log = CompactedLog(broker, max_compaction_lag_ms=10_000, min_cleanable_dirty_millionths=1_000_000)
+    for value in ("1", "2"):
+        log.append([record("a", value, -1)])
+        log.roll()
+    written_ms = max(path.stat().st_mtime_ns for path in log.path.glob("*.log")) // 1_000_000
+    cleaning = compaction(broker)
+    assert cleaning.choose(written_ms - 60_000) is None
+    chosen = cleaning.choose(written_ms + 10_001)
+    assert chosen is not None and chosen.overdue
+
+
 def test_a_pass_leaves_no_line_of_a_partition_that_was_deleted_meanwhile(broker: OneBroker) -> None:
     """The next topic of that name would be taken for compacted up to there."""
     log = two_segments(broker, "t", 4)

@@ -1,12 +1,14 @@
 """When a segment ends: by size, by the batches' time or the clock's, by a full index, by an offset too far from its base."""
 
+import os
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from broker._ext import slots
-from tests.shm.one_broker import OneBroker, batch
+from tests.shm.one_broker import SETTINGS, OneBroker, batch
 
 SIZE = len(batch())
 
@@ -49,6 +51,54 @@ def test_by_the_clock_where_batches_have_no_time(broker: OneBroker) -> None:
     made = slots.describe(slot)["created_ms"]
     assert rolled(slot, (-1, made + 500), (-1, made + 501)) == [0, 1]  # an empty segment is never left
     assert rolled(slot, (-1, made + 601), (-1, made + 602)) == [1, 3]
+
+
+@pytest.mark.parametrize(("lag_ms", "compact", "expected"), [(60, 1, 60), (500, 1, 100), (60, 0, 100), (0, 1, 100)])
+def test_a_compacted_log_also_rolls_by_max_compaction_lag(
+    broker: OneBroker, lag_ms: int, compact: int, expected: int
+) -> None:
+    """The active segment is not compacted, so that its age bounds how long a record stays as it is."""
+    slot = broker.create(segment_ms=100, max_compaction_lag_ms=lag_ms, compact=compact)
+    assert rolled(slot, (10_000, 1), (10_000 + expected, 1), (10_001 + expected, 1)) == [0, 0, 2]
+
+
+def test_jitter_does_not_come_off_the_lag(broker: OneBroker) -> None:
+    """It spreads the rolls of segment.ms; to take it off a shorter limit would roll with each batch."""
+    slot = broker.create(segment_ms=1000, segment_jitter_ms=900, max_compaction_lag_ms=50, compact=1)
+    assert rolled(slot, (10_000, 1), (10_050, 1), (10_051, 1)) == [0, 0, 2]
+
+
+def age(path: Path, by_s: float) -> None:
+    """As if all that was written were so much older; the birth of a file cannot be changed, so it is a copy's."""
+    for file in path.iterdir():
+        status = file.stat()
+        os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns - int(by_s * 1e9)))
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_the_age_of_a_segment_without_timestamps_survives_a_start(broker: OneBroker, clean: bool) -> None:
+    slot = broker.create(segment_ms=1 << 50)
+    path = broker.table.path(slot)
+    slots.append(slot, [batch(timestamp=-1)])
+    made_ms = slots.describe(slot)["created_ms"]
+    age(path, 3600)
+    path.rename(broker.path / "u-0")
+    again = broker.table.create(
+        "u", bytes(16), 0, log_dir=0, replicas=[1], in_sync=[1], leader_id=1, leader_epoch=0, partition_epoch=0,
+        settings=SETTINGS | {"segment_ms": 3_000_000},
+    )  # fmt: skip
+    broker.table.open(again, clean=clean)
+    created_ms = slots.describe(again)["created_ms"]
+    assert made_ms - 3_610_000 <= created_ms <= made_ms - 3_590_000
+    assert rolled(again, (-1, made_ms)) == [1], "it is an hour old, and 50 minutes are allowed"
+
+
+def test_the_age_of_a_segment_with_timestamps_goes_by_them(broker: OneBroker, tmp_path: Path) -> None:
+    slot = broker.create()
+    slots.append(slot, [batch(timestamp=1000)])
+    age(broker.table.path(slot), 3600)
+    loaded = broker.reload(slot, tmp_path / "copy")
+    assert (loaded.created_ms, loaded.first_timestamp) == (-1, 1000)
 
 
 def test_by_a_full_index(broker: OneBroker) -> None:
