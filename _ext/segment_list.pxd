@@ -13,7 +13,7 @@ cdef class OpenSegment:
     cdef SegmentList segments       # None once dropped
 
     cdef bytes path(self, bytes extension)
-    cdef int open_file(self, bytes extension, bint may_be_absent) except -1
+    cdef int open_file(self, bytes extension, bint may_be_absent=?) except -1
     cdef int index(self) except -1
     cdef int time_index(self) except -1
     # -2 when the segment has no txn index.
@@ -26,8 +26,9 @@ cdef class SegmentCache:
     cdef object ring                # OrderedDict of OpenSegment, the next candidate for closing first
 
     cdef int drop(self, OpenSegment segment) except -1
-    cdef int make_room(self, Py_ssize_t room) except -1
-    cdef int open_file(self, bytes path, bint may_be_absent) except -1
+    cdef int make_room(self, Py_ssize_t room, OpenSegment keep=?) except -1
+    # The descriptor of a file of `owner`; -2 if the file is absent and may be.
+    cdef int open_file(self, bytes path, bint may_be_absent, OpenSegment owner) except -1
 
 
 # A partition's segments as this process last saw them.

@@ -38,24 +38,17 @@ cdef class OpenSegment:
 
     cdef bytes path(self, bytes extension):
         if self.segments is None:
-            raise ValueError(f"segment {self.base_offset} was dropped: open it anew")
+            raise ValueError(f"segment {self.base_offset} was dropped from its list: open it again")
         return b"%b/%020d%b" % (self.segments.directory, self.base_offset, extension)
-
-    cdef int open_file(self, bytes extension, bint may_be_absent) except -1:
-        """Open one of the segment's files: its descriptor, -2 for an absent one that may be absent."""
-        cdef bytes path = self.path(extension)
-        cdef SegmentList segments = self.segments
-        cdef SegmentCache cache = segments.cache        # makes room by dropping segments, this one too, and perhaps their list
-        return cache.open_file(path, may_be_absent)
 
     cdef int index(self) except -1:
         if self.index_fd < 0:
-            self.index_fd = self.open_file(b".index", False)
+            self.index_fd = self.open_file(b".index")
         return self.index_fd
 
     cdef int time_index(self) except -1:
         if self.time_fd < 0:
-            self.time_fd = self.open_file(b".timeindex", False)
+            self.time_fd = self.open_file(b".timeindex")
         return self.time_fd
 
     cdef int txn_index(self) except -1:
@@ -67,10 +60,28 @@ cdef class OpenSegment:
             self.txn_fd = descriptor
         return self.txn_fd
 
-    def descriptors(self):
-        """(log, offset index, time index, txn index or None), opened where they were not yet. Raises OSError."""
-        txn = self.txn_index()
-        return self.log_fd, self.index(), self.time_index(), txn if txn >= 0 else None
+    cdef int open_file(self, bytes extension, bint may_be_absent=False) except -1:
+        """Open one of the segment's files: its descriptor, -2 for an absent one that may be absent."""
+        cdef bytes path = self.path(extension)
+        cdef SegmentList segments = self.segments
+        cdef SegmentCache cache = segments.cache        # makes room by dropping segments, and perhaps the last ones of their list
+        return cache.open_file(path, may_be_absent, self)
+
+    # The number of a descriptor is valid only while its segment is referenced: a caller keeps the segment, not the number.
+
+    def index_descriptor(self):
+        """The descriptor of the offset index, opened if it is not open. Raises OSError; ValueError if the segment was
+        dropped before it was opened."""
+        return self.index()
+
+    def time_index_descriptor(self):
+        """The descriptor of the time index, as `index_descriptor`."""
+        return self.time_index()
+
+    def txn_index_descriptor(self):
+        """The descriptor of the transaction index, as `index_descriptor`; None if the segment has none."""
+        descriptor = self.txn_index()
+        return descriptor if descriptor >= 0 else None
 
 
 cdef class SegmentCache:
@@ -82,12 +93,12 @@ cdef class SegmentCache:
     def __len__(self):
         return len(self.ring)
 
-    cdef int make_room(self, Py_ssize_t room) except -1:
-        """Drops segments, not recently used ones first, until at most `room` are left."""
+    cdef int make_room(self, Py_ssize_t room, OpenSegment keep=None) except -1:
+        """Drop segments, not recently used ones first, until at most `room` are left, or only `keep`."""
         cdef OpenSegment candidate
-        while len(self.ring) > room:
+        while len(self.ring) > room and not (len(self.ring) == 1 and keep in self.ring):
             candidate = next(iter(self.ring))
-            if candidate.used:
+            if candidate.used or candidate is keep:
                 candidate.used = False
                 self.ring.move_to_end(candidate)
                 continue
@@ -101,17 +112,20 @@ cdef class SegmentCache:
             segment.segments = None
         return 0
 
-    cdef int open_file(self, bytes path, bint may_be_absent) except -1:
+    cdef int open_file(self, bytes path, bint may_be_absent, OpenSegment owner) except -1:
+        cdef Py_ssize_t others
         while True:
             try:
                 return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             except OSError as error:
                 if error.errno == ENOENT and may_be_absent:
                     return -2
-                # Too many open files costs the cache half of its own, never the request.
-                if error.errno not in (EMFILE, ENFILE) or not self.ring:
+                others = len(self.ring) - (1 if owner in self.ring else 0)
+                # When the process has too many open files, the cache closes half of its own and the request goes on. The
+                # segment whose file is being opened stays: its other files must belong to the same state of the log.
+                if error.errno not in (EMFILE, ENFILE) or not others:
                     raise
-                self.make_room(len(self.ring) // 2)
+                self.make_room(len(self.ring) - (others + 1) // 2, owner)
 
 
 cdef class SegmentList:
@@ -180,7 +194,7 @@ cdef class SegmentList:
         found = OpenSegment.__new__(OpenSegment)
         found.base_offset = base_offset
         found.segments = self
-        found.log_fd = self.cache.open_file(found.path(b".log"), False)
+        found.log_fd = found.open_file(b".log")
         self.opened[base_offset] = found
         self.cache.ring[found] = None
         return found

@@ -131,7 +131,8 @@ def _segment_times(call: Call, state: dict[str, Any]) -> list[tuple[int, int]]:
     try:
         found = []
         for base in _bases(segments, state):
-            changed = os.fstat(segments.open(base).descriptors()[0]).st_mtime_ns // 1_000_000
+            segment = segments.open(base)
+            changed = os.fstat(segment.log_fd).st_mtime_ns // 1_000_000
             found.append((max(base, state["log_start_offset"]), changed))
     finally:
         segments.close()
@@ -186,16 +187,18 @@ def _by_time(call: Call, state: dict[str, Any], timestamp: int, end: int) -> tup
     """(offset, timestamp, leader epoch) of the first record at or after a time, or of the largest timestamp; None if none."""
     segments = _segments(call, state)
     try:
-        parts = [_Segment(segments, base, state) for base in _bases(segments, state)]
+        bases = _bases(segments, state)
         if timestamp == LARGEST_TIMESTAMP:
-            times = [part.largest_timestamp for part in parts]
-            if not times or max(times) < 0:
+            largest = [_Segment(segments, base, state).largest_timestamp() for base in bases]
+            timestamp = max(largest, default=-1)
+            if timestamp < 0:
                 return None
-            timestamp = max(times)
-        for part in parts:
-            if part.largest_timestamp < timestamp:
+            bases = bases[largest.index(timestamp) :]
+        for base in bases:
+            segment = _Segment(segments, base, state)
+            if segment.largest_timestamp() < timestamp:
                 continue
-            found = part.find(timestamp, state["log_start_offset"])
+            found = segment.find(timestamp, state["log_start_offset"])
             if found is not None:
                 return found if found[0] < end else None
         return None
@@ -204,32 +207,42 @@ def _by_time(call: Call, state: dict[str, Any], timestamp: int, end: int) -> tup
 
 
 class _Segment:
-    """A segment with the counts and the size that may be seen: the committed ones for the active segment."""
+    """An open segment, and how much of it may be seen: the committed part of the active segment, all of a closed one.
+
+    The reference to the OpenSegment keeps its descriptors open: the cache closes a segment that nothing else refers to when
+    later ones are opened. So a segment is opened, searched and released before the next one, and descriptor numbers are not
+    stored.
+    """
 
     def __init__(self, segments: SegmentList, base: int, state: dict[str, Any]) -> None:
-        self.base = base
-        self.log_fd, self.index_fd, self.time_fd, _ = segments.open(base).descriptors()
-        self.active = base == state["segment_base"]
-        if self.active:
-            self.size = state["size"]
-            self.entries, self.time_entries = state["index_entries"], state["timeindex_entries"]
-            self.largest_timestamp = state["max_timestamp"]
-        else:
-            self.size = os.fstat(self.log_fd).st_size
-            self.entries = os.fstat(self.index_fd).st_size // INDEX_ENTRY_BYTES
-            self.time_entries = os.fstat(self.time_fd).st_size // TIME_ENTRY_BYTES
-            last = os.pread(self.time_fd, 8, (self.time_entries - 1) * TIME_ENTRY_BYTES) if self.time_entries else b""
-            self.largest_timestamp = int.from_bytes(last, "big", signed=True) if len(last) == 8 else -1
+        self._open = segments.open(base)
+        self._state = state if base == state["segment_base"] else None
+
+    def largest_timestamp(self) -> int:
+        """In ms; -1 without any."""
+        if self._state:
+            return int(self._state["max_timestamp"])
+        entries = self._time_entries()
+        last = os.pread(self._open.time_index_descriptor(), 8, (entries - 1) * TIME_ENTRY_BYTES) if entries else b""
+        return int.from_bytes(last, "big", signed=True) if len(last) == 8 else -1
 
     def find(self, timestamp: int, from_offset: int) -> tuple[int, int, int] | None:
+        """As `find_timestamp`."""
+        state = self._state
+        log_fd, index_fd = self._open.log_fd, self._open.index_descriptor()
         return find_timestamp(
-            self.log_fd,
-            self.index_fd,
-            self.entries,
-            self.time_fd,
-            self.time_entries,
-            self.base,
-            self.size,
+            log_fd,
+            index_fd,
+            state["index_entries"] if state else os.fstat(index_fd).st_size // INDEX_ENTRY_BYTES,
+            self._open.time_index_descriptor(),
+            self._time_entries(),
+            self._open.base_offset,
+            state["size"] if state else os.fstat(log_fd).st_size,
             timestamp,
             from_offset,
         )
+
+    def _time_entries(self) -> int:
+        if self._state:
+            return int(self._state["timeindex_entries"])
+        return os.fstat(self._open.time_index_descriptor()).st_size // TIME_ENTRY_BYTES

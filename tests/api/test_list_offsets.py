@@ -58,6 +58,21 @@ def test_the_largest_timestamp_may_lie_in_the_middle(wire, name, codec):
     assert wire.offset_at(name, START + 4).offset == 1
 
 
+def test_times_are_found_in_a_log_of_more_segments_than_a_worker_holds_open(wire, name):
+    wire.create(name, segment_bytes=1000, **KEPT)
+    segments = 150
+    for number in range(segments):
+        assert wire.produce(name, batch(b"v" * 600, timestamp=START + 100 * number)).base_offset == number
+    found = [wire.offset_at(name, START + 100 * number) for number in range(segments)]
+    assert [(one.error_code, one.offset, one.timestamp) for one in found] == [
+        (0, number, START + 100 * number) for number in range(segments)
+    ]
+    largest = wire.offset_at(name, LARGEST)
+    assert (largest.offset, largest.timestamp) == (segments - 1, START + 100 * (segments - 1))
+    everything = wire.offset_at(name, LATEST, version=0, max_num_offsets=1000)
+    assert everything.old_style_offsets == list(range(segments, -1, -1))
+
+
 def test_an_empty_log_has_no_times(wire, name):
     wire.create(name)
     assert [wire.offset_at(name, timestamp).offset for timestamp in (0, START, LARGEST)] == [-1, -1, -1]

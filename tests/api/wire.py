@@ -146,6 +146,7 @@ class Wire:
             partition_index=partition,
             timestamp=timestamp,
             current_leader_epoch=options.pop("leader_epoch", -1),
+            max_num_offsets=options.pop("max_num_offsets", 1),
         )
         request = make(replica_id=-1, topics=[make.ListOffsetsTopic(name=topic, partitions=[asked])], **options)
         return self.ask(request, list_offsets.API_KEY, version).topics[0].partitions[0]

@@ -50,19 +50,19 @@ def test_a_new_generation_sees_what_changed(tmp_path):
     assert segments.base_offsets() == [0, 7]
     assert os.pread(segments.open(0).log_fd, 20, 0) == b"compacted"
     assert os.pread(old.log_fd, 20, 0) == b"0"
-    with pytest.raises(ValueError, match="anew"):
-        old.descriptors()
+    with pytest.raises(ValueError, match="dropped from its list"):
+        old.index_descriptor()
 
 
 def test_descriptors_open_when_first_used(tmp_path):
     segments = SegmentList(make(tmp_path / "t-0", [0, 9], txn=[9]), SegmentCache(8))
     segments.see(1)
-    log, index, time, txn = segments.open(0).descriptors()
-    assert txn is None
-    assert len({log, index, time}) == 3
-    assert segments.open(9).descriptors()[3] is not None
+    first, second = segments.open(0), segments.open(9)
+    assert len({first.log_fd, first.index_descriptor(), first.time_index_descriptor()}) == 3
+    assert first.txn_index_descriptor() is None
+    assert second.txn_index_descriptor() is not None
     (tmp_path / "t-0" / f"{0:020d}.txnindex").write_bytes(b"")
-    assert segments.open(0).descriptors()[3] is not None
+    assert first.txn_index_descriptor() is not None
 
 
 def test_the_cache_is_bounded_and_gives_the_used_a_second_chance(tmp_path):
@@ -109,21 +109,52 @@ def test_the_share_follows_the_limit():
     assert descriptor_share(0.5) == max(soft // 8, 1)
 
 
-def test_too_many_open_files_only_evicts(tmp_path):
+def run_with_few_descriptors(tmp_path, body):
+    """What the program prints that may open 60 descriptors and has `segments` of 200, in `cache`."""
     make(tmp_path / "t-0", range(200))
     program = f"""
-import resource
+import os, resource
 resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60))
 from broker._ext.segment_list import SegmentCache, SegmentList
 cache = SegmentCache(1000)
 segments = SegmentList({str(tmp_path / "t-0")!r}, cache)
 segments.see(1)
-for base in range(200):
-    log, index, time, txn = segments.open(base).descriptors()
-    import os
-    assert os.pread(log, 9, 0) == str(base).encode()
-print(len(cache))
+{body}
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert 1 <= int(done.stdout) < 60
+    return done.stdout
+
+
+def test_too_many_open_files_only_evicts(tmp_path):
+    printed = run_with_few_descriptors(
+        tmp_path,
+        """
+for base in range(200):
+    segment = segments.open(base)
+    segment.index_descriptor()
+    assert os.pread(segment.log_fd, 9, 0) == str(base).encode()
+print(len(cache))
+""",
+    )
+    assert 1 <= int(printed) < 60
+
+
+def test_a_segment_stays_usable_when_opening_its_files_evicts_others(tmp_path):
+    printed = run_with_few_descriptors(
+        tmp_path,
+        """
+for base in (0, 1, 0, 1):                       # the cache keeps what was used twice longer
+    segments.open(base)
+segment = segments.open(2)
+try:
+    while True:
+        os.open("/dev/null", os.O_RDONLY)
+except OSError:
+    pass
+segment.index_descriptor()
+segment.time_index_descriptor()
+print(segments.open(2) is segment, len(cache))
+""",
+    )
+    assert printed.split() == ["True", "1"]
