@@ -25,7 +25,7 @@ from broker._ext.records cimport (
 REASONS = {
     ERROR_CORRUPT_MESSAGE: "a message is damaged: its CRC or one of its lengths is wrong",
     ERROR_INVALID_RECORD: "a message is not well formed",
-    ERROR_INVALID_TIMESTAMP: "a message has a timestamp below -1, or says that it has the log append time",
+    ERROR_INVALID_TIMESTAMP: "a message has a timestamp below -1, or has the log append time as its type and no timestamp",
     ERROR_MESSAGE_TOO_LARGE: "a message is larger than the topic allows",
     ERROR_UNSUPPORTED_COMPRESSION_TYPE: "a message has a codec that its format does not know",
 }

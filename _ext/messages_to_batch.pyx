@@ -109,6 +109,7 @@ cdef struct UpState:
     int64_t max_timestamp
     int64_t min_timestamp
     uint8_t keyless
+    uint8_t log_append_time
 
 
 cdef inline int varint_bytes(int64_t value) noexcept nogil:
@@ -125,7 +126,7 @@ cdef int put_record(UpState* state, const uint8_t* p, const Message* message) no
     cdef WriteBuffer* b = &state.records
     cdef int64_t delta, length
     cdef int32_t key = max(message.key_bytes, 0), value = max(message.value_bytes, 0)
-    if message.log_append_time or message.timestamp < -1:
+    if message.timestamp < -1 or (message.log_append_time and message.timestamp == -1):
         return ERROR_INVALID_TIMESTAMP
     if state.count == 0:
         state.base_timestamp = message.timestamp
@@ -146,17 +147,21 @@ cdef int put_record(UpState* state, const uint8_t* p, const Message* message) no
     if message.timestamp >= 0:
         state.min_timestamp = min(state.min_timestamp, message.timestamp)
     state.keyless |= message.key_bytes < 0
+    state.log_append_time |= message.log_append_time
     return ERROR_NONE
 
 
-cdef int put_inner(UpState* state, const uint8_t* p, size_t n, int64_t* at) noexcept nogil:
-    """The messages of a checked inner set."""
+cdef int put_inner(UpState* state, const uint8_t* p, size_t n, const Message* wrapper, int64_t* at) noexcept nogil:
+    """The messages of a checked inner set. The wrapper says whose their timestamps are: its own holds if it is the log append time."""
     cdef Message message
     cdef int error
     at[0] = 0
     while <size_t>at[0] < n:
         error = check_message(p + at[0], n - at[0], &message)
         if error == ERROR_NONE:
+            message.log_append_time = wrapper.log_append_time
+            if wrapper.log_append_time:
+                message.timestamp = wrapper.timestamp
             error = put_record(state, p + at[0], &message)
         if error:
             return error
@@ -206,6 +211,11 @@ cdef class Records:
         """Whether a message has no key."""
         return bool(self.state.keyless)
 
+    @property
+    def log_append_time(self):
+        """Whether a message says that its timestamp is the log append time."""
+        return bool(self.state.log_append_time)
+
 
 def read_produced(const uint8_t[::1] data not None, decompress, int64_t limit, int64_t max_message_bytes):
     """A producer's message set as `Records`. Its offsets mean nothing, nor do those in wrappers: the broker assigns them.
@@ -227,15 +237,13 @@ def read_produced(const uint8_t[::1] data not None, decompress, int64_t limit, i
             raise BadMessageError(error, at)
         if message.size > max_message_bytes:
             raise BadMessageError(ERROR_MESSAGE_TOO_LARGE, at)
-        if message.log_append_time:
-            raise BadMessageError(ERROR_INVALID_TIMESTAMP, at)
         if message.codec:
             plain = inner_set(&data[at], &message, decompress, left, at)
             view = plain
             left -= view.shape[0]
             out.codec = message.codec
             with nogil:
-                error = put_inner(&out.state, &view[0], view.shape[0], &within)
+                error = put_inner(&out.state, &view[0], view.shape[0], &message, &within)
             if error:
                 raise BadMessageError(error, within)
         else:

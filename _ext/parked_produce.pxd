@@ -16,6 +16,7 @@ cdef class ProducePending(Pending):
     cdef ProduceItem* items
     cdef uint8_t* frame
     cdef list kept                    # batches that took the place of what was sent
+    cdef list record_errors           # RecordErrors of refused batches; None if there are none
     cdef int opened_items             # items before this one need no thread to open or convert their records any more
     cdef int appended_items           # items before this one were offered to their logs
     cdef int64_t opened_bytes         # that the records of the request opened to so far
@@ -32,6 +33,7 @@ cdef class ProducePending(Pending):
     cdef bint open_some(self) except -1
     cdef bint open_item(self, ProduceItem* item, int64_t limit) except -1
     cdef prepared(self, ProduceItem* item, details, bytes batch)
+    cdef name_bad_records(self, ProduceItem* item, const uint8_t[::1] records, bint separate, int64_t wall_ms)
     cdef bint awaits_flush(self) noexcept
     cdef bint only_flush(self) noexcept
     cdef int look(self) except -1

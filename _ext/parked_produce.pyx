@@ -12,7 +12,7 @@ from libc.string cimport memcpy
 from broker._ext.connection cimport CLOSE_ERROR, CLOSE_HANDLER, Connection, Pending
 from broker._ext.locks cimport SPINS_OF_LOOP, SPINS_OF_THREAD, set_lane
 from broker._ext.metering cimport PARKED_PRODUCES
-from broker._ext.produce cimport Producing
+from broker._ext.produce cimport Producing, attach_record_errors
 from broker._ext.produce_items cimport (
     any_refused,
     NOT_ENOUGH_REPLICAS,
@@ -114,6 +114,8 @@ cdef class ProducePending(Pending):
             raise MemoryError("no memory for a parked produce request")
         memcpy(self.items, producing.items + request.first, request.count * sizeof(ProduceItem))
         link_items(self.items, self.request.count)
+        if producing.record_errors is not None:
+            self.record_errors = list(producing.record_errors)      # the items name places in it
 
     # -- on the threads ---------------------------------------------------------------------------------------------
 
@@ -184,6 +186,7 @@ cdef class ProducePending(Pending):
     cdef prepared(self, ProduceItem* item, details, bytes batch):
         """Check what was found in the records, and put `batch`, if it is not None, in the place of what was sent."""
         cdef BatchInfo* info = &item.append.info
+        cdef int64_t wall_ms = now_ms()
         if batch is not None:
             if len(batch) > slot_at(item.slot - 1).settings.max_message_bytes:
                 refuse(item, ERROR_MESSAGE_TOO_LARGE, "the record batch, as it would be stored, is larger than max.message.bytes")
@@ -196,7 +199,16 @@ cdef class ProducePending(Pending):
         info.keyless = details["keyless"]
         info.found_max_timestamp = details["found_max_timestamp"]
         info.found_min_timestamp = details["found_min_timestamp"]
-        check_framed(item, slot_at(item.slot - 1), now_ms())
+        info.log_append_time |= details["log_append_time"]
+        check_framed(item, slot_at(item.slot - 1), wall_ms)
+        if item.bad_records:
+            self.name_bad_records(item, details["records"], details["separate"], wall_ms)
+
+    cdef name_bad_records(self, ProduceItem* item, const uint8_t[::1] records, bint separate, int64_t wall_ms):
+        """Find the records for which the item's batch is refused."""
+        if self.record_errors is None:
+            self.record_errors = []
+        attach_record_errors(&self.request, item, self.record_errors, &records[0], records.shape[0], wall_ms, separate)
 
     # -- in the loop ------------------------------------------------------------------------------------------------
 
@@ -326,7 +338,7 @@ cdef class ProducePending(Pending):
             return 0
         self.begin()
         try:
-            self.producing.write_response(connection.data_loop, &self.request, self.items)
+            self.producing.write_response(connection.data_loop, &self.request, self.items, self.record_errors)
         except BaseException:
             self.abandon()
             raise

@@ -25,6 +25,7 @@ cdef class Producing:
     cdef ProduceRequest* requests
     cdef int request_room
     cdef int request_count
+    cdef list record_errors           # RecordErrors of refused batches of `requests`; None if there are none
     cdef Connection joined_by         # whose requests are in `requests`, None if there are none
     cdef readonly Flusher flusher
     cdef WriteBuffer response
@@ -38,6 +39,7 @@ cdef class Producing:
     cdef int parse(self, int16_t version, int32_t correlation_id, Cursor* body) except -1
     cdef int look_up(self, ProduceItem* item, bint by_id) except -1
     cdef int check(self, ProduceItem* item, int16_t acks, int64_t wall_ms) noexcept
+    cdef int name_bad_records(self, ProduceItem* item, int64_t wall_ms) except -1
     cdef int execute(self, Connection connection) except -1
     cdef int forget(self, Connection connection) except -1
     cdef ProduceItem* new_item(self) except NULL
@@ -46,4 +48,10 @@ cdef class Producing:
     cdef int count_arrival(self, ProduceRequest* request, ProduceItem* items, int64_t size) noexcept
     cdef int count_in(self, ProduceRequest* request, ProduceItem* items) noexcept
     cdef int count_answer(self, ProduceRequest* request, ProduceItem* items, int64_t size) noexcept
-    cdef int write_response(self, ResponseOutput out, ProduceRequest* request, ProduceItem* items) except -1
+    cdef int write_response(self, ResponseOutput out, ProduceRequest* request, ProduceItem* items, list record_errors) except -1
+
+
+# Find out which records, `records[0:size]` not compressed, make the item refused, with which code, and list as many as the
+# request's answer has room for in `found`. `first_decides`: see `find_record_errors`.
+cdef int attach_record_errors(ProduceRequest* request, ProduceItem* item, list found, const uint8_t* records, int64_t size,
+                              int64_t wall_ms, bint first_decides) except -1

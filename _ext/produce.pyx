@@ -82,8 +82,10 @@ from broker._ext.produce_items cimport (
     refuse,
     settled,
 )
+from broker._ext.record_errors cimport MOST_RECORD_ERRORS, RecordErrors, find_record_errors
 from broker._ext.records cimport (
     AT_MAGIC,
+    AT_RECORDS,
     CODEC_NONE,
     CODEC_ZSTD,
     ERROR_INVALID_RECORD,
@@ -104,10 +106,33 @@ cdef enum:
     FIRST_FLEXIBLE = 9
     FIRST_BY_ID = 13
     FIRST_WITH_STORAGE_ERROR = 4
+    FIRST_WITH_RECORD_ERRORS = 8
     FIRST_WITH_BATCHES = 3            # before: message sets of formats v0 and v1
     AS_SENT = 255                     # compression.type=producer
     NEWEST = 13
     PRODUCE = 0                       # the API's key
+
+
+cdef inline void write_message(WriteBuffer* b, const char* message, bint flexible) noexcept nogil:
+    cdef int32_t length = <int32_t>strlen(message) if message != NULL else -1
+    write_string_length(b, length, flexible)
+    if length > 0:
+        write_bytes(b, message, length)
+
+
+cdef int attach_record_errors(ProduceRequest* request, ProduceItem* item, list found, const uint8_t* records, int64_t size,
+                              int64_t wall_ms, bint first_decides) except -1:
+    cdef bint listed = request.version >= FIRST_WITH_RECORD_ERRORS and request.acks != 0
+    cdef int32_t most = MOST_RECORD_ERRORS - request.record_errors if listed else 0
+    cdef RecordErrors errors = find_record_errors(records, size, &item.append.info, slot_at(item.slot - 1), wall_ms, most,
+                                                  first_decides)
+    if errors is None:
+        return 0
+    refuse(item, errors.code, NULL)
+    found.append(errors)
+    item.record_errors = <int32_t>len(found)
+    request.record_errors += <int32_t>len(errors.listed)
+    return 0
 
 
 cdef class Producing:
@@ -169,6 +194,8 @@ cdef class Producing:
             self.look_up(&self.items[i], version >= FIRST_BY_ID)
             if not self.items[i].error:
                 self.check(&self.items[i], request.acks, wall_ms)
+                if self.items[i].bad_records:
+                    self.name_bad_records(&self.items[i], wall_ms)
             if self.items[i].slow and not self.items[i].error:
                 slow = True
         if not slow:
@@ -260,7 +287,7 @@ cdef class Producing:
         request.timeout_ms = timeout_ms
         request.first = first
         request.count = self.item_count - first
-        request.topics = 0
+        request.topics = request.record_errors = 0
         for t in range(first, self.item_count):
             request.topics += self.items[t].topic_partitions > 0
         return 1
@@ -342,6 +369,14 @@ cdef class Producing:
             return 0
         return check_framed(item, slot, wall_ms)
 
+    cdef int name_bad_records(self, ProduceItem* item, int64_t wall_ms) except -1:
+        """Find the records for which the item's batch, which is not compressed, is refused."""
+        if self.record_errors is None:
+            self.record_errors = []
+        attach_record_errors(&self.requests[item.request], item, self.record_errors, item.append.data + AT_RECORDS,
+                             item.append.info.size - AT_RECORDS, wall_ms, False)
+        return 0
+
     cdef int execute(self, Connection connection) except -1:
         """Append all joined requests of the connection at hand and answer them, in order."""
         cdef int r
@@ -349,7 +384,7 @@ cdef class Producing:
         cdef ProducePending pending
         cdef ResponseOutput out = connection.data_loop
         if self.request_count == 0:
-            self.joined_by = None
+            self.joined_by = self.record_errors = None
             return 0
         if self.joined_by is not connection:
             raise RuntimeError("requests of another connection were left to be executed")
@@ -372,16 +407,16 @@ cdef class Producing:
                 if any_refused(request, self.items):
                     out.begin_close(connection, CLOSE_HANDLER, "a record sent with acks=0 was refused")
             else:
-                self.write_response(out, request, self.items)
+                self.write_response(out, request, self.items, self.record_errors)
         self.request_count = self.item_count = 0
-        self.joined_by = None
+        self.joined_by = self.record_errors = None
         return 0
 
     cdef int forget(self, Connection connection) except -1:
         """The connection is gone, perhaps amid its turn: what it joined must not be executed in another one's."""
         if self.joined_by is connection:
             self.request_count = self.item_count = 0
-            self.joined_by = None
+            self.joined_by = self.record_errors = None
         return 0
 
     cdef int ask_flush(self, ProduceRequest* request, ProduceItem* items) except -1:
@@ -444,14 +479,13 @@ cdef class Producing:
                     items[i].append.info.last_offset_delta + 1)
         return 0
 
-    cdef int write_response(self, ResponseOutput out, ProduceRequest* request, ProduceItem* items) except -1:
-        """The response of a request all of whose items are decided."""
+    cdef int write_response(self, ResponseOutput out, ProduceRequest* request, ProduceItem* items, list record_errors) except -1:
+        """Write the response to a request all of whose items are decided."""
         cdef WriteBuffer* b = &self.response
         cdef int16_t version = request.version
         cdef bint flexible = version >= FIRST_FLEXIBLE
         cdef ProduceItem* item
         cdef int i
-        cdef int32_t length
         b.size = 0
         write_int32(b, 0)
         write_int32(b, request.correlation_id)
@@ -479,14 +513,12 @@ cdef class Producing:
                 write_int64(b, item.append.append_time if item.error == 0 else -1)
             if version >= 5:
                 write_int64(b, item.append.log_start_offset if item.error == 0 else -1)
-            if version >= 8:
-                write_length(b, 0, flexible)                  # record errors: the batch as a whole is refused
-                if item.message == NULL:
-                    write_string_length(b, -1, flexible)
+            if version >= FIRST_WITH_RECORD_ERRORS:
+                if item.record_errors:
+                    (<RecordErrors>record_errors[item.record_errors - 1]).write(b, flexible)
                 else:
-                    length = <int32_t>strlen(item.message)
-                    write_string_length(b, length, flexible)
-                    write_bytes(b, item.message, length)
+                    write_length(b, 0, flexible)
+                    write_message(b, item.message, flexible)
             if flexible:
                 write_uvarint(b, 0)
         if request.count and flexible:

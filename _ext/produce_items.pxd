@@ -28,7 +28,9 @@ cdef struct ProduceItem:          # one partition of one request
     int16_t error
     uint8_t appended
     uint8_t slow                  # Slow: why an append thread must have it first
+    uint8_t bad_records           # refused because records break a rule of the topic: they are to be named
     const char* message           # of the error, or NULL
+    int32_t record_errors         # place in the request's list of RecordErrors + 1; 0: none
     int64_t required_offset       # acks=all: answered when the high watermark is here
     int64_t flush_offset          # flush.messages: answered when this much is on the device; 0: no need
     int32_t leader_epoch
@@ -46,6 +48,7 @@ cdef struct ProduceRequest:
     int32_t first
     int32_t count
     int32_t topics
+    int32_t record_errors         # how many are listed
     Client client
 
 
@@ -76,7 +79,8 @@ cdef inline bint enough_replicas(Slot* slot) noexcept nogil:
 # What a refusal by a batch's checks tells the client; NULL if the code says it all.
 cdef const char* reason_of(int error) noexcept nogil
 
-# What the walk through the records found, against the topic's settings; refuses the item, or mends the batch's header.
+# What the walk through the records found, against the topic's settings. Refuses the item, or corrects timestamp type and
+# maximal timestamp in the batch's header.
 cdef int check_framed(ProduceItem* item, Slot* slot, int64_t wall_ms) noexcept nogil
 
 # Set `following` of all items; to be done once, before `append_items`.

@@ -7,6 +7,7 @@ from libc.string cimport memset
 from broker._ext.appends cimport append_as_leader
 from broker._ext.log_dirs cimport is_full
 from broker._ext.log_writing cimport MAX_JOINED, AppendItem, AppendOutcome
+from broker._ext.record_errors cimport check_rules
 from broker._ext.records cimport (
     ERROR_CORRUPT_MESSAGE,
     ERROR_INVALID_RECORD,
@@ -36,7 +37,7 @@ cdef const char* reason_of(int error) noexcept nogil:
     if error == ERROR_UNSUPPORTED_COMPRESSION_TYPE:
         return "the record batch has an unknown codec"
     if error == ERROR_INVALID_TIMESTAMP:
-        return "a producer must not set the log append time"
+        return "a timestamp of the record batch, or its type, is not what the topic takes"
     if error == ERROR_MESSAGE_TOO_LARGE:
         return "the record batch is larger than max.message.bytes, or opens to more than the broker takes"
     return NULL
@@ -44,15 +45,12 @@ cdef const char* reason_of(int error) noexcept nogil:
 
 cdef int check_framed(ProduceItem* item, Slot* slot, int64_t wall_ms) noexcept nogil:
     cdef BatchInfo* info = &item.append.info
-    if slot.settings.compact and info.keyless:
-        return refuse(item, ERROR_INVALID_RECORD, "a record of a compacted topic must have a key")
-    if not slot.settings.log_append_time:
-        if info.found_max_timestamp >= 0 and info.found_max_timestamp - wall_ms > slot.settings.timestamp_after_max_ms:
-            return refuse(item, ERROR_INVALID_TIMESTAMP, "a timestamp is further ahead than message.timestamp.after.max.ms")
-        if info.found_min_timestamp >= 0 and wall_ms - info.found_min_timestamp > slot.settings.timestamp_before_max_ms:
-            return refuse(item, ERROR_INVALID_TIMESTAMP, "a timestamp is older than message.timestamp.before.max.ms")
-        if info.found_max_timestamp != info.max_timestamp:
-            set_max_timestamp(item.append.data, info, info.found_max_timestamp, False)
+    cdef int error = check_rules(slot, info, wall_ms)
+    if error:
+        item.bad_records = 1
+        return refuse(item, error, reason_of(error))
+    if not slot.settings.log_append_time and (info.log_append_time or info.found_max_timestamp != info.max_timestamp):
+        set_max_timestamp(item.append.data, info, info.found_max_timestamp, False)
     return 0
 
 

@@ -87,8 +87,6 @@ cdef inline int check_header(const BatchInfo* info, bint from_client) noexcept n
         return ERROR_INVALID_RECORD
     if info.producer_id >= 0 and (info.producer_epoch < 0 or info.base_sequence < 0):
         return ERROR_INVALID_RECORD
-    if info.log_append_time:
-        return ERROR_INVALID_TIMESTAMP
     return ERROR_NONE
 
 
@@ -241,12 +239,12 @@ cdef void set_max_timestamp(uint8_t* p, BatchInfo* info, int64_t timestamp, bint
         attributes |= ATTRIBUTE_LOG_APPEND_TIME
     else:
         attributes &= <uint16_t>~<uint16_t>ATTRIBUTE_LOG_APPEND_TIME
+    info.log_append_time = log_append_time
     if <uint16_t>info.attributes == attributes and info.max_timestamp == timestamp:
         return
     store16(p + AT_ATTRIBUTES, attributes)
     store64(p + AT_MAX_TIMESTAMP, <uint64_t>timestamp)
     info.attributes = <int16_t>attributes
-    info.log_append_time = log_append_time
     info.max_timestamp = timestamp
     info.crc = crc32c(0, p + AT_ATTRIBUTES, info.size - AT_ATTRIBUTES)
     store32(p + AT_CRC, info.crc)

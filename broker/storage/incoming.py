@@ -23,8 +23,12 @@ AS_SENT = 255
 LIMIT_REACHED = -1
 
 Prepared = tuple[int, dict[str, Any] | None, bytes | None, int]
-"""Kafka's error code; what was found in the records (keyless, found_max_timestamp, found_min_timestamp); the batch that takes
-the place of what was sent, None if that stays; to how many bytes the records were opened, at most, or LIMIT_REACHED."""
+"""Kafka's error code; what was found in the records; the batch to append instead of what was sent, None to append that; to how
+many bytes the records were opened, at most, or LIMIT_REACHED.
+
+What was found: ``keyless``, ``found_max_timestamp``, ``found_min_timestamp``, ``log_append_time`` (claimed by the producer),
+``records`` (those of a batch, not compressed) and ``separate`` (each record was sent as a message of its own).
+"""
 
 TOO_LARGE: Prepared = (0, None, None, LIMIT_REACHED)
 
@@ -48,6 +52,7 @@ def prepare(
         return TOO_LARGE
     if error or found is None:
         return error, found, None, limit
+    found |= {"records": plain, "separate": False}
     if codec in (AS_SENT, found["codec"]):
         return error, found, None, len(plain)
     packed = compression.compress(codec, plain, level)
@@ -60,8 +65,8 @@ def prepare(
 def from_messages(data: bytes | memoryview, codec: int, level: int, limit: int, max_message_bytes: int) -> Prepared:
     """A message set as one record batch, in the codec of the set unless the topic has its own.
 
-    The messages keep key, value and timestamp (those of v0 have none); what is compressed is opened once. Kafka's rules: a
-    message that says it has the log append time is refused, offsets are the broker's to assign.
+    The messages keep key, value and timestamp (those of v0 have none); what is compressed is opened once. Their offsets are
+    ignored: the broker assigns offsets.
     """
     if len(data) > limit:
         return TOO_LARGE
@@ -83,5 +88,8 @@ def from_messages(data: bytes | memoryview, codec: int, level: int, limit: int, 
         "keyless": records.keyless,
         "found_max_timestamp": records.max_timestamp,
         "found_min_timestamp": records.min_timestamp,
+        "log_append_time": records.log_append_time,
+        "records": plain,
+        "separate": records.codec == compression.NONE,
     }
     return 0, found, batch, len(plain)

@@ -4,6 +4,7 @@ Left out are ids, times of the clock, addresses and messages for people. Not ask
 a codec that there is not (Kafka: UNKNOWN_SERVER_ERROR).
 """
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -20,7 +21,7 @@ from broker.protocol import (
     offset_for_leader_epoch,
     produce,
 )
-from broker.storage.batch import CONTROL, Record, build_batch, read_batches
+from broker.storage.batch import CONTROL, LOG_APPEND_TIME, Record, build_batch, read_batches
 from broker.testing import Broker
 from tests.api.wire import NOBODY, Wire, batch, fetch_request, produce_request, with_crc
 from tests.clients.kafka_peer import Peer
@@ -30,6 +31,8 @@ pytestmark = [pytest.mark.xdist_group("against-kafka"), pytest.mark.timeout(900)
 CONFIG = {"auto.create.topics.enable": "false", "log.retention.ms": -1}
 START = 1_700_000_000_000
 """Records of that time would go as soon as retention looks, half a minute after a broker's start."""
+HOUR_MS = 3_600_000
+OF_THE_HOUR = {"message_timestamp_before_max_ms": HOUR_MS, "message_timestamp_after_max_ms": HOUR_MS}
 TOPICS: tuple[tuple[str, int, dict[str, object]], ...] = (
     ("empty", 1, {}),
     ("plain", 3, {}),
@@ -37,6 +40,9 @@ TOPICS: tuple[tuple[str, int, dict[str, object]], ...] = (
     ("two-in-sync", 1, {"min_insync_replicas": 2}),
     ("small", 1, {"max_message_bytes": 200}),
     ("compacted", 1, {"cleanup_policy": "compact"}),
+    ("compacted-zstd", 1, {"cleanup_policy": "compact", "compression_type": "zstd"}),
+    ("of-the-hour", 1, {"cleanup_policy": "compact", **OF_THE_HOUR}),
+    ("append-time", 1, {"message_timestamp_type": "LogAppendTime"}),
     ("shortened", 2, {}),
 )
 UNCOMPARED = {
@@ -51,7 +57,8 @@ UNCOMPARED = {
     "replica_nodes",
     "isr_nodes",
     "error_message",
-    "record_errors",
+    "batch_index_error_message",
+    "log_append_time_ms",
     "node_endpoints",
     "current_leader",
     "session_id",
@@ -149,9 +156,9 @@ def of_offsets(*asked: tuple[str, int, int], leader_epoch: int = -1, **fields: A
 
     def request(_: Side) -> Any:
         topics: dict[str, Any] = {}
-        for topic, partition, time in asked:
+        for topic, partition, timestamp in asked:
             one = make.ListOffsetsPartition(
-                partition_index=partition, timestamp=time, current_leader_epoch=leader_epoch
+                partition_index=partition, timestamp=timestamp, current_leader_epoch=leader_epoch
             )
             topics.setdefault(topic, make.ListOffsetsTopic(name=topic, partitions=[])).partitions.append(one)
         return make(replica_id=-1, topics=list(topics.values()), **fields)
@@ -193,6 +200,17 @@ def of_pages(*names: str, limit: int = 2000, cursor: tuple[str, int] | None = No
         )
 
     return request
+
+
+PRODUCER = {"producer_id": 79, "producer_epoch": 0, "base_sequence": 0}
+
+
+def of_records(topic: str, codec: int, *records: tuple[bytes | None, int | None], **fields: Any) -> Make:
+    """A batch of records, each a key and the hours between now and its timestamp, None for a negative timestamp."""
+    now_ms = int(time.time() * 1000)
+    times = [-5 if hours is None else now_ms + hours * HOUR_MS for _, hours in records]
+    built = [Record(key, b"v", when) for (key, _), when in zip(records, times, strict=True)]
+    return of_produce(topic, 0, build_batch(built, codec=codec, **fields))
 
 
 def of_produce(topic: str, partition: int, records: bytes | None, acks: int = -1, by_id: bool = False) -> Make:
@@ -372,6 +390,27 @@ CASES: dict[str, tuple[int, tuple[int, ...], Make]] = {
     ),
     "a large record": (produce.API_KEY, (9,), of_produce("small", 0, batch(bytes(400)))),
     "a record without key": (produce.API_KEY, (9,), of_produce("compacted", 0, batch(key=None))),
+    **{
+        f"{case}, codec {codec}": (produce.API_KEY, (3, 7, 8, 9, 12), of_records(topic, codec, *records, **fields))
+        for codec in (0, 1, 2, 3, 4)
+        for case, topic, records, fields in (
+            ("some records without a key", "compacted", ((b"k", 0), (None, 0), (b"k", 0), (None, 0)), {}),
+            ("no record with a key", "compacted", ((None, 0),) * 5, {}),
+            ("a record without a key for another codec", "compacted-zstd", ((None, 0), (b"k", 0)), {}),
+            ("a producer's record without a key", "compacted", ((b"k", 0), (None, 0)), PRODUCER),
+            ("timestamps out of range", "of-the-hour", ((b"k", 0), (b"k", 2), (b"k", -2)), {}),
+            ("a negative timestamp", "of-the-hour", ((b"k", None), (b"k", 0)), {}),
+            ("no key and bad timestamps", "of-the-hour", ((b"k", 0), (None, 0), (b"k", 2), (None, 2)), {}),
+            ("the log append time", "append-time", ((b"k", 0), (b"k", 0)), {"attributes": LOG_APPEND_TIME}),
+            ("the log append time and no key", "compacted", ((b"k", 0), (None, 0)), {"attributes": LOG_APPEND_TIME}),
+            ("timestamps of no meaning", "append-time", ((b"k", 2), (b"k", -2)), {}),
+        )
+    },
+    "the log append time where it is not used": (
+        produce.API_KEY,
+        (9,),
+        of_records("segments", 0, (b"k", 0), attributes=LOG_APPEND_TIME),
+    ),
     "a wrong CRC": (produce.API_KEY, (9,), of_produce("plain", 0, batch()[:-1] + b"?")),
     "magic 1": (produce.API_KEY, (9,), of_produce("plain", 0, tampered(16, 1))),
     "a lying count": (produce.API_KEY, (9,), of_produce("plain", 0, tampered(60, 2))),

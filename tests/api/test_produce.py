@@ -74,7 +74,6 @@ REFUSED = {
     "no records": (build_batch([]), ErrorCode.INVALID_RECORD),
     "control batch": (batch(attributes=0x20), ErrorCode.INVALID_RECORD),
     "base offset": (batch(base_offset=5), ErrorCode.INVALID_RECORD),
-    "log append time": (batch(attributes=LOG_APPEND_TIME), ErrorCode.INVALID_TIMESTAMP),
     "unknown codec": (with_crc(batch()[:22] + b"\x05" + batch()[23:]), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
     "too far ahead": (batch(timestamp=NOW + 86_400_000), ErrorCode.INVALID_TIMESTAMP),
     "transactional": (

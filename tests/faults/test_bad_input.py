@@ -245,7 +245,6 @@ BATCHES = {
     "2 billion records": (relabelled(record_count=2**31 - 1, last_offset_delta=2**31 - 2), ErrorCode.INVALID_RECORD),
     "a negative count": (relabelled(record_count=-1), ErrorCode.INVALID_RECORD),
     "a control record": (relabelled(attributes=0x20), ErrorCode.INVALID_RECORD),
-    "the log append time set": (relabelled(attributes=0x08), ErrorCode.INVALID_TIMESTAMP),
     "a message of format v1": (old_message_set(), ErrorCode.INVALID_RECORD),
     "records that are no records": (relabelled(payload=b"\xff" * 40), ErrorCode.INVALID_RECORD),
 }

@@ -123,7 +123,6 @@ def test_lying_lengths_are_corrupt(length):
         (21, "h", CONTROL, INVALID_RECORD),
         (21, "h", TRANSACTIONAL, INVALID_RECORD),
         (21, "h", 0x40, INVALID_RECORD),
-        (21, "h", LOG_APPEND_TIME, INVALID_TIMESTAMP),
         (23, "i", 3, INVALID_RECORD),
         (23, "i", -1, INVALID_RECORD),
         (57, "i", 0, INVALID_RECORD),
