@@ -1,7 +1,12 @@
 """FindCoordinator (10): which broker coordinates a group or a transactional id. Executed by workers.
 
-A group is coordinated by the leader of its partition of `__consumer_offsets`, which is created when it is first asked for.
-There is no transaction coordinator yet: transactional ids are answered as by a Kafka whose coordinator is not up.
+A group is coordinated by the leader of its partition of `__consumer_offsets`, which is created by the first request for a group.
+
+Transactions are not supported yet. The answer to a transactional id must end the client's attempts, for every retriable error makes
+clients ask for ever, some of them thousands of times a second. Which code does that depends on the client, and the request's version
+tells them apart. librdkafka asks by versions up to 2 and gives up for an authorization error alone, with our message in its own; so do
+aiokafka and old Java clients. Clients that use version 3 or later give up for any error that is not retriable; for
+UNSUPPORTED_VERSION the Java client reports our message.
 """
 
 from typing import Any
@@ -15,17 +20,20 @@ from broker.protocol import find_coordinator
 from broker.protocol.errors import ErrorCode
 
 FIRST_BATCHED = 4
+FIRST_FINAL_BY_ANY_ERROR = 3
 GROUP, TRANSACTION = 0, 1
 PATIENCE_S = 1.0
 """A response that is held back holds back those behind it, and clients ask again anyway."""
-NOT_YET = "this broker does not coordinate transactions yet"
+NO_TRANSACTIONS = (
+    "this broker does not support transactions: use a producer without transactional.id (an idempotent one, for example)"
+)
 Answer = tuple[ErrorCode, str | None, cluster_view.BrokerAddress | None]
 
 
 def handle(request: Any, call: Call) -> Any:
     """Answer now, or after `__consumer_offsets` was created."""
     if call.version >= 1 and request.key_type != GROUP:
-        return _response(request, call, _refused(request.key_type))
+        return _response(request, call, _refused(request.key_type, call.version))
     if call.view.topics.get(CONSUMER_OFFSETS) is not None:
         return _response(request, call, None)
     answer = call.answer_later()
@@ -39,10 +47,13 @@ def handle(request: Any, call: Call) -> Any:
     return None
 
 
-def _refused(key_type: int) -> Answer:
+def _refused(key_type: int, version: int) -> Answer:
     if key_type == TRANSACTION:
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE, NOT_YET, None
-    return ErrorCode.INVALID_REQUEST, f"key type {key_type}: 0 (group) and 1 (transaction) are known", None
+        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        if version >= FIRST_FINAL_BY_ANY_ERROR:
+            code = ErrorCode.UNSUPPORTED_VERSION
+        return code, NO_TRANSACTIONS, None
+    return ErrorCode.INVALID_REQUEST, f"this broker has no coordinator of key type {key_type}, only of 0 (group)", None
 
 
 def _coordinator(group_id: str, call: Call, brokers: list[cluster_view.BrokerAddress]) -> Answer:

@@ -1,8 +1,10 @@
 """InitProducerId (22). Executed by the coordinator, in its controller thread.
 
-Gives an idempotent producer its id, with epoch 0; the id and epoch that it may have had do not matter then. A
-transactional id is answered as by a Kafka whose transaction coordinator is not up: there is none yet, and the error
-says "try again".
+Gives an idempotent producer its id, with epoch 0; the id and epoch that it may have had do not matter then.
+
+Transactions are not supported yet, so a transactional id is refused. FindCoordinator has told clients so already; one that comes
+here all the same gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED, the one code that no client library repeats the request for: librdkafka
+repeats it for UNSUPPORTED_VERSION and INVALID_REQUEST.
 """
 
 import logging
@@ -23,7 +25,7 @@ def handle(request: Any, call: CoordinatorCall) -> Any:
     """An id that no producer had before, or an error."""
     if request.transactional_id is not None:
         empty = request.transactional_id == ""
-        return _refused(ErrorCode.INVALID_REQUEST if empty else ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return _refused(ErrorCode.INVALID_REQUEST if empty else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if (request.producer_id == NO_PRODUCER) != (request.producer_epoch == NO_PRODUCER):
         return _refused(ErrorCode.INVALID_REQUEST)
     try:

@@ -58,7 +58,7 @@ def test_a_former_id_without_transactions_is_replaced_by_a_new_one(harness):
 @pytest.mark.parametrize(
     ("asked", "code"),
     [
-        (request("tx"), ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (request("tx"), ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
         (request(""), ErrorCode.INVALID_REQUEST),
         (request(producer_id=5), ErrorCode.INVALID_REQUEST),
         (request(epoch=5), ErrorCode.INVALID_REQUEST),

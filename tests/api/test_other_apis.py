@@ -12,6 +12,8 @@ from broker.protocol import (
     describe_cluster,
     describe_quorum,
     describe_topic_partitions,
+    find_coordinator,
+    init_producer_id,
     offset_for_leader_epoch,
 )
 from broker.protocol.errors import ErrorCode
@@ -56,6 +58,36 @@ def epoch_end(wire, topic, epoch, version, current=-1):
     asked = make.OffsetForLeaderPartition(partition=0, leader_epoch=epoch, current_leader_epoch=current)
     request = make(replica_id=-1, topics=[make.OffsetForLeaderTopic(topic=topic, partitions=[asked])])
     return wire.ask(request, offset_for_leader_epoch.API_KEY, version).topics[0].partitions[0]
+
+
+RETRIABLE = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+@pytest.mark.parametrize("key_type", [1, 2, 3, 127])
+@pytest.mark.parametrize("version", range(1, 7))
+def test_a_coordinator_that_there_is_not_is_refused_for_good_with_a_reason(wire, version, key_type):
+    keys = {"coordinator_keys": ["a", "b"]} if version >= 4 else {"key": "a"}
+    answer = wire.ask(find_coordinator.Request(key_type=key_type, **keys), find_coordinator.API_KEY, version)
+    told = answer.coordinators if version >= 4 else [answer]
+    assert [one.key for one in told] == ["a", "b"] if version >= 4 else len(told) == 1
+    for one in told:
+        assert one.error_code not in RETRIABLE and one.error_code != 0
+        assert (one.node_id, one.host, one.port) == (-1, "", -1)
+        assert ("transactions" if key_type == 1 else f"key type {key_type}") in one.error_message
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_a_producer_id_for_transactions_is_refused_for_good(wire, version):
+    request = init_producer_id.Request(transactional_id="t", transaction_timeout_ms=60_000)
+    answer = wire.ask(request, init_producer_id.API_KEY, version)
+    assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert (answer.producer_id, answer.producer_epoch) == (-1, -1)
 
 
 @pytest.mark.parametrize("version", range(2, 5))

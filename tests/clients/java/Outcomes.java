@@ -13,12 +13,14 @@ import java.util.concurrent.Future;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.serialization.StringSerializer;
 
 /**
  * What becomes of each record that Kafka's Java producer sends. Input: one line of JSON {"properties": {...}, "records": [{"topic",
  * "key", "value", "timestamp"}, ...]}, all of which go out in one batch; output: a line for each record, {"offset"} or {"error",
- * "message"}.
+ * "message"}. A transactional producer (with "transactional.id" among the properties) initialises its transactions first; if that
+ * fails, the error is the only line.
  */
 public final class Outcomes {
     public static void main(String[] none) throws Exception {
@@ -27,6 +29,14 @@ public final class Outcomes {
         Map<String, Object> properties = new HashMap<>();
         input.get("properties").fields().forEachRemaining(each -> properties.put(each.getKey(), each.getValue().asText()));
         try (KafkaProducer<String, String> producer = new KafkaProducer<>(properties, new StringSerializer(), new StringSerializer())) {
+            if (properties.containsKey("transactional.id")) {
+                try {
+                    producer.initTransactions();
+                } catch (KafkaException error) {
+                    System.out.println(json.writeValueAsString(line(json, error)));
+                    return;
+                }
+            }
             List<Future<RecordMetadata>> sent = new ArrayList<>();
             for (JsonNode record : input.get("records")) {
                 sent.add(producer.send(new ProducerRecord<>(record.get("topic").asText(), 0,
@@ -35,14 +45,18 @@ public final class Outcomes {
             }
             producer.flush();
             for (Future<RecordMetadata> future : sent) {
-                ObjectNode line = json.createObjectNode();
+                ObjectNode line;
                 try {
-                    line.put("offset", future.get().offset());
+                    line = json.createObjectNode().put("offset", future.get().offset());
                 } catch (ExecutionException error) {
-                    line.put("error", error.getCause().getClass().getSimpleName()).put("message", error.getCause().getMessage());
+                    line = line(json, error.getCause());
                 }
                 System.out.println(json.writeValueAsString(line));
             }
         }
+    }
+
+    private static ObjectNode line(ObjectMapper json, Throwable error) {
+        return json.createObjectNode().put("error", error.getClass().getSimpleName()).put("message", error.getMessage());
     }
 }
