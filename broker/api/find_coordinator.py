@@ -1,12 +1,12 @@
 """FindCoordinator (10): which broker coordinates a group or a transactional id. Executed by workers.
 
-A group is coordinated by the leader of its partition of `__consumer_offsets`, which is created by the first request for a group.
+A group is coordinated by the leader of its partition of `__consumer_offsets`, which the first request for a group creates.
 
-Transactions are not supported yet. The answer to a transactional id must end the client's attempts, for every retriable error makes
-clients ask for ever, some of them thousands of times a second. Which code does that depends on the client, and the request's version
-tells them apart. librdkafka asks by versions up to 2 and gives up for an authorization error alone, with our message in its own; so do
-aiokafka and old Java clients. Clients that use version 3 or later give up for any error that is not retriable; for
-UNSUPPORTED_VERSION the Java client reports our message.
+Transactions are not supported yet. The answer to a transactional id must end the client's attempts: a retriable error makes
+clients ask for ever, some of them thousands of times a second. Which code ends them depends on the client, and the version of
+the request tells the clients apart. librdkafka and aiokafka use versions up to 2 and give up for an authorization error alone;
+librdkafka reports our message with it. Clients that use version 3 or later give up for any error that is not retriable; the
+Java client reports our message unless the code is an authorization error.
 """
 
 from typing import Any
@@ -24,9 +24,7 @@ FIRST_FINAL_BY_ANY_ERROR = 3
 GROUP, TRANSACTION = 0, 1
 PATIENCE_S = 1.0
 """A response that is held back holds back those behind it, and clients ask again anyway."""
-NO_TRANSACTIONS = (
-    "this broker does not support transactions: use a producer without transactional.id (an idempotent one, for example)"
-)
+NO_TRANSACTIONS = "this broker does not support transactions: use a producer without transactional.id"
 Answer = tuple[ErrorCode, str | None, cluster_view.BrokerAddress | None]
 
 

@@ -2,8 +2,8 @@
 
 Gives an idempotent producer its id, with epoch 0; the id and epoch that it may have had do not matter then.
 
-Transactions are not supported yet, so a transactional id is refused. FindCoordinator has told clients so already; one that comes
-here all the same gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED, the one code that no client library repeats the request for: librdkafka
+Transactions are not supported yet, so a transactional id is refused. FindCoordinator has told clients so already; one that
+comes here all the same gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED, for which no client library repeats the request: librdkafka
 repeats it for UNSUPPORTED_VERSION and INVALID_REQUEST.
 """
 

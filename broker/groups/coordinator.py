@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
+from itertools import chain
 
 from broker._ext.offset_commits import OffsetCommit
 from broker.groups.classic import ClassicGroup
@@ -121,7 +122,11 @@ class GroupCoordinator(Membership):
     def _remove(self, shard: Shard, group: Group, places: Sequence[Place], then: Appended) -> None:
         """Forget what is committed, or is about to be, at these places."""
         coming = group.places_under_way()
-        present = [place for place in places if place in coming or group.offsets.get(*place) is not None]
+        present = [
+            place
+            for place in places
+            if place in coming or group.offsets.get(*place) is not None or group.pending.get(*place) is not None
+        ]
         waiter = Waiter(then)
         self._bury(shard, group, present, waiter, waiter.late)
 
@@ -139,7 +144,7 @@ class GroupCoordinator(Membership):
             waiting -= 1
             if error is NONE:
                 for place in part:
-                    group.offsets.remove(*place)
+                    group.forget(*place)
             else:
                 failed = error
             if waiting == 0:
@@ -185,7 +190,8 @@ class GroupCoordinator(Membership):
             else:
                 then(error if error is not NONE else ErrorCode.NON_EMPTY_GROUP)
 
-        self._remove(shard, group, [(topic, partition) for topic, partition, _ in group.offsets], emptied)
+        places = dict.fromkeys((topic, partition) for topic, partition, _ in chain(group.offsets, group.pending))
+        self._remove(shard, group, list(places), emptied)
 
     def _end(self, shard: Shard, group: Group, then: Appended) -> None:
         """Take an empty group without offsets out of the log and of memory."""
@@ -208,7 +214,11 @@ class GroupCoordinator(Membership):
         super().loaded(partition)
         shard = self._shards[partition]
         if shard.topics is not None:  # those deleted since are told of
-            read = {topic for group in shard.groups.values() for topic, _ in group.offsets.topics()}
+            read = {
+                topic
+                for group in shard.groups.values()
+                for topic, _ in chain(group.offsets.topics(), group.pending.topics())
+            }
             shard.deleted_topics |= read - shard.topics
             shard.topics = None
         count = self._forget_topics(shard, shard.deleted_topics)
@@ -252,12 +262,7 @@ class GroupCoordinator(Membership):
             if shard.loading:
                 continue
             for group in list(shard.groups.values()):
-                places = group.offsets.expired(
-                    now_ms, self.settings.offsets_retention_ms, group.needed, group.empty_since_ms
-                )
-                if places and group.under_way:  # what is about to be committed is young
-                    coming = group.places_under_way()
-                    places = [place for place in places if place not in coming]
+                places = group.expired(now_ms, self.settings.offsets_retention_ms)
                 count += len(places)
                 self._expire_group(shard, group, places)
         return count

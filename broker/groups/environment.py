@@ -5,12 +5,29 @@ The coordinator process gives real ones; tests give ones that they step by hand.
 
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from broker.protocol.errors import ErrorCode
 
 Record = tuple[bytes, bytes | None]
 """Key and value of a record of `__consumer_offsets`; a value of None is a tombstone."""
+
+NO_PRODUCER = -1
+
+
+class LogBatch(NamedTuple):
+    """Records of `__consumer_offsets` as they are read at a load: those of a transaction, or of none; or a transaction's end.
+
+    :param producer_id: of the transaction; NO_PRODUCER for records outside of transactions.
+    :param offsets: of the records, if they are a transaction's.
+    :param commits: None for records; whether an end marker commits the transaction.
+    """
+
+    records: list[Record]
+    producer_id: int = NO_PRODUCER
+    offsets: Sequence[int] = ()
+    commits: bool | None = None
+
 
 Appended = Callable[[ErrorCode], None]
 Late = Callable[[], None] | None

@@ -30,6 +30,7 @@ class Group:
     """:param protocol: how members share the work; it may change from one to the other while there is no member.
 
     :ivar stays_at: the epoch of the consumer group at which it was found too large to become a classic one.
+    :ivar pending: offsets of transactions that were open when the log was taken over from another broker: no client sees them.
     :ivar under_way: the commits that were appended and are not acknowledged, each by something of its own.
     """
 
@@ -37,6 +38,7 @@ class Group:
         self.group_id = group_id
         self.protocol = protocol
         self.offsets = Offsets()
+        self.pending = Offsets()
         self.stays_at: int | None = None
         self.under_way: dict[object, Storing] = {}
 
@@ -60,7 +62,7 @@ class Group:
     @property
     def disposable(self) -> bool:
         """Whether nothing is left of it: no member, no offset, and no commit that is on its way to the log."""
-        return self.empty and not self.offsets and not self.under_way
+        return self.empty and not self.offsets and not self.pending and not self.under_way
 
     def places_under_way(self) -> set[Place]:
         """Where commits that are on their way to the log are about to be."""
@@ -69,9 +71,26 @@ class Group:
     def places_in(self, topics: Collection[str]) -> list[Place]:
         """All places in these topics where something is committed, or is about to be."""
         places = self.offsets.of_topics(topics)
-        if self.under_way:
-            known = set(places)
-            places += sorted(place for place in self.places_under_way() - known if place[0] in topics)
+        if self.under_way or self.pending:
+            others = self.places_under_way().union(self.pending.of_topics(topics)).difference(places)
+            places += sorted(place for place in others if place[0] in topics)
+        return places
+
+    def forget(self, topic: str, partition: int) -> None:
+        """A tombstone of this offset is in the log."""
+        self.offsets.remove(topic, partition)
+        self.pending.remove(topic, partition)
+
+    def expired(self, now_ms: int, retention_ms: int) -> list[Place]:
+        """Places whose offset nobody needs any more, see `Offsets.expired`; not those that are about to be committed to."""
+        needed, empty_since_ms = self.needed, self.empty_since_ms
+        places = self.offsets.expired(now_ms, retention_ms, needed, empty_since_ms)
+        if self.pending:
+            old = self.pending.expired(now_ms, retention_ms, needed, empty_since_ms)
+            places += [place for place in old if self.offsets.get(*place) is None]
+        if places and self.under_way:
+            coming = self.places_under_way()
+            places = [place for place in places if place not in coming]
         return places
 
     @property

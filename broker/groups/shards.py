@@ -15,11 +15,12 @@ from broker.groups import consumer_records
 from broker.groups.classic import ClassicGroup
 from broker.groups.classic_rebalance import Rebalance
 from broker.groups.consumer_group import ConsumerGroup
-from broker.groups.environment import Appended, GroupLog, Record, Timers, Topics, Waiter
+from broker.groups.environment import NO_PRODUCER, Appended, GroupLog, LogBatch, Record, Timers, Topics, Waiter
 from broker.groups.group import Group, classic_record, restore_classic
 from broker.groups.offsets import committed_of
 from broker.groups.patterns import Slices, TopicPatterns
 from broker.groups.settings import GroupSettings, SettingsSource
+from broker.groups.transactions import PendingOffsets
 from broker.protocol import ProtocolError
 from broker.protocol.errors import ErrorCode
 from broker.protocol.group_records import (
@@ -43,6 +44,7 @@ class Shard:
         whatever has their names now. None: that is not known.
     :ivar loading: its log is being read: nobody is served yet.
     :ivar deleted_topics: those whose offsets are to go, until the log says so; nobody commits to their names before.
+    :ivar pending: offsets of transactions whose end was not read yet.
     """
 
     def __init__(self, partition: int, group_log: GroupLog, topics: frozenset[str] | None) -> None:
@@ -52,6 +54,7 @@ class Shard:
         self.groups: dict[str, Group] = {}
         self.topics = topics
         self.deleted_topics: set[str] = set()
+        self.pending = PendingOffsets()
 
 
 class Shards:
@@ -111,11 +114,26 @@ class Shards:
             self._names = version, stored, stored.union(self._topics.names())
         return self._names[2]  # one for all partitions that are loaded together
 
-    def replay(self, partition: int, records: Iterable[Record]) -> int:
-        """Take over records of the log, in order; how many were of a kind that is not known."""
+    def replay_batches(self, partition: int, batches: Iterable[LogBatch]) -> None:
+        """Take over what the log holds, in order."""
+        shard = self._shards[partition]
+        for batch in batches:
+            if batch.commits is not None:
+                for group_id, place, committed in shard.pending.end(batch.producer_id, batch.commits):
+                    self._group_of(shard, group_id).offsets.put(*place, committed)
+            else:
+                self.replay(partition, batch.records, batch.producer_id, batch.offsets)
+
+    def replay(
+        self, partition: int, records: Iterable[Record], producer_id: int = NO_PRODUCER, offsets: Sequence[int] = ()
+    ) -> int:
+        """Take over records of the log, in order; how many were of a kind that is not known.
+
+        :param producer_id: of the transaction that they belong to. :param offsets: theirs, if they belong to one.
+        """
         shard = self._shards[partition]
         unknown = 0
-        for key, value in records:
+        for number, (key, value) in enumerate(records):
             try:
                 kind, read_key, read_value = read_record(key, value)
             except (UnknownRecord, ProtocolError) as error:
@@ -123,7 +141,8 @@ class Shards:
                 log.warning("__consumer_offsets-%d holds %s: ignored", partition, error)
                 continue
             if kind is OFFSET_COMMIT:
-                self._replay_offset(shard, read_key, read_value)
+                at = None if producer_id == NO_PRODUCER else (producer_id, offsets[number])
+                self._replay_offset(shard, read_key, read_value, at)
             elif kind is GROUP_METADATA:
                 self._replay_classic(shard, read_key.group, read_value)
             else:
@@ -155,9 +174,16 @@ class Shards:
         assert group.consumer is not None
         consumer_records.replay(group.consumer, kind, key, value)
 
-    def _replay_offset(self, shard: Shard, key: Any, value: Any) -> None:
+    def _replay_offset(self, shard: Shard, key: Any, value: Any, at: tuple[int, int] | None) -> None:
+        """:param at: producer id and offset of a record that belongs to a transaction."""
         group_id, topic, partition = key.group, key.topic, key.partition
         group = shard.groups.get(group_id)
+        if value is not None and at is not None:
+            self._group_of(shard, group_id)
+            shard.pending.put(at[0], group_id, (topic, partition), at[1], committed_of(value))
+            return
+        if shard.pending:
+            shard.pending.overtake(group_id, (topic, partition))
         if value is None:
             if group is not None:
                 group.offsets.remove(topic, partition)
@@ -166,16 +192,42 @@ class Shards:
             group = shard.groups[group_id] = self._new_group(group_id)
         group.offsets.put(topic, partition, committed_of(value))
 
+    def _group_of(self, shard: Shard, group_id: str) -> Group:
+        group = shard.groups.get(group_id)
+        if group is None:
+            group = shard.groups[group_id] = self._new_group(group_id)
+        return group
+
+    def _leave_pending(self, shard: Shard) -> None:
+        """Nothing on this broker can end the transactions that are open at the log's end: their offsets are not served.
+
+        They stay in the log, where a broker that runs transactions finds them, until they expire as other offsets do.
+        """
+        count, groups = 0, set()
+        for group_id, place, committed in shard.pending:
+            self._group_of(shard, group_id).pending.put(*place, committed)
+            groups.add(group_id)
+            count += 1
+        shard.pending = PendingOffsets()
+        if count:
+            named = ", ".join(sorted(groups)[:10]) + (", ..." if len(groups) > 10 else "")
+            log.warning(
+                "__consumer_offsets-%d: %d offset(s) of %s were committed in transactions that never ended; they are not used, "
+                "consumers continue from the offsets committed before them",
+                shard.partition, count, named,
+            )  # fmt: skip
+
     def loaded(self, partition: int) -> None:
         """All records were taken over: serve. Groups of which nothing is left are forgotten."""
         shard = self._shards[partition]
+        self._leave_pending(shard)
         for group in list(shard.groups.values()):
             if group.consumer is not None:
                 group.consumer.loaded()
                 continue
             assert group.classic is not None
             group.classic.begin_sessions()
-            if group.empty and not group.offsets and group.protocol.protocol_type is None:
+            if group.empty and not group.offsets and not group.pending and group.protocol.protocol_type is None:
                 del shard.groups[group.group_id]
         shard.loading = False
 

@@ -284,8 +284,8 @@ class GroupOffice:
                 pieces = read_records(group_log.place[0], self._log_dirs)
                 records = 0
                 while (piece := await self._loop.run_in_executor(self._reader, next, pieces, None)) is not None:
-                    self.groups.replay(partition, piece)
-                    records += len(piece)
+                    self.groups.replay_batches(partition, piece)
+                    records += sum(len(batch.records) for batch in piece)
                 break
             except LogMoved as error:
                 log.info("%s-%d is read again: %s", CONSUMER_OFFSETS, partition, error)

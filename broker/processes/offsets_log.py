@@ -18,11 +18,12 @@ from pathlib import Path
 import broker._ext.slots as slots
 from broker._ext.batch_builder import BatchBuilder
 from broker._ext.offset_commits import join
-from broker.groups.environment import Appended, Late
+from broker.groups.environment import NO_PRODUCER, Appended, Late, LogBatch
 from broker.groups.environment import Record as Pair
 from broker.protocol.errors import ErrorCode
 from broker.storage import compression
-from broker.storage.batch import read_batch
+from broker.storage.batch import ABORT, COMMIT, END_TXN_KEY, read_batch
+from broker.storage.old_messages import MAGIC_AT, is_old, read_message
 
 log = logging.getLogger("odradek.groups")
 
@@ -32,6 +33,8 @@ BUSY_S = 0.0005
 NONE = ErrorCode.NONE
 PIECE_BYTES = 1 << 20
 LENGTH_BYTES = 12
+HEAD_BYTES = MAGIC_AT + 1
+"""Of a batch or an old message: base offset, length, and enough to know its format."""
 
 OF_REFUSAL = {
     "stale": ErrorCode.NOT_COORDINATOR,
@@ -266,8 +269,8 @@ def tell(callbacks: Iterable[Appended], code: ErrorCode) -> None:
             log.exception("after an append to __consumer_offsets")
 
 
-def read_records(slot: int, log_dirs: Sequence[Path]) -> Iterator[list[Pair]]:
-    """All records below the log end as it is now, from the oldest on, in pieces; offsets ascend.
+def read_records(slot: int, log_dirs: Sequence[Path]) -> Iterator[list[LogBatch]]:
+    """What the log holds below its end as it is now, from the oldest record on, in pieces; offsets ascend.
 
     Not the high watermark: a new leader learns it late, and what lies above it may have been acknowledged by the old one.
 
@@ -296,25 +299,52 @@ def read_records(slot: int, log_dirs: Sequence[Path]) -> Iterator[list[Pair]]:
         raise OSError(errno.EIO, f"the log reaches to offset {reached} and should to {end}", str(directory))
 
 
-def _read_file(path: Path, start: int, end: int) -> Iterator[tuple[int, list[Pair]]]:
+def _read_file(path: Path, start: int, end: int) -> Iterator[tuple[int, list[LogBatch]]]:
     """Pieces, each with the offset up to which it reaches."""
-    piece: list[Pair] = []
+    piece: list[LogBatch] = []
     reached = size = 0
     with path.open("rb") as file:
-        while len(head := file.read(LENGTH_BYTES)) == LENGTH_BYTES:
+        while len(head := file.read(HEAD_BYTES)) == HEAD_BYTES:
             if int.from_bytes(head[:8], "big") >= end:
                 break
-            body = file.read(int.from_bytes(head[8:], "big", signed=True))
+            data = head + file.read(
+                int.from_bytes(head[8:LENGTH_BYTES], "big", signed=True) - (HEAD_BYTES - LENGTH_BYTES)
+            )
             try:
-                batch, _ = read_batch(head + body)
-                content = [] if batch.is_control else batch.records()  # a transaction's end says nothing of groups
+                last, batch = _read_old(data, start, end) if is_old(data) else _read_batch(data, start, end)
             except ValueError as error:  # of a batch that is not sound, or does not decompress
                 raise OSError(errno.EIO, f"no sound batch ({error})", str(path)) from error
-            reached = batch.last_offset + 1
-            size += len(head) + len(body)
-            piece += [(one.key or b"", one.value) for one in content if start <= one.offset < end]
+            reached = last + 1
+            size += len(data)
+            if piece and piece[-1].producer_id == batch.producer_id == NO_PRODUCER:
+                piece[-1].records.extend(batch.records)
+            else:
+                piece.append(batch)
             if size >= PIECE_BYTES:
                 yield reached, piece
                 piece, size = [], 0
     if reached:
         yield reached, piece
+
+
+def _read_batch(data: bytes, start: int, end: int) -> tuple[int, LogBatch]:
+    """The last offset of a batch, and what it holds. Raises ValueError."""
+    batch, _ = read_batch(data)
+    found = [one for one in batch.records() if start <= one.offset < end]
+    if batch.is_control:
+        kind = found[0].key if found else None
+        if kind is None or len(kind) < END_TXN_KEY.size or END_TXN_KEY.unpack_from(kind)[1] not in (ABORT, COMMIT):
+            return batch.last_offset, LogBatch([])
+        commits = END_TXN_KEY.unpack_from(kind)[1] == COMMIT
+        return batch.last_offset, LogBatch([], batch.producer_id, commits=commits)
+    records = [(one.key or b"", one.value) for one in found]
+    if batch.is_transactional:
+        return batch.last_offset, LogBatch(records, batch.producer_id, [one.offset for one in found])
+    return batch.last_offset, LogBatch(records)
+
+
+def _read_old(data: bytes, start: int, end: int) -> tuple[int, LogBatch]:
+    """As `_read_batch`, of a message of format v0 or v1, which logs of Kafka before 0.11 hold."""
+    message, _ = read_message(data)
+    found = [one for one in message.opened() if start <= one.offset < end]
+    return message.offset, LogBatch([(one.key or b"", one.value) for one in found])

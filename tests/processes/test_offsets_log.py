@@ -5,11 +5,14 @@ import asyncio
 import pytest
 
 from broker._ext import slots
+from broker.groups.environment import LogBatch
 from broker.processes import offsets_log
 from broker.processes.offsets_log import AppendTurn, OffsetsLog, read_records
 from broker.protocol.errors import ErrorCode
+from broker.storage.batch import ABORT, COMMIT, TRANSACTIONAL, Record, build_batch, build_end_marker
 from tests.groups.by_hand import HandTimers
 from tests.shm.one_broker import OneBroker
+from tests.storage.old_writer import message, wrapper
 
 PATIENCE_MS = 5000
 
@@ -49,7 +52,8 @@ class Bench:
         return then
 
     def stored(self, log):
-        return [pair for piece in read_records(log.place[0], [self.broker.path]) for pair in piece]
+        pieces = read_records(log.place[0], [self.broker.path])
+        return [pair for piece in pieces for batch in piece for pair in batch.records]
 
 
 class HandLoop(HandTimers):
@@ -308,3 +312,67 @@ def test_who_appends_nothing_and_stands_alone_in_a_batch_is_told_with_what_was_w
     slots.raise_high_watermark(log.place[0], 1)
     log.look()
     assert stepped.told[5:] == [("log 1", NONE), ("log nothing", NONE), ("log nothing too", NONE)]
+
+
+# -- reading ------------------------------------------------------------------------------------------------------------
+
+
+def taken_over(broker, *batches, next_offset):
+    """The slot of a log that another broker wrote."""
+    slot = broker.create("offsets")
+    broker.obey(slot, 1)
+    slots.follow(slot, b"".join(batches), next_offset)
+    return slot
+
+
+def read(broker, slot):
+    return [batch for piece in read_records(slot, [broker.path]) for batch in piece]
+
+
+def test_a_transactions_records_and_its_end_are_told_from_others(broker):
+    def within(base_offset, *values, codec=0):
+        records = [Record(b"k", value, 1) for value in values]
+        fields = {"producer_id": 7, "producer_epoch": 3, "base_sequence": base_offset, "attributes": TRANSACTIONAL}
+        return build_batch(records, base_offset=base_offset, codec=codec, partition_leader_epoch=1, **fields)
+
+    def end(kind, base_offset):
+        fields = {"producer_id": 7, "producer_epoch": 3, "coordinator_epoch": 0, "timestamp": 1}
+        return build_end_marker(kind, base_offset=base_offset, partition_leader_epoch=1, **fields)
+
+    def plain(base_offset, *values):
+        records = [Record(b"k", value, 1) for value in values]
+        return build_batch(records, base_offset=base_offset, partition_leader_epoch=1)
+
+    slot = taken_over(
+        broker,
+        plain(0, b"0"),
+        plain(1, b"1", None),
+        within(3, b"3", b"4"),
+        within(5, b"5", codec=4),
+        end(ABORT, 6),
+        plain(7, b"7"),
+        within(8, b"8"),
+        end(COMMIT, 9),
+        next_offset=10,
+    )
+    assert read(broker, slot) == [
+        LogBatch([(b"k", b"0"), (b"k", b"1"), (b"k", None)]),
+        LogBatch([(b"k", b"3"), (b"k", b"4")], 7, [3, 4]),
+        LogBatch([(b"k", b"5")], 7, [5]),
+        LogBatch([], 7, commits=False),
+        LogBatch([(b"k", b"7")]),
+        LogBatch([(b"k", b"8")], 7, [8]),
+        LogBatch([], 7, commits=True),
+    ]
+
+
+def test_messages_of_old_formats_are_read(broker):
+    slot = taken_over(
+        broker,
+        message(0, b"0", key=b"k", magic=0),
+        wrapper(1, [(b"k", b"1"), (b"k", None)], codec=1),
+        message(3, b"3", key=b"k"),
+        build_batch([Record(b"k", b"4", 1)], base_offset=4, partition_leader_epoch=1),
+        next_offset=5,
+    )
+    assert read(broker, slot) == [LogBatch([(b"k", b"0"), (b"k", b"1"), (b"k", None), (b"k", b"3"), (b"k", b"4")])]
