@@ -1,9 +1,13 @@
-"""DeleteGroups (42): groups without members are deleted, with their offsets. Executed by the coordinator, in its loop."""
+"""DeleteGroups (42): groups without members are deleted, with their offsets. Executed by the coordinator, in its loop.
+
+A group may have offsets in `__consumer_offsets`, in the metadata tree, or in both: all of them are deleted.
+"""
 
 import asyncio
 from typing import Any
 
 from broker.api.group_call import GroupCall, answered
+from broker.metadata.group_offsets import may_be_in_tree
 from broker.protocol import delete_groups
 from broker.protocol.errors import ErrorCode
 
@@ -15,7 +19,13 @@ async def handle(request: Any, call: GroupCall) -> Any:
     """Each for itself."""
 
     async def delete(group_id: str) -> ErrorCode:
-        return await answered(lambda then: call.view.groups.delete(group_id, then))
+        tree = call.view.tree if may_be_in_tree(group_id) else None
+        if tree is not None and await tree.has_members(group_id):
+            return ErrorCode.NON_EMPTY_GROUP
+        outcome: ErrorCode = await answered(lambda then: call.view.groups.delete(group_id, then))
+        if tree is not None and outcome in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
+            return ErrorCode.NONE if await tree.delete(group_id) else outcome
+        return outcome
 
     names = list(dict.fromkeys(request.groups_names))
     errors: list[ErrorCode] = []

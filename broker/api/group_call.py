@@ -73,11 +73,15 @@ class OffsetTree:
     """Offsets under `/consumers/<group>/offsets/<topic>/<partition>` in the metadata tree, as the documents say.
 
     :param read: (group, [(topic, partition)]) to {(topic, partition): offset}; what is not there is left out.
-    :param write: (group, {(topic, partition): offset}).
+    :param write: (group, {(topic, partition): offset}); returns topics that do not exist any more, for which nothing is kept.
+    :param has_members: whether consumers of a group are registered in the tree.
+    :param delete: deletes a group with its offsets; returns whether there was one.
     """
 
     read: Callable[[str, list[tuple[str, int]]], Awaitable[dict[tuple[str, int], int]]]
-    write: Callable[[str, dict[tuple[str, int], int]], Awaitable[None]]
+    write: Callable[[str, dict[tuple[str, int], int]], Awaitable[set[str]]]
+    has_members: Callable[[str], Awaitable[bool]]
+    delete: Callable[[str], Awaitable[bool]]
 
 
 @dataclass

@@ -52,7 +52,8 @@ async def handle(request: Any, call: GroupCall) -> Any:
     if call.version == 0 and not may_be_in_tree(request.group_id):
         outcome = ErrorCode.INVALID_GROUP_ID
     elif call.version == 0:
-        await call.view.tree.write(request.group_id, {place: one.offset for place, one in offsets.items()})
+        gone = await call.view.tree.write(request.group_id, {place: one.offset for place, one in offsets.items()})
+        errors |= {at: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for at, place in places.items() if place[0] in gone}
         outcome = ErrorCode.NONE
     else:
         commit = Commit(

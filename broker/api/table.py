@@ -90,7 +90,7 @@ APIS = (
     ApiRow(33, "AlterConfigs", 0, 2, COORDINATOR, "broker.api.alter_configs:handle", "ALTER_CONFIGS on resource"),
     ApiRow(34, "AlterReplicaLogDirs", 0, 2, COORDINATOR, "broker.api.alter_replica_log_dirs:handle", "ALTER on cluster",
         per_partition=2),
-    ApiRow(35, "DescribeLogDirs", 1, 5, COORDINATOR, "broker.api.describe_log_dirs:handle", "DESCRIBE on cluster",
+    ApiRow(35, "DescribeLogDirs", 0, 5, COORDINATOR, "broker.api.describe_log_dirs:handle", "DESCRIBE on cluster",
         per_partition=2),
     ApiRow(37, "CreatePartitions", 0, 3, COORDINATOR, "broker.api.create_partitions:handle", "ALTER on topic", elements=30000),
     ApiRow(42, "DeleteGroups", 0, 2, GROUPS, "broker.api.delete_groups:handle", "DELETE on group"),
@@ -125,6 +125,7 @@ APIS = (
 )
 PRIVATE_APIS = (
     ApiRow(20101, "ExplainGroup", 0, 0, GROUPS, "broker.api.explain_group:handle", "DESCRIBE on group"),
+    ApiRow(20102, "ListTreeOffsets", 0, 0, COORDINATOR, "broker.api.list_tree_offsets:handle", "DESCRIBE on group"),
 )
 """Served to everybody who knows them, told only to clients of our own: no other client ever meets an unknown key."""
 # fmt: on

@@ -28,21 +28,27 @@ def group() -> None:
 @click.option(
     "--type",
     "types",
-    type=click.Choice(("Classic", "Consumer"), case_sensitive=False),
+    type=click.Choice(("Classic", "Consumer", "Tree"), case_sensitive=False),
     multiple=True,
-    help="Only of this protocol.",
+    help="Only of this protocol. Tree: groups that keep offsets in the metadata tree, as clients of Kafka 0.8 do.",
 )
 def list_(cluster: "Cluster", as_json: bool, states: tuple[str, ...], types: tuple[str, ...]) -> None:
-    """List groups with their states."""
+    """List groups with their states; a group that also keeps offsets in the metadata tree has a second line."""
     from broker.cli.output import echo_json, print_table
+    from broker.clients import tree_offsets
     from broker.clients.groups import list_groups
 
-    found = list_groups(cluster, states, types)
-    rows = [
+    of_coordinators = [one for one in types if one != "Tree"]
+    found = list_groups(cluster, states, of_coordinators) if of_coordinators or not types else []
+    rows: list[dict[str, Any]] = [
         {"group": one.group_id, "state": one.state, "type": one.type, "protocol": one.protocol_type,
          "coordinator": one.coordinator}
         for one in found
     ]  # fmt: skip
+    if not states and (not types or "Tree" in types):
+        empty = {"state": None, "type": "Tree", "protocol": None, "coordinator": None}
+        rows += [{"group": name, **empty} for name in tree_offsets.groups(cluster)]
+        rows.sort(key=lambda row: str(row["group"]))
     if as_json:
         echo_json(rows)
         return
@@ -57,93 +63,14 @@ def list_(cluster: "Cluster", as_json: bool, states: tuple[str, ...], types: tup
 @click.option("--offsets", "only_offsets", is_flag=True, help="Only the offsets.")
 def describe(cluster: "Cluster", as_json: bool, group_id: str, only_members: bool, only_offsets: bool) -> None:
     """Show a group's members, and how far each partition was read."""
-    from broker.cli.output import count, echo_json, print_table
-    from broker.clients import groups
+    from broker.cli import group_view
+    from broker.cli.output import echo_json
 
-    found = groups.describe(cluster, group_id)
-    rows = _progress(cluster, found) if not only_members or only_offsets else []
-    total = sum(row["lag"] or 0 for row in rows)
-    members: list[dict[str, Any]] = [
-        {
-            "member": one.member_id,
-            "instance": one.instance_id,
-            "client": one.client_id,
-            "host": one.host,
-            "epoch": one.epoch,
-            "topics": one.topics,
-            "assigned": None if one.assigned is None else [f"{name}-{index}" for name, index in one.assigned],
-            "wants": None
-            if one.wants in (None, one.assigned)
-            else [f"{name}-{index}" for name, index in one.wants or ()],
-        }
-        for one in found.members
-    ]
+    shown = group_view.look(cluster, group_id, with_offsets=not only_members or only_offsets)
     if as_json:
-        told = {"group": group_id, "state": found.state, "type": found.type, "assignor": found.assignor}
-        told |= {"coordinator": found.coordinator, "epoch": found.epoch, "lag": total}  # type: ignore[dict-item]
-        echo_json(told | {"members": members, "offsets": rows})
-        return
-    click.echo(
-        f"Group {group_id}: {found.state}, {count(len(members), 'member')}, lag {total:,}"
-        f" ({found.type.lower()} protocol{', ' + found.assignor if found.assignor else ''}; coordinator {found.coordinator})"
-    )
-    if not only_members or only_offsets:
-        titles = ["topic", "partition", "committed", "end", "lag", "client", "host", "note"]
-        click.echo()
-        print_table(titles, [[row[title] for title in titles] for row in rows], "  no committed offsets")
-    if not only_offsets or only_members:
-        click.echo()
-        titles = ["member", "instance", "client", "host", "epoch", "assigned", "wants"]
-        print_table(titles, [[row[title] for title in titles] for row in members], "  no members")
-
-
-def _progress(cluster: "Cluster", found: "Described") -> list[dict[str, Any]]:
-    """A row for each partition that was committed or is assigned."""
-    from broker.clients import groups, topics
-
-    committed = groups.fetch_offsets(cluster, found.group_id)
-    owners = {place: one for one in found.members for place in one.assigned or ()}
-    places = sorted({*committed, *owners})
-    there = cluster.metadata({name for name, _ in places}).topics
-    partitions = [part for one in there.values() for part in one.partitions if (part.topic, part.number) in set(places)]
-    starts = topics.list_offsets(cluster, partitions, topics.EARLIEST)
-    ends = topics.list_offsets(cluster, partitions, topics.LATEST)
-    rows = []
-    for place in places:
-        name, index = place
-        at = committed[place].offset if place in committed else None
-        end = ends[place].offset if place in ends and not ends[place].error else None
-        owner = owners.get(place)
-        rows.append(
-            {
-                "topic": name,
-                "partition": index,
-                "committed": at,
-                "start": starts[place].offset if place in starts and not starts[place].error else None,
-                "end": end,
-                "lag": None if at is None or end is None else max(0, end - at),
-                "client": owner.client_id if owner else None,
-                "host": owner.host if owner else None,
-                "metadata": committed[place].metadata if place in committed else None,
-            }
-        )
-        rows[-1]["note"] = _note(rows[-1], name in there)
-    return rows
-
-
-def _note(row: dict[str, Any], topic_there: bool) -> str | None:
-    """What is odd about a committed offset."""
-    if not topic_there:
-        return "the topic is gone"
-    if row["end"] is None:
-        return "no leader"
-    if row["committed"] is None:
-        return "nothing committed"
-    if row["committed"] > row["end"]:
-        return "behind the end of the log"
-    if row["start"] is not None and row["committed"] < row["start"]:
-        return f"{row['start'] - row['committed']} records were deleted unread"
-    return None
+        echo_json(group_view.as_json(shown))
+    else:
+        group_view.show(shown, members=not only_offsets or only_members)
 
 
 @group.command("explain")
@@ -219,19 +146,23 @@ def _summary(events: "list[Event]", found: "Described") -> list[str]:
 @click.argument("group_ids", metavar="GROUP...", nargs=-1, required=True, shell_complete=complete_groups)
 @YES_OPTION
 def delete(cluster: "Cluster", as_json: bool, group_ids: tuple[str, ...], yes: bool) -> None:
-    """Delete groups without members, with their committed offsets."""
+    """Delete groups without members, with their committed offsets, also those in the metadata tree."""
+    from broker.cli.group_view import described_or_none
     from broker.cli.output import count, echo_json
-    from broker.clients import groups
+    from broker.clients import groups, tree_offsets
 
     offsets = {}
+    in_tree = {name: len(places) for name, places in tree_offsets.of_groups(cluster, group_ids).items()}
     for group_id in dict.fromkeys(group_ids):
-        found = groups.describe(cluster, group_id)
-        if found.members:
+        found = described_or_none(cluster, group_id, group_id in in_tree)
+        if found is not None and found.members:
             fail(
                 f"group '{group_id}' has {count(len(found.members), 'member')};"
                 f" stop them first (`odradek group describe {group_id} --members` shows who)"
             )
-        offsets[group_id] = len(groups.fetch_offsets(cluster, group_id))
+        offsets[group_id] = in_tree.get(group_id, 0)
+        if found is not None:
+            offsets[group_id] += len(groups.fetch_offsets(cluster, group_id))
     listed = ", ".join(f"{name} ({count(number, 'committed offset')})" for name, number in offsets.items())
     confirm(f"This deletes {listed}.", yes)
     for group_id in offsets:

@@ -27,7 +27,8 @@ def offsets() -> None:
 
 @offsets.command("migrate")
 @on_cluster
-@click.argument("group_ids", metavar="GROUP...", nargs=-1, required=True, shell_complete=complete_groups)
+@click.argument("group_ids", metavar="GROUP...", nargs=-1, shell_complete=complete_groups)
+@click.option("--all", "all_groups", is_flag=True, help="All groups that have offsets in the metadata tree.")
 @click.option(
     "--to",
     "target",
@@ -49,6 +50,7 @@ def migrate(
     cluster: "Cluster",
     as_json: bool,
     group_ids: tuple[str, ...],
+    all_groups: bool,
     target: str,
     overwrite: bool,
     every: float | None,
@@ -60,6 +62,7 @@ def migrate(
 
     if overwrite and target == "both":
         raise click.UsageError("--overwrite needs one direction: --to log or --to tree")
+    group_ids = _chosen(cluster, group_ids, all_groups)
     left = 1 if every is None else rounds
     while True:
         rows: list[dict[str, Any]] = []
@@ -82,9 +85,23 @@ def migrate(
         time.sleep(every or 0)
 
 
+def _chosen(cluster: "Cluster", group_ids: tuple[str, ...], all_groups: bool) -> tuple[str, ...]:
+    from broker.cli.output import count
+    from broker.clients import tree_offsets
+
+    if bool(group_ids) == all_groups:
+        present = tree_offsets.groups(cluster)
+        named = f": {', '.join(present[:10])}{', ...' if len(present) > 10 else ''}" if present else ""
+        raise click.UsageError(
+            f"name groups, or give --all for all in the metadata tree (there {'is' if len(present) == 1 else 'are'}"
+            f" {count(len(present), 'group')}{named})"
+        )
+    return tuple(tree_offsets.groups(cluster)) if all_groups else group_ids
+
+
 def _migrate(cluster: "Cluster", group_id: str, target: str, overwrite: bool, dry_run: bool) -> list[dict[str, Any]]:
     """A row for each partition that the group committed on the side, or sides, to copy from. Raises ClientError."""
-    from broker.clients import groups
+    from broker.clients import groups, tree_offsets
 
     places = [
         (one.name, part.number)
@@ -92,7 +109,7 @@ def _migrate(cluster: "Cluster", group_id: str, target: str, overwrite: bool, dr
         if not one.internal
         for part in one.partitions
     ]
-    tree = groups.fetch_tree_offsets(cluster, group_id, places)
+    tree = tree_offsets.fetch(cluster, group_id, places)
     log = {place: one.offset for place, one in groups.fetch_offsets(cluster, group_id).items()}
     to_log: dict[Place, int] = {}
     to_tree: dict[Place, int] = {}
@@ -126,7 +143,7 @@ def _migrate(cluster: "Cluster", group_id: str, target: str, overwrite: bool, dr
         told = groups.commit_offsets(cluster, group_id, {place: groups.Committed(at) for place, at in to_log.items()})
         refused |= {("log", place): code for place, code in told.items()}
     if to_tree:
-        told = groups.commit_tree_offsets(cluster, group_id, to_tree)
+        told = tree_offsets.commit(cluster, group_id, to_tree)
         refused |= {("tree", place): code for place, code in told.items()}
     for row in rows:
         code = refused.get((row["to"], (row["topic"], row["partition"])))

@@ -90,9 +90,10 @@ def complete_groups(context: click.Context, _: click.Parameter, begun: str) -> "
     """Names of groups for the shell."""
 
     def names(cluster: "Cluster") -> list[str]:
+        from broker.clients import tree_offsets
         from broker.clients.groups import list_groups
 
-        return [one.group_id for one in list_groups(cluster)]
+        return sorted({one.group_id for one in list_groups(cluster)}.union(tree_offsets.groups(cluster)))
 
     return _completed(context, begun, names)
 

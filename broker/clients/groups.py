@@ -289,61 +289,6 @@ def commit_offsets(cluster: Cluster, group_id: str, offsets: Mapping[Place, Comm
     }
 
 
-def fetch_tree_offsets(cluster: Cluster, group_id: str, places: Sequence[Place]) -> dict[Place, int]:
-    """Those offsets of a group that the metadata tree holds (OffsetFetch of version 0). Raises Unsupported, ClientError."""
-    from broker.protocol import offset_fetch as api
-
-    make = api.Request
-    topics: dict[str, list[int]] = {}
-    for topic, index in places:
-        topics.setdefault(topic, []).append(index)
-    request = make(
-        group_id=group_id,
-        topics=[make.OffsetFetchRequestTopic(name=name, partition_indexes=ones) for name, ones in topics.items()],
-    )
-    answer = _of_tree(lambda: cluster.ask(api.SCHEMA, request, newest=0))
-    found = {}
-    for topic in answer.topics:
-        for part in topic.partitions:
-            if part.error_code not in (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-                raise Refused(part.error_code, what=f"the offset of {topic.name}-{part.partition_index} in the tree")
-            if not part.error_code and part.committed_offset >= 0:
-                found[topic.name, part.partition_index] = part.committed_offset
-    return found
-
-
-def commit_tree_offsets(cluster: Cluster, group_id: str, offsets: Mapping[Place, int]) -> dict[Place, ErrorCode]:
-    """Write offsets of a group into the metadata tree: the places that were refused. Raises Unsupported, ClientError."""
-    from broker.protocol import offset_commit as api
-
-    make = api.Request
-    topics: dict[str, list[Any]] = {}
-    for (topic, index), offset in offsets.items():
-        topics.setdefault(topic, []).append(
-            make.OffsetCommitRequestPartition(partition_index=index, committed_offset=offset, committed_metadata="")
-        )
-    request = make(
-        group_id=group_id,
-        topics=[make.OffsetCommitRequestTopic(name=name, partitions=ones) for name, ones in topics.items()],
-    )
-    answer = _of_tree(lambda: cluster.ask(api.SCHEMA, request, newest=0))
-    return {
-        (topic.name, part.partition_index): code_of(part.error_code)
-        for topic in answer.topics
-        for part in topic.partitions
-        if part.error_code
-    }
-
-
-def _of_tree(ask: Any) -> Any:
-    try:
-        return ask()
-    except Unsupported as error:
-        raise Unsupported(
-            f"{error}: a broker without a metadata tree (Kafka from 4.0 on) keeps offsets in __consumer_offsets alone"
-        ) from None
-
-
 def explain(cluster: Cluster, group_id: str) -> list[Event]:
     """The last events of a group, oldest first. Raises Refused, Unsupported from a broker other than Odradek's, ClientError."""
     from broker.protocol import explain_group as api

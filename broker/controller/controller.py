@@ -36,7 +36,7 @@ from broker.controller.topics import (
     write_plans,
     write_states,
 )
-from broker.metadata import znodes
+from broker.metadata import group_offsets, znodes
 from broker.metadata.cluster import elect_controller, was_adopted
 from broker.metadata.store import NodeError, Store, StoreError, delete_tree, ensure_path, parent_of
 from broker.protocol.errors import ErrorCode
@@ -287,6 +287,8 @@ class Controller:
 
     def _carry_out(self, plans: list[Plan], outcomes: dict[str, Outcome]) -> None:
         try:
+            # Versions before left offsets in the tree when they deleted a topic: they must not become the new topic's.
+            group_offsets.delete_topics(self._store, [made.topic.name for made in plans if made.replaces is None])
             write_plans(self._store, plans, self._epoch_version)
         except StoreError as error:
             log.warning("topic change refused by the metadata store: %s", error)
@@ -442,9 +444,11 @@ class Controller:
         self.image.deleting.update(names)
 
     def _remove_deleted(self, image: ClusterImage, names: Sequence[str], topics: Mapping[str, Sequence[int]]) -> None:
-        """Finish deletions whose slots and directories are removed: the lines in the checkpoints first, then the nodes,
-        the mark of the deletion with the last ones. From then on the names are free. Raises StoreError, OSError."""
+        """Finish deletions whose slots and directories are removed: the lines in the checkpoints and the offsets in the
+        tree first, then the nodes, the mark of the deletion with the last ones. From then on the names are free.
+        Raises StoreError, OSError."""
         self._partitions.forget(topics)
+        group_offsets.delete_topics(self._store, names)
         for name in names:
             delete_tree(self._store, znodes.partitions_path(name))
             transaction = self._store.transaction().check(znodes.CONTROLLER_EPOCH, self._epoch_version)

@@ -190,10 +190,27 @@ class Office:
         assert self._store is not None
         return group_offsets.read(self._store, group_id, places)
 
-    def write_offsets(self, group_id: str, offsets: dict[tuple[str, int], int]) -> None:
-        """Likewise, to be kept there (OffsetCommit of version 0)."""
+    def write_offsets(self, group_id: str, offsets: dict[tuple[str, int], int]) -> set[str]:
+        """Keep offsets of a group in the metadata tree (OffsetCommit of version 0); the topics that do not exist any more.
+
+        The loop's mirror of the topics may be older than this thread's: an offset written after its topic was deleted would be
+        the next topic's of that name.
+        """
+        assert self._store is not None and self._view is not None
+        image = self._view.controller.image
+        gone = {topic for topic, _ in offsets if topic not in image.topics or topic in image.deleting}
+        group_offsets.write(self._store, group_id, {place: at for place, at in offsets.items() if place[0] not in gone})
+        return gone
+
+    def has_members(self, group_id: str) -> bool:
+        """Whether consumers of a group are registered in the metadata tree."""
         assert self._store is not None
-        group_offsets.write(self._store, group_id, offsets)
+        return group_offsets.has_members(self._store, group_id)
+
+    def delete_group(self, group_id: str) -> bool:
+        """Delete a group from the metadata tree; whether there was one."""
+        assert self._store is not None
+        return group_offsets.delete_group(self._store, group_id)
 
     def import_handlers(self) -> None:
         """What requests will need; not before, since nobody need wait for it."""
@@ -260,10 +277,16 @@ class Coordinator:
         def read(group_id: str, places: list[tuple[str, int]]) -> asyncio.Future[dict[tuple[str, int], int]]:
             return self._loop.run_in_executor(self._thread, self._office.read_offsets, group_id, places)
 
-        def write(group_id: str, offsets: dict[tuple[str, int], int]) -> asyncio.Future[None]:
+        def write(group_id: str, offsets: dict[tuple[str, int], int]) -> asyncio.Future[set[str]]:
             return self._loop.run_in_executor(self._thread, self._office.write_offsets, group_id, offsets)
 
-        return OffsetTree(read, write)
+        def has_members(group_id: str) -> asyncio.Future[bool]:
+            return self._loop.run_in_executor(self._thread, self._office.has_members, group_id)
+
+        def delete(group_id: str) -> asyncio.Future[bool]:
+            return self._loop.run_in_executor(self._thread, self._office.delete_group, group_id)
+
+        return OffsetTree(read, write, has_members, delete)
 
     async def _serve(self, request: Arrival) -> ForwardReply:
         if request.kind == Kind.METRICS:

@@ -111,6 +111,7 @@ ALL_KEYS: tuple[int, ...] = tuple(MODULES)
 
 PRIVATE = {
     20101: "explain_group",
+    20102: "list_tree_offsets",
 }
 """APIs of this project alone."""
 

@@ -105,7 +105,7 @@ def test_all_settings_are_replaced(wire, name, version):
     assert settings(wire, name) == {"segment.ms": "6000"}
 
 
-@pytest.mark.parametrize("version", range(1, 6))
+@pytest.mark.parametrize("version", range(6))
 def test_log_dirs_tell_the_sizes_of_partitions(wire, name, version):
     wire.create(name, 2)
     data = batch(bytes(1000))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.protocol import delete_groups, list_groups, list_tree_offsets
 from broker.protocol.errors import ErrorCode
 from broker.testing import Broker
 from tests.api.group_talk import BUSY, GroupTalk
@@ -86,6 +87,58 @@ def test_the_offsets_of_a_deleted_topic_do_not_serve_one_of_the_same_name(wire: 
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.NONE,
     ]
+
+
+def tree_of(wire: GroupTalk, *groups: str) -> dict[str, dict[str, dict[int, int]]]:
+    """What the metadata tree has of these groups."""
+    answer = wire.ask(list_tree_offsets.Request(group_ids=list(groups)), list_tree_offsets.API_KEY, 0)
+    assert answer.error_code == ErrorCode.NONE
+    return {
+        group.group_id: {
+            topic.name: {one.partition_index: one.committed_offset for one in topic.partitions}
+            for topic in group.topics
+        }
+        for group in answer.groups
+    }
+
+
+def groups_in_tree(wire: GroupTalk) -> list[str]:
+    return [one.group_id for one in wire.ask(list_tree_offsets.Request(), list_tree_offsets.API_KEY, 0).groups]
+
+
+def test_groups_in_the_tree_are_listed_with_their_offsets(wire: GroupTalk) -> None:
+    wire.commit("listed-b", {("topic", 0): 5, ("topic", 2): 7}, version=0)
+    wire.commit("listed-a", {("topic", 1): 6}, version=0)
+    assert [name for name in groups_in_tree(wire) if name.startswith("listed-")] == ["listed-a", "listed-b"]
+    assert tree_of(wire, "listed-b", "no-such", "/", "") == {"listed-b": {"topic": {0: 5, 2: 7}}}
+    named = {one.group_id for one in wire.ask(list_groups.Request(), list_groups.API_KEY, 4).groups}
+    assert not {"listed-a", "listed-b"} & named, "Kafka's tools would ask the coordinator for them"
+
+
+def test_offsets_in_the_tree_are_deleted_with_their_topic(wire: GroupTalk) -> None:
+    wire.create("felled", 2)
+    wire.commit("woodsman", {("felled", 0): 5, ("felled", 1): 6, ("topic", 0): 7}, version=0)
+    wire.commit("alone", {("felled", 0): 8}, version=0)
+    wire.delete("felled")
+    assert tree_of(wire, "woodsman", "alone") == {"woodsman": {"topic": {0: 7}}}
+    assert "alone" not in groups_in_tree(wire)
+    wire.create("felled", 2)
+    (topic,) = wire.fetch_offsets("woodsman", {"felled": [0, 1]}, version=0).topics
+    assert {one.error_code for one in topic.partitions} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+def test_a_deleted_group_goes_from_the_tree_as_from_the_log(wire: GroupTalk) -> None:
+    def delete(group: str) -> ErrorCode:
+        answer = wire.ask(delete_groups.Request(groups_names=[group]), delete_groups.API_KEY, 2)
+        return ErrorCode(answer.results[0].error_code)
+
+    wire.commit("only-tree", {("topic", 0): 5}, version=0)
+    assert delete("only-tree") is ErrorCode.NONE
+    assert delete("only-tree") is ErrorCode.GROUP_ID_NOT_FOUND
+    wire.commit("in-both", {("topic", 0): 5}, version=0)
+    wire.commit("in-both", {("topic", 0): 6})
+    assert delete("in-both") is ErrorCode.NONE
+    assert (tree_of(wire, "in-both"), wire.committed("in-both")) == ({}, {})
 
 
 def test_commits_in_flight_on_one_connection_are_answered_and_applied_in_order(wire: GroupTalk) -> None:

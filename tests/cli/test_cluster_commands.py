@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from broker.clients import tree_offsets
+from broker.clients.cluster import Cluster
 from tests.cli.command import Command
 from tests.clients.kafka_peer import Peer
 from tests.waiting import until
@@ -198,6 +200,38 @@ def test_offsets_go_between_the_tree_and_the_log_and_never_back(odradek, name):
     rounds = odradek(*move, "both", "--every", 0.05, "--rounds", 3, "--json").splitlines()
     assert len(rounds) == 3 and {row["outcome"] for row in json.loads(rounds[-1])} == {"equal"}
     odradek.refused(*move, "both", "--overwrite", code=2, words=["--to log"])
+
+
+def test_groups_in_the_tree_are_listed_described_migrated_and_deleted(odradek, cli_broker, name):
+    fill(odradek, name, 10, partitions=2)
+    with Cluster(cli_broker.bootstrap_servers) as cluster:
+        assert tree_offsets.commit(cluster, name, {(name, 0): 4, (name, 1): 0}) == {}
+
+    def types():
+        return [row["type"] for row in odradek.json("group", "list") if row["group"] == name]
+
+    assert types() == ["Tree"]
+    assert [row["group"] for row in odradek.json("group", "list", "--type", "tree")].count(name) == 1
+    told = odradek.json("group", "describe", name)
+    assert (told["type"], told["offsets"], told["members"]) == ("Tree", [], [])
+    assert [(row["partition"], row["committed"], row["lag"]) for row in told["tree"]] == [(0, 4, 6), (1, 0, 0)]
+    assert "metadata tree only" in odradek("group", "describe", name)
+
+    usage = odradek.run("offsets", "migrate", "--to", "log")
+    assert usage.returncode == 2 and "--all" in usage.stderr and name in usage.stderr
+    assert odradek.run("offsets", "migrate", name, "--all", "--to", "log").returncode == 2
+    moved = odradek.json("offsets", "migrate", "--all", "--to", "log")
+    assert [row["outcome"] for row in moved if row["group"] == name] == ["copied", "copied"]
+    assert types() == ["Classic", "Tree"]
+    assert "Offsets in the metadata tree" in odradek("group", "describe", name)
+
+    odradek("group", "delete", name, "--yes")
+    assert types() == []
+    odradek.refused("group", "describe", name, words=[f"no group '{name}'"])
+    with Cluster(cli_broker.bootstrap_servers) as cluster:
+        tree_offsets.commit(cluster, name, {(name, 0): 4})
+    assert odradek.json("group", "delete", name, "--yes") == [{"group": name, "deleted": True, "offsets": 1}]
+    assert types() == []
 
 
 def test_settings_are_shown_with_their_source_and_explained(odradek, name):

@@ -6,13 +6,15 @@ import signal
 import sqlite3
 import struct
 from concurrent.futures import wait
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker.metadata import znodes
-from broker.metadata.sqlite import FILE_NAME
+from broker.metadata import group_offsets, znodes
+from broker.metadata.sqlite import FILE_NAME, SqliteStore
+from broker.processes.coordinator import Office
 from broker.testing import Broker
 from tests.waiting import PATIENCE_S, until
 
@@ -148,3 +150,14 @@ def test_a_successor_never_hands_out_a_producer_id_again(broker):
         ids.append(struct.unpack_from(">q", log, position + 43)[0])
         position += 12 + struct.unpack_from(">i", log, position + 8)[0]
     assert ids == [first.first, second.first]
+
+
+def test_offsets_for_the_tree_are_not_kept_for_a_topic_that_was_deleted_meanwhile(tmp_path):
+    """The loop's mirror of the topics may be older than what the controller thread did."""
+    office = Office(SimpleNamespace())
+    office._store = SqliteStore(tmp_path / "store.db")
+    image = SimpleNamespace(topics={"there": None, "going": None}, deleting={"going"})
+    office._view = SimpleNamespace(controller=SimpleNamespace(image=image))
+    assert office.write_offsets("g", {("there", 0): 1, ("gone", 0): 2, ("going", 0): 3}) == {"gone", "going"}
+    assert group_offsets.describe(office._store, "g") == {("there", 0): 1}
+    office._store.close()

@@ -46,7 +46,9 @@ def new_office(broker, stored=frozenset()):
             return None
         return stored.union(topic.name for topic in broker.table.topics().values())
 
-    return GroupOffice(BrokerConfig({}), broker.shm, [broker.path], OffsetTree(nothing, nothing), names)
+    return GroupOffice(
+        BrokerConfig({}), broker.shm, [broker.path], OffsetTree(nothing, nothing, nothing, nothing), names
+    )
 
 
 def test_what_builds_on_a_change_that_was_not_written_is_not_written_either_and_all_is_read_again_once(

@@ -1,0 +1,27 @@
+"""ListTreeOffsets (20102, private): the groups in the metadata tree. Executed by the coordinator, in its controller thread."""
+
+from typing import Any
+
+from broker.api.coordinator_call import CoordinatorCall
+from broker.metadata import group_offsets
+from broker.protocol import list_tree_offsets
+
+Response = list_tree_offsets.Response
+
+
+def handle(request: Any, call: CoordinatorCall) -> Any:
+    """The names of all groups; or the offsets of those that are named, without the groups that are not in the tree."""
+    store = call.view.store
+    if request.group_ids is None:
+        return Response(groups=[Response.Group(group_id=name) for name in group_offsets.groups(store)])
+    groups = []
+    for name in dict.fromkeys(request.group_ids):
+        topics: dict[str, list[Any]] = {}
+        found = group_offsets.describe(store, name) if group_offsets.may_be_in_tree(name) else {}
+        for (topic, partition), offset in sorted(found.items()):
+            one = Response.Partition(partition_index=partition, committed_offset=offset)
+            topics.setdefault(topic, []).append(one)
+        if topics:
+            told = [Response.Topic(name=topic, partitions=ones) for topic, ones in topics.items()]
+            groups.append(Response.Group(group_id=name, topics=told))
+    return Response(groups=groups)
