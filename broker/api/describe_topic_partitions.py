@@ -10,8 +10,7 @@ from broker.controller.topic_names import why_illegal
 from broker.protocol import describe_topic_partitions
 from broker.protocol.errors import ErrorCode
 
-LARGEST_PAGE = 2000
-"""Partitions in one response at the most, whatever is asked (Kafka: max.request.partition.size.limit)."""
+LARGEST_PAGE = "max.request.partition.size.limit"
 STEP = 1000
 """Names that are looked at in one go."""
 
@@ -19,7 +18,7 @@ STEP = 1000
 def handle(request: Any, call: Call) -> Steps:
     """A page that begins at the cursor and ends, with the next cursor, when the limit is reached."""
     response = describe_topic_partitions.Response()
-    room = min(max(request.response_partition_limit, 1), LARGEST_PAGE)
+    room = min(max(request.response_partition_limit, 1), call.view.config.integer(LARGEST_PAGE))
     directory = call.view.topics
     names = sorted({one.name for one in request.topics} or {topic.name for topic in directory.by_name.values()})
     first, first_index = "", 0

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from broker.cli.log_verify import VerifyError, verify_directories
-from broker.config import BrokerConfig, load
+from broker.config import BrokerConfig, ConfigError, load
 from broker.metadata.adoption import Adoption, AdoptionError, carry_out, describe, judge, survey
 from broker.metadata.kraft_log import ClusterMetadataError
 from broker.metadata.store import StoreError
@@ -80,8 +80,17 @@ def run_adopt(
         for descriptor in locks:
             os.close(descriptor)
     if not as_json:
-        click.echo(ENDS_WELL.format(",".join(config.log_dirs)))
+        click.echo(ENDS_WELL.format(",".join(config.log_dirs)) + _also_to_set(config))
     return 0
+
+
+def _also_to_set(config: BrokerConfig) -> str:
+    """What the configuration that was given lacks for a start."""
+    try:
+        config.check_metadata_store()
+    except ConfigError:
+        return ", and with metadata.store=embedded: the configuration names another place for the metadata"
+    return ""
 
 
 def _config(config_file: str | None, overrides: Sequence[str], directories: Sequence[str]) -> BrokerConfig:

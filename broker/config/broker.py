@@ -52,7 +52,8 @@ KEYS = (
     ConfigKey("broker.rack", STRING, None, None, MEDIUM, READ_ONLY, NONE_YET,
         "The rack or zone of this broker: for the placement of replicas and fetching from the nearest one."),
     ConfigKey("process.roles", LIST, (), OneOf(("broker", "controller")), HIGH, READ_ONLY, NONE,
-        "Accepted from KRaft files; must contain broker. The controller runs in the coordinator of an elected broker."),
+        "Accepted from KRaft files; must contain broker, and controller too unless metadata.store is set: this broker cannot "
+        "join the controllers of a KRaft cluster."),
     ConfigKey("auto.create.topics.enable", BOOLEAN, True, None, HIGH, READ_ONLY, NOW,
         "Whether a Metadata request for a topic that does not exist creates it."),
     ConfigKey("delete.topic.enable", BOOLEAN, True, None, HIGH, READ_ONLY, NOW,
@@ -134,5 +135,7 @@ KEYS = (
     ConfigKey("telemetry.max.bytes", INT, 1_048_576, Range(1), LOW, READ_ONLY, NONE_YET,
         "The largest push of client metrics accepted (KIP-714)."),
     ConfigKey("metadata.store", STRING, None, OneOf(("embedded", "zookeeper")), HIGH, READ_ONLY, NOW,
-        "Our own. Where metadata lives. Unset: zookeeper if zookeeper.connect is set, else embedded."),
+        "Our own. Where the cluster's metadata is kept: embedded, in the first log directory; or zookeeper, which is not "
+        "supported yet and refused at the start. Unset: zookeeper if zookeeper.connect is set, else embedded. Unset, a start "
+        "is also refused if process.roles is broker alone: the metadata of such a cluster is kept by its controllers."),
 )

@@ -144,6 +144,23 @@ class BrokerConfig:
         setting = self.settings.get(name)
         return setting.where if setting else "default"
 
+    def check_metadata_store(self) -> None:
+        """Refuse to start where the cluster's metadata is kept by others: the broker would start with no topics at all.
+
+        Raises ConfigError. For the start alone: the command reads such files too, to take over a Kafka's directories.
+        """
+        instead = (
+            "it would start alone, without the topics of that cluster. To run it on a metadata store of its own,"
+            " set metadata.store=embedded; to take over the directories of a Kafka, run `odradek adopt` before that"
+        )
+        if self.is_set("metadata.store") and self._values["metadata.store"] == "zookeeper":
+            raise self._error("metadata.store", "is not supported yet; set metadata.store=embedded")
+        if self._values["metadata.store"] == "zookeeper":
+            raise self._error("zookeeper.connect", f"this broker cannot join a cluster on ZooKeeper yet: {instead}")
+        roles = _items(self._values["process.roles"])
+        if roles and "controller" not in roles and not self.is_set("metadata.store"):
+            raise self._error("process.roles", f"this broker cannot join a KRaft cluster's controllers: {instead}")
+
     @property
     def node_id_is_configured(self) -> bool:
         """False if node_id is only the default, so that the id in an existing data directory wins."""

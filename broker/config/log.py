@@ -110,8 +110,9 @@ KEYS = (
         "How often to look for logs to sync by age; at least every second."),
     ConfigKey("log.flush.offset.checkpoint.interval.ms", INT, 60000, Range(0), HIGH, READ_ONLY, NOW,
         "How often the recovery points are written to their checkpoint file."),
-    ConfigKey("log.flush.start.offset.checkpoint.interval.ms", INT, 60000, Range(0), HIGH, READ_ONLY, NOW,
-        "How often the log start offsets are written to their checkpoint file."),
+    ConfigKey("log.flush.start.offset.checkpoint.interval.ms", INT, 60000, Range(0), HIGH, READ_ONLY, NONE,
+        "How often the log start offsets are written to their checkpoint file; here with the recovery points, and whenever one "
+        "was raised by a client."),
     ConfigKey("log.preallocate", BOOLEAN, False, None, MEDIUM, CLUSTER_WIDE, NONE,
         "Whether Kafka gives a new segment its whole size on disk at once. Files here are always as long as what is in them: "
         "that is what recovery goes by. For disks that fill up see odradek.log.dir.soft.free.bytes."),

@@ -28,7 +28,9 @@ def run(config: BrokerConfig, rows: Sequence[ProcessRow] = PROCESSES) -> int:
     """Run the broker in the foreground until it is asked to stop; the exit code.
 
     :raises StartError: it cannot start; the message is one line for the operator.
+    :raises ConfigError: the configuration cannot be used.
     """
+    config.check_metadata_store()
     logs.set_up("supervisor", config)
     for line in config.warnings:
         log.warning("%s", line)

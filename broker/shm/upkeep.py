@@ -32,7 +32,6 @@ class Pass(NamedTuple):
 
 REMOVAL_OF_DELETED_LOGS = "removal of deleted logs"
 ARENA_EVERY_MS = 60_000
-EXPIRE_EVERY_MS = 600_000
 TRIM_EVERY_MS = 1_000
 REMOVE_EVERY_MS = 5_000
 RETRY_S = REMOVE_EVERY_MS // 1000
@@ -75,7 +74,7 @@ def passes(config: BrokerConfig, shm: SharedMemory, log_dirs: Sequence[Path], re
         soon("leader epochs", TRIM_EVERY_MS, LeaderEpochs(shm, log_dirs).run),
         soon(
             "idle producers",
-            EXPIRE_EVERY_MS,
+            config.integer("producer.id.expiration.check.interval.ms"),
             lambda: expire_producers(shm, config.integer("producer.id.expiration.ms")),
         ),
         soon("producer arena", ARENA_EVERY_MS, reclaim),

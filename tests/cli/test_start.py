@@ -132,3 +132,16 @@ def test_the_demo_compares_every_byte():
     assert result.returncode == 0, result
     assert re.search(r"compared  [\d,]+ records, every byte .* all equal", result.stdout)
     assert "MB/s" in result.stdout and "memory" in result.stdout and "stopped" in result.stdout
+
+
+def test_a_kafka_file_of_the_zookeeper_era_does_not_start_a_broker_without_topics(tmp_path):
+    data = tmp_path / "data"
+    file = tmp_path / "server.properties"
+    file.write_text(
+        f"broker.id=0\nlisteners=PLAINTEXT://127.0.0.1:0\nlog.dirs={data}\nzookeeper.connect=localhost:2181\n"
+    )
+    refused = odradek("start", "--config", file)
+    assert refused.returncode == 1 and not data.exists()
+    last = refused.stderr.splitlines()[-1]
+    assert last.startswith("odradek: zookeeper.connect=localhost:2181")
+    assert "metadata.store=embedded" in last and "odradek adopt" in last and f"{file}:4" in last

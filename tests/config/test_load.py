@@ -77,6 +77,24 @@ def test_a_kraft_file_is_accepted_and_its_controller_listener_left_out(tmp_path)
     assert not config.unknown
 
 
+def test_a_cluster_whose_metadata_is_kept_by_others_is_not_started_alone(tmp_path):
+    path = tmp_path / "server.properties"
+    path.write_text(ZOOKEEPER_FILE)
+    with pytest.raises(
+        ConfigError, match=rf"^zookeeper.connect=zk1.*set metadata.store=embedded;.*adopt.*\({path}:10\)$"
+    ):
+        load(path).check_metadata_store()
+    with pytest.raises(ConfigError, match=r"^process\.roles=broker: .*set metadata.store=embedded;.*adopt"):
+        load(None, ["process.roles=broker"]).check_metadata_store()
+    for overrides in (["metadata.store=zookeeper", "zookeeper.connect=zk1"], ["metadata.store=zookeeper"]):
+        with pytest.raises(ConfigError, match=r"^metadata\.store=zookeeper"):
+            load(None, overrides).check_metadata_store()
+    load(path, ["metadata.store=embedded"]).check_metadata_store()
+    load(None, ["process.roles=broker", "metadata.store=embedded"]).check_metadata_store()
+    path.write_text(KRAFT_FILE)
+    load(path).check_metadata_store()
+
+
 def test_overrides_win_over_the_file_and_the_last_setting_over_earlier_ones(tmp_path):
     path = tmp_path / "f.properties"
     path.write_text("num.partitions=2\nnum.partitions=3\nlog.segment.bytes=100000")

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from broker.config.key import show
+from broker.config.key import NOW, show
 from broker.config.reference import main, render
 from broker.config.table import AREAS, BROKER_KEYS, TOPIC_KEYS
 
@@ -14,6 +14,26 @@ def test_the_committed_reference_is_up_to_date(tmp_path):
     assert (tmp_path / "out.md").read_text() == (ROOT / "docs/configuration.md").read_text(), (
         "run: python -m broker.config.reference docs/configuration.md"
     )
+
+
+COMPOSED = {
+    "offsets.topic.num.partitions",
+    "offsets.topic.replication.factor",
+    "offsets.topic.segment.bytes",
+    "group.consumer.min.assignment.interval.ms",
+    "group.consumer.max.assignment.interval.ms",
+}
+"""Keys whose names the code puts together."""
+
+
+def test_every_key_that_is_said_to_have_an_effect_is_used_by_the_code():
+    files = [path for path in (ROOT / "broker").rglob("*.py") if path.parent.name != "config"]
+    files += [ROOT / "broker/config/broker_config.py", ROOT / "broker/config/dynamic.py"]
+    code = "".join(path.read_text() for path in files)
+    keys = [key for key in (*BROKER_KEYS.values(), *TOPIC_KEYS.values()) if key.effect == NOW]
+    defaults = {synonym.name for key in TOPIC_KEYS.values() if key.effect == NOW for synonym in key.synonyms}
+    unused = {key.name for key in keys if f'"{key.name}"' not in code} - defaults - COMPOSED
+    assert unused == set()
 
 
 def test_no_key_stands_twice_in_the_table():
