@@ -404,7 +404,19 @@ cdef class SharedMemory:
 
     @property
     def slots_used(self):
+        """How many slots were ever given to a partition; those of deleted partitions are among them."""
         return the_region.header.slots_used
+
+    @property
+    def partitions(self):
+        """How many partitions this broker has: online, loading or offline."""
+        cdef uint64_t i
+        cdef uint32_t state
+        cdef int found = 0
+        for i in range(the_region.header.slots_used):
+            state = slot_at(<uint32_t>i).state
+            found += state == SLOT_ONLINE or state == SLOT_LOADING or state == SLOT_OFFLINE
+        return found
 
     @property
     def broker_id(self):

@@ -106,7 +106,7 @@ def report(supervisor: "Supervisor") -> dict[str, Any]:
         "cluster_id": directories.cluster_id,
         "listeners": [listener._asdict() for listener in supervisor.bound],
         "metrics": _address(supervisor.metrics_socket),
-        "partitions": shm.slots_used,
+        "partitions": shm.partitions,
         "loading": loading_report(shm.loading_dirs, directories.paths),
         "memory_faults": supervisor.memory_faults,
         "connections": len(acceptor.limits),

@@ -14,6 +14,7 @@ from broker.cli import options, running_broker
 from broker.cli.main import main
 from broker.config.running import start_ticks
 from broker.testing import Broker
+from tests.api.wire import Wire
 
 COMMAND = [sys.executable, "-m", "broker.cli.main"]
 
@@ -45,6 +46,19 @@ def test_status_tells_what_runs(running):
         "whole, as columns, in a pipe"
     )
     assert {row[0] for row in rows} >= {"supervisor", "coordinator", "worker", "cleaner"}
+
+
+def test_status_counts_the_partitions_that_are_there(running):
+    def partitions():
+        return json.loads(odradek("status", "--pid", running.pid, "--json").stdout)["partitions"]
+
+    with Wire(running.host, running.port) as wire:
+        wire.create("made", 3)
+        assert partitions() == 5
+        wire.delete("made")
+        assert partitions() == 2
+        wire.create("made", 1)
+        assert partitions() == 3
 
 
 def test_who_names_no_broker_is_told_how_to(tmp_path, monkeypatch, capsys):
