@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from broker.config import load
-from broker.config.running import PID_FILE, RunningBroker, read_pid_file, start_ticks
+from broker.config.running import PID_FILE, STATUS_SOCKET, RunningBroker, read_pid_file, start_ticks
 from broker.testing.process_tree import open_files, wait_for_end
 from broker.testing.status import read_status
 
@@ -74,8 +74,9 @@ def _directory_of(pid: int) -> str:
     except PermissionError:
         raise FindError(f"process {pid} belongs to somebody else") from None
     for file in files:
-        if os.path.basename(file) == ".lock" and (Path(file).parent / PID_FILE).exists():  # noqa: PTH119
-            return str(Path(file).parent)
+        home = Path(file).parent
+        if os.path.basename(file) == ".lock" and any((home / name).exists() for name in (PID_FILE, STATUS_SOCKET)):  # noqa: PTH119
+            return str(home)
     raise FindError(f"process {pid} is not a broker of Odradek")
 
 

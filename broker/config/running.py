@@ -7,6 +7,7 @@ proves nothing, since ids are used again: the time at which the process started 
 JSON, a list of ``{"name", "host", "port", "protocol"}``, one for each listener as bound.
 """
 
+import contextlib
 import json
 import os
 from collections.abc import Sequence
@@ -41,12 +42,17 @@ def start_ticks(pid: int) -> int | None:
 
 
 def write_pid_file(directory: str, listeners: Sequence[Listener]) -> None:
-    """Tells that the calling process is the broker of this directory and what it listens on; atomically."""
+    """Write that the calling process is the broker of this directory and what it listens on; atomically. Raises OSError."""
     path = os.path.join(directory, PID_FILE)  # noqa: PTH118
     ticks = start_ticks(os.getpid())
-    with open(path + ".tmp", "w", encoding="utf-8") as file:
-        file.write(f"{os.getpid()}\n{ticks}\n{json.dumps([listener._asdict() for listener in listeners])}\n")
-    os.replace(path + ".tmp", path)  # noqa: PTH105
+    try:
+        with open(path + ".tmp", "w", encoding="utf-8") as file:
+            file.write(f"{os.getpid()}\n{ticks}\n{json.dumps([listener._asdict() for listener in listeners])}\n")
+        os.replace(path + ".tmp", path)  # noqa: PTH105
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(path + ".tmp")  # noqa: PTH108
+        raise
 
 
 def read_pid_file(directory: str) -> RunningBroker | None:

@@ -9,12 +9,14 @@ A session is a row; it ends by ``end_session`` or by ``expire_other_sessions``, 
 starts: with one broker the sessions of earlier boots are dead, because the lock on the log directory says so.
 """
 
+import logging
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from broker.metadata.sqlite_room import NO_ROOM_CODES, StoreRoom
 from broker.metadata.store import (
     ANY_VERSION,
     CHANGED,
@@ -36,6 +38,8 @@ from broker.metadata.store import (
     check_path,
     parent_of,
 )
+
+log = logging.getLogger(__name__)
 
 FILE_NAME = "odradek-metadata.db"
 FORMAT = 1  # PRAGMA user_version of the file
@@ -67,21 +71,42 @@ _NODES_AT_ONCE = 500
 class SqliteStore:
     """`Store` in the file `path` (or ``":memory:"``), created if it is not there.
 
+    :param keeps_room: the store of a running broker, which must go on while the disk is full: see `StoreRoom`.
     :raises StoreUnavailable: if the file cannot be opened, is no store, or was written by a newer broker.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, keeps_room: bool = False) -> None:
         self.path = str(path)
         self.session: Session | None = None
         self._data_watches: dict[str, list[Watch]] = {}
         self._child_watches: dict[str, list[Watch]] = {}
+        self._room = StoreRoom(self.path) if keeps_room else None
         with self._errors():
-            self._db = sqlite3.connect(self.path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+            if self._room is not None:
+                self._room.before_open()
             try:
-                self._prepare()
-            except BaseException:
-                self._db.close()
-                raise
+                self._db = self._open(exclusive=False)
+            except sqlite3.Error as error:
+                if self._room is None or error.sqlite_errorcode & 0xFF not in NO_ROOM_CODES:
+                    raise
+                # In this mode SQLite needs no file for its shared index; nobody else can read the store meanwhile.
+                log.warning(
+                    "metadata store %s: %s; opening it in exclusive mode, which takes no room", self.path, error
+                )
+                self._db = self._open(exclusive=True)
+            if self._room is not None:
+                self._room.after_open(self._db)
+
+    def _open(self, exclusive: bool) -> sqlite3.Connection:
+        self._db = sqlite3.connect(self.path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+        try:
+            if exclusive:
+                self._db.execute("PRAGMA locking_mode=EXCLUSIVE")
+            self._prepare()
+        except BaseException:
+            self._db.close()
+            raise
+        return self._db
 
     def _prepare(self) -> None:
         self._db.execute("PRAGMA journal_mode=WAL")
@@ -109,7 +134,7 @@ class SqliteStore:
     def _errors(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise StoreUnavailable(f"metadata store {self.path}: {error}") from error
 
     @contextmanager
@@ -128,6 +153,8 @@ class SqliteStore:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
                 raise
+            if self._room is not None:
+                self._room.changed(self._db)
         self._fire(changes.events)
 
     # -- sessions -------------------------------------------------------------------------------------------------
@@ -172,7 +199,11 @@ class SqliteStore:
     def close(self) -> None:
         """See `Store`. Further calls raise StoreUnavailable."""
         with self._errors():
+            if self._room is not None:
+                self._room.before_close()
             self._db.close()
+            if self._room is not None:
+                self._room.after_close()
 
     # -- reading --------------------------------------------------------------------------------------------------
 

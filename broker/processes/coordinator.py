@@ -88,7 +88,7 @@ class Office:
         Raises StoreError, WrongCluster, BrokerIdTaken, NotController.
         """
         config, shm = self._context.config, self._context.shm
-        store = self._store = SqliteStore(Path(self._context.log_dirs[0]) / sqlite.FILE_NAME)
+        store = self._store = SqliteStore(Path(self._context.log_dirs[0]) / sqlite.FILE_NAME, keeps_room=True)
         store.begin_session(session_of(shm.boot_id))
         store.expire_other_sessions()
         ensure_cluster_id(store, shm.cluster_id or None)
@@ -150,6 +150,8 @@ class Office:
     def _note_store_error(self, error: StoreError) -> None:
         """What a failure of the store's file says of the log directory that it lies in."""
         cause = error.__cause__
+        if isinstance(cause, OSError):
+            note_error(0, cause.errno or errno.EIO)
         code = getattr(cause, "sqlite_errorcode", 0) & 0xFF if isinstance(cause, sqlite3.Error) else 0
         if code == sqlite3.SQLITE_FULL:
             note_error(0, errno.ENOSPC)
@@ -223,9 +225,13 @@ class Office:
 
     def close(self) -> None:
         """The broker leaves the cluster: its session ends, and with it its registration."""
-        if self._store is not None:
+        if self._store is None:
+            return
+        try:
             self._store.end_session()
             self._store.close()
+        except StoreError as error:
+            log.warning("the broker's session stays in the metadata store until the next start: %s", error)
 
 
 class Coordinator:

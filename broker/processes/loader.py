@@ -50,7 +50,7 @@ def main(context: ProcessContext) -> int:
     partitions = LocalPartitions(table, config, config.node_id, lambda index: not shm.log_dir_offline(index))
     if context.ordinal == 0 and not loading.begun():
         try:
-            with closing(SqliteStore(Path(context.log_dirs[0]) / sqlite.FILE_NAME)) as store:
+            with closing(SqliteStore(Path(context.log_dirs[0]) / sqlite.FILE_NAME, keeps_room=True)) as store:
                 begun = prepare(context, partitions, store)
                 loading.begin(shm.slots_used)
                 for info in shm.processes():

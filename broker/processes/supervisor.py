@@ -48,6 +48,7 @@ COLLECTIONS = (20_000, 20, 10)
 """Thresholds of Python's collector in children: a large answer is some 100,000 objects, none of them garbage, and with Python's
 own thresholds most of the time that it takes would be spent looking at them."""
 LOADING_TOLD_EVERY_S = 5.0
+PID_FILE_RETRY_S = 10.0
 
 
 class MemoryFault(Exception):
@@ -457,7 +458,7 @@ class Supervisor:
         self.state = "serving"
         self._served = True
         self._look_at_accepting()
-        write_pid_file(str(self._home), self.bound)
+        self._write_pid_file()
         self._start_stage(LAST_STAGE)
         names = ", ".join(str(listener) for listener in self.bound)
         log.info("ready after %.0f ms: %s", (self.clock() - self.started) * 1000, names)
@@ -465,8 +466,22 @@ class Supervisor:
         while not self.signals.count:
             self.loop.turn()
 
+    def _write_pid_file(self) -> None:
+        """Without it the command still finds the broker, by its status socket."""
+        try:
+            write_pid_file(str(self._home), self.bound)
+        except OSError as error:
+            log.warning(
+                "%s cannot be written: %s; trying again every %g s",
+                self._home / PID_FILE,
+                error.strerror,
+                PID_FILE_RETRY_S,
+            )
+            self.loop.after(PID_FILE_RETRY_S, "pid file", self._write_pid_file)
+
     def _stop(self) -> None:
         self.state = "stopping"
+        self.loop.cancel("pid file")
         log.info("stopping")
         self.notifier.send(STOPPING=1, STATUS="stopping")
         self._set_accepting(False)

@@ -22,7 +22,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from broker.config.running import read_pid_file
+from broker.config.listeners import Listener
+from broker.config.running import RunningBroker, read_pid_file, start_ticks
 from broker.testing.create_topics import create_topics
 from broker.testing.process_tree import descendants, group_of, listens_on, open_pidfds, pss_bytes, wait_for_end
 from broker.testing.status import read_status
@@ -300,6 +301,8 @@ class Broker:
     def _identify(self) -> None:
         """Reads address and identity, and checks that the process started is the one that listens."""
         running = read_pid_file(str(self.data_dir))
+        if running is None or running.pid != self.pid:
+            running = self._answering()  # the file may be older than the broker, which found no room for its own
         if running is None or running.pid != self.pid or not running.is_alive():
             raise self._error(f"odradek.pid in {self.data_dir} names {running} instead of process {self.pid}")
         first = running.listeners[0]
@@ -308,6 +311,16 @@ class Broker:
         self._port = first.port
         self._bound_host = first.host
         self._host = first.host or "127.0.0.1"
+
+    def _answering(self) -> RunningBroker | None:
+        """The broker of the directory, as its status socket says; None if nobody answers."""
+        try:
+            report = read_status(str(self.data_dir))
+        except (OSError, ValueError):
+            return None
+        ticks = start_ticks(report["pid"])
+        listeners = tuple(Listener(**one) for one in report["listeners"])
+        return None if ticks is None else RunningBroker(report["pid"], ticks, listeners)
 
     def _error(self, text: str) -> BrokerError:
         tail = self.log_tail()

@@ -53,3 +53,11 @@ class SmallDisk:
                 with contextlib.suppress(OSError):  # somebody took some of it since it was asked
                     os.posix_fallocate(out.fileno(), out.seek(0, os.SEEK_END), more)
         return path
+
+    def fill_up(self) -> Path:
+        """Take every block that is left, by another file of somebody else, or by more of it; the file."""
+        path = self.path / "somebody-elses-too"
+        with path.open("ab", buffering=0) as out, contextlib.suppress(OSError):
+            while True:
+                out.write(bytes(4096))
+        return path

@@ -14,6 +14,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaProducer
 
+from broker.storage.file_names import RESERVE
 from broker.testing import Broker
 from tests.faults.small_disk import SmallDisk
 from tests.faults.wire import WireConnection, batch_of
@@ -211,20 +212,14 @@ def test_topics_are_made_and_deleted_on_a_disk_that_is_full(broker: Broker, disk
 def test_a_partition_made_without_room_is_opened_when_there_is_some(broker: Broker, disk: SmallDisk) -> None:
     taken = disk.fill()
     wait_for("the disk is full", lambda: disk_of(broker) == "full")
-    (disk.path / "more").write_bytes(b"")
-    with (disk.path / "more").open("wb", buffering=0) as out:  # what the reserve gave back
-        while True:
-            try:
-                out.write(b"m" * 4096)
-            except OSError:
-                break
+    also_taken = disk.fill_up()  # what the reserve gave back
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     try:
         admin.create_topics([NewTopic("late", 1, 1)], request_timeout=5)["late"].result(PATIENCE_S)
     except Exception as error:
         print(f"refused: {error}")
     taken.unlink()
-    (disk.path / "more").unlink()
+    also_taken.unlink()
     wait_for("the disk has room", lambda: disk_of(broker) == "roomy")
     if "late" not in admin.list_topics(timeout=PATIENCE_S).topics:
         try:
@@ -233,6 +228,64 @@ def test_a_partition_made_without_room_is_opened_when_there_is_some(broker: Brok
             assert error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
     with WireConnection(broker) as connection:
         wait_for("it takes records", lambda: connection.produce("late", 0, batch_of(b"v")).error_code == 0)
+
+
+def fill_to_the_last_byte(broker: Broker, disk: SmallDisk) -> None:
+    """Also the blocks that the reserve gives back."""
+    disk.fill()
+    wait_for("the disk is full", lambda: disk_of(broker) == "full")
+    wait_for("the reserve is given back", lambda: not (disk.path / "data" / RESERVE).exists())
+    disk.fill_up()
+    assert disk.free() == 0
+
+
+def coordinator_of(broker: Broker) -> dict[str, Any]:
+    (found,) = [one for one in broker.processes() if one["kind"] == "coordinator"]
+    return found
+
+
+def test_a_coordinator_that_dies_starts_again_on_a_disk_without_a_free_byte(broker: Broker, disk: SmallDisk) -> None:
+    with WireConnection(broker) as connection:
+        assert connection.produce("t", 0, batch_of(b"kept")).error_code == 0
+    fill_to_the_last_byte(broker, disk)
+    for _ in range(3):
+        before = coordinator_of(broker)["pid"]
+        os.kill(before, signal.SIGKILL)
+        wait_for(
+            "another coordinator serves",
+            lambda before=before: (
+                coordinator_of(broker)["pid"] not in (None, before) and coordinator_of(broker)["state"] == "serving"
+            ),
+        )
+        disk.fill_up()
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.delete_topics(["ballast"])["ballast"].result(PATIENCE_S)
+    for name in ("somebody-elses", "somebody-elses-too"):
+        (disk.path / name).unlink()
+    with WireConnection(broker) as connection:
+        wait_for("records are taken", lambda: connection.produce("t", 0, batch_of(b"after")).error_code == 0)
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_a_broker_starts_on_a_disk_without_a_free_byte(broker: Broker, disk: SmallDisk, end: str) -> None:
+    with WireConnection(broker) as connection:
+        assert connection.produce("t", 0, batch_of(b"kept")).error_code == 0
+    fill_to_the_last_byte(broker, disk)
+    broker.stop() if end == "stop" else broker.kill()
+    disk.fill_up()
+    broker.start()
+    assert broker.status()["state"] == "serving"
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.delete_topics(["ballast"])["ballast"].result(PATIENCE_S)
+    for name in ("somebody-elses", "somebody-elses-too"):
+        (disk.path / name).unlink()
+    with WireConnection(broker) as connection:
+        part = wait_for(
+            "records are taken",
+            lambda: (lambda one: one if one.error_code == 0 else None)(connection.produce("t", 0, batch_of(b"after"))),
+        )
+        assert part.base_offset == 1
+    assert "Traceback" not in broker.log_file.read_text()
 
 
 def test_the_soft_mark_warns_and_refuses_nobody(broker: Broker, disk: SmallDisk) -> None:
