@@ -16,6 +16,7 @@ from broker._ext.metering cimport (
     METER_KEYS,
     METER_KEY_EXPLAIN_GROUP,
     METER_KEY_NONE,
+    METER_KEY_TREE_OFFSETS,
     METER_LISTENERS,
     METER_PHASES,
     METER_VERSIONS,
@@ -139,6 +140,8 @@ cdef object key_of(int api):
         return -1
     if api == METER_KEY_EXPLAIN_GROUP:
         return 20101
+    if api == METER_KEY_TREE_OFFSETS:
+        return 20102
     return -2 if api > METER_KEY_EXPLAIN_GROUP else api
 
 
@@ -228,6 +231,31 @@ def read_times(int process):
 def read_loop_delay(int process):
     """(buckets, sum of microseconds): how late the loop's timers came."""
     return times_of(&page_at(process).loop_delay)
+
+
+def read_batch_sizes(int process):
+    """How many batches of up to 2 ** i bytes producers sent, more than half of that; the last number is that of the rest."""
+    cdef MeterPage* page = page_at(process)
+    return tuple([page.batch_sizes[i] for i in range(METER_BUCKETS)])
+
+
+def read_largest_batches(int process):
+    """{topic: bytes of the largest batch that a producer sent}; OTHER for topics that found no place in the table."""
+    cdef MeterPage* page = page_at(process)
+    cdef MeterTopic entry
+    cdef uint64_t before
+    cdef uint64_t i
+    for _ in range(LOOKS):
+        before = load_acquire_64(&page.changes)
+        found = {OTHER: page.topics[TOPIC_OTHER].largest_batch} if page.topics[TOPIC_OTHER].largest_batch else {}
+        for i in range(load_acquire_64(&page.topics_used)):
+            copy_table(<char*>&entry, <char*>&page.topics[i], 1, sizeof(MeterTopic))
+            if entry.since and entry.largest_batch:
+                found[(<char*>entry.name)[:entry.name_bytes].decode("utf-8", "replace")] = entry.largest_batch
+        fence()
+        if load_acquire_64(&page.changes) == before:
+            return found
+    raise PageInMotion(f"a meter page was in motion {LOOKS} times")
 
 
 def read_listeners(int process):

@@ -10,8 +10,9 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t,
 
 cdef enum:
     METER_WORDS = 256
-    METER_KEYS = 96               # API keys 0 to 93, then these two
-    METER_KEY_EXPLAIN_GROUP = 94  # 20101, the one key outside of that range
+    METER_KEYS = 96               # API keys 0 to 92, then these three
+    METER_KEY_TREE_OFFSETS = 93   # 20102
+    METER_KEY_EXPLAIN_GROUP = 94  # 20101
     METER_KEY_UNKNOWN = 95
     METER_KEY_NONE = 96           # in usage only: of no request
     METER_VERSIONS = 32           # the last stands for every version from there on
@@ -130,7 +131,8 @@ cdef struct MeterTopic:
     uint64_t since
     uint64_t last_ms
     uint16_t name_bytes
-    uint8_t[6] spare
+    uint8_t[2] spare
+    uint32_t largest_batch        # that a producer sent, in bytes
     uint8_t[256] name
 
 
@@ -166,6 +168,7 @@ cdef struct MeterPage:
     uint64_t software_used
     MeterListener[16] listeners
     MeterTimes loop_delay
+    uint64_t[32] batch_sizes      # of what producers sent; bucket i: up to 2 ** i bytes, the last one: the rest
     MeterTimes[480] times         # API * METER_PHASES + phase
     uint64_t[3072] requests       # API * METER_VERSIONS + version
     uint64_t[15360] errors        # API * METER_ERRORS + code + 1
@@ -196,6 +199,8 @@ cdef bint is_client(Client* client, const uint8_t* client_id, int64_t client_byt
 cdef uint32_t find_topic(const char* name, int64_t name_bytes, uint32_t* number, uint64_t* since) noexcept nogil
 # The entry to count in. Never NULL: what does not fit goes to (client, other), then to (other, other).
 cdef MeterUsage* usage_of(uint32_t client, uint32_t topic, int api) noexcept nogil
+# A producer sent `size` bytes of records for one partition of a topic, whose number this is.
+cdef void count_batch(uint32_t topic, uint32_t size) noexcept nogil
 cdef void count_request(int api, int version) noexcept nogil
 cdef void count_error(int api, int code) noexcept nogil
 cdef void count_times(int api, uint64_t n, int64_t queue_us, int64_t local_us, int64_t remote_us, int64_t send_us) noexcept nogil

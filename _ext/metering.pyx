@@ -123,8 +123,10 @@ cdef void add(int probe, int64_t n) noexcept nogil:
 
 
 cdef int api_index(int key) noexcept nogil:
-    if 0 <= key < METER_KEY_EXPLAIN_GROUP:
+    if 0 <= key < METER_KEY_TREE_OFFSETS:
         return key
+    if key == 20102:
+        return METER_KEY_TREE_OFFSETS
     return METER_KEY_EXPLAIN_GROUP if key == 20101 else METER_KEY_UNKNOWN
 
 
@@ -385,6 +387,7 @@ cdef uint32_t find_topic(const char* name, int64_t name_bytes, uint32_t* number,
     entry = &page.topics[i]
     page.topics_used = max(page.topics_used, <uint64_t>i + 1)
     entry.name_bytes = <unsigned short>name_bytes
+    entry.largest_batch = 0
     memcpy(entry.name, name, name_bytes)
     entry.last_ms = <uint64_t>state.now_ms
     store_release_64(&entry.since, new_since(page))
@@ -477,6 +480,15 @@ cdef void put_position(uint32_t client, uint32_t slot, uint32_t incarnation, int
     store_release_64(&entry.since, new_since(page))
     enter_index(&state.positions, key, i)
     state.live_positions += 1
+
+
+# -- batches --------------------------------------------------------------------------------------------------------
+
+cdef void count_batch(uint32_t topic, uint32_t size) noexcept nogil:
+    cdef MeterPage* page = own_page()
+    page.batch_sizes[bucket_of(<int64_t>size - 1)] += 1
+    if size > page.topics[topic].largest_batch:
+        page.topics[topic].largest_batch = size
 
 
 # -- requests -------------------------------------------------------------------------------------------------------

@@ -53,6 +53,7 @@ from broker._ext.metering cimport (
     USAGE_RECORDS_IN,
     USAGE_REQUESTS,
     add,
+    count_batch,
     count_error,
     count_request,
     still_client,
@@ -440,6 +441,8 @@ cdef class Producing:
                 values = usage_of(request.client.number, items[i].counted, PRODUCE).values
                 values[USAGE_BYTES_IN] += <uint64_t>items[i].sent_bytes
                 values[USAGE_REQUESTS] += items[i].topic_partitions > 0
+                if items[i].sent_bytes:
+                    count_batch(items[i].counted, <uint32_t>items[i].sent_bytes)
                 size -= items[i].sent_bytes
         values = usage_of(request.client.number, TOPIC_NONE, PRODUCE).values
         values[USAGE_BYTES_IN] += <uint64_t>size

@@ -85,6 +85,7 @@ class Collector:
         self._labels = PartitionLabels()
         self._times = of_traffic.RequestTimes()
         self._next_look_ms = 0
+        self._record_bytes = 0
         self._busy: list[tuple[int, dict[int, int]]] = []
         self._topics: Seats[str] = Seats(settings.max_topics)
         self._groups: Seats[str] = Seats(settings.max_clients)
@@ -174,6 +175,7 @@ class Collector:
 
     def _look_at_usage(self, topics: Iterable[tuple[str, list[Partition]]]) -> None:
         used = self.usage_rows()
+        self._record_bytes = sum(row.bytes_in for row in used if row.topic is not None)
         sizes = {topic: of_partitions.stored_bytes(found, self.sizes) or 0 for topic, found in topics}
         for row in used:
             if row.topic is not None and row.topic != of_partitions.OTHER:
@@ -241,6 +243,7 @@ class Collector:
     def _traffic_families(self, places: Sequence[Place], workers: Sequence[Place]) -> Iterator[Family]:
         words = [pages.counters(self.shm, place.page) for place in places]
         yield from of_traffic.topic_families(self.ledger, words)
+        yield from of_traffic.batch_families(self.shm, workers, self._record_bytes, self._topics.names)
         self._times.read(self.shm, workers, self._clock())
         yield from of_traffic.request_families(self.shm, places, self._times)
         yield from of_traffic.connection_families(self.shm, workers, self._settings.listeners)

@@ -30,6 +30,8 @@ GROUP_PLACE = "consumergroup topic partition"
 READER = "principal client_id topic partition"
 
 QUANTILES = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
+BATCH_BYTES = tuple(1 << power for power in range(8, 28, 2))
+"""Upper bounds of the buckets of `odradek_produced_batch_bytes`."""
 LOOP_DELAYS_US = tuple(1 << power for power in range(6, 26, 2))
 """Upper bounds of the buckets of `odradek_worker_loop_delay_seconds`."""
 
@@ -119,9 +121,25 @@ TRAFFIC = (
             "totalfetchrequests_total": "Fetch requests that named the topic.",
             "failedproducerequests_total": "Of these Produce requests, those with an error.",
             "failedfetchrequests_total": "Of these Fetch requests, those with an error.",
-            "bytesrejected_total": "Bytes of records that were refused as too large.",
+            "bytesrejected_total": "Bytes of records that were refused, for whatever reason.",
         },
         "kafka_server_brokertopicmetrics_",
+    ),
+    *_rows(
+        HISTOGRAM,
+        "le",
+        {
+            "odradek_produced_batch_bytes": "Sizes in bytes of the record batches that producers sent, as they were sent, "
+            "compressed or not; refused ones are counted too. A message set of an old client counts as one batch."
+        },
+    ),
+    *_rows(
+        GAUGE,
+        "topic",
+        {
+            "odradek_topic_largest_batch_bytes": "Size in bytes of the largest record batch that producers sent to a topic, "
+            "as it was sent. Forgotten when nobody has used the topic for metrics.usage.idle.ms."
+        },
     ),
     *_rows(
         COUNTER,

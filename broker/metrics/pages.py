@@ -113,6 +113,16 @@ def loop_delay(shm: SharedMemory, page: int) -> RequestTimes:
     return RequestTimes("loop", *meter_reading.read_loop_delay(page))
 
 
+def batch_sizes(shm: SharedMemory, page: int) -> tuple[int, ...]:
+    """Batches that producers sent, by size: number i counts those above 2**(i-1) up to 2**i bytes, the last one the rest."""
+    return tuple(meter_reading.read_batch_sizes(page))
+
+
+def largest_batches(shm: SharedMemory, page: int) -> dict[str, int]:
+    """{topic: bytes of the largest batch that a producer sent}, of topics that are used; OTHER for those without a place."""
+    return dict(meter_reading.read_largest_batches(page))
+
+
 def listeners(shm: SharedMemory, page: int) -> dict[int, ListenerCounts]:
     """{index of the listener: counts}."""
     return {index: ListenerCounts(*counts) for index, counts in meter_reading.read_listeners(page).items()}

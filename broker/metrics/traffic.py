@@ -1,7 +1,7 @@
 """Families about requests and usage: from the meter pages, summed by the ledger."""
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 
 from broker._ext.shared import SharedMemory
@@ -9,7 +9,7 @@ from broker.metrics import ledger as column
 from broker.metrics import pages
 from broker.metrics.exposition import NO_LABELS, Family, Labels, Sample
 from broker.metrics.ledger import Ledger
-from broker.metrics.names import METRICS, QUANTILES
+from broker.metrics.names import BATCH_BYTES, METRICS, QUANTILES
 from broker.metrics.processes import Place
 from broker.protocol.errors import ErrorCode
 from broker.protocol.registry import UnknownApiError, by_key
@@ -164,6 +164,27 @@ def topic_families(sums: Ledger, words: Sequence[Mapping[str, int]]) -> Iterator
     rejected = sum(one["bytes_rejected"] for one in words)
     name = "kafka_server_brokertopicmetrics_bytesrejected_total"
     yield Family(METRICS[name], [("", NO_LABELS, rejected)])
+
+
+def batch_families(
+    shm: SharedMemory, found: Sequence[Place], record_bytes: int, topics: Collection[str]
+) -> Iterator[Family]:
+    """Sizes of the batches that producers sent: of all, and the largest of each topic.
+
+    :param record_bytes: bytes of all records that producers sent: the sum of the sizes. :param topics: those with a name here.
+    """
+    sizes = [sum(column) for column in zip(*(pages.batch_sizes(shm, place.page) for place in found), strict=True)]
+    counts = [(str(bound), sum(sizes[: bound.bit_length()])) for bound in BATCH_BYTES]  # number i: up to 2**i
+    samples: list[Sample] = [("_bucket", Labels(le=bound), count) for bound, count in (*counts, ("+Inf", sum(sizes)))]
+    samples += [("_sum", NO_LABELS, record_bytes), ("_count", NO_LABELS, sum(sizes))]
+    yield Family(METRICS["odradek_produced_batch_bytes"], samples)
+    largest: dict[str, int] = {}
+    for place in found:
+        for topic, size in pages.largest_batches(shm, place.page).items():
+            name = topic if topic in topics else pages.OTHER
+            largest[name] = max(largest.get(name, 0), size)
+    named: list[Sample] = [("", Labels(topic=topic), size) for topic, size in sorted(largest.items())]
+    yield Family(METRICS["odradek_topic_largest_batch_bytes"], named)
 
 
 def usage_families(sums: Ledger) -> Iterator[Family]:

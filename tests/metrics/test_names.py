@@ -58,7 +58,7 @@ kafka_server_kafkaserver_linux_disk_read_bytes{process,ordinal} kafka_server_kaf
 odradek_recovery_bytes{log_dir} odradek_recovered_bytes{log_dir} odradek_recovery_logs{log_dir} odradek_recovered_logs{log_dir}
 odradek_recovery_truncated_bytes{log_dir} odradek_log_dir_online{log_dir} odradek_log_dir_full_state{log_dir}
 odradek_log_dir_free_bytes{log_dir} odradek_log_dir_total_bytes{log_dir} odradek_log_dir_full_total{log_dir}
-odradek_topic_stored_bytes{topic}
+odradek_topic_stored_bytes{topic} odradek_produced_batch_bytes{le} odradek_topic_largest_batch_bytes{topic}
 odradek_usage_bytes_in_total{principal,client_id,topic,api} odradek_usage_bytes_out_total{principal,client_id,topic,api}
 odradek_usage_records_in_total{principal,client_id,topic,api} odradek_usage_records_out_total{principal,client_id,topic,api}
 odradek_usage_requests_total{principal,client_id,topic,api} odradek_usage_errors_total{principal,client_id,topic,api}
