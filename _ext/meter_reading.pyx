@@ -240,7 +240,7 @@ def read_batch_sizes(int process):
 
 
 def read_largest_batches(int process):
-    """{topic: bytes of the largest batch that a producer sent}; OTHER for topics that found no place in the table."""
+    """{topic: bytes of the largest batch that was appended for a producer}; OTHER for topics that found no place in the table."""
     cdef MeterPage* page = page_at(process)
     cdef MeterTopic entry
     cdef uint64_t before

@@ -132,7 +132,7 @@ cdef struct MeterTopic:
     uint64_t last_ms
     uint16_t name_bytes
     uint8_t[2] spare
-    uint32_t largest_batch        # that a producer sent, in bytes
+    uint32_t largest_batch        # that was appended for a producer, in bytes
     uint8_t[256] name
 
 
@@ -199,8 +199,10 @@ cdef bint is_client(Client* client, const uint8_t* client_id, int64_t client_byt
 cdef uint32_t find_topic(const char* name, int64_t name_bytes, uint32_t* number, uint64_t* since) noexcept nogil
 # The entry to count in. Never NULL: what does not fit goes to (client, other), then to (other, other).
 cdef MeterUsage* usage_of(uint32_t client, uint32_t topic, int api) noexcept nogil
-# A producer sent `size` bytes of records for one partition of a topic, whose number this is.
-cdef void count_batch(uint32_t topic, uint32_t size) noexcept nogil
+# A producer sent `size` bytes of records for one partition.
+cdef void count_batch(uint32_t size) noexcept nogil
+# So many bytes of a producer's were appended to a partition of the topic with this number.
+cdef void count_stored(uint32_t topic, uint32_t size) noexcept nogil
 cdef void count_request(int api, int version) noexcept nogil
 cdef void count_error(int api, int code) noexcept nogil
 cdef void count_times(int api, uint64_t n, int64_t queue_us, int64_t local_us, int64_t remote_us, int64_t send_us) noexcept nogil

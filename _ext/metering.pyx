@@ -484,9 +484,12 @@ cdef void put_position(uint32_t client, uint32_t slot, uint32_t incarnation, int
 
 # -- batches --------------------------------------------------------------------------------------------------------
 
-cdef void count_batch(uint32_t topic, uint32_t size) noexcept nogil:
+cdef void count_batch(uint32_t size) noexcept nogil:
+    own_page().batch_sizes[bucket_of(<int64_t>size - 1)] += 1
+
+
+cdef void count_stored(uint32_t topic, uint32_t size) noexcept nogil:
     cdef MeterPage* page = own_page()
-    page.batch_sizes[bucket_of(<int64_t>size - 1)] += 1
     if size > page.topics[topic].largest_batch:
         page.topics[topic].largest_batch = size
 

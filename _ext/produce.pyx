@@ -56,6 +56,7 @@ from broker._ext.metering cimport (
     count_batch,
     count_error,
     count_request,
+    count_stored,
     still_client,
     usage_of,
 )
@@ -442,7 +443,7 @@ cdef class Producing:
                 values[USAGE_BYTES_IN] += <uint64_t>items[i].sent_bytes
                 values[USAGE_REQUESTS] += items[i].topic_partitions > 0
                 if items[i].sent_bytes:
-                    count_batch(items[i].counted, <uint32_t>items[i].sent_bytes)
+                    count_batch(<uint32_t>items[i].sent_bytes)
                 size -= items[i].sent_bytes
         values = usage_of(request.client.number, TOPIC_NONE, PRODUCE).values
         values[USAGE_BYTES_IN] += <uint64_t>size
@@ -478,6 +479,7 @@ cdef class Producing:
                 self.batches_in += 1
                 self.records_in += items[i].append.info.last_offset_delta + 1
                 self.bytes_in += items[i].append.info.size
+                count_stored(items[i].counted, <uint32_t>items[i].append.info.size)
                 usage_of(request.client.number, items[i].counted, PRODUCE).values[USAGE_RECORDS_IN] += <uint64_t>(
                     items[i].append.info.last_offset_delta + 1)
         return 0

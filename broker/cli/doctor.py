@@ -15,11 +15,19 @@ from broker.cli.options import BOOTSTRAP_OPTION, JSON_OPTION, TIMEOUT_OPTION
 @click.option(
     "--data-dir", metavar="DIR", help="Also look at the broker of this log directory, on this machine, from inside."
 )
-def doctor(servers: str, timeout: float, as_json: bool, data_dir: str | None) -> None:
+@click.option(
+    "-m",
+    "--metrics",
+    metavar="HOST:PORT",
+    envvar="ODRADEK_METRICS",
+    show_envvar=True,
+    help="Also look at the metrics of a broker, by its metrics.listener; with --data-dir at that broker's.",
+)
+def doctor(servers: str, timeout: float, as_json: bool, data_dir: str | None, metrics: str | None) -> None:
     """Look for what is wrong. Exit code 1 if something needs doing; warnings alone end with 0."""
     from broker.cli.finding import Finding
     from broker.cli.health import examine_cluster
-    from broker.cli.health_local import examine_broker
+    from broker.cli.health_local import examine_broker, metrics_of
     from broker.cli.output import count, echo_json
     from broker.clients.cluster import Cluster
     from broker.clients.errors import ClientError
@@ -29,6 +37,12 @@ def doctor(servers: str, timeout: float, as_json: bool, data_dir: str | None) ->
     if data_dir is not None:
         looked.append(f"the broker of {data_dir}")
         findings += examine_broker(data_dir)
+        metrics = metrics_of(data_dir) or metrics
+    if metrics is not None:
+        from broker.cli.health_metrics import examine_metrics
+
+        looked.append(f"the metrics at {metrics}")
+        findings += examine_metrics(metrics, timeout)
     try:
         with Cluster(servers, timeout) as cluster:
             looked.append(f"the cluster at {servers}")

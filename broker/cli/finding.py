@@ -1,6 +1,9 @@
 """What the doctor found."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
+
+SHOWN = 5
 
 
 class Finding(NamedTuple):
@@ -12,3 +15,9 @@ class Finding(NamedTuple):
     what: str
     reason: str
     remedy: str
+
+
+def some(names: Iterable[str]) -> str:
+    """The first few of them, and how many more there are."""
+    words = list(names)
+    return ", ".join(words[:SHOWN]) + (f" and {len(words) - SHOWN} more" if len(words) > SHOWN else "")

@@ -1,25 +1,14 @@
 """What the doctor asks a cluster over the wire, and what it makes of the answers. Works with any Kafka."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
 
-from broker.cli.finding import Finding
-from broker.clients import configs, groups, topics
+from broker.cli.finding import Finding, some
+from broker.cli.health_groups import examine_groups
+from broker.clients import configs
 from broker.clients.cluster import Cluster, Partition, View
 from broker.clients.errors import ClientError
-from broker.clients.groups import Committed, Place
 
-SHOWN = 5
 INTERNAL_OFFSETS = "__consumer_offsets"
-REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
-
-
-class GroupSeen(NamedTuple):
-    """A group and its offsets."""
-
-    group_id: str
-    state: str
-    committed: dict[Place, Committed]
 
 
 def examine_cluster(cluster: Cluster) -> list[Finding]:
@@ -27,7 +16,7 @@ def examine_cluster(cluster: Cluster) -> list[Finding]:
     view = cluster.metadata()
     found = [*_brokers(cluster, view), *_partitions(cluster, view), *_offsets_topic(view)]
     try:
-        found += _groups(cluster, view)
+        found += examine_groups(cluster, view)
     except ClientError as error:
         found.append(
             Finding(
@@ -120,74 +109,8 @@ def _offsets_topic(view: View) -> Iterator[Finding]:
         )
 
 
-def _groups(cluster: Cluster, view: View) -> Iterator[Finding]:
-    listed = groups.list_groups(cluster)
-    stuck = [one.group_id for one in listed if one.state in REBALANCING]
-    if stuck:
-        yield Finding(
-            "warning",
-            f"groups {_some(stuck)}",
-            "they are rebalancing right now",
-            "their members may read nothing meanwhile",
-            f"if it lasts, `odradek group explain {stuck[0]}` tells who comes and goes",
-        )
-    seen = [GroupSeen(one.group_id, one.state, groups.fetch_offsets(cluster, one.group_id)) for one in listed]
-    wanted = {place for one in seen for place in one.committed}
-    partitions = [part for one in view.topics.values() for part in one.partitions if (one.name, part.number) in wanted]
-    starts = topics.list_offsets(cluster, partitions, topics.EARLIEST)
-    ends = topics.list_offsets(cluster, partitions, topics.LATEST)
-    for one in seen:
-        yield from judge_group(
-            one,
-            {place: found.offset for place, found in starts.items() if not found.error},
-            {place: found.offset for place, found in ends.items() if not found.error},
-        )
-
-
-def judge_group(seen: GroupSeen, starts: dict[Place, int], ends: dict[Place, int]) -> Iterator[Finding]:
-    """What is wrong with the offsets of a group."""
-    lost = {
-        place: starts[place] - at.offset for place, at in seen.committed.items() if at.offset < starts.get(place, 0)
-    }
-    if lost:
-        yield Finding(
-            "error",
-            f"group {seen.group_id}",
-            f"{sum(lost.values()):,} records that it had not read were deleted, of {_some(map(_name, lost))}",
-            "it has lost them, or begins elsewhere by its auto.offset.reset",
-            "keep records longer (`odradek config explain --topic TOPIC retention.ms`), or make its consumers faster",
-        )
-    ahead = [place for place, at in seen.committed.items() if place in ends and at.offset > ends[place]]
-    if ahead:
-        yield Finding(
-            "error",
-            f"group {seen.group_id}",
-            f"its offsets lie behind the end of {_some(map(_name, ahead))}",
-            "it reads nothing until the log gets there, or begins elsewhere; the topic was made anew, or lost its end",
-            f"stop its members and `odradek group reset-offsets {seen.group_id} --to latest`, or to earliest",
-        )
-    waiting = sum(max(0, ends[place] - at.offset) for place, at in seen.committed.items() if place in ends)
-    if waiting and seen.state == "Empty":
-        yield Finding(
-            "warning",
-            f"group {seen.group_id}",
-            f"it has no members and {waiting:,} records to read",
-            "nobody processes them; retention will delete them in time",
-            f"start its consumers, or if nobody needs it, `odradek group delete {seen.group_id}`",
-        )
-
-
-def _name(place: Place) -> str:
-    return f"{place[0]}-{place[1]}"
-
-
 def _listed(partitions: Sequence[Partition]) -> str:
-    return _some(f"{part.topic}-{part.number}" for part in partitions)
-
-
-def _some(names: Iterable[str]) -> str:
-    words = list(names)
-    return ", ".join(words[:SHOWN]) + (f" and {len(words) - SHOWN} more" if len(words) > SHOWN else "")
+    return some(f"{part.topic}-{part.number}" for part in partitions)
 
 
 def _replicas(partitions: Sequence[Partition]) -> str:

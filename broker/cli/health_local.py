@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from broker.cli.finding import Finding
-from broker.cli.running_broker import FindError, NotRunningError, find, status_of
+from broker.cli.running_broker import FindError, NotRunningError, address_of, find, status_of
 
 MANY_RESTARTS = 3
 FEW_FILES = 0.8
@@ -32,6 +32,15 @@ def examine_broker(data_dir: str) -> list[Finding]:
             )
         ]
     return [*judge_status(report), *_open_files(report)]
+
+
+def metrics_of(data_dir: str) -> str | None:
+    """HOST:PORT where the broker tells its metrics; None if it does not, or does not answer."""
+    try:
+        told = status_of(*find(None, (), data_dir, None)).get("metrics")
+    except FindError:
+        return None
+    return told and address_of(told)
 
 
 def judge_status(report: Mapping[str, Any]) -> Iterator[Finding]:

@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from broker.config.running import PID_FILE, STATUS_SOCKET, RunningBroker, read_p
 from broker.testing.process_tree import open_files, wait_for_end
 from broker.testing.status import read_status
 
+_ANY_HOST = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 _WHICH = ", Kafka's default: name the broker's configuration by --config FILE, or its directory by --data-dir DIR"
 
 
@@ -119,3 +120,9 @@ def status_of(directory: str, running: RunningBroker) -> dict[str, Any]:
     except ValueError as error:
         raise FindError(f"broker {running.pid} of {directory} answers nonsense: {error}") from None
     return report | {"data_dir": directory}
+
+
+def address_of(told: Mapping[str, Any]) -> str:
+    """HOST:PORT to ask, of what a supervisor tells of its metrics.listener."""
+    host = _ANY_HOST.get(told["host"], told["host"])
+    return f"[{host}]:{told['port']}" if ":" in host else f"{host}:{told['port']}"

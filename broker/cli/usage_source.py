@@ -14,9 +14,9 @@ from broker.metrics.spool_files import list_files
 from broker.metrics.usage import PATH
 
 METRICS = "ODRADEK_METRICS"
+METRICS_PATH = "/metrics"
 DEFAULT_ADDRESS = "127.0.0.1:9404"
 _ANSWER_BYTES = 1 << 28
-_ANY_HOST = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 _HOW_TO_NAME = "name it with --metrics HOST:PORT, or --data-dir DIR for one of this machine"
 
 
@@ -32,10 +32,10 @@ class Place(NamedTuple):
     """
 
     metrics: str | None
-    config_file: str | None
-    overrides: Sequence[str]
-    data_dir: str | None
-    pid: int | None
+    config_file: str | None = None
+    overrides: Sequence[str] = ()
+    data_dir: str | None = None
+    pid: int | None = None
 
     @property
     def names_a_broker(self) -> bool:
@@ -63,11 +63,21 @@ class Source:
 
     def ask(self, query: Mapping[str, Sequence[str] | str | int]) -> dict[str, Any]:
         """The document. Raises UsageError."""
+        return self._document(*self._get(f"{PATH}?{urlencode(query, doseq=True)}"))
+
+    def metrics(self) -> str:
+        """Its metrics, as Prometheus' text. Raises UsageError."""
+        status, body = self._get(METRICS_PATH)
+        if status != 200 or b"odradek_" not in body:
+            raise self._stranger(status, METRICS_PATH)
+        return body.decode("utf-8", "replace")
+
+    def _get(self, path: str) -> tuple[int, bytes]:
         connection = http.client.HTTPConnection(self.host, self.port, timeout=self._timeout)
         try:
-            connection.request("GET", f"{PATH}?{urlencode(query, doseq=True)}")
+            connection.request("GET", path)
             response = connection.getresponse()
-            body = response.read(_ANSWER_BYTES)
+            return response.status, response.read(_ANSWER_BYTES)
         except TimeoutError:
             raise UsageError(f"{self.address} does not answer within {self._timeout:g} s") from None
         except ConnectionRefusedError:
@@ -83,7 +93,11 @@ class Source:
             ) from None
         finally:
             connection.close()
-        return self._document(response.status, body)
+
+    def _stranger(self, status: int, path: str) -> UsageError:
+        return UsageError(
+            f"{self.address} is not the metrics.listener of an odradek (it answers {status} to {path}); {_HOW_TO_NAME}"
+        )
 
     def _document(self, status: int, body: bytes) -> dict[str, Any]:
         try:
@@ -91,9 +105,7 @@ class Source:
         except ValueError:
             answer = None
         if not isinstance(answer, dict) or not ({"odradek", "error"} & answer.keys()):
-            raise UsageError(
-                f"{self.address} is not the metrics.listener of an odradek (it answers {status} to {PATH}); {_HOW_TO_NAME}"
-            )
+            raise self._stranger(status, PATH)
         if status != 200:
             raise UsageError(f"{self.address} answers {status}: {answer.get('error', 'no reason given')}")
         return answer
@@ -111,7 +123,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 def _of_broker(place: Place) -> tuple[str, int]:
     """Where a broker of this machine listens, as its supervisor says."""
-    from broker.cli.running_broker import FindError, find, status_of
+    from broker.cli.running_broker import FindError, address_of, find, status_of
     from broker.config import ConfigError
 
     try:
@@ -123,7 +135,7 @@ def _of_broker(place: Place) -> tuple[str, int]:
         raise UsageError(
             f"the broker of {directory} tells nobody: its metrics.listener is empty; give it one, e.g. {DEFAULT_ADDRESS}"
         )
-    return _ANY_HOST.get(metrics["host"], metrics["host"]), int(metrics["port"])
+    return parse_address(address_of(metrics))
 
 
 def spool_directory(given: str | None, place: Place, timeout: float) -> Path:

@@ -137,8 +137,8 @@ TRAFFIC = (
         GAUGE,
         "topic",
         {
-            "odradek_topic_largest_batch_bytes": "Size in bytes of the largest record batch that producers sent to a topic, "
-            "as it was sent. Forgotten when nobody has used the topic for metrics.usage.idle.ms."
+            "odradek_topic_largest_batch_bytes": "Size in bytes of the largest record batch of producers that was "
+            "appended to a topic, as it is stored. Forgotten when nobody has used the topic for metrics.usage.idle.ms."
         },
     ),
     *_rows(

@@ -169,7 +169,7 @@ def topic_families(sums: Ledger, words: Sequence[Mapping[str, int]]) -> Iterator
 def batch_families(
     shm: SharedMemory, found: Sequence[Place], record_bytes: int, topics: Collection[str]
 ) -> Iterator[Family]:
-    """Sizes of the batches that producers sent: of all, and the largest of each topic.
+    """Sizes of the batches that producers sent: of all, and the largest of each topic that was appended.
 
     :param record_bytes: bytes of all records that producers sent: the sum of the sizes. :param topics: those with a name here.
     """

@@ -7,15 +7,21 @@ import resource
 import select
 import signal
 import time
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer
 
-from broker.cli.health import GroupSeen, judge_group
+from broker.cli.health_groups import GroupSeen, judge_group, judge_members, judge_tree
 from broker.cli.health_local import examine_broker, judge_status
+from broker.cli.health_metrics import judge_metrics
 from broker.cli.running_broker import find, status_of
-from broker.clients.groups import Committed
+from broker.clients import tree_offsets
+from broker.clients.cluster import Cluster
+from broker.clients.groups import Committed, Described, Member
 from broker.testing import Broker
+from tests.api.wire import Wire, batch
 from tests.cli.command import Command
 
 pytestmark = [pytest.mark.xdist_group("doctor"), pytest.mark.timeout(600)]
@@ -157,3 +163,109 @@ def test_offsets_of_groups_are_judged(state, committed, start, end, says):
     found = list(judge_group(GroupSeen("g", state, {T: Committed(committed)}), {T: start}, {T: end}))
     assert [one.what for one in found] == ([] if says is None else [says])
     assert all(one.subject == "group g" and one.remedy for one in found)
+
+
+def described(*assigned, topics=("t",), state="Stable"):
+    """A group whose members have these partitions."""
+    members = [Member(f"m{i}", None, "c", "/127.0.0.1", one, topics=list(topics)) for i, one in enumerate(assigned)]
+    return Described("g", "Classic", state, "range", 0, members=members)
+
+
+@pytest.mark.parametrize(
+    ("group", "says", "remedy"),
+    [
+        (described([("t", 0)], [("t", 1)]), None, None),
+        (described([("t", 0)], [], state="CompletingRebalance"), None, None),
+        (described(None, None), None, None),  # not consumers
+        (
+            described([("t", 0)], [], []),
+            "2 of its 3 members have no partition: it shares out 1",
+            "alter t --partitions 3",
+        ),
+        (described([("t", 0)], [], topics=("a", "t")), "1 of its 2 members", "alter TOPIC --partitions COUNT"),
+        (described([("a", 0), ("t", 0)], [], topics=("a", "t")), "it shares out 2", "another assignor than 'range'"),
+        (described([], []), "none of its 2 members has a partition", "there is what they subscribe to (t)"),
+        (described([], topics=()), "none of its 1 members has a partition", "subscribe to (nothing)"),
+    ],
+)
+def test_members_without_a_partition_are_found(group, says, remedy):
+    found = list(judge_members(group))
+    if says is None:
+        assert found == []
+    else:
+        (one,) = found
+        assert (one.severity, one.subject) == ("warning", "group g")
+        assert says in one.what and remedy in one.remedy and one.reason
+
+
+def test_groups_whose_newest_offsets_are_in_the_tree_are_found():
+    log = {
+        "equal": {T: Committed(4)},
+        "newer": {T: Committed(9)},
+        "older": {T: Committed(3)},
+        "other": {("u", 0): Committed(4)},
+    }
+    assert list(judge_tree({}, log)) == list(judge_tree({"equal": {T: 4}, "newer": {T: 4}}, log)) == []
+    (found,) = judge_tree({name: {T: 4} for name in (*log, "none")}, log)
+    assert (found.severity, found.subject) == ("warning", "groups none, older, other")
+    assert "offsets migrate --all --to log" in found.remedy
+
+
+LARGE = 'odradek_topic_largest_batch_bytes{topic="big"} 2097153\nodradek_topic_largest_batch_bytes{topic="huge"} 3e6\n'
+SMALL = '# TYPE x gauge\nx 1\nodradek_topic_largest_batch_bytes{topic="small"} 1048576\n'
+FETCHES = 'kafka_network_requestmetrics_requests_total{request="%s",version="%d"} %d\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "subject", "old"),
+    [
+        (SMALL, None, False),
+        (SMALL + FETCHES % ("Fetch", 0, 5), None, False),
+        (SMALL + LARGE + FETCHES % ("Produce", 0, 5) + FETCHES % ("Fetch", 12, 5), "topics huge, big", False),
+        (SMALL + LARGE + FETCHES % ("Fetch", 2, 0), "topics huge, big", False),
+        (LARGE + FETCHES % ("Fetch", 2, 1), "topics huge, big", True),
+        (LARGE.splitlines()[0], "topic big", False),
+    ],
+)
+def test_batches_larger_than_fetches_are_found(text, subject, old):
+    found = list(judge_metrics(text))
+    assert [one.subject for one in found] == ([] if subject is None else [subject])
+    for one in found:
+        assert one.severity == "warning" and ("before 0.10.1" in one.reason) == old
+        assert max(subject.endswith("huge, big") * 3_000_000, 2_097_153) == int(one.what.split()[4].replace(",", ""))
+
+
+def member(broker, kind):
+    """Of a group with this protocol."""
+    made = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": f"idle-{kind}", "group.protocol": kind})
+    made.subscribe(["u"])
+    return closing(made)
+
+
+def test_a_living_cluster_is_looked_at_for_all_of_these(tmp_path):
+    config = {"metrics.listener": "127.0.0.1:0", "message.max.bytes": 8 << 20, "group.initial.rebalance.delay.ms": 0}
+    with Broker(config, {"t": 1, "u": 1}, directory=tmp_path) as broker:
+        command = Command(broker.bootstrap_servers)
+        address = broker.metrics_url.removeprefix("http://")
+        look = [["--data-dir", broker.data_dir], ["--metrics", address]]
+        assert [command.json("doctor", *one)["findings"] for one in look] == [[], []]
+        with Wire(broker.host, broker.port) as wire:
+            assert wire.produce("t", batch(bytes(2 << 20))).error_code == 0
+            assert wire.produce("u", batch(b"v")).error_code == 0
+        with Cluster(broker.bootstrap_servers) as cluster:
+            assert tree_offsets.commit(cluster, "old", {("u", 0): 1}) == {}
+        with ExitStack() as stack:
+            members = [
+                stack.enter_context(member(broker, kind)) for kind in ("classic", "classic", "consumer", "consumer")
+            ]
+            expected = ["topic t", "group idle-classic", "group idle-consumer", "groups old"]
+            end, subjects, found = time.monotonic() + PATIENCE_S, [], None
+            while subjects != expected:
+                assert time.monotonic() < end, found
+                for one in members:
+                    one.poll(0.1)
+                found = command.json("doctor", "--metrics", address)
+                subjects = [one["subject"] for one in found["findings"]]
+    assert found["looked_at"] == [f"the metrics at {address}", f"the cluster at {broker.bootstrap_servers}"]
+    done = Command(broker.bootstrap_servers).run("doctor", "--metrics", address, "--timeout", 1)
+    assert f"nothing listens on {address}" in done.stdout and "1 error, 1 warning" in done.stdout
