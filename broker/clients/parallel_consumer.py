@@ -2,7 +2,8 @@
 
 One thread polls; records go into a buffer a partition; a pool of workers processes them, partitions taking turns, in order by
 partition, by key, or in none; the newest offset with everything before it processed is committed. While buffers are full
-their partitions are paused and polling goes on, so that slow work never costs the membership. A crash at any point loses no
+their partitions are paused and polling goes on, so that slow work never costs the membership. The memory of all buffers and of
+what the client library reads ahead is limited together: see `broker.clients.consumer_memory`. A crash at any point loses no
 record and repeats only what was not committed: at most `max_uncommitted` records of each partition. Source: the fifth
 document, on consumption at least once.
 
@@ -19,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from broker.clients.consumer_memory import OFFSET_BYTES, share_out, size_of
 from broker.clients.offset_manager import OffsetManager
 from broker.clients.work_queues import Order, Place, Work, WorkQueues
 
@@ -28,7 +30,10 @@ POLL_S = 0.05
 POLL_WHILE_PAUSED_S = 0.01
 POLL_RECORDS = 500
 FIRST_BACKOFF_S = 0.1
-RECORD_OVERHEAD_BYTES = 256  # about what a record takes beside its key and value
+RESUME_AT = 0.5
+"""A paused partition is resumed when its load is at most this."""
+RESUME_ALL_AT = 0.75
+"""While the load of all partitions is above this, only partitions without waiting records are resumed."""
 
 Handler = Callable[[Any], None]
 """Processes one `confluent_kafka.Message`; an exception means that it is to be tried again."""
@@ -71,7 +76,9 @@ class ParallelConsumer:
     :param workers: how many threads process.
     :param order: "key" (records of a key one after the other), "partition" or "none".
     :param buffer_records: how many records of a partition wait or are under way at most; then the partition is paused.
-    :param buffer_bytes: how many bytes of a partition (it may be one record more).
+    :param buffer_bytes: how many bytes of a partition (it may be one record more), with the overhead of each record.
+    :param memory_bytes: how much memory the records of all partitions may use, including those that the client library reads
+        ahead, whose limits are set accordingly unless `config` has them (see docs/parallel-consumer.md).
     :param max_uncommitted: how far work on a partition runs ahead of its slowest record, in records.
     :param retries: how often a record is tried again, with growing pauses from 0.1 s on up to `longest_backoff_s`; no worker
         waits for it meanwhile.
@@ -91,6 +98,7 @@ class ParallelConsumer:
         order: Order | str = Order.KEY,
         buffer_records: int = 1000,
         buffer_bytes: int = 16 << 20,
+        memory_bytes: int = 256 << 20,
         max_uncommitted: int = 10_000,
         retries: int = 5,
         longest_backoff_s: float = 10.0,
@@ -110,15 +118,16 @@ class ParallelConsumer:
             raise ValueError(f"buffer_bytes={buffer_bytes}, max_uncommitted={max_uncommitted}: at least 1 is needed")
         if isinstance(topics, str):
             raise ValueError(f"topics={topics!r}: a list of names is needed")
+        share = share_out(memory_bytes, config)
+        ours = {**share.settings, "enable.auto.commit": False, "on_commit": self._commit_answered}
         self._kafka = confluent_kafka
-        self._consumer = confluent_kafka.Consumer(
-            {"auto.offset.reset": "earliest", **config, "enable.auto.commit": False, "on_commit": self._commit_answered}
-        )
+        self._consumer = confluent_kafka.Consumer({"auto.offset.reset": "earliest", **config, **ours})
         self._topics = list(topics)
         self._handler = handler
         self._workers = workers
         self._buffer_records = buffer_records
         self._buffer_bytes = buffer_bytes
+        self._buffers_bytes = share.buffers
         self._max_uncommitted = max_uncommitted
         self._retries = retries
         self._longest_backoff_s = longest_backoff_s
@@ -130,6 +139,7 @@ class ParallelConsumer:
         self._commit_under_way = False
         self._queues = WorkQueues(Order(order))
         self._offsets: dict[Place, OffsetManager] = {}
+        self._uncommitted = 0  # the sum of `waiting` of all OffsetManagers
         self._offsets_lock = threading.Lock()
         self._counters_lock = threading.Lock()
         self._paused: set[Place] = set()
@@ -204,15 +214,17 @@ class ParallelConsumer:
             rewind = offsets is not None and offsets.is_rewind(offset)
             if offsets is not None and not rewind:
                 offsets.take(offset)
+                self._uncommitted += 1
         if offsets is None:
             return  # it was revoked while this was on its way
         if rewind:
             self._rewind(place, offset)
             return
         self._count("polled")
-        size_bytes = len(message) + len(key or b"") + RECORD_OVERHEAD_BYTES
-        self._queues.put(Work(place, offset, key, message, size_bytes=size_bytes))
-        if self._load(place) >= 1:
+        self._queues.put(Work(place, offset, key, message, size_bytes=size_of(message)))
+        if self._load_of_all() >= 1:
+            self._pause([one for one in self._offsets if one not in self._paused])
+        elif self._load(place) >= 1:
             self._pause([place])
 
     def _rewind(self, place: Place, offset: int) -> None:
@@ -222,28 +234,40 @@ class ParallelConsumer:
         self._hold([place])
         self._queues.revoke([place])
         with self._offsets_lock:
+            self._uncommitted -= self._offsets[place].waiting
             self._offsets[place] = OffsetManager()
         self._queues.assign([place])
         self._consumer.seek(self._kafka.TopicPartition(*place, offset))
 
     def _load(self, place: Place) -> float:
-        """How full a partition's buffer is: 1 is to be paused."""
+        """How full a partition's buffer is; at 1 it is paused. Each partition may have an equal part of the memory of all."""
         with self._offsets_lock:
-            waiting = self._offsets[place].waiting
+            waiting, partitions = self._offsets[place].waiting, len(self._offsets)
+        size, size_bytes = self._queues.fill(place)
         return max(
-            self._queues.size(place) / self._buffer_records,
-            self._queues.size_bytes(place) / self._buffer_bytes,
+            size / self._buffer_records,
+            size_bytes / self._buffer_bytes,
             waiting / self._max_uncommitted,
+            (size_bytes + waiting * OFFSET_BYTES) * partitions / self._buffers_bytes,
         )
 
+    def _load_of_all(self) -> float:
+        """How full all buffers are together; at 1 all partitions are paused."""
+        return (self._queues.total_bytes + self._uncommitted * OFFSET_BYTES) / self._buffers_bytes
+
     def _pause_and_resume(self) -> None:
-        free = [place for place in self._paused if self._load(place) <= 0.5]
+        if not self._paused or (load := self._load_of_all()) >= 1:
+            return
+        free = [place for place in self._paused if self._load(place) <= RESUME_AT]
+        if load > RESUME_ALL_AT:
+            free = [place for place in free if self._queues.fill(place)[0] == 0]
         if free:
             self._consumer.resume(self._partitions(free))
             self._paused.difference_update(free)
 
     def _pause(self, places: Sequence[Place]) -> None:
-        self._consumer.pause(self._partitions(places))
+        if places:
+            self._consumer.pause(self._partitions(places))
         self._paused.update(places)
         self._count("pauses", len(places))
 
@@ -289,7 +313,9 @@ class ParallelConsumer:
         places = [(one.topic, one.partition) for one in partitions]
         self._count("rebalances")
         with self._offsets_lock:
-            self._offsets.update({place: OffsetManager() for place in places})
+            for place in places:
+                self._uncommitted -= self._offsets[place].waiting if place in self._offsets else 0
+                self._offsets[place] = OffsetManager()
         self._queues.assign(places)
 
     def _revoked(self, _: Any, partitions: Sequence[Any]) -> None:
@@ -318,7 +344,8 @@ class ParallelConsumer:
         self._queues.revoke(places)
         with self._offsets_lock:
             for place in places:
-                self._offsets.pop(place, None)
+                offsets = self._offsets.pop(place, None)
+                self._uncommitted -= offsets.waiting if offsets is not None else 0
         paused = self._paused.intersection(places)
         if paused:
             self._consumer.resume(self._partitions(list(paused)))  # so that the next assignment does not begin paused
@@ -341,7 +368,10 @@ class ParallelConsumer:
         with self._offsets_lock:
             current = self._queues.finished(work, open_lane=processed or self._failure is None)
             if current and processed:
-                self._offsets[work.place].done(work.offset)
+                offsets = self._offsets[work.place]
+                self._uncommitted -= offsets.waiting
+                offsets.done(work.offset)
+                self._uncommitted += offsets.waiting
         if not current:
             self._count("late")
         elif processed:

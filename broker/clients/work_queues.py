@@ -30,9 +30,13 @@ class Order(Enum):
     NONE = "none"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Work:
-    """One record on its way. `generation` tells whether its partition was given away meanwhile."""
+    """A record that waits or is with a worker. `generation` shows whether its partition was revoked since; `after` is the next
+    record of its lane.
+
+    There is one for each record that waits: its size is part of `RECORD_BYTES` in `broker.clients.consumer_memory`.
+    """
 
     place: Place
     offset: int
@@ -42,16 +46,53 @@ class Work:
     lane: Hashable = None
     size_bytes: int = 0  # what it counts for in `buffer_bytes`
     failures: int = 0
+    after: Work | None = None
+
+
+class _Lane:
+    """A queue of records. Most lanes hold one record, for which a deque would use ten times as much memory."""
+
+    __slots__ = ("_first", "_last")
+
+    def __init__(self) -> None:
+        self._first: Work | None = None
+        self._last: Work | None = None
+
+    def __bool__(self) -> bool:
+        return self._first is not None
+
+    def append(self, work: Work) -> None:
+        if self._last is None:
+            self._first = work
+        else:
+            self._last.after = work
+        self._last = work
+
+    def appendleft(self, work: Work) -> None:
+        work.after = self._first
+        self._first = work
+        if self._last is None:
+            self._last = work
+
+    def popleft(self) -> Work:
+        work = self._first
+        if work is None:
+            raise IndexError("an empty lane")
+        self._first, work.after = work.after, None
+        if self._first is None:
+            self._last = None
+        return work
 
 
 @dataclass
 class _Buffer:
     generation: int
-    lanes: dict[Hashable, deque[Work]] = field(default_factory=dict)
+    lanes: dict[Hashable, _Lane] = field(default_factory=dict)
     ready: deque[Hashable] = field(default_factory=deque)
     in_flight: int = 0
     size: int = 0  # records that wait or are under way
     size_bytes: int = 0
+    in_flight_bytes: int = 0
     held: bool = False  # nothing more is started
 
 
@@ -67,6 +108,7 @@ class WorkQueues:
         self._delayed: list[tuple[float, int, Work]] = []
         self._numbers = itertools.count()
         self._generation = 0
+        self._total_bytes = 0
         self._closed = False
 
     # -- the poll thread ------------------------------------------------------------------------------------------
@@ -75,16 +117,16 @@ class WorkQueues:
         """Begin buffers for partitions."""
         with self._changed:
             for place in places:
+                self._drop(place)
                 self._generation += 1
                 self._buffers[place] = _Buffer(self._generation)
                 self._turns.append(place)
 
     def revoke(self, places: Iterable[Place]) -> None:
-        """Forget what waits of partitions; what workers have at hand goes on, and `finished` says that it is too late."""
+        """Drop the waiting records of partitions. Workers finish theirs, and `finished` returns False for these."""
         with self._changed:
             for place in places:
-                if self._buffers.pop(place, None) is not None:
-                    self._turns.remove(place)
+                self._drop(place)
             self._changed.notify_all()
 
     def hold(self, places: Iterable[Place]) -> int:
@@ -100,6 +142,8 @@ class WorkQueues:
                     buffer.held = True
                     dropped += buffer.size - buffer.in_flight
                     buffer.size = buffer.in_flight
+                    self._total_bytes -= buffer.size_bytes - buffer.in_flight_bytes
+                    buffer.size_bytes = buffer.in_flight_bytes
                     buffer.lanes.clear()
                     buffer.ready.clear()
         return dropped
@@ -123,10 +167,12 @@ class WorkQueues:
             lane = buffer.lanes.get(work.lane)
             buffer.size += 1
             buffer.size_bytes += work.size_bytes
+            self._total_bytes += work.size_bytes
             if lane is not None:
                 lane.append(work)
                 return
-            buffer.lanes[work.lane] = deque([work])
+            lane = buffer.lanes[work.lane] = _Lane()
+            lane.append(work)
             if (work.place, work.lane) not in self._busy:
                 buffer.ready.append(work.lane)
                 self._changed.notify()
@@ -138,17 +184,17 @@ class WorkQueues:
             return work.key
         return work.offset  # an int never equals a key: records without a key follow nobody
 
-    def size(self, place: Place) -> int:
-        """How many records of a partition wait or are under way."""
+    def fill(self, place: Place) -> tuple[int, int]:
+        """How many records of a partition wait or are with a worker, and how many bytes these are."""
         with self._changed:
             buffer = self._buffers.get(place)
-            return buffer.size if buffer is not None else 0
+            return (buffer.size, buffer.size_bytes) if buffer is not None else (0, 0)
 
-    def size_bytes(self, place: Place) -> int:
-        """How many bytes these are."""
+    @property
+    def total_bytes(self) -> int:
+        """How many bytes all records are that wait or are with a worker, including those of revoked partitions."""
         with self._changed:
-            buffer = self._buffers.get(place)
-            return buffer.size_bytes if buffer is not None else 0
+            return self._total_bytes
 
     def close(self) -> None:
         """Workers get nothing more."""
@@ -168,8 +214,9 @@ class WorkQueues:
                     self._turns.rotate(-1)
                     buffer = self._buffers[place]
                     if buffer.ready:
-                        buffer.in_flight += 1
                         work = buffer.lanes[buffer.ready.popleft()].popleft()
+                        buffer.in_flight += 1
+                        buffer.in_flight_bytes += work.size_bytes
                         self._busy.add((place, work.lane))
                         return work
                 due = self._delayed[0][0] if self._delayed else None
@@ -184,8 +231,10 @@ class WorkQueues:
         with self._changed:
             buffer = self._buffers.get(work.place)
             current = buffer is not None and buffer.generation == work.generation
+            self._total_bytes -= work.size_bytes
             if buffer is not None and current:
                 buffer.in_flight -= 1
+                buffer.in_flight_bytes -= work.size_bytes
                 buffer.size -= 1
                 buffer.size_bytes -= work.size_bytes
             if open_lane:
@@ -203,13 +252,21 @@ class WorkQueues:
             if buffer is None or buffer.generation != work.generation or buffer.held:
                 return False
             buffer.in_flight -= 1
+            buffer.in_flight_bytes -= work.size_bytes
             self._busy.discard((work.place, work.lane))
-            buffer.lanes.setdefault(work.lane, deque())  # not among the ready: closed
+            if work.lane not in buffer.lanes:
+                buffer.lanes[work.lane] = _Lane()  # not among the ready: closed
             heapq.heappush(self._delayed, (time.monotonic() + delay_s, next(self._numbers), work))
             self._changed.notify_all()
             return True
 
     # -- with the lock --------------------------------------------------------------------------------------------
+
+    def _drop(self, place: Place) -> None:
+        buffer = self._buffers.pop(place, None)
+        if buffer is not None:
+            self._total_bytes -= buffer.size_bytes - buffer.in_flight_bytes
+            self._turns.remove(place)
 
     def _release(self, now: float) -> None:
         while self._delayed and self._delayed[0][0] <= now:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.clients.work_queues import Order, Work, WorkQueues
+from broker.clients.work_queues import Order, Work, WorkQueues, _Lane
 
 A, B = ("t", 0), ("t", 1)
 LONG_S = 3600.0
@@ -112,7 +112,37 @@ def test_holding_forgets_what_waits_and_what_is_to_be_tried_again():
     room.release()
     room.put(A, 3)
     assert room.take_all() == []
-    assert room.queues.size(A) == 0
+    assert room.queues.fill(A) == (0, 0) and room.queues.total_bytes == 0
+
+
+def test_bytes_count_until_a_worker_is_through_also_of_partitions_that_went():
+    room = Room(Order.NONE)
+    for offset in range(4):
+        room.put(A, offset)
+    room.put(B, 0, size_bytes=5)
+    first, other, *_ = (room.queues.take() for _ in range(2))
+    assert (first.place, other.place) == (A, B)
+    assert room.queues.try_again(other, LONG_S)
+    assert (room.queues.fill(A), room.queues.fill(B), room.queues.total_bytes) == ((4, 40), (1, 5), 45)
+    assert room.queues.hold([A, B]) == 4
+    assert (room.queues.fill(A), room.queues.fill(B), room.queues.total_bytes) == ((1, 10), (0, 0), 10)
+    room.queues.revoke([A, B])
+    assert room.queues.total_bytes == 10
+    room.queues.assign([A])
+    room.put(A, 0)
+    assert room.queues.total_bytes == 20
+    assert not room.queues.finished(first)
+    assert (room.queues.fill(A), room.queues.total_bytes) == ((1, 10), 10)
+    room.queues.revoke([A])  # not held before
+    assert room.queues.total_bytes == 0
+
+
+def test_a_lane_of_a_million_records_is_forgotten():
+    lane = _Lane()
+    for offset in range(1_000_000):
+        lane.append(Work(A, offset, None, None))
+    assert lane.popleft().offset == 0 and lane.popleft().offset == 1
+    del lane  # not one within the other
 
 
 def test_after_a_record_that_stops_the_consumer_nothing_of_its_lane_is_begun():
@@ -164,8 +194,8 @@ def test_any_schedule_keeps_lanes_in_order_and_loses_nothing(order, data):
                 later.add(work)
         for place in (A, B):
             finished = sum(len(some) for (where, _), some in done.items() if where == place)
-            assert queues.size(place) == put[place] - finished
-            assert queues.size_bytes(place) == 7 * queues.size(place)
+            assert queues.fill(place) == (put[place] - finished, 7 * (put[place] - finished))
+        assert queues.total_bytes == sum(queues.fill(place)[1] for place in (A, B))
     room.release()
     later.clear()
     take()
