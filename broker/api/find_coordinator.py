@@ -4,7 +4,7 @@ A group is coordinated by the leader of its partition of `__consumer_offsets`, w
 
 Transactions are not supported yet. The answer to a transactional id must end the client's attempts: a retriable error makes
 clients ask for ever, some of them thousands of times a second. Which code ends them depends on the client, and the version of
-the request tells the clients apart. librdkafka and aiokafka use versions up to 2 and give up for an authorization error alone;
+the request separates the clients. librdkafka and aiokafka use versions up to 2 and give up for an authorization error alone;
 librdkafka reports our message with it. Clients that use version 3 or later give up for any error that is not retriable; the
 Java client reports our message unless the code is an authorization error.
 """

@@ -2,9 +2,9 @@
 
 Gives an idempotent producer its id, with epoch 0; the id and epoch that it may have had do not matter then.
 
-Transactions are not supported yet, so a transactional id is refused. FindCoordinator has told clients so already; one that
-comes here all the same gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED, for which no client library repeats the request: librdkafka
-repeats it for UNSUPPORTED_VERSION and INVALID_REQUEST.
+Transactions are not supported yet, so a transactional id is refused. FindCoordinator has refused it already; a client that
+sends InitProducerId all the same gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED, for which no client library repeats the request:
+librdkafka repeats it for UNSUPPORTED_VERSION and INVALID_REQUEST.
 """
 
 import logging

@@ -22,6 +22,6 @@ def handle(request: Any, call: CoordinatorCall) -> Any:
             one = Response.Partition(partition_index=partition, committed_offset=offset)
             topics.setdefault(topic, []).append(one)
         if topics:
-            told = [Response.Topic(name=topic, partitions=ones) for topic, ones in topics.items()]
-            groups.append(Response.Group(group_id=name, topics=told))
+            listed = [Response.Topic(name=topic, partitions=ones) for topic, ones in topics.items()]
+            groups.append(Response.Group(group_id=name, topics=listed))
     return Response(groups=groups)

@@ -55,13 +55,13 @@ def described_or_none(cluster: Cluster, group_id: str, in_tree: bool) -> Describ
 def as_json(view: View) -> dict[str, Any]:
     """All of it."""
     found = view.described
-    told: dict[str, Any] = {"group": view.group_id, "state": None, "type": "Tree", "assignor": None}
-    told |= {"coordinator": None, "epoch": None}
+    shown: dict[str, Any] = {"group": view.group_id, "state": None, "type": "Tree", "assignor": None}
+    shown |= {"coordinator": None, "epoch": None}
     if found is not None:
-        told |= {"state": found.state, "type": found.type, "assignor": found.assignor}
-        told |= {"coordinator": found.coordinator, "epoch": found.epoch}
-    told |= {"lag": _lag(view.offsets or []), "members": _members(found), "offsets": view.offsets or []}
-    return told | {"tree": view.tree}
+        shown |= {"state": found.state, "type": found.type, "assignor": found.assignor}
+        shown |= {"coordinator": found.coordinator, "epoch": found.epoch}
+    shown |= {"lag": _lag(view.offsets or []), "members": _members(found), "offsets": view.offsets or []}
+    return shown | {"tree": view.tree}
 
 
 def show(view: View, members: bool) -> None:

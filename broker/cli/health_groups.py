@@ -56,7 +56,7 @@ def examine_groups(cluster: Cluster, view: View) -> list[Finding]:
 
 
 def _described(cluster: Cluster, group_id: str) -> Described | None:
-    """None if it has gone meanwhile."""
+    """None if the group does not exist any more."""
     try:
         return groups.describe(cluster, group_id)
     except Refused as error:
@@ -75,9 +75,9 @@ def judge_members(group: Described) -> Iterator[Finding]:
     wanted = sorted({name for one in group.members for name in one.topics})
     if not shared:
         what = f"none of its {members} members has a partition"
-        remedy = f"check that there is what they subscribe to ({some(wanted) or 'nothing'})"
+        remedy = f"check that the topics they subscribe to exist ({some(wanted) or 'nothing'})"
     else:
-        what = f"{idle} of its {members} members have no partition: it shares out {shared} of them"
+        what = f"{idle} of its {members} members have no partition: the group has {shared} to share"
         if members > shared:
             topic = wanted[0] if len(wanted) == 1 else "TOPIC"
             remedy = (
@@ -89,7 +89,13 @@ def judge_members(group: Described) -> Iterator[Finding]:
                 f"let them use another assignor than '{group.assignor}' (partition.assignment.strategy), such as"
                 " cooperative-sticky, or subscribe them to the same topics"
             )
-    yield Finding("warning", f"group {group.group_id}", what, "these process nothing while the others live", remedy)
+    yield Finding(
+        "warning",
+        f"group {group.group_id}",
+        what,
+        "members without a partition process nothing as long as the others live",
+        remedy,
+    )
 
 
 def judge_tree(
@@ -110,8 +116,8 @@ def judge_tree(
         yield Finding(
             "warning",
             f"groups {some(ahead)}",
-            "their newest offsets are in the metadata tree, where consumers of before 0.9 commit",
-            "newer consumers of these groups begin elsewhere; nothing there expires, and each commit writes to the store",
+            "their newest offsets are in the metadata tree, where consumers older than 0.9 commit",
+            "newer consumers of these groups do not see them; offsets there never expire, and each commit writes to the store",
             "before newer consumers take over, `odradek offsets migrate --all --to log`",
         )
 

@@ -35,12 +35,12 @@ def examine_broker(data_dir: str) -> list[Finding]:
 
 
 def metrics_of(data_dir: str) -> str | None:
-    """HOST:PORT where the broker tells its metrics; None if it does not, or does not answer."""
+    """HOST:PORT of the broker's metrics.listener; None if it has none, or does not answer."""
     try:
-        told = status_of(*find(None, (), data_dir, None)).get("metrics")
+        listener = status_of(*find(None, (), data_dir, None)).get("metrics")
     except FindError:
         return None
-    return told and address_of(told)
+    return listener and address_of(listener)
 
 
 def judge_status(report: Mapping[str, Any]) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from broker.cli.finding import Finding, some
 from broker.cli.usage_source import Place, Source, UsageError
 
 FETCH_BYTES = 1 << 20
-"""Of a partition in one answer, if a consumer is not told otherwise: `max.partition.fetch.bytes`, `fetch.message.max.bytes`."""
+"""Consumers' default limit for a partition in one answer: `max.partition.fetch.bytes`, `fetch.message.max.bytes` before 0.9."""
 OLD_FETCHES = ("0", "1", "2")
 """Versions of Fetch in which an answer may hold only a part of a batch, which such a client then never gets whole."""
 _SAMPLE = re.compile(r"(\w+)\{([^}]*)\} (\S+)")
@@ -24,8 +24,8 @@ def examine_metrics(address: str, timeout: float) -> list[Finding]:
                 "warning",
                 "metrics",
                 f"they cannot be read: {error}",
-                "what only they tell was not looked at: the sizes of batches",
-                "look whether its reporter runs (`odradek status`), and name its metrics.listener with --metrics HOST:PORT",
+                "the sizes of batches were not checked, which only the metrics contain",
+                "check that its reporter runs (`odradek status`), and name its metrics.listener with --metrics HOST:PORT",
             )
         ]
     return list(judge_metrics(text))
@@ -46,18 +46,18 @@ def judge_metrics(text: str) -> Iterator[Finding]:
             old |= labels["version"] in OLD_FETCHES and value > 0
     if not large:
         return
-    reason = "whoever reads it needs memory for all of it, and gets such batches one by one, in an answer each"
+    reason = "a consumer needs memory for the whole batch, and receives such batches one by one, each in an answer of its own"
     if old:
         reason += (
-            "; clients of before 0.10.1, of which some fetch here, stop for good at a batch larger than they ask for"
+            "; clients older than 0.10.1, some of which fetch here, never get past a batch larger than their limit"
         )
     largest = max(large.values())
     names = sorted(large, key=lambda one: -large[one])
     yield Finding(
         "warning",
         f"{'topic' if len(large) == 1 else 'topics'} {some(names)}",
-        f"batches of up to {largest:,} bytes were sent, and consumers ask for {FETCH_BYTES:,} of a partition by default",
+        f"batches of up to {largest:,} bytes were sent; the default limit of consumers is {FETCH_BYTES:,} for a partition",
         reason,
-        f"let its consumers ask for {largest:,} bytes (max.partition.fetch.bytes; before 0.9 fetch.message.max.bytes), or its"
-        " producers make smaller batches (batch.size; batch.num.messages in librdkafka)",
+        f"raise the limit of its consumers to {largest:,} bytes (max.partition.fetch.bytes; fetch.message.max.bytes before"
+        " 0.9), or make the batches of its producers smaller (batch.size; batch.num.messages in librdkafka)",
     )

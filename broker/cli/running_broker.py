@@ -122,7 +122,7 @@ def status_of(directory: str, running: RunningBroker) -> dict[str, Any]:
     return report | {"data_dir": directory}
 
 
-def address_of(told: Mapping[str, Any]) -> str:
-    """HOST:PORT to ask, of what a supervisor tells of its metrics.listener."""
-    host = _ANY_HOST.get(told["host"], told["host"])
-    return f"[{host}]:{told['port']}" if ":" in host else f"{host}:{told['port']}"
+def address_of(listener: Mapping[str, Any]) -> str:
+    """HOST:PORT to connect to, of a metrics.listener in a supervisor's status."""
+    host = _ANY_HOST.get(listener["host"], listener["host"])
+    return f"[{host}]:{listener['port']}" if ":" in host else f"{host}:{listener['port']}"

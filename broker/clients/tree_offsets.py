@@ -1,7 +1,7 @@
 """Offsets that groups keep in the metadata tree, as clients of Kafka 0.8 do. Functions over a `Cluster`.
 
-OffsetFetch and OffsetCommit of version 0 read and write offsets of a group that is named. Which groups there are is listed by
-ListTreeOffsets alone, an API of Odradek's own.
+OffsetFetch and OffsetCommit of version 0 read and write the offsets of a given group. Only ListTreeOffsets, an API of Odradek's
+own, lists the groups.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ Place = tuple[str, int]
 
 
 def groups(cluster: Cluster) -> list[str]:
-    """The groups in the tree, by name; none from a broker that does not tell. Raises Refused, ClientError."""
+    """The groups in the tree, by name; none if the broker does not serve ListTreeOffsets. Raises Refused, ClientError."""
     answer = _listed(cluster, None)
     return sorted(one.group_id for one in answer.groups) if answer is not None else []
 

@@ -25,18 +25,18 @@ def of_keys(*keys: bytes | None, timestamp: int = 1, codec: int = 0, **fields: i
     return build_batch([Record(key, b"v", timestamp) for key in keys], codec=codec, **fields)
 
 
-def named(told) -> dict[int, str]:
-    return {one.batch_index: one.batch_index_error_message for one in told.record_errors}
+def named(answer) -> dict[int, str]:
+    return {one.batch_index: one.batch_index_error_message for one in answer.record_errors}
 
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("version", range(8, 13))
 def test_records_without_a_key_are_named_by_a_compacted_topic(wire, name, version, codec):
     wire.create(name, cleanup_policy="compact")
-    told = wire.produce(name, of_keys(b"k", None, b"k", None, codec=codec), version=version)
-    assert (told.error_code, told.base_offset) == (ErrorCode.INVALID_RECORD, -1)
-    assert named(told) == dict.fromkeys((1, 3), "a record of a compacted topic must have a key")
-    assert told.error_message == (
+    answer = wire.produce(name, of_keys(b"k", None, b"k", None, codec=codec), version=version)
+    assert (answer.error_code, answer.base_offset) == (ErrorCode.INVALID_RECORD, -1)
+    assert named(answer) == dict.fromkeys((1, 3), "a record of a compacted topic must have a key")
+    assert answer.error_message == (
         "2 of the batch's 4 records are invalid; record 1: a record of a compacted topic must have a key"
     )
     assert wire.produce(name, of_keys(b"k", b"k", codec=codec), version=version).base_offset == 0
@@ -53,10 +53,10 @@ def test_records_with_timestamps_out_of_range_are_named_with_the_range(wire, nam
     wire.create(name, **OF_THE_HOUR)
     now = int(time.time() * 1000)
     times = [now, now + 2 * HOUR_MS, now - 2 * HOUR_MS, -1, -5]
-    told = wire.produce(name, build_batch([Record(b"k", b"v", when) for when in times], codec=codec))
-    assert told.error_code == ErrorCode.INVALID_TIMESTAMP
-    assert list(named(told)) == [1, 2, 4]
-    for index, text in named(told).items():
+    answer = wire.produce(name, build_batch([Record(b"k", b"v", when) for when in times], codec=codec))
+    assert answer.error_code == ErrorCode.INVALID_TIMESTAMP
+    assert list(named(answer)) == [1, 2, 4]
+    for index, text in named(answer).items():
         assert text.startswith(f"timestamp {times[index]} is not between ")
         lowest, highest = _bounds(text)
         assert now - HOUR_MS <= lowest <= now < highest <= lowest + 2 * HOUR_MS
@@ -73,19 +73,19 @@ def test_a_bad_timestamp_decides_the_code_and_a_record_is_named_once(wire, name)
     now = int(time.time() * 1000)
     late = now + 2 * HOUR_MS
     records = [Record(None, b"v", now), Record(b"k", b"v", late), Record(None, b"v", late)]
-    told = wire.produce(name, build_batch(records))
-    assert told.error_code == ErrorCode.INVALID_TIMESTAMP
-    assert [text.split()[0] for text in named(told).values()] == ["a", "timestamp", "a"]
-    told = wire.produce(name, build_batch([records[0], records[2]]))
-    assert told.error_code == ErrorCode.INVALID_RECORD
+    answer = wire.produce(name, build_batch(records))
+    assert answer.error_code == ErrorCode.INVALID_TIMESTAMP
+    assert [text.split()[0] for text in named(answer).values()] == ["a", "timestamp", "a"]
+    answer = wire.produce(name, build_batch([records[0], records[2]]))
+    assert answer.error_code == ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_the_log_append_time_of_a_producer_is_refused_where_the_topic_sets_it_and_ignored_elsewhere(wire, name, codec):
     wire.create(name, message_timestamp_type="LogAppendTime")
-    told = wire.produce(name, of_keys(b"k", b"k", codec=codec, attributes=LOG_APPEND_TIME))
-    assert told.error_code == ErrorCode.INVALID_TIMESTAMP
-    assert named(told) == dict.fromkeys((0, 1), "a producer must not set the timestamp type LogAppendTime")
+    answer = wire.produce(name, of_keys(b"k", b"k", codec=codec, attributes=LOG_APPEND_TIME))
+    assert answer.error_code == ErrorCode.INVALID_TIMESTAMP
+    assert named(answer) == dict.fromkeys((0, 1), "a producer must not set the timestamp type LogAppendTime")
 
     elsewhere = f"{name}-create-time"
     wire.create(elsewhere)
@@ -95,8 +95,8 @@ def test_the_log_append_time_of_a_producer_is_refused_where_the_topic_sets_it_an
     )
     (stored,) = read_batches(bytes(wire.fetch(elsewhere, 0).records))
     assert (stored.attributes & LOG_APPEND_TIME, stored.max_timestamp) == (0, 7)
-    told = wire.produce(elsewhere, of_keys(b"k", timestamp=-1, codec=codec, attributes=LOG_APPEND_TIME))
-    assert (told.error_code, list(named(told))) == (ErrorCode.INVALID_TIMESTAMP, [0])
+    answer = wire.produce(elsewhere, of_keys(b"k", timestamp=-1, codec=codec, attributes=LOG_APPEND_TIME))
+    assert (answer.error_code, list(named(answer))) == (ErrorCode.INVALID_TIMESTAMP, [0])
 
 
 @pytest.mark.parametrize("version", range(3, 8))

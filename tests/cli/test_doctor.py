@@ -179,13 +179,17 @@ def described(*assigned, topics=("t",), state="Stable"):
         (described(None, None), None, None),  # not consumers
         (
             described([("t", 0)], [], []),
-            "2 of its 3 members have no partition: it shares out 1",
+            "2 of its 3 members have no partition: the group has 1 to share",
             "alter t --partitions 3",
         ),
         (described([("t", 0)], [], topics=("a", "t")), "1 of its 2 members", "alter TOPIC --partitions COUNT"),
-        (described([("a", 0), ("t", 0)], [], topics=("a", "t")), "it shares out 2", "another assignor than 'range'"),
-        (described([], []), "none of its 2 members has a partition", "there is what they subscribe to (t)"),
-        (described([], topics=()), "none of its 1 members has a partition", "subscribe to (nothing)"),
+        (
+            described([("a", 0), ("t", 0)], [], topics=("a", "t")),
+            "the group has 2 to share",
+            "another assignor than 'range'",
+        ),
+        (described([], []), "none of its 2 members has a partition", "topics they subscribe to exist (t)"),
+        (described([], topics=()), "none of its 1 members has a partition", "subscribe to exist (nothing)"),
     ],
 )
 def test_members_without_a_partition_are_found(group, says, remedy):
@@ -231,7 +235,7 @@ def test_batches_larger_than_fetches_are_found(text, subject, old):
     found = list(judge_metrics(text))
     assert [one.subject for one in found] == ([] if subject is None else [subject])
     for one in found:
-        assert one.severity == "warning" and ("before 0.10.1" in one.reason) == old
+        assert one.severity == "warning" and ("older than 0.10.1" in one.reason) == old
         assert max(subject.endswith("huge, big") * 3_000_000, 2_097_153) == int(one.what.split()[4].replace(",", ""))
 
 

@@ -78,10 +78,14 @@ def test_the_java_client_fails_the_record_without_key_alone(
 ) -> None:
     records = [{"topic": topics[0], "key": key, "value": f"{number}"} for number, key in enumerate(KEYS)]
     settings = {"enable.idempotence": idempotence, "compression.type": codec}
-    told = of_java(cluster, records, **settings)
-    assert [one.get("error") for one in told] == ["KafkaException", "InvalidRecordException", *["KafkaException"] * 2]
-    assert {told[index]["message"] for index in (0, 2, 3)} == {JUST_ONE_BAD}
-    assert "key" in told[1]["message"]
+    outcomes = of_java(cluster, records, **settings)
+    assert [one.get("error") for one in outcomes] == [
+        "KafkaException",
+        "InvalidRecordException",
+        *["KafkaException"] * 2,
+    ]
+    assert {outcomes[index]["message"] for index in (0, 2, 3)} == {JUST_ONE_BAD}
+    assert "key" in outcomes[1]["message"]
     assert "error" not in of_java(cluster, [record for record in records if record["key"]], **settings)[0]
 
 
@@ -90,9 +94,9 @@ def test_the_java_client_names_the_timestamp(cluster: Cluster, topics: tuple[str
     now = int(time.time() * 1000)
     times = [now, now - 5 * HOUR_MS, now]
     records = [{"topic": topics[1], "key": "k", "value": "v", "timestamp": when} for when in times]
-    told = of_java(cluster, records)
-    assert [one.get("error") for one in told] == ["KafkaException", "InvalidTimestampException", "KafkaException"]
-    assert str(times[1]) in told[1]["message"]
+    outcomes = of_java(cluster, records)
+    assert [one.get("error") for one in outcomes] == ["KafkaException", "InvalidTimestampException", "KafkaException"]
+    assert str(times[1]) in outcomes[1]["message"]
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])

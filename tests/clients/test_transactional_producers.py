@@ -54,9 +54,9 @@ def test_the_java_client(cluster: Cluster) -> None:
     printed = run(
         toolchains.java_command("Outcomes", classes=True), json.dumps({"properties": properties, "records": []}) + "\n"
     )
-    told = json.loads(printed)
-    assert told["error"] == "KafkaException"
-    assert REASON in told["message"]
+    answer = json.loads(printed)
+    assert answer["error"] == "KafkaException"
+    assert REASON in answer["message"]
 
 
 @pytest.mark.java

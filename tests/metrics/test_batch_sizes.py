@@ -28,7 +28,7 @@ def of_size(size):
     return next(data for less in range(60, 90) if len(data := batch(bytes(size - less))) == size)
 
 
-def told(broker):
+def measured(broker):
     """Count of each class by its upper bound, count, sum, and the largest batch of each topic that was not refused."""
     found = scrape(broker)
     classes = {int(le): found.value(f"{HISTOGRAM}_bucket", le=le) for le in map(str, BATCH_BYTES)}
@@ -37,8 +37,8 @@ def told(broker):
     return classes, found.value(f"{HISTOGRAM}_count"), found.value(f"{HISTOGRAM}_sum"), largest
 
 
-def test_batches_are_counted_by_size_and_the_largest_of_a_topic_is_told(broker):
-    assert told(broker) == (dict.fromkeys(BATCH_BYTES, 0), 0, 0, dict.fromkeys(("small", "large", "unused")))
+def test_batches_are_counted_by_size_and_the_largest_of_a_topic_is_reported(broker):
+    assert measured(broker) == (dict.fromkeys(BATCH_BYTES, 0), 0, 0, dict.fromkeys(("small", "large", "unused")))
     sizes = [SMALLEST, 256, 257, 1024, 1025, 300_000, 1 << 20, (1 << 20) + 1]
     with Wire(broker.host, broker.port) as wire:
         for size in sizes:
@@ -55,10 +55,10 @@ def test_batches_are_counted_by_size_and_the_largest_of_a_topic_is_told(broker):
     sizes += [500, 400, 450, len(old), len(refused)]
     expected = {bound: sum(size <= bound for size in sizes) for bound in BATCH_BYTES}
     largest = {"small": 500, "large": (1 << 20) + 1, "unused": None}
-    assert told(broker) == (expected, len(sizes), sum(sizes), largest)
+    assert measured(broker) == (expected, len(sizes), sum(sizes), largest)
     for kind in ("reporter", "worker"):
         kill(broker, kind)
-        assert told(broker) == (expected, len(sizes), sum(sizes), largest)
+        assert measured(broker) == (expected, len(sizes), sum(sizes), largest)
     with Wire(broker.host, broker.port) as wire:
         assert wire.produce("unused", of_size(700)).error_code == 0
-    assert told(broker)[1:] == (len(sizes) + 1, sum(sizes) + 700, largest | {"unused": 700})
+    assert measured(broker)[1:] == (len(sizes) + 1, sum(sizes) + 700, largest | {"unused": 700})
