@@ -1,15 +1,14 @@
 """``odradek adopt``: shows what Kafka's directories hold, asks, and takes them over. Runs in the process of the command."""
 
-import json
 import os
-import sys
 from collections.abc import Sequence
 
 import click
-from rich.console import Console
-from rich.table import Table
 
+from broker.cli.interrupt import Interruption, noting
 from broker.cli.log_verify import VerifyError, verify_directories
+from broker.cli.options import confirm
+from broker.cli.output import count, echo_json, print_table, size
 from broker.config import BrokerConfig, ConfigError, load
 from broker.metadata.adoption import Adoption, AdoptionError, carry_out, describe, judge, survey
 from broker.metadata.kraft_log import ClusterMetadataError
@@ -19,14 +18,7 @@ from broker.storage.log_directory import CorruptMetadataError, DirectoryInUseErr
 from broker.storage.verify import DirectoryReport, NotALogDirectoryError, list_directory
 
 MOST_SHOWN = 100
-_COLUMNS = (
-    ("topic", "left"),
-    ("partitions here", "right"),
-    ("records", "right"),
-    ("MB", "right"),
-    ("formats", "left"),
-    ("codecs", "left"),
-)
+TITLES = ("topic", "partitions here", "records", "size", "formats", "codecs")
 ENDS_WELL = "Start the broker with log.dirs={}"
 
 
@@ -50,26 +42,22 @@ def run_adopt(
     config = _config(config_file, overrides, directories)
     locks: list[int] = []
     try:
-        if not check:
-            for path in config.log_dirs:
-                list_directory(path)  # a lock is a file: none may appear in what is no log directory
-            locks += [lock_directory(path) for path in _with_meta(config.log_dirs)]
-        found, reports = _look(config, processes, as_json, own_lock=not check)
-        if as_json:
-            sys.stdout.write(json.dumps(describe(found) | {"logs": _log_lines(reports)}) + "\n")
-        else:
-            print_adoption(found, reports)
-        if check:
-            return 1 if found.obstacles else 0
-        if found.again and not again:
-            raise AdoptError(
-                f"{config.log_dirs[0]} was taken over before; if Kafka wrote there since, --again makes the metadata anew"
-            )
-        if found.obstacles and not force:
-            raise AdoptError(f"{len(found.obstacles)} obstacle(s), see above; --force takes over in spite of them")
-        if not yes and not click.confirm("Take over?", err=True):
-            raise AdoptError("nothing was changed")
-        carry_out(found)
+        with noting(lambda: "nothing was changed"):
+            if not check:
+                for path in config.log_dirs:
+                    list_directory(path)  # a lock is a file: none may appear in what is no log directory
+                locks += [lock_directory(path) for path in _with_meta(config.log_dirs)]
+            found, reports = _look(config, processes, as_json, own_lock=not check)
+            if as_json:
+                echo_json(describe(found) | {"logs": _log_lines(reports)})
+            else:
+                print_adoption(found, reports)
+            if check:
+                return 1 if found.obstacles else 0
+            _require_leave(found, force, again)
+            confirm(f"This takes over {', '.join(config.log_dirs)}.", yes)
+        with Interruption():  # it is short, and half of it would have to be repeated
+            carry_out(found)
     except (NotALogDirectoryError, AdoptionError, ClusterMetadataError, CorruptMetadataError) as error:
         raise AdoptError(error) from error
     except (DirectoryInUseError, StoreError, VerifyError) as error:
@@ -91,6 +79,17 @@ def _also_to_set(config: BrokerConfig) -> str:
     except ConfigError:
         return ", and with metadata.store=embedded: the configuration names another place for the metadata"
     return ""
+
+
+def _require_leave(found: Adoption, force: bool, again: bool) -> None:
+    """Raises AdoptError if the take-over needs an option that was not given."""
+    path = found.directories[0].path
+    if found.again and not again:
+        raise AdoptError(
+            f"{path} was taken over before; if Kafka has written there since, --again replaces the metadata"
+        )
+    if found.obstacles and not force:
+        raise AdoptError(f"{count(len(found.obstacles), 'obstacle')}, see above; --force takes over in spite of them")
 
 
 def _config(config_file: str | None, overrides: Sequence[str], directories: Sequence[str]) -> BrokerConfig:
@@ -151,47 +150,52 @@ def _bits(value: int) -> list[int]:
 
 def print_adoption(found: Adoption, reports: Sequence[DirectoryReport]) -> None:
     """What was found, for a person who is to decide."""
-    console = Console(highlight=False, soft_wrap=True)
     version = f", metadata.version {found.metadata_version}" if found.metadata_version is not None else ""
-    console.print(f"Broker {found.node_id} of cluster {found.cluster_id}, {found.mode} mode{version}", markup=False)
+    click.echo(f"Broker {found.node_id} of cluster {found.cluster_id}, {found.mode} mode{version}")
     for report in reports:
         logs = report.logs.values()
         state = "in use" if report.files.locked else "closed in order" if report.files.clean else "not closed in order"
-        size = sum(log.size for log in logs)
-        console.print(f"  {report.files.path}: {len(report.logs)} logs, {size / 1e6:.1f} MB, {state}", markup=False)
-    table = Table()
-    for title, side in _COLUMNS:
-        table.add_column(title, justify=side)  # type: ignore[arg-type]
+        stored = size(sum(log.size for log in logs))
+        click.echo(f"  {report.files.path}: {count(len(report.logs), 'log')}, {stored}, {state}")
     sums = _sums(reports)
     shown = list(found.topics.values())[:MOST_SHOWN]
+    rows = []
     for topic in shown:
-        records, size, formats, codecs = sums.get(topic.name, (0, 0, 0, 0))
+        records, stored_bytes, formats, codecs = sums.get(topic.name, (0, 0, 0, 0))
         here = sum(partition.directory is not None for partition in topic.partitions.values())
-        table.add_row(
-            topic.name, f"{here} of {len(topic.partitions)}", str(records), f"{size / 1e6:.1f}",
-            " ".join(f"v{bit}" for bit in _bits(formats)), " ".join(CODEC_NAMES[bit] for bit in _bits(codecs)),
-        )  # fmt: skip
-    console.print(table, markup=False)
+        rows.append(
+            [
+                topic.name,
+                f"{here} of {len(topic.partitions)}",
+                records,
+                size(stored_bytes),
+                [f"v{bit}" for bit in _bits(formats)],
+                [CODEC_NAMES[bit] for bit in _bits(codecs)],
+            ]
+        )
+    print_table(TITLES, rows, "no topics")
     if len(found.topics) > MOST_SHOWN:
-        console.print(f"and {len(found.topics) - MOST_SHOWN} more: --json shows all", markup=False)
+        click.echo(f"and {len(found.topics) - MOST_SHOWN} more: --json shows all")
     settings = [
         f"{topic.name} ({encode_uuid(topic.topic_id)}): {', '.join(f'{key}={value}' for key, value in topic.configs.items())}"
         for topic in shown
     ]
-    for title, lines in (
-        ("Topics' ids and settings", settings),
-        ("Will not be taken over", found.left),
-        ("To know", found.warnings),
-        ("Obstacles", found.obstacles),
-    ):
-        if lines:
-            console.print(f"{title}:")
-            for line in lines[:MOST_SHOWN]:
-                console.print(f"  {line}", markup=False)
-            if len(lines) > MOST_SHOWN:
-                console.print(f"  and {len(lines) - MOST_SHOWN} more: --json shows all")
+    _print_lines("Topics' ids and settings", settings)
+    _print_lines("Will not be taken over", found.left)
+    _print_lines("To know", found.warnings)
+    _print_lines("Obstacles", found.obstacles)
     if not found.obstacles:
-        console.print("Nothing stands in the way.")
+        click.echo("Nothing stands in the way.")
+
+
+def _print_lines(title: str, lines: Sequence[str]) -> None:
+    if not lines:
+        return
+    click.echo(f"{title}:")
+    for line in lines[:MOST_SHOWN]:
+        click.echo(f"  {line}")
+    if len(lines) > MOST_SHOWN:
+        click.echo(f"  and {len(lines) - MOST_SHOWN} more: --json shows all")
 
 
 def _sums(reports: Sequence[DirectoryReport]) -> dict[str, tuple[int, int, int, int]]:

@@ -1,10 +1,14 @@
 """confluent-kafka for `produce` and `consume`: found or asked for, configured, its errors in one line."""
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from broker.cli.failure import fail
+from broker.cli.interrupt import Interruption
 
+LONGEST_POLL_S = 0.1
+"""A poll of librdkafka runs to its end whatever signals come; this is how long Ctrl-C may have to wait."""
 INSTALL = "pip install 'odradek[clients]'"
 
 
@@ -20,6 +24,14 @@ def library() -> Any:
 def client_config(servers: str, extra: Mapping[str, str]) -> dict[str, Any]:
     """What both kinds of client are given; `extra` are librdkafka's own settings and win."""
     return {"bootstrap.servers": servers, "client.id": "odradek", "log_level": 0} | dict(extra)
+
+
+def flush(producer: Any, timeout_s: float, interruption: Interruption) -> int:
+    """Wait until all records are answered, the time is over, or a signal has come; how many are not answered."""
+    deadline = time.monotonic() + timeout_s
+    while (unanswered := len(producer)) and time.monotonic() < deadline and not interruption.wanted:
+        producer.flush(max(0.0, min(LONGEST_POLL_S, deadline - time.monotonic())))
+    return unanswered
 
 
 def in_words(error: Any) -> str:

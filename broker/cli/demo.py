@@ -14,6 +14,8 @@ from typing import Any
 
 import click
 
+from broker.cli.client_library import LONGEST_POLL_S, flush
+from broker.cli.interrupt import Interruption
 from broker.testing import Broker, BrokerError
 
 TOPIC = "python-files"
@@ -82,13 +84,16 @@ def produce(bootstrap_servers: str, corpus: Corpus) -> float:
         }
     )
     began = time.monotonic()
-    for name, lines in corpus.items():
-        key = name.encode()
-        for number, line in enumerate(lines):
-            _send(producer, key, line, acknowledged)
-            if number % 1000 == 0:
-                producer.poll(0)
-    unsent = producer.flush(_STALL_SECONDS)
+    with Interruption() as interruption:  # an exception in `acknowledged` would go through librdkafka
+        for name, lines in corpus.items():
+            key = name.encode()
+            for number, line in enumerate(lines):
+                _send(producer, key, line, acknowledged, interruption)
+                if number % 1000 == 0:
+                    producer.poll(0)
+                    interruption.check()
+        unsent = flush(producer, _STALL_SECONDS, interruption)
+        interruption.check()
     if refused or unsent:
         raise DemoError(
             refused[0] if refused else f"{unsent} records were not acknowledged within {_STALL_SECONDS:g} s"
@@ -96,15 +101,17 @@ def produce(bootstrap_servers: str, corpus: Corpus) -> float:
     return time.monotonic() - began
 
 
-def _send(producer: Any, key: bytes, line: bytes, acknowledged: Any) -> None:
+def _send(producer: Any, key: bytes, line: bytes, acknowledged: Any, interruption: Interruption) -> None:
     """Waits while the client's queue is full. Raises DemoError if it stays so."""
-    stalled = 0
+    heard = time.monotonic()
     while True:
         try:
             return producer.produce(TOPIC, line, key, on_delivery=acknowledged)
         except BufferError:
-            stalled = 0 if producer.poll(1.0) else stalled + 1
-            if stalled > _STALL_SECONDS:
+            interruption.check()
+            if producer.poll(LONGEST_POLL_S):
+                heard = time.monotonic()
+            elif time.monotonic() - heard > _STALL_SECONDS:
                 raise DemoError(f"nothing was acknowledged for {_STALL_SECONDS:g} s") from None
 
 

@@ -6,14 +6,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
+from broker.cli import interrupt
 from broker.cli.failure import fail
 
 WRONG_USAGE = 2
-INTERRUPTED = 130
 
 
 class LazyGroup(click.Group):
@@ -58,6 +58,15 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
+    def invoke(self, context: click.Context) -> Any:
+        """A signal ends the command here, before click prints an empty line for it."""
+        try:
+            return super().invoke(context)
+        except KeyboardInterrupt as error:
+            if context.parent is not None:
+                raise
+            _stopped(error)
+
     def main(
         self,
         args: Sequence[str] | None = None,
@@ -66,11 +75,12 @@ class LazyGroup(click.Group):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> Any:
-        """Errors are one line; a closed pipe behind it ends a command in silence."""
+        """Run the command and end the process. Errors are one line; closed pipes and signals end it without a traceback."""
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, False, **extra)
         try:
-            code = super().main(args, prog_name, complete_var, False, **extra)
+            with interrupt.raising():
+                code = super().main(args, prog_name, complete_var, False, **extra)
         except click.exceptions.NoArgsIsHelpError as error:
             error.show()
             sys.exit(WRONG_USAGE)
@@ -78,14 +88,22 @@ class LazyGroup(click.Group):
             fail(_in_one_line(error), WRONG_USAGE)
         except click.ClickException as error:
             fail(error.format_message(), error.exit_code)
-        except click.Abort:
-            fail("stopped", INTERRUPTED)
+        except click.Abort as error:
+            _stopped(error.__cause__ or error.__context__)
+        except KeyboardInterrupt as error:  # arrived after the command's end
+            _stopped(error)
         except OSError as error:
             if error.errno != errno.EPIPE:
                 raise
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def _stopped(error: BaseException | None) -> NoReturn:
+    """What a signal ended."""
+    interrupt.end_typed_line()
+    fail(interrupt.last_words(error), interrupt.exit_status(error))
 
 
 def _in_one_line(error: click.UsageError) -> str:

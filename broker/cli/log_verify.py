@@ -11,6 +11,8 @@ from dataclasses import asdict
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
+from broker.cli.interrupt import noting
+from broker.cli.output import size
 from broker.storage.verify import DirectoryFiles, DirectoryReport, list_directory, verify
 from broker.storage.verify_log import Finding
 
@@ -42,9 +44,19 @@ def verify_directories(
 ) -> list[DirectoryReport]:
     """`verify` with a progress bar. Raises VerifyError."""
     total = sum(files.bytes for files in directories)
+    done = 0
+
+    def note(bytes_done: int) -> None:
+        nonlocal done
+        done = bytes_done
+        advance(bytes_done)
+
     try:
-        with progress_bar(total, "verifying", quiet) as progress:
-            return verify(directories, processes=processes, deep=deep, gaps=gaps, progress=progress)
+        with (
+            noting(lambda: f"{size(done)} of {size(total)} had been checked"),
+            progress_bar(total, "verifying", quiet) as advance,
+        ):
+            return verify(directories, processes=processes, deep=deep, gaps=gaps, progress=note)
     except BrokenProcessPool:
         raise VerifyError("a process that read the logs was killed; try fewer --processes") from None
 

@@ -71,7 +71,7 @@ def main() -> None:
     "--log-level", metavar="LEVEL", help="FATAL, ERROR, WARN, INFO, DEBUG or TRACE: short for --set log.level=LEVEL."
 )
 def start(config_file: str | None, overrides: tuple[str, ...], log_level: str | None) -> None:
-    """Run a broker in the foreground until SIGTERM or Ctrl-C."""
+    """Run a broker in the foreground until SIGTERM or Ctrl-C, which stop it in order (exit code 0)."""
     from broker.config import ConfigError, load
 
     try:
@@ -232,13 +232,15 @@ def log_dump(
 @CONFIG_OPTION
 @SET_OPTION
 @click.option(
-    "--check", is_flag=True, help="Only tell what is there, and write nothing. Exit code 1 if there are obstacles."
+    "--check", is_flag=True, help="Only show what is there, and write nothing. Exit code 1 if there are obstacles."
 )
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--force", is_flag=True, help="Take over in spite of obstacles: what is missing or damaged stays so.")
 @click.option("--again", is_flag=True, help="Replace the metadata of an earlier take-over: Kafka wrote here since.")
-@click.option("--json", "as_json", is_flag=True, help="What was found as one line of JSON.")
-@click.option("--processes", type=click.IntRange(0), default=0, help="That read at a time; 0, the default: one a core.")
+@click.option("--json", "as_json", is_flag=True, help="Show what was found as one line of JSON.")
+@click.option(
+    "--processes", type=click.IntRange(0), default=0, help="How many read at a time; 0, the default: one a CPU."
+)
 @click.argument("directories", metavar="[DIR]...", nargs=-1)
 def adopt(config_file: str | None, overrides: tuple[str, ...], directories: tuple[str, ...], **options: Any) -> None:
     """Take over the log directories of a stopped Kafka broker, its topics and records included.

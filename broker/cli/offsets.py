@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from broker.cli.failure import fail
+from broker.cli.interrupt import noting
 from broker.cli.lazy import LazyGroup
 from broker.cli.options import DRY_RUN_OPTION, complete_groups, on_cluster
 
@@ -58,31 +59,41 @@ def migrate(
     dry_run: bool,
 ) -> None:
     """Copy the committed offsets of groups from the metadata tree to __consumer_offsets, or back, or both ways."""
-    from broker.cli.output import count, echo_json, print_table, progress
+    from broker.cli.output import count, echo_json, progress
 
     if overwrite and target == "both":
         raise click.UsageError("--overwrite needs one direction: --to log or --to tree")
     group_ids = _chosen(cluster, group_ids, all_groups)
     left = 1 if every is None else rounds
-    while True:
-        rows: list[dict[str, Any]] = []
-        with progress("migrating", len(group_ids), "groups", hidden=as_json or len(group_ids) < 2) as advance:
-            for group_id in dict.fromkeys(group_ids):
-                rows += _migrate(cluster, group_id, target, overwrite, dry_run)
-                advance()
-        refused = [row for row in rows if row["outcome"] not in ("copied", "would copy", "equal", "newer there")]
-        if as_json:
-            echo_json(rows)
-        elif every is None or any(row["outcome"] == "copied" for row in rows) or refused:
-            titles = ["group", "topic", "partition", "tree", "log", "to", "outcome"]
-            print_table(titles, [[row[title] for title in titles] for row in rows], "no committed offsets on that side")
-        if left is not None:
-            left -= 1
-        if left == 0:
-            if refused:
-                fail(f"{count(len(refused), 'offset')} could not be copied: {refused[0]['outcome']}")
-            return
-        time.sleep(every or 0)
+    copied = 0
+    with noting(lambda: f"{count(copied, 'offset')} had been copied"):
+        while True:
+            rows: list[dict[str, Any]] = []
+            with progress("migrating", len(group_ids), "groups", hidden=as_json or len(group_ids) < 2) as advance:
+                for group_id in dict.fromkeys(group_ids):
+                    theirs = _migrate(cluster, group_id, target, overwrite, dry_run)
+                    copied += sum(row["outcome"] == "copied" for row in theirs)
+                    rows += theirs
+                    advance()
+            refused = [row for row in rows if row["outcome"] not in ("copied", "would copy", "equal", "newer there")]
+            if as_json:
+                echo_json(rows)
+            elif every is None or any(row["outcome"] == "copied" for row in rows) or refused:
+                _print(rows)
+            if left is not None:
+                left -= 1
+            if left == 0:
+                if refused:
+                    fail(f"{count(len(refused), 'offset')} could not be copied: {refused[0]['outcome']}")
+                return
+            time.sleep(every or 0)
+
+
+def _print(rows: list[dict[str, Any]]) -> None:
+    from broker.cli.output import print_table
+
+    titles = ["group", "topic", "partition", "tree", "log", "to", "outcome"]
+    print_table(titles, [[row[title] for title in titles] for row in rows], "no committed offsets on that side")
 
 
 def _chosen(cluster: "Cluster", group_ids: tuple[str, ...], all_groups: bool) -> tuple[str, ...]:

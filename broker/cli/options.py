@@ -1,13 +1,15 @@
 """What commands share that talk to a cluster: which one, how long to wait, JSON or tables, and asking before destroying."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from broker.cli.failure import fail
+from broker.cli.interrupt import noting
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -47,7 +49,7 @@ def on_cluster(function: Command) -> Command:
         from broker.clients.errors import ClientError, Unreachable
 
         try:
-            with Cluster(servers, timeout) as cluster:
+            with Cluster(servers, timeout) as cluster, noting_changes(cluster):
                 return function(cluster, **options)
         except Unreachable as error:
             fail(f"{error}; -b HOST:PORT or {SERVERS} names another" if servers == DEFAULT_SERVERS else error)
@@ -60,13 +62,31 @@ def on_cluster(function: Command) -> Command:
     return command
 
 
+@contextmanager
+def noting_changes(cluster: "Cluster") -> Iterator[None]:
+    """A command that a signal ends says which change it had asked for without seeing the answer."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        for name in cluster.unanswered_changes():
+            error.add_note(f"the broker had not yet answered a {name} request, and may still execute it")
+        raise
+
+
 def confirm(question: str, yes: bool) -> None:
     """Ends the command unless a person agrees. Where nobody can be asked, `--yes` must have been given."""
     if yes:
         return
     if not sys.stdin.isatty():
         fail(f"{question} Nobody is there to ask: add --yes if that is meant")
-    if not click.confirm(f"{question} Do it?", err=True):
+    with noting(lambda: "nothing was changed"):
+        try:
+            agreed = click.confirm(f"{question} Do it?", err=True)
+        except click.Abort as error:  # Ctrl-C, or Ctrl-D for the end of input
+            if isinstance(error.__context__, KeyboardInterrupt):
+                raise error.__context__ from None
+            agreed = False
+    if not agreed:
         fail("nothing was changed")
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from broker.cli.interrupt import noting
 from broker.config import load
 from broker.config.running import PID_FILE, STATUS_SOCKET, RunningBroker, read_pid_file, start_ticks
 from broker.testing.process_tree import open_files, wait_for_end
@@ -95,11 +96,13 @@ def stop_broker(running: RunningBroker, timeout: float) -> float:
     try:
         if not running.is_alive():  # looked at again now that the descriptor holds on to the process
             raise NotRunningError(f"process {running.pid} has ended by itself")
-        try:
-            signal.pidfd_send_signal(pidfd, signal.SIGTERM)
-        except PermissionError:
-            raise FindError(f"process {running.pid} belongs to somebody else") from None
-        if not wait_for_end([pidfd], timeout):
+        with noting(lambda: f"broker {running.pid} was asked to stop and may still be running"):
+            try:
+                signal.pidfd_send_signal(pidfd, signal.SIGTERM)
+            except PermissionError:
+                raise FindError(f"process {running.pid} belongs to somebody else") from None
+            ended = wait_for_end([pidfd], timeout)
+        if not ended:
             raise FindError(f"broker {running.pid} was told to stop and still runs after {timeout:g} s")
     finally:
         os.close(pidfd)

@@ -46,8 +46,6 @@ def on_broker(function: Command) -> Command:
             return function(Place(metrics, config_file, overrides, data_dir, pid), **options)
         except UsageError as error:
             fail(error)
-        except KeyboardInterrupt:
-            raise click.Abort from None
 
     command: Any = run
     for option in (

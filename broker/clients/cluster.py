@@ -19,6 +19,18 @@ DEFAULT_PORT = 9092
 DEFAULT_TIMEOUT_S = 30.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 0.5
 GROUP = 0
+CHANGES = frozenset(
+    {
+        "CreateTopics",
+        "CreatePartitions",
+        "DeleteTopics",
+        "DeleteRecords",
+        "DeleteGroups",
+        "IncrementalAlterConfigs",
+        "OffsetCommit",
+    }
+)
+"""Names of the APIs by which a `Cluster` is asked to change something."""
 WAITING = frozenset(
     {
         ErrorCode.LEADER_NOT_AVAILABLE,
@@ -147,6 +159,12 @@ class Cluster:
                 raise Unreachable(f"there is no broker {node_id} in the cluster; there is {known}")
             connection = self._of_node[node_id] = Connection(address.host, address.port, self.timeout_s)
         return connection
+
+    def unanswered_changes(self) -> list[str]:
+        """Names of the changes that brokers were asked for and have not answered: each may have been made or not."""
+        connections = [*self._of_node.values(), *([] if self._any is None else [self._any])]
+        waiting = [one.unanswered.name for one in connections if one.unanswered is not None]
+        return [name for name in waiting if name in CHANGES]
 
     # -- what there is --------------------------------------------------------------------------------------------
 

@@ -36,6 +36,8 @@ class Connection:
         self._client_id = client_id
         self._correlation_id = 0
         self._ranges: Mapping[int, tuple[int, int]] = {}
+        self.unanswered: ApiSchema | None = None
+        """The API of a request that was sent, or sent in part, and has no answer yet; None if it only asks to validate."""
         try:
             self._socket = socket.create_connection((host, port), timeout_s)
         except OSError as error:
@@ -96,11 +98,13 @@ class Connection:
         deadline = time.monotonic() + (self._timeout_s if timeout_s is None else timeout_s)
         try:
             self._socket.settimeout(max(0.001, deadline - time.monotonic()))
+            self.unanswered = None if getattr(request, "validate_only", False) else api
             self._socket.sendall(frame)
             (size,) = _SIZE.unpack(self._exactly(4, deadline))
             if not 4 <= size <= MAX_RESPONSE_BYTES:
                 raise Unreachable(f"what answers at {self.address} is no Kafka broker")
             answer = self._exactly(size, deadline)
+            self.unanswered = None
         except TimeoutError:
             self.close()
             raise Unreachable(

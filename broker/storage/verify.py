@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -216,21 +217,34 @@ def _gap_limit(files: DirectoryFiles, key: Partition, gaps: Iterable[str]) -> in
 # -- in parallel ---------------------------------------------------------------------------------------------------
 
 Job = tuple[LogFiles, Expectation, list[int]]
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _done: Any = None  # bytes done, a number for each process of the pool; set when one of them starts
 _mine = 0
+_cancelled: Any = None  # shared: whether the pool's processes shall end
 
 
-def _begin(done: Any, taken: Any) -> None:
-    global _done, _mine
-    _done = done
+class _CancelledError(Exception):
+    """The caller no longer wants the results."""
+
+
+def _begin(done: Any, taken: Any, cancelled: Any) -> None:
+    """First in each process of the pool. A terminal sends Ctrl-C to all of them: only the caller's process answers it."""
+    global _done, _mine, _cancelled
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    _done, _cancelled = done, cancelled
     with taken.get_lock():
         _mine = taken.value
         taken.value += 1
 
 
 def _count(size: int) -> None:
+    """Of `size` bytes just done; 0 only asks whether to go on. Raises _CancelledError."""
     if _done is not None:
         _done[_mine] += size
+        if _cancelled.value:
+            raise _CancelledError
 
 
 def _run(jobs: list[Job]) -> list[list[SegmentReport]]:
@@ -257,8 +271,10 @@ def verify(
     """Check everything in the directories.
 
     :param processes: that read; 0: one a core. :param gaps: topics known to be compacted. :param deep: open every batch.
-    :param progress: told again and again how many bytes were read, from this process.
+    :param progress: called again and again, in this process, with the bytes read so far.
     :raises BrokenProcessPool: a process that read was killed.
+
+    What `progress` or a signal handler raises ends the processes, too.
     """
     gaps = frozenset(gaps)
     expected = {
@@ -326,11 +342,10 @@ def _in_parallel(
     context = multiprocessing.get_context("fork")
     done: Any = context.Array(ctypes.c_int64, count, lock=False)
     taken = context.Value(ctypes.c_int)
-    with ProcessPoolExecutor(count, context, _begin, (done, taken)) as pool:
-        waiting: dict[Future[list[list[SegmentReport]]], list[Job]] = {
-            pool.submit(_run, group): group for group in groups
-        }
+    cancelled: Any = context.Value(ctypes.c_bool, lock=False)
+    with ProcessPoolExecutor(count, context, _begin, (done, taken, cancelled)) as pool:
         try:
+            waiting = _submitted(pool, groups)
             while waiting:
                 ended, _ = wait(waiting, timeout=POLL_S, return_when=FIRST_COMPLETED)
                 for future in ended:
@@ -338,8 +353,20 @@ def _in_parallel(
                 if progress is not None:
                     progress(sum(done))
         except BaseException:
+            cancelled.value = True
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def _submitted(
+    pool: ProcessPoolExecutor, groups: list[list[Job]]
+) -> dict[Future[list[list[SegmentReport]]], list[Job]]:
+    """All jobs, by future. The first submit forks the processes, which inherit blocked signals until `_begin`."""
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        return {pool.submit(_run, group): group for group in groups}
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 # -- the directory's own files ---------------------------------------------------------------------------------------

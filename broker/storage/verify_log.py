@@ -168,7 +168,7 @@ def list_log(directory: str | os.PathLike[str]) -> LogFiles:
 def check_segment(
     files: LogFiles, base_offset: int, expected: Expectation, progress: Progress | None = None
 ) -> SegmentReport:
-    """Walk through one segment of a log, its indexes in hand; `progress` is told of bytes done. Raises OSError."""
+    """Walk through one segment of a log, its indexes in hand; `progress` is called with the bytes just done. Raises OSError."""
     report = SegmentReport(base_offset)
     last = base_offset == files.segments[-1]
     path = Path(files.directory, segment_file_name(base_offset, LOG))
@@ -184,7 +184,7 @@ def check_segment(
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_SEQUENTIAL)
         _walk(descriptor, files, report, (index, times), expected, last, progress)
         if expected.deep:
-            _open_batches(descriptor, report, str(path))
+            _open_batches(descriptor, report, str(path), progress)
     finally:
         os.close(descriptor)
     return report
@@ -324,10 +324,15 @@ def _check_txn_index(files: LogFiles, base: int, report: SegmentReport) -> None:
         before = max(before, entry.last_offset)
 
 
-def _open_batches(descriptor: int, report: SegmentReport, path: str) -> None:
-    """Decompress every batch and look at each record; what the walk has noted already is not repeated."""
+def _open_batches(descriptor: int, report: SegmentReport, path: str, progress: Progress | None) -> None:
+    """Decompress every batch and look at each record; findings that the walk has noted are not repeated.
+
+    Calls `progress` with 0 for each batch, so that it can end a long check.
+    """
     noted = {finding.position for finding in report.findings if finding.file == path}
     for found in batch_file.read_file(descriptor, report.size):
+        if progress is not None:
+            progress(0)
         if isinstance(found, batch_file.Damage):
             if found.position not in noted:
                 report.findings.append(Finding(path, found.what, None, found.position))

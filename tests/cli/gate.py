@@ -1,0 +1,99 @@
+"""A relay between a client and a broker that keeps back what the test names: the client then waits in a known state."""
+
+import socket
+import struct
+import threading
+
+_SIZE = struct.Struct(">i")
+_API_KEY = struct.Struct(">h")
+
+
+class Gate:
+    """Relays requests and responses one by one, on a port of 127.0.0.1; a context manager.
+
+    A request of the API `held` is not passed on, nor is anything behind it on its connection; `reached` is set then.
+    """
+
+    def __init__(self):
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self.upstream_port = 0
+        self.held = None
+        self.reached = threading.Event()
+        self._open = []
+        self._threads = [threading.Thread(target=self._accept)]
+
+    def __enter__(self):
+        self._threads[0].start()
+        return self
+
+    def __exit__(self, *_):
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._threads[0].join(60)
+        self.let_go()
+
+    def hold(self, api_key):
+        """From now on, until `let_go`."""
+        self.held = api_key
+        self.reached.clear()
+
+    def let_go(self):
+        """Close the connections that were relayed so far."""
+        self.held = None
+        for connection in self._open:
+            try:
+                connection.shutdown(socket.SHUT_RDWR)
+            except OSError:  # closed by its other end
+                pass
+        for thread in self._threads[1:]:
+            thread.join(60)
+        del self._threads[1:], self._open[:]
+
+    def _accept(self):
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:  # closed at the end
+                return
+            upstream = socket.create_connection(("127.0.0.1", self.upstream_port))
+            self._open += [client, upstream]
+            relays = [
+                threading.Thread(target=self._relay, args=(client, upstream, True)),
+                threading.Thread(target=self._relay, args=(upstream, client, False)),
+            ]
+            self._threads += relays
+            for relay in relays:
+                relay.start()
+
+    def _relay(self, source, target, requests):
+        try:
+            while frame := _frame(source):
+                if requests and _API_KEY.unpack_from(frame, 4)[0] == self.held:
+                    self.reached.set()
+                    while source.recv(4096):
+                        pass
+                    break
+                target.sendall(frame)
+        except OSError:  # either end is closed
+            pass
+        for connection in (source, target):
+            try:
+                connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+
+def _frame(source):
+    head = _exactly(source, _SIZE.size)
+    return head + _exactly(source, *_SIZE.unpack(head)) if head else b""
+
+
+def _exactly(source, size):
+    parts = bytearray()
+    while len(parts) < size:
+        part = source.recv(size - len(parts))
+        if not part:
+            return b""
+        parts += part
+    return bytes(parts)
