@@ -26,11 +26,21 @@ def client_config(servers: str, extra: Mapping[str, str]) -> dict[str, Any]:
     return {"bootstrap.servers": servers, "client.id": "odradek", "log_level": 0} | dict(extra)
 
 
-def flush(producer: Any, timeout_s: float, interruption: Interruption) -> int:
-    """Wait until all records are answered, the time is over, or a signal has come; how many are not answered."""
-    deadline = time.monotonic() + timeout_s
-    while (unanswered := len(producer)) and time.monotonic() < deadline and not interruption.wanted:
-        producer.flush(max(0.0, min(LONGEST_POLL_S, deadline - time.monotonic())))
+def flush(producer: Any, timeout_s: float, interruption: Interruption, after_signal_s: float = 0.0) -> int:
+    """Wait until all records are answered or the time is over; how many are not answered.
+
+    :param after_signal_s: the time once a signal has come.
+    """
+    began = time.monotonic()
+    signalled: float | None = None
+    while unanswered := len(producer):
+        now = time.monotonic()
+        if interruption.wanted and signalled is None:
+            signalled = now
+        left = began + timeout_s - now if signalled is None else signalled + after_signal_s - now
+        if left <= 0:
+            break
+        producer.flush(min(LONGEST_POLL_S, left))
     return unanswered
 
 

@@ -1,9 +1,14 @@
-"""How a command ends when something is wrong: one line on stderr, and an exit code."""
+"""What a command says when something is wrong: a line on stderr; and, if that ends it, an exit code."""
 
 import sys
 from typing import NoReturn
 
 import click
+
+
+def warn(message: object) -> None:
+    """One line on stderr; the command goes on."""
+    click.echo(f"odradek: warning: {message}", err=True)
 
 
 def fail(message: object, code: int = 1) -> NoReturn:

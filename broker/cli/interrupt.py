@@ -81,10 +81,15 @@ def end_typed_line() -> None:
 
 
 class Interruption:
-    """While it is entered the first signal is noted, and a second one raised. Not to be entered twice at a time."""
+    """While it is entered the first signal is noted, and a second one raised. Not to be entered twice at a time.
 
-    def __init__(self) -> None:
+    :param at_latest_s: so long after the first signal it is raised, whatever the command does then; None: never.
+    """
+
+    def __init__(self, at_latest_s: float | None = None) -> None:
         self.number: int | None = None
+        self._at_latest_s = at_latest_s
+        self._alarm_before: Any = None
         self._read = self._write = -1
         self._before: dict[int, Any] = {}
         self._at_once = False
@@ -94,10 +99,15 @@ class Interruption:
         self._before = _set(self._arrived)
         if self._before:
             signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+            if self._at_latest_s is not None:
+                self._alarm_before = signal.signal(signal.SIGALRM, self._waited_too_long)
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._before:
+            if self._at_latest_s is not None:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                signal.signal(signal.SIGALRM, self._alarm_before)
             signal.set_wakeup_fd(-1)
         _restore(self._before)
         os.close(self._read)
@@ -107,6 +117,11 @@ class Interruption:
         again, self.number = self.number is not None, number
         if again or self._at_once:
             raise raised_by(number)
+        if self._at_latest_s is not None:
+            signal.setitimer(signal.ITIMER_REAL, self._at_latest_s)
+
+    def _waited_too_long(self, *_: object) -> None:
+        self.check()
 
     def fileno(self) -> int:
         """Readable once a signal has arrived."""

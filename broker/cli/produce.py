@@ -1,16 +1,39 @@
-"""``odradek produce``: lines or JSON from a file or standard input to a topic. In the process of the command."""
+"""``odradek produce``: lines or JSON from a file or standard input to a topic. In the process of the command.
+
+`sending` does the work; with settings of librdkafka (`-X`) it is `library_sending`.
+"""
 
 import sys
-from collections.abc import Iterator
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 import click
 
-from broker.cli.failure import fail
+from broker.cli.failure import fail, warn
+from broker.cli.interrupt import Interruption, noting
 from broker.cli.options import BOOTSTRAP_OPTION, JSON_OPTION, TIMEOUT_OPTION, TOPIC_ARGUMENT, key_values
 
-POLL_EVERY = 1000
-BATCH_BYTES = 1 << 20
+if TYPE_CHECKING:
+    from broker.clients.cluster import Cluster, TopicInfo
+
+BATCH_BYTES = 1_000_000
+"""The most that a batch has before it is compressed, unless the topic takes less."""
+COMPRESSION_ADDS_BYTES = 100
+"""Besides 2 %: the most by which compression makes a batch of random bytes larger."""
+LONGEST_WAIT_FOR_TOPIC_S, LOOK_EVERY_S = 10.0, 0.1
+ACKS = {"all": -1, "1": 1, "0": 0}
+
+
+class Given(NamedTuple):
+    """What the options say about the records. :param acks: as on the command line."""
+
+    form: str
+    key: bytes | None
+    separator: bytes | None
+    headers: list[tuple[str, bytes | None]]
+    partition: int | None
+    compression: str
+    acks: str
+    empty_is_null: bool
 
 
 @click.command("produce")
@@ -49,13 +72,20 @@ BATCH_BYTES = 1 << 20
 )
 @click.option(
     "--acks",
-    type=click.Choice(("all", "1", "0")),
+    type=click.Choice(tuple(ACKS)),
     default="all",
     show_default=True,
-    help="Who has it before it counts.",
+    help="Who must have a record before it counts as sent: all in-sync replicas, the leader, or nobody.",
 )
 @click.option("--null", "empty_is_null", is_flag=True, help="An empty value is null: a tombstone.")
-@click.option("-X", "extra", metavar="KEY=VALUE", multiple=True, callback=key_values, help="A setting of librdkafka.")
+@click.option(
+    "-X",
+    "extra",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=key_values,
+    help="A setting of librdkafka, which then sends the records (needs confluent-kafka; slower).",
+)
 def produce(
     servers: str,
     timeout: float,
@@ -73,117 +103,131 @@ def produce(
     extra: dict[str, str],
 ) -> None:
     """Send the lines of FILE or standard input to TOPIC."""
-    from broker.cli.client_library import client_config, in_words, library
-    from broker.cli.output import count, echo_json, progress
-    from broker.cli.record_json import NotARecord
-
-    _require_topic(servers, timeout, topic)
-    confluent = library()
-    settings = client_config(servers, extra) | {"compression.type": compression, "acks": acks, "linger.ms": 5}
-    settings.setdefault("message.timeout.ms", int(timeout * 1000))
-    settings |= {"queue.buffering.max.messages": 200_000}
-    failures: list[str] = []
-    sent = acknowledged = size = 0
-
-    def delivered(error: Any, message: Any) -> None:
-        nonlocal acknowledged
-        if error is None:
-            acknowledged += 1
-        else:
-            failures.append(in_words(error))
-
-    try:
-        producer = confluent.Producer(settings)
-    except (confluent.KafkaException, ValueError, TypeError) as error:
-        fail(f"librdkafka does not take these settings: {error}")
-    common = [(name, value.encode()) for name, value in headers.items()]
-    separator = key_separator.encode().decode("unicode_escape").encode("latin-1") if key_separator else None
-    with progress("sending", None, "records", hidden=sys.stdin.isatty()) as advance:
-        try:
-            for record in _records(source, form, separator):
-                value = None if empty_is_null and not record["value"] else record["value"]
-                options: dict[str, Any] = {"on_delivery": delivered}
-                if partition is not None:
-                    options["partition"] = partition
-                if record.get("timestamp") is not None:
-                    options["timestamp"] = record["timestamp"]
-                pairs = common + record.get("headers", [])
-                if pairs:
-                    options["headers"] = pairs
-                chosen = key.encode() if key is not None else record["key"]
-                _send(producer, topic, value, chosen, options, failures)
-                sent += 1
-                size += len(value or b"") + len(chosen or b"")
-                if sent % POLL_EVERY == 0:
-                    producer.poll(0)
-                    advance(POLL_EVERY)
-                if failures:
-                    break
-        except NotARecord as error:
-            producer.flush(timeout)
-            fail(f"line {sent + 1} of the input was not sent: {error}; {count(acknowledged, 'record')} before it were")
-        except confluent.KafkaException as error:
-            fail(f"record {sent + 1} was not sent: {in_words(error.args[0])}")
-        unsent = producer.flush(timeout)
-    if failures:
-        fail(f"{count(len(failures), 'record')} of {sent:,} were not taken: {failures[0]}")
-    if unsent:
-        fail(f"{count(unsent, 'record')} of {sent:,} were not acknowledged within {timeout:g} s; --timeout allows more")
-    if as_json:
-        echo_json({"topic": topic, "records": acknowledged, "bytes": size})
-    else:
-        click.echo(f"sent {count(acknowledged, 'record')} to {topic}", err=True)
-
-
-def _require_topic(servers: str, timeout: float, topic: str) -> None:
-    """Fail at once for a broker that is not there or a topic that is not: librdkafka would try until the time is over.
-
-    Where the broker creates topics by itself a missing one is left to it.
-    """
-    from broker.clients import configs
+    from broker.cli.output import count, echo_json
     from broker.clients.cluster import Cluster
     from broker.clients.errors import ClientError
 
+    separator = key_separator.encode().decode("unicode_escape").encode("latin-1") if key_separator else None
+    given = Given(
+        form,
+        None if key is None else key.encode(),
+        separator,
+        [(name, value.encode()) for name, value in headers.items()],
+        partition,
+        compression,
+        acks,
+        empty_is_null,
+    )
     try:
         with Cluster(servers, timeout) as cluster:
-            if topic in cluster.metadata([topic]).topics:
-                return
-            node = min(cluster.view().brokers)
-            key = "auto.create.topics.enable"
-            found = configs.describe(cluster, configs.Resource("broker", str(node)), [key])
-            if key in found and found[key].value == "true":
-                return
+            info = _topic(cluster, topic)
+            if partition is not None and partition >= len(info.partitions):
+                fail(f"topic '{topic}' has no partition {partition}; it has 0 to {len(info.partitions) - 1}")
+            if extra:
+                from broker.cli.library_sending import send
+
+                records, size = send(servers, timeout, topic, source, given, extra)
+            else:
+                records, size = _send(cluster, timeout, info, source, given)
     except ClientError as error:
         fail(error)
-    fail(f"there is no topic '{topic}'; `odradek topic create {topic}` makes it")
+    if as_json:
+        echo_json({"topic": topic, "records": records, "bytes": size})
+    else:
+        click.echo(f"sent {count(records, 'record')} to {topic}", err=True)
 
 
-def _records(source: IO[bytes], form: str, separator: bytes | None) -> Iterator[dict[str, Any]]:
-    """Raises NotARecord for a line that is none."""
-    from broker.cli.record_json import NotARecord, parse
+def _topic(cluster: "Cluster", name: str) -> "TopicInfo":
+    """The topic, created if the broker creates topics by itself. Ends the command if there is none. Raises ClientError."""
+    import time
 
-    if form == "whole":
-        yield {"key": None, "value": source.read()}
-        return
-    for line in source:
-        if form == "json":
-            if line.strip():
-                yield parse(line)
-            continue
-        value = line.removesuffix(b"\n").removesuffix(b"\r")
-        key = None
-        if separator is not None:
-            key, found, value = value.partition(separator)
-            if not found:
-                raise NotARecord(f"it has no {separator.decode()!r} between key and value")
-        yield {"key": key, "value": value}
+    deadline = time.monotonic() + min(cluster.timeout_s, LONGEST_WAIT_FOR_TOPIC_S)
+    if name not in cluster.metadata([name]).topics and not _is_created_by_itself(cluster):
+        fail(f"there is no topic '{name}'; `odradek topic create {name}` makes it")
+    while True:
+        found = cluster.metadata([name], create=True).topics.get(name)
+        if found is not None and any(part.leader >= 0 for part in found.partitions):
+            return found
+        if time.monotonic() > deadline:
+            fail(f"topic '{name}' has no partition with a leader; `odradek doctor` looks for the reason")
+        time.sleep(LOOK_EVERY_S)
 
 
-def _send(producer: Any, topic: str, value: bytes | None, key: bytes | None, options: Any, failures: list[str]) -> None:
-    """Waits while the queue is full; gives up when a record failed meanwhile."""
-    while not failures:
+def _is_created_by_itself(cluster: "Cluster") -> bool:
+    from broker.clients import configs
+
+    key = "auto.create.topics.enable"
+    found = configs.describe(cluster, configs.Resource("broker", str(min(cluster.view().brokers))), [key])
+    return key in found and found[key].value == "true"
+
+
+def _largest_batch(cluster: "Cluster", topic: str, compressed: bool) -> int:
+    """The topic's limit, if the broker shows it and it is below our own; less where compression may add to the size."""
+    from broker.clients import configs
+    from broker.clients.errors import ClientError
+
+    key = "max.message.bytes"
+    try:
+        found = configs.describe(cluster, configs.Resource("topic", topic), [key])
+    except ClientError:  # it may be forbidden to look; producing is not
+        return BATCH_BYTES
+    value = found[key].value if key in found else None
+    limit = int(value) if value else BATCH_BYTES
+    if compressed:
+        limit -= limit // 50 + COMPRESSION_ADDS_BYTES
+    return min(BATCH_BYTES, max(limit, 0))
+
+
+def _send(cluster: "Cluster", timeout: float, info: "TopicInfo", source: IO[bytes], given: Given) -> tuple[int, int]:
+    """Records acknowledged, and bytes of their keys and values. Ends the command if some are not. Raises ClientError."""
+    from broker._ext.line_batches import RecordBatches
+    from broker.cli.output import count, progress
+    from broker.cli.sending import LONGEST_AFTER_SIGNAL_S, Sending
+    from broker.clients.errors import ClientError
+    from broker.clients.producing import FIRST_WITH_ZSTD, OLDEST, Sender
+    from broker.storage.compression import CODEC_NAMES, NONE, ZSTD, compress
+
+    codec = CODEC_NAMES.index(given.compression)
+    batches = RecordBatches(
+        len(info.partitions),
+        _largest_batch(cluster, info.name, compressed=codec != NONE),
+        open_partitions=[part.number for part in info.partitions if part.leader >= 0],
+        fixed=given.partition,
+        key=given.key,
+        separator=given.separator,
+        empty_is_null=given.empty_is_null,
+        headers=given.headers,
+    )
+    sender = Sender(
+        cluster,
+        info.name,
+        len(info.partitions),
+        ACKS[given.acks],
+        timeout,
+        seal=lambda builder, *producer: builder.finish(codec, compress, *producer),
+        warn=warn,
+        oldest=FIRST_WITH_ZSTD if codec == ZSTD else OLDEST,
+    )
+
+    def so_far() -> str:
+        unknown = batches.records - sender.acknowledged
+        said = f"{count(sender.acknowledged, 'record')} sent to {info.name}"
+        return said + (f", {unknown:,} more not acknowledged" if unknown else "")
+
+    failure: str | None = None
+    with (
+        noting(so_far),
+        Interruption(LONGEST_AFTER_SIGNAL_S) as interruption,
+        progress("sending", None, "records", hidden=sys.stdin.isatty()) as advance,
+    ):
+        sending = Sending(source, given.form, batches, sender, interruption, advance)
         try:
-            producer.produce(topic, value, key, **options)
-            return
-        except BufferError:
-            producer.poll(1.0)
+            sending.run()
+            failure = sending.failure
+        except ClientError as error:
+            failure = str(error)
+        if failure is None:
+            interruption.check()
+    if failure is not None:
+        fail(f"{failure}; {so_far()}")
+    return sender.acknowledged, batches.bytes

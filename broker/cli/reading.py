@@ -1,13 +1,10 @@
-"""What `odradek consume` reads: which partitions, from where, to where; and the loop. In the process of the command."""
+"""What `odradek consume` reads: which partitions, from where, to where. In the process of the command."""
 
 import re
-import time
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, BinaryIO, NamedTuple
+from typing import NamedTuple
 
-from broker.cli.client_library import in_words
-from broker.cli.record_format import Writer
 from broker.cli.values import duration_ms, time_ms
 from broker.clients import topics
 from broker.clients.cluster import Cluster, Partition
@@ -15,8 +12,6 @@ from broker.clients.errors import Refused
 from broker.protocol.errors import ErrorCode
 
 Place = tuple[str, int]
-AT_ONCE = 1000
-POLL_S = 0.2
 _AGO = re.compile(r"(.+?)\s+ago")
 
 
@@ -77,9 +72,9 @@ def matching(cluster: Cluster, names: Sequence[str], chosen: Sequence[int]) -> l
 
 def assignment(cluster: Cluster, partitions: Sequence[Partition], start: Start) -> dict[Place, int]:
     """The offset to begin with in each partition that has a leader. Raises ClientError."""
-    firsts = topics.list_offsets(cluster, partitions, topics.EARLIEST)
-    ends = topics.list_offsets(cluster, partitions, topics.LATEST)
-    at_time = topics.list_offsets(cluster, partitions, start.time_ms) if start.time_ms is not None else {}
+    firsts = _offsets(cluster, partitions, topics.EARLIEST)
+    ends = _offsets(cluster, partitions, topics.LATEST)
+    at_time = _offsets(cluster, partitions, start.time_ms) if start.time_ms is not None else {}
     found = {}
     for place, end in ends.items():
         if start.end is not None:
@@ -92,6 +87,17 @@ def assignment(cluster: Cluster, partitions: Sequence[Partition], start: Start) 
     return found
 
 
+def _offsets(
+    cluster: Cluster, partitions: Sequence[Partition], time_ms: int, committed_only: bool = False
+) -> dict[Place, topics.Found]:
+    """As `list_offsets`. Raises Refused if a partition's leader answers with an error."""
+    found = topics.list_offsets(cluster, partitions, time_ms, committed_only)
+    for (name, number), one in found.items():
+        if one.error:
+            raise Refused(one.error, what=f"{name}-{number}")
+    return found
+
+
 class Ends:
     """Where each partition ends, and which are not there yet. Read in the loop's thread."""
 
@@ -101,8 +107,8 @@ class Ends:
     @classmethod
     def of(cls, cluster: Cluster, partitions: Sequence[Partition], committed_only: bool) -> "Ends":
         """The ends as they are now; of empty partitions nothing is waited for. Raises ClientError."""
-        firsts = topics.list_offsets(cluster, partitions, topics.EARLIEST)
-        ends = topics.list_offsets(cluster, partitions, topics.LATEST, committed_only)
+        firsts = _offsets(cluster, partitions, topics.EARLIEST)
+        ends = _offsets(cluster, partitions, topics.LATEST, committed_only)
         return cls(
             {place: one.offset for place, one in ends.items()}, {place: one.offset for place, one in firsts.items()}
         )
@@ -123,97 +129,11 @@ class Ends:
         """Nothing more is wanted of this partition."""
         self._left.pop(place, None)
 
+    def of_place(self, place: Place) -> int | None:
+        """Where the partition ended when the command began; None once that was reached."""
+        return self._left.get(place)
+
     @property
     def done(self) -> bool:
         """Whether all are read."""
         return not self._left
-
-
-class Reading:
-    """The loop.
-
-    :param write: a message to bytes. :param limit: of messages.
-    :param pattern: compiled; only messages whose key or value has it.
-    :param until_ms: messages of this time and later are left out. :param commits: whether a group commits what was written.
-    """
-
-    def __init__(
-        self,
-        confluent: Any,
-        consumer: Any,
-        write: Writer,
-        pattern: Any,
-        limit: int | None,
-        until_ms: int | None,
-        ends: Ends | None,
-        commits: bool,
-    ) -> None:
-        self._confluent = confluent
-        self._consumer = consumer
-        self._write = write
-        self._pattern = pattern
-        self._limit = limit
-        self._until_ms = until_ms
-        self._ends = ends
-        self._commits = commits
-        self._read: dict[Place, int] = {}
-        self.records = 0
-        self.failure: str | None = None
-
-    def run(self, out: BinaryIO, timeout_s: float) -> None:
-        """Until the end, the limit, a failure, or KeyboardInterrupt. :param timeout_s: without any word of a broker."""
-        heard = time.monotonic()
-        while not self._over():
-            messages = self._consumer.consume(AT_ONCE if self._limit is None else min(AT_ONCE, self._limit), POLL_S)
-            if messages:
-                heard = time.monotonic()
-            elif self._ends is not None and time.monotonic() - heard > timeout_s:
-                self.failure = f"nothing came for {timeout_s:g} s, before the end of the topics"
-            for message in messages:
-                self._take(message, out)
-                if self._over():
-                    break
-            out.flush()
-            if self._commits and messages:
-                self._commit(asynchronous=True)
-
-    def _over(self) -> bool:
-        at_limit = self._limit is not None and self.records >= self._limit
-        return at_limit or self.failure is not None or (self._ends is not None and self._ends.done)
-
-    def _take(self, message: Any, out: BinaryIO) -> None:
-        error = message.error()
-        place = message.topic(), message.partition()
-        if error is not None:
-            if error.code() == self._confluent.KafkaError._PARTITION_EOF:
-                if self._ends is not None:
-                    self._ends.reached({place: message.offset()})
-            elif error.code() != self._confluent.KafkaError._ALL_BROKERS_DOWN and not error.retriable():
-                self.failure = in_words(error)
-            return
-        position = message.offset() + 1
-        if self._until_ms is not None and message.timestamp()[1] >= self._until_ms:
-            if self._ends is not None:
-                self._ends.drop(place)
-            return
-        if self._pattern is None or any(self._pattern.search(data or b"") for data in (message.key(), message.value())):
-            out.write(self._write(message))
-            self.records += 1
-        self._read[place] = position
-        if self._ends is not None:
-            self._ends.reached({place: position})
-
-    def _commit(self, asynchronous: bool) -> None:
-        offsets = [self._confluent.TopicPartition(name, number, at) for (name, number), at in self._read.items()]
-        if offsets:
-            try:
-                self._consumer.commit(offsets=offsets, asynchronous=asynchronous)
-            except self._confluent.KafkaException as error:
-                self.failure = self.failure or f"what was read could not be committed: {in_words(error.args[0])}"
-        self._read.clear()  # what another member has by now must not be put back
-
-    def finish(self) -> None:
-        """Commit, and leave the group."""
-        if self._commits and self._read:
-            self._commit(asynchronous=False)
-        self._consumer.close()

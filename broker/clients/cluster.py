@@ -149,6 +149,12 @@ class Cluster:
                 raise Unreachable("; ".join(failures))
         return self._any
 
+    def forget(self, node_id: int) -> None:
+        """Close the connection to a broker by its id; the next use makes another one."""
+        connection = self._of_node.pop(node_id, None)
+        if connection is not None:
+            connection.close()
+
     def broker(self, node_id: int) -> Connection:
         """A connection to a broker by its id. Raises Unreachable."""
         connection = self._of_node.get(node_id)
@@ -163,8 +169,7 @@ class Cluster:
     def unanswered_changes(self) -> list[str]:
         """Names of the changes that brokers were asked for and have not answered: each may have been made or not."""
         connections = [*self._of_node.values(), *([] if self._any is None else [self._any])]
-        waiting = [one.unanswered.name for one in connections if one.unanswered is not None]
-        return [name for name in waiting if name in CHANGES]
+        return [name for connection in connections for name in connection.unanswered if name in CHANGES]
 
     # -- what there is --------------------------------------------------------------------------------------------
 
@@ -174,11 +179,19 @@ class Cluster:
             self._view = self.metadata(())
         return self._view
 
-    def metadata(self, topics: Iterable[str] | None = None) -> View:
-        """The cluster with all topics, or with those of these names that exist. Raises ClientError."""
+    def metadata(self, topics: Iterable[str] | None = None, create: bool = False) -> View:
+        """The cluster with all topics, or with those of these names that exist. Raises ClientError.
+
+        :param create: have the broker create those that do not exist, if it is configured to do so.
+        """
         asked = None if topics is None else [metadata.Request.MetadataRequestTopic(name=name) for name in topics]
-        request = metadata.Request(topics=asked, allow_auto_topic_creation=False)
-        answer = self.any_broker().ask(metadata.SCHEMA, request, oldest=1)
+        request = metadata.Request(topics=asked, allow_auto_topic_creation=create)
+        connection = self.any_broker()
+        try:
+            answer = connection.ask(metadata.SCHEMA, request, oldest=1)
+        except Unreachable:
+            self._any = None  # so that the next attempt makes another connection
+            raise
         view = View(
             answer.cluster_id,
             answer.controller_id,
@@ -208,6 +221,10 @@ class Cluster:
     def ask(self, api: ApiSchema, request: Any, **options: Any) -> Any:
         """Ask any broker; options as `Connection.ask`."""
         return self.any_broker().ask(api, request, **options)
+
+    def ask_any(self, api: ApiSchema, request: Any, errors: Callable[[Any], Iterable[int]], **options: Any) -> Any:
+        """Ask any broker, again while it is not ready. :param errors: the error codes of a response."""
+        return self._until(lambda: self.ask(api, request, **options), errors)
 
     def ask_controller(
         self, api: ApiSchema, request: Any, errors: Callable[[Any], Iterable[int]], **options: Any

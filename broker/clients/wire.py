@@ -1,4 +1,4 @@
-"""One synchronous connection to a broker: one request at a time, in the newest version that both sides know.
+"""One connection to a broker: requests in the newest version that both sides know, one at a time or several on their way.
 
 Owned by one thread of a client's process. Plain text only: no TLS, no SASL.
 """
@@ -6,8 +6,9 @@ Owned by one thread of a client's process. Plain text only: no TLS, no SASL.
 import socket
 import struct
 import time
+from collections import deque
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from broker import __version__
 from broker.clients.errors import ClientError, Unreachable, Unsupported
@@ -22,6 +23,22 @@ MAX_RESPONSE_BYTES = 256 << 20
 _SIZE = struct.Struct(">i")
 _ERROR = struct.Struct(">h")
 _API_VERSIONS_VERSION = 3
+_ALLOW_MORE = "--timeout allows more"
+
+
+class Readable(Protocol):
+    """What `select` can wait for."""
+
+    def fileno(self) -> int: ...
+
+
+class _Sent(NamedTuple):
+    """A request that waits for its response. :param changes: False if it only asks to validate."""
+
+    correlation_id: int
+    api: ApiSchema
+    version: int
+    changes: bool
 
 
 class Connection:
@@ -36,8 +53,7 @@ class Connection:
         self._client_id = client_id
         self._correlation_id = 0
         self._ranges: Mapping[int, tuple[int, int]] = {}
-        self.unanswered: ApiSchema | None = None
-        """The API of a request that was sent, or sent in part, and has no answer yet; None if it only asks to validate."""
+        self._sent: deque[_Sent] = deque()
         try:
             self._socket = socket.create_connection((host, port), timeout_s)
         except OSError as error:
@@ -81,9 +97,14 @@ class Connection:
         timeout_s: float | None = None,
     ) -> Any:
         """Send a request and wait for its response. Raises Unsupported, Unreachable, ClientError."""
-        return self._ask(api, self.version_of(api, oldest, newest), request, timeout_s)
+        self.send(api, request, version=self.version_of(api, oldest, newest))
+        return self.receive(timeout_s)
 
-    def _ask(self, api: ApiSchema, version: int, request: Any, timeout_s: float | None = None) -> Any:
+    def send(self, api: ApiSchema, request: Any, *, version: int, answered: bool = True) -> None:
+        """Send a request, whose response `receive` returns. Raises Unreachable, ClientError.
+
+        :param answered: False for a request that gets no response (Produce with acks=0).
+        """
         self._correlation_id += 1
         header = RequestHeader(
             request_api_key=api.key,
@@ -94,32 +115,58 @@ class Connection:
         try:
             frame = encode_frame(header, request_header_version(api.key, version), request, version)
         except ProtocolError as error:
-            raise ClientError(f"{api.name} cannot be asked that way in version {version}: {error}") from None
+            raise ClientError(f"a {api.name} request of version {version} cannot be written: {error}") from None
+        if answered:
+            changes = not getattr(request, "validate_only", False)
+            self._sent.append(_Sent(self._correlation_id, api, version, changes))
+        try:
+            self._socket.settimeout(self._timeout_s)
+            self._socket.sendall(frame)
+        except TimeoutError:
+            self.close()
+            raise Unreachable(f"{self.address} did not take a {api.name} request in time; {_ALLOW_MORE}") from None
+        except OSError as error:
+            self.close()
+            raise Unreachable(f"the connection to {self.address} broke: {error.strerror or error}") from None
+
+    def receive(self, timeout_s: float | None = None) -> Any:
+        """Wait for the response to the oldest request that has none yet. Raises Unreachable.
+
+        Fields of type `records` are views of memory that is the caller's.
+        """
+        sent = self._sent[0]
         deadline = time.monotonic() + (self._timeout_s if timeout_s is None else timeout_s)
         try:
-            self._socket.settimeout(max(0.001, deadline - time.monotonic()))
-            self.unanswered = None if getattr(request, "validate_only", False) else api
-            self._socket.sendall(frame)
             (size,) = _SIZE.unpack(self._exactly(4, deadline))
             if not 4 <= size <= MAX_RESPONSE_BYTES:
                 raise Unreachable(f"what answers at {self.address} is no Kafka broker")
             answer = self._exactly(size, deadline)
-            self.unanswered = None
         except TimeoutError:
             self.close()
             raise Unreachable(
-                f"{self.address} does not answer a {api.name} request in time; --timeout allows more"
+                f"{self.address} does not answer a {sent.api.name} request in time; {_ALLOW_MORE}"
             ) from None
         except OSError as error:
             self.close()
             raise Unreachable(f"the connection to {self.address} broke: {error.strerror or error}") from None
-        return self._read(api, version, answer)
+        self._sent.popleft()
+        return self._read(sent, answer)
 
-    def _read(self, api: ApiSchema, version: int, answer: bytes) -> Any:
+    def fileno(self) -> int:
+        """Readable when a response, or the end of the connection, has come; -1 once it is closed."""
+        return self._socket.fileno()
+
+    @property
+    def unanswered(self) -> list[str]:
+        """Names of the APIs of requests that have no response yet and do more than validate."""
+        return [sent.api.name for sent in self._sent if sent.changes]
+
+    def _read(self, sent: "_Sent", answer: bytearray) -> Any:
+        api, version = sent.api, sent.version
         (correlation_id,) = _SIZE.unpack_from(answer)
         try:
-            if correlation_id != self._correlation_id:
-                raise Unreachable(f"{self.address} answered request {correlation_id} instead of {self._correlation_id}")
+            if correlation_id != sent.correlation_id:
+                raise Unreachable(f"{self.address} answered request {correlation_id} instead of {sent.correlation_id}")
             start = 4
             if (
                 api.key == api_versions.API_KEY
@@ -134,35 +181,38 @@ class Connection:
             raise Unreachable(f"{self.address} answered {api.name} in a way that cannot be read: {error}") from None
         return response
 
-    def _exactly(self, size: int, deadline: float) -> bytes:
-        parts = bytearray()
-        while len(parts) < size:
-            left = deadline - time.monotonic()
-            if left <= 0:
+    def _exactly(self, size: int, deadline: float) -> bytearray:
+        answer = bytearray(size)
+        left = memoryview(answer)
+        while left:
+            wait = deadline - time.monotonic()
+            if wait <= 0:
                 raise TimeoutError
-            self._socket.settimeout(left)
-            part = self._socket.recv(min(size - len(parts), 1 << 20))
-            if not part:
+            self._socket.settimeout(wait)
+            got = self._socket.recv_into(left)
+            if not got:
                 raise ConnectionResetError(0, "it was closed by the broker")
-            parts += part
-        return bytes(parts)
+            left = left[got:]
+        return answer
 
     def _served(self) -> dict[int, tuple[int, int]]:
         """ApiVersions; a broker that does not know our version of it answers in version 0, and is asked in that."""
         schema = api_versions.SCHEMA
         request = api_versions.Request(client_software_name=SOFTWARE, client_software_version=__version__)
         try:
-            response = self._ask(schema, _API_VERSIONS_VERSION, request)
+            self.send(schema, request, version=_API_VERSIONS_VERSION)
+            response = self.receive()
         except Unreachable as error:
             raise Unreachable(f"{error}; is it a Kafka broker's plain-text listener?") from None
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
-            response = self._ask(schema, 0, api_versions.Request())
+            self.send(schema, api_versions.Request(), version=0)
+            response = self.receive()
         if response.error_code:
             raise Unreachable(f"{self.address} refuses to tell its versions (error {response.error_code})")
         return {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
 
 
-def _after_tags(data: bytes, at: int) -> int:
+def _after_tags(data: bytearray, at: int) -> int:
     """Behind the tagged fields of a response's header."""
     count, at = _varint(data, at)
     for _ in range(count):
@@ -172,7 +222,7 @@ def _after_tags(data: bytes, at: int) -> int:
     return at
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _varint(data: bytearray, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         byte = data[at]

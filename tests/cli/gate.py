@@ -1,4 +1,4 @@
-"""A relay between a client and a broker that keeps back what the test names: the client then waits in a known state."""
+"""A relay between a client and a broker that loses responses, or keeps requests back, so that the client waits."""
 
 import socket
 import struct
@@ -12,6 +12,7 @@ class Gate:
     """Relays requests and responses one by one, on a port of 127.0.0.1; a context manager.
 
     A request of the API `held` is not passed on, nor is anything behind it on its connection; `reached` is set then.
+    While `cuts` are left, a connection is cut instead of passing on its response number `cut_at`, counted from 1.
     """
 
     def __init__(self):
@@ -20,6 +21,8 @@ class Gate:
         self.upstream_port = 0
         self.held = None
         self.reached = threading.Event()
+        self.cuts = 0
+        self.cut_at = 0
         self._open = []
         self._threads = [threading.Thread(target=self._accept)]
 
@@ -67,8 +70,13 @@ class Gate:
                 relay.start()
 
     def _relay(self, source, target, requests):
+        count = 0
         try:
             while frame := _frame(source):
+                count += 1
+                if not requests and self.cuts and count == self.cut_at:
+                    self.cuts -= 1
+                    break
                 if requests and _API_KEY.unpack_from(frame, 4)[0] == self.held:
                     self.reached.set()
                     while source.recv(4096):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.cli.interrupt import Interruption
 from broker.protocol import (
     consumer_group_describe,
     create_partitions,
@@ -271,3 +272,14 @@ def test_a_question_that_is_not_answered_changes_nothing(gate):
     assert_stopped(process, signal.SIGINT, "nothing was changed")
     os.close(main)
     gate.let_go()
+
+
+def test_a_signal_ends_in_time_what_the_command_cannot_look_after():
+    """A broker that reads nothing lets the command wait in the middle of a request."""
+    ours, theirs = socket.socketpair()
+    before = signal.getsignal(signal.SIGALRM)
+    with ours, theirs, pytest.raises(KeyboardInterrupt), Interruption(at_latest_s=0.05):
+        os.kill(os.getpid(), signal.SIGINT)
+        ours.settimeout(PATIENCE_S)
+        ours.recv(1)
+    assert signal.getsignal(signal.SIGALRM) == before and signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)

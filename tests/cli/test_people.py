@@ -107,21 +107,29 @@ def test_a_shell_completes_commands_and_topics(odradek, name, cli_broker):
     assert completed("odradek topic describe x", "127.0.0.1:1") == []
 
 
-def test_without_the_client_library_it_says_what_to_install(odradek, name, cli_broker, tmp_path):
+def test_without_the_client_library_only_groups_and_its_settings_do_not_work(odradek, name, cli_broker, tmp_path):
     odradek("topic", "create", name)
     (tmp_path / "confluent_kafka.py").write_text("raise ImportError('not there')\n")
     path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
-    for verb in ("produce", "consume"):
-        done = subprocess.run(
-            [*MAIN, verb, "-b", cli_broker.bootstrap_servers, name],
+
+    def run(*arguments):
+        return subprocess.run(
+            [*MAIN, arguments[0], "-b", cli_broker.bootstrap_servers, *arguments[1:]],
             capture_output=True,
             text=True,
-            stdin=subprocess.DEVNULL,
+            input="a\n",
             env=os.environ | {"PYTHONPATH": path},
             check=False,
         )
+
+    assert run("produce", name).returncode == 0
+    assert run("consume", name, "--from", "beginning", "--exit").stdout == "a\n"
+    for arguments in (["produce", name, "-X", "linger.ms=1"], ["consume", name, "-g", name]):
+        done = run(*arguments)
         assert done.returncode == 1
-        assert done.stderr == "odradek: this needs confluent-kafka; install it: pip install 'odradek[clients]'\n"
+        assert (
+            done.stderr.startswith("odradek: this needs confluent-kafka; install it: ") and done.stderr.count("\n") == 1
+        )
 
 
 @pytest.mark.parametrize("arguments", [["topic", "list"], ["group", "list"], ["config", "get", "-t", "t"], ["doctor"]])
