@@ -11,23 +11,28 @@ from broker._ext.faults cimport *
 from broker._ext.leader_epochs cimport new_epoch, note_epoch
 from broker._ext.locks cimport LOCK_BUSY, unlock
 from broker._ext.log_writing cimport MAX_JOINED, AppendItem, AppendOutcome, advance, tell_outcome, write_and_commit
+from broker._ext.producer_room cimport ROOM_BUSY, ROOM_READY, Brought, Room, reserve_producer
+from broker._ext.producer_runs cimport ProducerBatch, ProducerEntry, find_producer, place_of_entry
 from broker._ext.producers cimport (
-    ARENA_BUSY,
-    ARENA_FULL,
     PRODUCER_DUPLICATE,
     PRODUCER_FENCED,
     PRODUCER_NEXT,
     PRODUCER_OUT_OF_ORDER,
-    ArenaResult,
-    ProducerBatch,
     ProducerCheck,
     check_sequence,
-    find_producer,
-    reserve_producer,
 )
-from broker._ext.records cimport AT_BASE_OFFSET, AT_PARTITION_LEADER_EPOCH, set_max_timestamp, store32, store64
+from broker._ext.records cimport (
+    AT_BASE_OFFSET,
+    AT_PARTITION_LEADER_EPOCH,
+    NO_SEQUENCE,
+    last_sequence_of,
+    sequence_behind,
+    set_max_timestamp,
+    store32,
+    store64,
+)
 from broker._ext.rolling cimport must_roll, roll_now
-from broker._ext.shared cimport DISK_FULL, ROLE_LEADER, Commit, Slot, region, slot_at
+from broker._ext.shared cimport DISK_FULL, ROLE_LEADER, Commit, Slot, coarse_ms, region, slot_at
 from broker._ext.taking cimport (
     APPEND_BUSY,
     APPEND_IO_ERROR,
@@ -43,80 +48,91 @@ from broker._ext.waking cimport wake_after
 cdef enum:
     ERROR_OUT_OF_ORDER_SEQUENCE = 45
     ERROR_INVALID_PRODUCER_EPOCH = 47
-    ERROR_STORAGE = 56
-    ERROR_NOT_ENOUGH_REPLICAS = 19    # what producers are told of a full disk; see docs/decisions/0011
+    ERROR_NOT_ENOUGH_REPLICAS = 19    # of a full disk (docs/decisions/0011), and where there is no room for a producer (0018)
     ERROR_BATCH_TOO_LARGE = 18    # RECORD_LIST_TOO_LARGE: larger than a segment can be
 
 
-cdef int check_producer(uint32_t index, Slot* slot, AppendItem* items, int at, uint32_t* pending) noexcept nogil:
-    """Whether items[at] may be appended, given the slot and the items before it that will be: 1 yes, 0 no, APPEND_BUSY.
+cdef bint check_before(AppendItem* items, int at, ProducerCheck* check) noexcept nogil:
+    """Judge items[at] by the items of its producer before it that will be appended: whether that decides, with *check.
 
-    `pending` counts the producers of this write.
+    If it repeats one of them it is a duplicate of kind 2, with that item's number as its base offset; *check is PRODUCER_DUPLICATE then.
     """
     cdef AppendItem* item = &items[at]
     cdef AppendItem* before
-    cdef ProducerBatch duplicate
-    cdef ProducerCheck check = PRODUCER_NEXT
-    cdef ArenaResult arena
-    cdef int64_t expected
-    cdef int32_t last_sequence
     cdef bint decided = False
     cdef int i = at - 1
-    if item.info.producer_id < 0:
-        return 1
-    expected = <int64_t>item.info.base_sequence + item.info.last_offset_delta
-    last_sequence = <int32_t>(expected - 0x80000000LL if expected > 0x7FFFFFFF else expected)
-    while i >= 0 and not item.info.control:     # provisional state: what this very write will have made of the producer
+    while i >= 0:
         before = &items[i]
         i -= 1
         if before.error != 0 or before.duplicate or before.info.producer_id != item.info.producer_id:
             continue
         if item.info.producer_epoch < before.info.producer_epoch:
-            check = PRODUCER_FENCED     # by a newer epoch of this write: nothing older makes it a duplicate
-            decided = True
-            break
-        elif item.info.producer_epoch > before.info.producer_epoch:
+            check[0] = PRODUCER_FENCED      # by a newer epoch of this write: nothing older makes it a duplicate
+            return True
+        if item.info.producer_epoch > before.info.producer_epoch:
             if not decided:
-                check = PRODUCER_NEXT if item.info.base_sequence == 0 else PRODUCER_OUT_OF_ORDER
-            decided = True
-            break                       # what is older is of older epochs as well
-        elif item.info.base_sequence == before.info.base_sequence \
-                and item.info.last_offset_delta == before.info.last_offset_delta:
-            item.duplicate = 2          # of an item of this write: answered with its offset, once that is known
+                check[0] = PRODUCER_NEXT if item.info.base_sequence == 0 else PRODUCER_OUT_OF_ORDER
+            return True                     # what is older is of older epochs as well
+        if item.info.base_sequence == NO_SEQUENCE:
+            check[0] = PRODUCER_NEXT
+            return True
+        if item.info.base_sequence == before.info.base_sequence and item.info.last_offset_delta == before.info.last_offset_delta:
+            item.duplicate = 2              # answered with that item's offset, once it is known
             item.base_offset = i + 1
-            return 0
-        elif not decided:
-            expected = (<int64_t>before.info.base_sequence + before.info.last_offset_delta + 1) & 0x7FFFFFFF
-            check = PRODUCER_NEXT if item.info.base_sequence == expected else PRODUCER_OUT_OF_ORDER
-            decided = True
-        if check == PRODUCER_NEXT and decided:
-            break
-    if (not decided or check == PRODUCER_OUT_OF_ORDER) and not item.info.control:
-        duplicate.base_offset = -1
+            check[0] = PRODUCER_DUPLICATE
+            return True
         if not decided:
-            check = check_sequence(find_producer(slot, item.info.producer_id), item.info.producer_epoch,
-                                   item.info.base_sequence, last_sequence, &duplicate)
-        elif check_sequence(find_producer(slot, item.info.producer_id), item.info.producer_epoch, item.info.base_sequence,
-                            last_sequence, &duplicate) == PRODUCER_DUPLICATE:
-            check = PRODUCER_DUPLICATE
-        if check == PRODUCER_DUPLICATE:
+            check[0] = PRODUCER_OUT_OF_ORDER
+            if item.info.base_sequence == sequence_behind(last_sequence_of(before.info.base_sequence, before.info.last_offset_delta)):
+                check[0] = PRODUCER_NEXT
+                return True
+            decided = True
+    return decided
+
+
+cdef int check_producer(uint32_t index, Slot* slot, AppendItem* items, int at, Brought* brought) noexcept nogil:
+    """Whether items[at] may be appended, given the slot and the items before it that will be: 1 yes, 0 no, APPEND_BUSY.
+
+    `brought` counts the producers of this write.
+    """
+    cdef AppendItem* item = &items[at]
+    cdef ProducerBatch duplicate
+    cdef ProducerCheck check = PRODUCER_NEXT, by_slot
+    cdef ProducerEntry* known
+    cdef Room room
+    cdef bint decided
+    if item.info.producer_id < 0:
+        return 1
+    item.place = 0
+    decided = not item.info.control and check_before(items, at, &check)
+    if check == PRODUCER_DUPLICATE:
+        return 0
+    if decided and check == PRODUCER_NEXT:
+        return 1                        # room was reserved for an item before
+    known = find_producer(slot, item.info.producer_id)
+    if (not decided or check == PRODUCER_OUT_OF_ORDER) and not item.info.control:
+        by_slot = check_sequence(known, item.info.producer_epoch, item.info.base_sequence,
+                                 last_sequence_of(item.info.base_sequence, item.info.last_offset_delta), &duplicate)
+        if by_slot == PRODUCER_DUPLICATE:
+            known.heard_ms = coarse_ms()
             item.duplicate = 1
             item.base_offset = duplicate.base_offset
             if slot.settings.log_append_time:
                 item.append_time = duplicate.timestamp
             return 0
+        if not decided:
+            check = by_slot
     if check != PRODUCER_NEXT:
         item.error = ERROR_INVALID_PRODUCER_EPOCH if check == PRODUCER_FENCED else ERROR_OUT_OF_ORDER_SEQUENCE
         return 0
-    if decided:
-        return 1                        # room was reserved for an item before
-    arena = reserve_producer(index, slot, item.info.producer_id, pending[0])
-    if arena == ARENA_BUSY:
+    room = reserve_producer(index, slot, known, item.owner, brought)
+    if room == ROOM_BUSY:
         return APPEND_BUSY
-    if arena == ARENA_FULL:
-        item.error = ERROR_STORAGE      # retriable: a producer's state has room again when another's expires
+    if room != ROOM_READY:
+        item.error = ERROR_NOT_ENOUGH_REPLICAS      # retriable, and nothing of it was appended
+        item.room = room
         return 0
-    pending[0] += 1
+    item.place = place_of_entry(slot, known)
     return 1
 
 
@@ -128,10 +144,11 @@ cdef AppendResult append_as_leader(uint32_t index, uint32_t incarnation, int32_t
     cdef AppendItem* ready[MAX_JOINED]
     cdef AppendResult checked
     cdef Commit commit
-    cdef uint32_t pending = 0
+    cdef Brought brought
     cdef int i, n, result = 0, verdict, refused = 0
     cdef bint alone, full
     outcome.error_number = 0
+    brought.producers = brought.fresh = 0
     if take_slot(index, slot, spins) == LOCK_BUSY:
         return APPEND_BUSY
     fault(APPEND_LOCKED)
@@ -144,10 +161,10 @@ cdef AppendResult append_as_leader(uint32_t index, uint32_t incarnation, int32_t
     for i in range(count):
         items[i].log_start_offset = slot.log_start_offset
         items[i].error = 0
-        items[i].duplicate = items[i].appended = 0
+        items[i].duplicate = items[i].appended = items[i].room = 0
         items[i].base_offset = items[i].append_time = -1
     for i in range(count):
-        verdict = check_producer(index, slot, items, i, &pending)
+        verdict = check_producer(index, slot, items, i, &brought)
         if verdict == APPEND_BUSY:
             unlock(index, slot)
             return APPEND_BUSY

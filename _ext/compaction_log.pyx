@@ -8,7 +8,7 @@ import os
 from collections import namedtuple
 
 from libc.errno cimport ENOENT, ENOMEM, errno
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc, qsort, realloc
 from posix.fcntl cimport O_RDONLY
 from posix.unistd cimport close
@@ -21,7 +21,8 @@ from broker._ext.locks cimport set_lane, unlock
 from broker._ext.log_scan cimport read_at
 from broker._ext.log_state cimport FILE_TXN_INDEX, append_item
 from broker._ext.old_messages cimport MESSAGE_HEADER_BYTES, message_crc_matches, parse_message
-from broker._ext.producers cimport ProducerEntry, entry_batches, entry_epoch, newest_batch, run_entries, run_start
+from broker._ext.producer_runs cimport ProducerEntry, next_producer
+from broker._ext.producers cimport entry_batches, entry_epoch, newest_batch
 from broker._ext.records cimport (
     AT_RECORDS,
     BATCH_HEADER_BYTES,
@@ -237,7 +238,7 @@ cdef class CompactedLog:
         cdef int result = 1
         cdef int64_t room
         while result == 1:
-            room = run_entries(slot) + 1        # nothing is allocated under the lock
+            room = slot.producer_count + 1      # nothing is allocated under the lock
             if room > self.producers.room:
                 free_array(&self.producers)
                 self.producers.items = malloc(<size_t>room * sizeof(LastOfProducer))
@@ -250,7 +251,7 @@ cdef class CompactedLog:
                     result = self.copy_producers(slot)
                     unlock(self.slot, slot)
                 else:
-                    result += 1                 # told from "the run has grown"
+                    result += 1                 # told from "there is no room"
             if result > 1:
                 self.check(result - 1)
         if self.producers.count:
@@ -258,21 +259,21 @@ cdef class CompactedLog:
         return 0
 
     cdef int copy_producers(self, Slot* slot) noexcept nogil:
-        """0, or 1 if the run has grown beyond the room."""
-        cdef ProducerEntry* start = run_start(slot)
+        """0, or 1 if there are more than there is room for."""
+        cdef ProducerEntry* entry
         cdef LastOfProducer* item
-        cdef uint32_t i
+        cdef uint32_t place = 0
         self.producers.count = 0
-        if <int64_t>run_entries(slot) > self.producers.room:
+        if <int64_t>slot.producer_count > self.producers.room:
             return 1
-        for i in range(run_entries(slot)):
-            if start[i].key == 0 or start[i].key == ~<uint64_t>0:
-                continue
+        entry = next_producer(slot, &place)
+        while entry != NULL and self.producers.count < self.producers.room:
             item = <LastOfProducer*>self.producers.items + self.producers.count
             self.producers.count += 1
-            item.producer_id = <int64_t>(start[i].key - 1)
-            item.last_offset = newest_batch(&start[i]).last_offset if entry_batches(&start[i]) else -1
-            item.epoch = entry_epoch(&start[i])
+            item.producer_id = <int64_t>(entry.key - 1)
+            item.last_offset = newest_batch(entry).last_offset if entry_batches(entry) else -1
+            item.epoch = entry_epoch(entry)
+            entry = next_producer(slot, &place)
         return 0
 
     def look(self):

@@ -7,20 +7,6 @@ from broker._ext.metering cimport Client
 from broker._ext.output cimport OutQueue
 
 
-cdef extern from *:
-    """
-    #include <stdint.h>
-    #include <time.h>
-
-    static inline int64_t coarse_ms(void) {
-        struct timespec t;
-        clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
-        return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-    }
-    """
-    int64_t coarse_ms() noexcept nogil
-
-
 cpdef enum FrameResult:
     FRAME_DONE = 0                # answered by out_*, or needs no answer
     FRAME_JOINED = 1              # will be executed and answered in `flush`
@@ -87,6 +73,7 @@ cdef class Connection:
     cdef readonly int64_t connection_id
     cdef readonly int listener_index
     cdef readonly str peer
+    cdef readonly uint32_t owner               # of the producers that this connection brings, by the peer's address
     cdef public object principal
     cdef public object client_software_name
     cdef public object client_software_version

@@ -37,6 +37,7 @@ from broker._ext.metering cimport (
 )
 from broker._ext.output cimport COPIED_SLICE, OutQueue, add_copy, add_file, add_framed, add_part, drop_queue
 from broker._ext.page_cache cimport read_resident
+from broker._ext.shared cimport coarse_ms
 
 
 cdef enum:

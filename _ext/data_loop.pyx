@@ -29,7 +29,6 @@ from broker._ext.connection cimport (
     OUT_ROOM,
     Connection,
     Pending,
-    coarse_ms,
 )
 from broker._ext.frame_reading cimport PEEK_BYTES, FrameHandler
 from broker._ext.late_requests cimport LATE_MS, beat, ended_by_peer, look_at_clock
@@ -49,6 +48,8 @@ from broker._ext.metering cimport (
     turn_clock,
 )
 from broker._ext.output cimport drop_queue
+from broker._ext.owners cimport owner_of
+from broker._ext.shared cimport coarse_ms
 
 
 cdef extern from "<sys/epoll.h>" nogil:
@@ -179,6 +180,7 @@ cdef class DataLoop(FrameReading):
         c.connection_id = connection_id
         c.listener_index = listener_index
         c.peer = peer
+        c.owner = owner_of(peer)
         self.now_ms = coarse_ms()
         c.last_activity_ms = c.counted_ms = self.now_ms
         c.software = -1

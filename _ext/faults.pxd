@@ -54,6 +54,14 @@ cpdef enum FaultPoint:
     PRODUCER_RUN_FILLED = 60
     PRODUCER_BATCH_STORED = 61
     PRODUCER_MARKER_HALF_STORED = 62
+    PRODUCER_KEY_STORED = 63
+    PRODUCER_HALF_LISTED = 64
+    PRODUCER_HALF_DROPPED = 65
+    # A run is taken from the arena, or given back
+    ARENA_RUN_SPLIT = 66
+    ARENA_RUN_TAKEN = 67
+    ARENA_RUN_GIVEN = 68
+    ARENA_RUN_MERGED = 69
     # The log start offset moves, segments go
     REMOVE_LOG_START_STORED = 70
     REMOVE_LOG_START_DURABLE = 71
@@ -84,6 +92,10 @@ cpdef enum FaultPoint:
     GAP_LIMIT_NAMED = 101
     GAP_LIMIT_DURABLE = 102
     CLEANER_OFFSET_WRITTEN = 103
+    # A producer snapshot
+    SNAPSHOT_WRITTEN = 110
+    SNAPSHOT_SYNCED = 111
+    SNAPSHOT_RENAMED = 112
 
 
 cdef inline void fault(int point) noexcept nogil:

@@ -28,7 +28,7 @@ from broker._ext.log_state cimport FILE_INDEX, FILE_LOG, FILE_TIME_INDEX, FILE_T
 from broker._ext.rolling cimport end_segment
 from broker._ext.segment_files cimport next_segment, segment_holding
 from broker._ext.shared cimport SLOT_OFFLINE, SLOT_ONLINE, Commit, Slot, now_ms, read_commit, region, slot_at
-from broker._ext.slots cimport Held, topic_of
+from broker._ext.slots cimport busy, topic_of
 from broker._ext.taking cimport note_failure, wait_slot
 from broker._ext.waking cimport wake_flushed
 
@@ -386,11 +386,16 @@ cdef end(uint32_t index):
     """The last time index entry, and a snapshot of the producers at the log's end if there ever were any."""
     cdef Slot* slot = slot_at(index)
     cdef int result = 0
-    with Held(index):       # recovers the slot if its last holder died
-        if slot.state == SLOT_ONLINE:
-            with nogil:
+    cdef bint taken
+    with nogil:
+        taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0       # recovers the slot if its last holder died
+        if taken:
+            if slot.state == SLOT_ONLINE:
                 result = end_segment(index, slot)
-            note_failure(slot, result)
+                note_failure(slot, result)
+            unlock(index, slot)
+    if not taken:
+        raise busy(index)
     if result != 0:
         raise file_error(-result, f"{topic_of(slot)}-{slot.partition} time index")
     if slot.state != SLOT_ONLINE:

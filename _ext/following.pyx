@@ -3,7 +3,6 @@
 The slot's lock is taken and given back by each verb; no GIL, no allocation.
 """
 
-from libc.errno cimport ENOMEM
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
@@ -16,7 +15,9 @@ from broker._ext.leader_epochs cimport cut_epochs, new_epoch, note_epoch
 from broker._ext.locks cimport LOCK_BUSY, unlock
 from broker._ext.log_writing cimport MAX_JOINED, AppendItem, AppendOutcome, advance, tell_outcome, write_and_commit
 from broker._ext.old_messages cimport MESSAGE_HEADER_BYTES, message_crc_matches, parse_message
-from broker._ext.producers cimport ARENA_FULL, ARENA_READY, ArenaResult, reserve_producer
+from broker._ext.owners cimport OWNER_NOBODY
+from broker._ext.producer_room cimport ROOM_BUSY, ROOM_READY, Brought, Room, reserve_anyhow, reserve_producer
+from broker._ext.producer_runs cimport ProducerEntry, find_producer
 from broker._ext.records cimport ERROR_INVALID_RECORD, BatchInfo, check_batch, parse_batch_header
 from broker._ext.rolling cimport must_roll, roll_now
 from broker._ext.segment_files cimport locate_for_cut, segment_holding
@@ -58,6 +59,15 @@ cdef int check_replicated(const uint8_t* p, size_t n, BatchInfo* out) noexcept n
     return BATCH_SOUND if check_batch(p, n, False, out) == 0 else BATCH_BAD
 
 
+cdef int reserve_replicated(uint32_t index, Slot* slot, int64_t producer_id, Brought* brought) noexcept nogil:
+    """Room for a producer whose batch the leader has: 0, 1 if the arena is busy, or -errno."""
+    cdef ProducerEntry* known = find_producer(slot, producer_id)
+    cdef Room room = reserve_producer(index, slot, known, OWNER_NOBODY, brought)
+    if room == ROOM_READY or room == ROOM_BUSY:
+        return room == ROOM_BUSY
+    return reserve_anyhow(index, slot, known, brought)
+
+
 cdef AppendResult append_as_follower(uint32_t index, uint32_t incarnation, int32_t leader_epoch, uint8_t* data, int64_t size,
                                      int64_t leader_high_watermark, int64_t leader_log_start_offset, int64_t wall_ms, int spins,
                                      AppendOutcome* outcome) noexcept nogil:
@@ -70,7 +80,7 @@ cdef AppendResult append_as_follower(uint32_t index, uint32_t incarnation, int32
     cdef AppendItem[MAX_JOINED] items
     cdef AppendItem* ready[MAX_JOINED]
     cdef AppendResult checked
-    cdef ArenaResult arena
+    cdef Brought brought
     cdef Commit commit
     cdef int64_t at = 0, gap
     cdef int n = 0, result = 0, found
@@ -89,6 +99,7 @@ cdef AppendResult append_as_follower(uint32_t index, uint32_t incarnation, int32
         commit = current(slot)[0]
         n = 0
         gap = -1
+        brought.producers = brought.fresh = 0
         roll = False
         while n < MAX_JOINED and at < size:
             memset(&items[n], 0, sizeof(AppendItem))
@@ -106,10 +117,10 @@ cdef AppendResult append_as_follower(uint32_t index, uint32_t incarnation, int32
                       or (items[n].info.magic == 2 and new_epoch(slot, items[n].info.partition_leader_epoch))):
                 break                   # a marker is committed alone; an epoch is noted where the log ends
             if items[n].info.producer_id >= 0:
-                arena = reserve_producer(index, slot, items[n].info.producer_id, <uint32_t>n)
-                if arena != ARENA_READY:
-                    result = -ENOMEM if arena == ARENA_FULL else 0
+                result = reserve_replicated(index, slot, items[n].info.producer_id, &brought)
+                if result != 0:
                     checked = APPEND_BUSY
+                    result = min(result, 0)
                     at = size           # after what was taken so far
                     break
             if items[n].info.base_offset > max(commit.log_end_offset, slot.gap_limit):

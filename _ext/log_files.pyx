@@ -2,8 +2,8 @@
 
 Runs when a log is opened, before any other process may touch it. Kafka's rules (LogLoader): `.deleted` and `.cleaned`
 go; a `.swap` whose offset is at or above that of a `.cleaned` belongs to an interrupted split and goes; every other
-`.swap` is complete, so the files it replaces go and it takes their place. Whatever is cut short here is done again by
-the next opening.
+`.swap` is complete, so the files it replaces go and it takes their place. Snapshots that were not put in place
+(`.snapshot.tmp`, which Kafka does not look at) are removed. Whatever is cut short here is done again by the next opening.
 """
 
 from libc cimport errno as c_errno
@@ -80,6 +80,7 @@ cdef enum:
     STATE_DELETED = 1
     STATE_CLEANED = 2
     STATE_SWAP = 3
+    STATE_TEMPORARY = 4             # a snapshot that was not put in place
     SWAP_BUFFER_BYTES = 8192
 
 
@@ -98,6 +99,8 @@ cdef int parse_state(const char* suffix) noexcept nogil:
         return STATE_CLEANED
     if strcmp(suffix, b".swap") == 0:
         return STATE_SWAP
+    if strcmp(suffix, b".tmp") == 0:
+        return STATE_TEMPORARY
     return -1
 
 
@@ -139,7 +142,7 @@ cdef bint parse_name(const char* name, FoundFile* out) noexcept nogil:
     out.base_offset = offset
     out.kind = parse_extension(name + OFFSET_DIGITS, end - OFFSET_DIGITS)
     out.state = parse_state(name + end)
-    return out.kind != 0 and out.state >= 0
+    return out.kind != 0 and out.state >= 0 and (out.state != STATE_TEMPORARY or out.kind == FILE_SNAPSHOT)
 
 
 cdef int compare_files(const void* left, const void* right) noexcept nogil:
@@ -194,6 +197,8 @@ cdef const char* suffix_of(int state) noexcept nogil:
         return b".cleaned"
     if state == STATE_SWAP:
         return b".swap"
+    if state == STATE_TEMPORARY:
+        return b".tmp"
     return b""
 
 
@@ -323,7 +328,7 @@ cdef int remove_leftovers(LogState* state, int directory, Array* files, bint* sw
             if error:
                 return error
     for number in range(files.count):
-        if found[number].state == STATE_DELETED or found[number].state == STATE_CLEANED:
+        if found[number].state == STATE_DELETED or found[number].state == STATE_CLEANED or found[number].state == STATE_TEMPORARY:
             error = remove_file(state, directory, found[number].base_offset, found[number].kind,
                                 suffix_of(found[number].state))
             if error == 0:

@@ -24,9 +24,11 @@ from broker._ext.log_files cimport (
 from broker._ext.log_scan cimport SCAN_BATCH, SCAN_END, Scanner, read_at, scan_batch, scan_file
 from broker._ext.log_state cimport (
     ERROR_TOO_LARGE,
+    EVENT_CORRUPT_SNAPSHOT,
     EVENT_CUT_EPOCHS,
     EVENT_CUT_TXN_INDEX,
     EVENT_NOT_CLEAN,
+    EVENT_PRUNED_PRODUCERS,
     EVENT_REMOVED_SNAPSHOT,
     EVENT_RESTARTED_LOG,
     EVENT_SHORTENED,
@@ -43,12 +45,13 @@ from broker._ext.log_state cimport (
     add_event,
     clear_producers,
     first_open_txn,
+    prune_producers,
 )
 from broker._ext.file_calls cimport file_truncate
 from broker._ext.gap_limit cimport fit_gap_limit, read_gap_limit
 from broker._ext.records cimport BatchInfo, load32, load64
 from broker._ext.recovery cimport complete_epochs, rebuild_indexes, recover_segments, restore_producers
-from broker._ext.state_files cimport fit_epochs, read_epochs, write_epochs, write_snapshot
+from broker._ext.state_files cimport check_snapshot, fit_epochs, read_epochs, write_epochs
 
 
 cdef extern from "<fcntl.h>" nogil:
@@ -338,27 +341,68 @@ cdef int restart_log(LogState* state, int directory, Array* snapshots) noexcept 
     return error
 
 
+cdef bint is_needed(LogState* state, Array* snapshots, int64_t number) noexcept nogil:
+    """Whether a start may need a snapshot: those at segments' bases, and the newest one, if it is above all of them (that of an
+    ordered stop); that is Kafka's rule (ProducerStateManager.removeStraySnapshots). And the newest one at or below the log's first
+    segment: what it says of producers is not in the log any more.
+    """
+    cdef Segment* segments = <Segment*>state.segments.items
+    cdef int64_t* offsets = <int64_t*>snapshots.items
+    cdef int64_t low = 0, high = state.segments.count, middle
+    if offsets[number] > state.log_end_offset:
+        return False
+    if offsets[number] > segments[state.segments.count - 1].base_offset:
+        return number + 1 == snapshots.count or offsets[number + 1] > state.log_end_offset
+    if offsets[number] <= segments[0].base_offset:
+        return number + 1 == snapshots.count or offsets[number + 1] > segments[0].base_offset
+    while low < high:
+        middle = (low + high) // 2
+        if segments[middle].base_offset < offsets[number]:
+            low = middle + 1
+        else:
+            high = middle
+    return segments[low].base_offset == offsets[number]
+
+
 cdef int settle_snapshots(LogState* state, int directory, Array* snapshots, bint clean) noexcept nogil:
-    """Removes snapshots behind the log's end; after a recovery leaves one at its end, so that the next one reads
-    less."""
+    """Remove the snapshots that no start needs and, where the log was not closed in order, those that are not whole.
+
+    One at the log's end is wanted (of no producers, too) if there is none since the active segment began: without it each
+    recovery would replay the whole log before its recovery point. Usually there is one from the roll.
+    """
     cdef int64_t* offsets = <int64_t*>snapshots.items
     cdef int64_t number
-    cdef bint at_end = False
-    cdef int error
+    cdef int what, error
+    state.snapshot_wanted = not clean and state.base_offset > state.log_start_offset
     for number in range(snapshots.count):
-        at_end = at_end or offsets[number] == state.log_end_offset
-        if offsets[number] > state.log_end_offset:
-            error = add_event(state, EVENT_REMOVED_SNAPSHOT, FILE_SNAPSHOT, offsets[number], offsets[number], 0, 0)
-            if error == 0:
-                error = remove_file(state, directory, offsets[number], FILE_SNAPSHOT, b"")
-            if error:
+        what = -1
+        if not is_needed(state, snapshots, number):
+            what = EVENT_REMOVED_SNAPSHOT
+        elif not clean:
+            error = check_snapshot(directory, offsets[number])
+            if error < 0:
                 return error
-    # One that is there already may tell of batches that are lost, so it is written anew.
-    if clean and not state.snapshot_corrupt:
-        return 0
-    if state.producers.count == 0 and not at_end:
-        return 0
-    return write_snapshot(state, directory, state.log_end_offset)
+            if error:
+                what = EVENT_CORRUPT_SNAPSHOT
+        if what < 0:
+            state.snapshots += 1
+            if offsets[number] >= state.base_offset:
+                state.snapshot_wanted = False
+            continue
+        error = add_event(state, what, FILE_SNAPSHOT, offsets[number], offsets[number], 0, 0)
+        if error == 0:
+            error = remove_file(state, directory, offsets[number], FILE_SNAPSHOT, b"")
+        if error:
+            return error
+    return 0
+
+
+cdef int settle_producers(LogState* state) noexcept nogil:
+    cdef int error = prune_producers(state)
+    if error == 0 and state.pruned_producers:
+        error = add_event(state, EVENT_PRUNED_PRODUCERS, 0, 0, state.producers.count, 0, state.pruned_producers)
+    state.first_open_txn_offset = first_open_txn(state, -1)
+    return error
 
 
 cdef int settle_epochs(LogState* state, int directory, bint clean) noexcept nogil:
@@ -411,9 +455,10 @@ cdef int load_from(LogState* state, int directory, Array* snapshots, int64_t log
         error = settle_epochs(state, directory, clean and not state.shortened)
     if error == 0:
         error = settle_snapshots(state, directory, snapshots, clean and not state.shortened)
+    if error == 0:
+        error = settle_producers(state)
     if error == 0 and state.size and state.first_timestamp < 0:
         state.created_ms = creation_time(directory, state.base_offset)
-    state.first_open_txn_offset = first_open_txn(state, -1)
     if state.shortened:
         state.recovery_point = state.log_start_offset
     elif clean:

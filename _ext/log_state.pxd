@@ -20,7 +20,7 @@ cdef enum:
     EVENT_REBUILT_INDEXES = 3       # missing, stale or torn
     EVENT_CUT_LOG = 4
     EVENT_REMOVED_SEGMENT = 5       # behind a cut
-    EVENT_REMOVED_SNAPSHOT = 6      # corrupt, or behind the log's end
+    EVENT_REMOVED_SNAPSHOT = 6      # one that no start needs
     EVENT_CUT_EPOCHS = 7
     EVENT_CUT_TXN_INDEX = 8
     EVENT_UNREADABLE = 9            # damage in an old segment, left as it is
@@ -31,6 +31,8 @@ cdef enum:
     EVENT_SHORTENED = 14            # the log ends before its recovery point
     EVENT_CORRUPT_GAP_LIMIT = 15
     EVENT_REBUILT_EPOCHS = 16       # from the batches, because the checkpoint did not say enough
+    EVENT_CORRUPT_SNAPSHOT = 17     # not whole
+    EVENT_PRUNED_PRODUCERS = 18     # more than a partition may have
 
 # Errors of our own, apart from errno (which is returned negative too).
 cdef enum:
@@ -73,6 +75,8 @@ cdef struct LoadedProducer:
     int32_t coordinator_epoch           # -1: none known
     int16_t producer_epoch
     int16_t batch_count                 # 0-5
+    int64_t last_offset                 # of its newest batch or marker, -1 if not known
+    bint replayed                       # from the log, since the snapshot
     LoadedBatch[5] batches              # oldest first
 
 
@@ -108,7 +112,13 @@ cdef struct LogState:
     int64_t lost_bytes                  # of logs: cut off, or in segments behind a cut
     uint64_t* progress                  # shared count of bytes recovered that others may look at; NULL: none
     bint epochs_changed
-    bint snapshot_corrupt               # one was removed: what it told is read from the log and written anew
+    bint snapshot_corrupt               # one was removed: what it told is read from the log
+    bint snapshot_current               # there is one at the log's end, and the producers are just those that it tells of
+    int64_t snapshots                   # how many there are
+    bint snapshot_wanted                # a recovery had to begin its replay of producers before the segment that is active now
+    int64_t producer_limit              # how many producers are kept, 0: all
+    int64_t pruned_producers            # that were more
+    uint64_t[2] hash_key                # of the table over the producers
     bint has_gap_limit                  # there is a file that says where offsets may be missing
     bint shortened                      # the log ends before the recovery point that was given: records are lost
     int64_t gap_limit                   # offsets below it may be missing; at or above it a gap is damage
@@ -144,6 +154,8 @@ cdef inline bint may_follow_gap(const LogState* state, int64_t offset) noexcept 
 
 
 cdef void clear_producers(LogState* state) noexcept nogil
+# Drop the producers without open transaction that wrote the longest ago, as far as there are more than `producer_limit`; 0, or -ENOMEM.
+cdef int prune_producers(LogState* state) noexcept nogil
 cdef LoadedProducer* find_loaded(LogState* state, int64_t producer_id, bint create) noexcept nogil
 
 # What a batch of the log means for its producer. `record`: a control batch's first record (header excluded), n bytes

@@ -7,11 +7,12 @@ transactions from their first batch to their marker.
 
 from libc.errno cimport ENOMEM
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdlib cimport free, malloc, qsort, realloc
 from libc.string cimport memmove, memset
 
 from broker._ext.atomics cimport fetch_add_64
-from broker._ext.records cimport BatchInfo, load16, load32, read_varint, read_varlong
+from broker._ext.records cimport BatchInfo, last_sequence_of, load16, load32, read_varint, read_varlong
+from broker._ext.siphash cimport hash_word
 
 
 cdef extern from "<errno.h>" nogil:
@@ -98,29 +99,72 @@ cdef void clear_producers(LogState* state) noexcept nogil:
         memset(state.slots.items, 0xFF, <size_t>state.slots.room * sizeof(int32_t))
 
 
-cdef inline int64_t home_slot(int64_t producer_id, int64_t room) noexcept nogil:
-    cdef uint64_t mixed = <uint64_t>producer_id * <uint64_t>11400714819323198485u
-    return <int64_t>(mixed >> 32) & (room - 1)
+cdef inline int64_t home_slot(LogState* state, int64_t producer_id) noexcept nogil:
+    return <int64_t>(hash_word(state.hash_key, <uint64_t>producer_id) >> 32) & (state.slots.room - 1)
 
 
-cdef int grow_slots(LogState* state) noexcept nogil:
-    """Twice the room, at least 16, all producers hashed anew."""
-    cdef int64_t room = state.slots.room * 2 if state.slots.room else 16
-    cdef int32_t* slots = <int32_t*>malloc(<size_t>room * sizeof(int32_t))
+cdef void fill_slots(LogState* state) noexcept nogil:
+    """Enter all producers into the hash table."""
+    cdef int32_t* slots = <int32_t*>state.slots.items
     cdef LoadedProducer* producers = <LoadedProducer*>state.producers.items
     cdef int64_t at
     cdef int64_t number
+    memset(slots, 0xFF, <size_t>state.slots.room * sizeof(int32_t))
+    for number in range(state.producers.count):
+        at = home_slot(state, producers[number].producer_id)
+        while slots[at] >= 0:
+            at = (at + 1) & (state.slots.room - 1)
+        slots[at] = <int32_t>number
+
+
+cdef int grow_slots(LogState* state) noexcept nogil:
+    """Twice the room, at least 16."""
+    cdef int64_t room = state.slots.room * 2 if state.slots.room else 16
+    cdef void* slots = malloc(<size_t>room * sizeof(int32_t))
     if slots == NULL:
         return -ENOMEM
-    memset(slots, 0xFF, <size_t>room * sizeof(int32_t))
-    for number in range(state.producers.count):
-        at = home_slot(producers[number].producer_id, room)
-        while slots[at] >= 0:
-            at = (at + 1) & (room - 1)
-        slots[at] = <int32_t>number
     free(state.slots.items)
     state.slots.items = slots
     state.slots.room = room
+    fill_slots(state)
+    return 0
+
+
+cdef int by_offset(const void* left, const void* right) noexcept nogil:
+    cdef int64_t a = (<const int64_t*>left)[0], b = (<const int64_t*>right)[0]
+    return -1 if a < b else a > b
+
+
+cdef int prune_producers(LogState* state) noexcept nogil:
+    cdef LoadedProducer* producers = <LoadedProducer*>state.producers.items
+    cdef int64_t* offsets
+    cdef int64_t count = state.producers.count, closed = 0, kept = 0, newest, oldest, number
+    cdef bint is_kept
+    if state.producer_limit == 0 or count <= state.producer_limit:
+        return 0
+    offsets = <int64_t*>malloc(<size_t>count * sizeof(int64_t))
+    if offsets == NULL:
+        return -ENOMEM
+    for number in range(count):
+        if producers[number].current_txn_first_offset < 0:
+            offsets[closed] = producers[number].last_offset
+            closed += 1
+    qsort(offsets, <size_t>closed, sizeof(int64_t), &by_offset)
+    newest = max(state.producer_limit - (count - closed), <int64_t>0)       # so many stay, beside those with open transactions
+    oldest = offsets[closed - newest] if 0 < newest < closed else -1        # the first offset of those that stay
+    for number in range(count):
+        is_kept = producers[number].current_txn_first_offset >= 0
+        if not is_kept and newest > 0 and producers[number].last_offset >= oldest:
+            is_kept = True
+            newest -= 1
+        if is_kept:
+            if kept != number:
+                producers[kept] = producers[number]
+            kept += 1
+    free(offsets)
+    state.pruned_producers += count - kept
+    state.producers.count = kept
+    fill_slots(state)
     return 0
 
 
@@ -128,10 +172,12 @@ cdef LoadedProducer* find_loaded(LogState* state, int64_t producer_id, bint crea
     cdef int32_t* slots
     cdef LoadedProducer* producer
     cdef int64_t at
+    if create and state.producer_limit and state.producers.count >= 2 * state.producer_limit and prune_producers(state):
+        return NULL
     if state.producers.count * 2 >= state.slots.room and grow_slots(state):
         return NULL
     slots = <int32_t*>state.slots.items
-    at = home_slot(producer_id, state.slots.room)
+    at = home_slot(state, producer_id)
     while slots[at] >= 0:
         producer = <LoadedProducer*>state.producers.items + slots[at]
         if producer.producer_id == producer_id:
@@ -148,14 +194,8 @@ cdef LoadedProducer* find_loaded(LogState* state, int64_t producer_id, bint crea
     producer.coordinator_epoch = -1
     producer.last_timestamp = -1
     producer.current_txn_first_offset = -1
+    producer.last_offset = -1
     return producer
-
-
-cdef inline int32_t sequence_after(int32_t base_sequence, int32_t delta) noexcept nogil:
-    """Sequences run from 0 to 2^31-1 and begin again; -1 (no sequence) stays."""
-    if base_sequence < 0:
-        return -1
-    return <int32_t>((<int64_t>base_sequence + delta) & 0x7FFFFFFF)
 
 
 cdef void set_epoch(LoadedProducer* producer, int16_t epoch) noexcept nogil:
@@ -173,11 +213,13 @@ cdef void add_batch(LoadedProducer* producer, const BatchInfo* info) noexcept no
     batch = &producer.batches[producer.batch_count]
     producer.batch_count += 1
     batch.base_sequence = info.base_sequence
-    batch.last_sequence = sequence_after(info.base_sequence, info.last_offset_delta)
+    batch.last_sequence = last_sequence_of(info.base_sequence, info.last_offset_delta)
     batch.base_offset = info.base_offset
     batch.last_offset = info.base_offset + info.last_offset_delta
     batch.timestamp = info.max_timestamp
     producer.last_timestamp = info.max_timestamp
+    producer.last_offset = batch.last_offset
+    producer.replayed = True
     if info.transactional and producer.current_txn_first_offset < 0:
         producer.current_txn_first_offset = info.base_offset
 
@@ -232,6 +274,8 @@ cdef int replay_batch(LogState* state, const BatchInfo* info, const uint8_t* rec
     set_epoch(producer, info.producer_epoch)
     producer.coordinator_epoch = coordinator_epoch
     producer.last_timestamp = timestamp
+    producer.last_offset = info.base_offset + info.last_offset_delta
+    producer.replayed = True
     producer.current_txn_first_offset = -1
     return 0
 

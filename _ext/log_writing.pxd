@@ -17,10 +17,13 @@ cdef enum:
 cdef struct AppendItem:           # one checked record batch
     uint8_t* data                 # whole batch; base offset, leader epoch (LogAppendTime: timestamps) are patched in place
     BatchInfo info
+    uint32_t owner                # of its producer, should the partition not know it; see owners.pxd
     # out
     int16_t error                 # Kafka's code, 0 when appended or a duplicate
     uint8_t duplicate
     uint8_t appended
+    uint8_t room                  # Room: why there is none for its producer, if that is the error
+    uint32_t place                # where its producer was found; see producer_at
     int64_t base_offset
     int64_t append_time           # -1 for CreateTime
     int64_t log_start_offset

@@ -16,7 +16,8 @@ from broker._ext.faults cimport *
 from broker._ext.file_calls cimport file_pwrite, file_pwritev, iovec
 from broker._ext.log_scan cimport write_at
 from broker._ext.log_state cimport FILE_INDEX, FILE_TIME_INDEX, FILE_TXN_INDEX
-from broker._ext.producers cimport ProducerEntry, find_producer, first_unstable_without, settle_last_stable
+from broker._ext.producer_runs cimport ProducerEntry, find_producer
+from broker._ext.producers cimport first_unstable_without, settle_last_stable
 from broker._ext.records cimport store32, store64
 from broker._ext.redo cimport apply_one, parse_marker
 from broker._ext.segment_files cimport cut_leftover
@@ -207,7 +208,7 @@ cdef int write_and_commit(uint32_t index, Slot* slot, AppendItem** batches, int 
         coordinator_epoch = -1
         if batches[i].info.control:
             parse_marker(batches[i].data, batches[i].info.size, &coordinator_epoch, &kind)
-        apply_one(slot, &batches[i].info, batches[i].base_offset, coordinator_epoch, batches[i].info.max_timestamp)
+        apply_one(slot, &batches[i].info, batches[i].base_offset, coordinator_epoch, batches[i].owner, batches[i].place)
         fault(APPEND_PRODUCER_APPLIED)
         batches[i].appended = 1
     settle_last_stable(slot, commit.high_watermark)

@@ -2,8 +2,9 @@
 
 from libc.errno cimport ENOMEM, errno
 from libc.stdint cimport int64_t, uint8_t, uint64_t
-from libc.string cimport memcpy
 from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_NORESERVE, MAP_PRIVATE, PROT_READ, PROT_WRITE, mmap, munmap
+
+from broker._ext.siphash cimport sip_begin, sip_bytes, sip_round
 
 
 cdef extern from "<sys/mman.h>" nogil:
@@ -25,45 +26,15 @@ cdef enum:
     LEAST_SLOTS = 1024
 
 
-cdef inline uint64_t rotate(uint64_t x, int bits) noexcept nogil:
-    return (x << bits) | (x >> (64 - bits))
-
-
-cdef inline void sip_round(uint64_t* v) noexcept nogil:
-    v[0] += v[1]
-    v[2] += v[3]
-    v[1] = rotate(v[1], 13) ^ v[0]
-    v[3] = rotate(v[3], 16) ^ v[2]
-    v[0] = rotate(v[0], 32)
-    v[2] += v[1]
-    v[0] += v[3]
-    v[1] = rotate(v[1], 17) ^ v[2]
-    v[3] = rotate(v[3], 21) ^ v[0]
-    v[2] = rotate(v[2], 32)
-
-
 cdef inline void sip_hash(uint64_t key0, uint64_t key1, const uint8_t* p, size_t n, uint64_t* low, uint64_t* high) noexcept nogil:
-    """SipHash-1-3-128 (Aumasson and Bernstein); words are read as the machine has them, which is little-endian."""
+    """SipHash-1-3 with 128 bits of output."""
+    cdef uint64_t[2] key
     cdef uint64_t[4] v
-    cdef uint64_t word, last = <uint64_t>n << 56
-    cdef size_t left = n
-    v[0] = key0 ^ <uint64_t>0x736F6D6570736575
-    v[1] = key1 ^ <uint64_t>0x646F72616E646F6D ^ 0xEE
-    v[2] = key0 ^ <uint64_t>0x6C7967656E657261
-    v[3] = key1 ^ <uint64_t>0x7465646279746573
-    while left >= 8:
-        memcpy(&word, p, 8)
-        v[3] ^= word
-        sip_round(v)
-        v[0] ^= word
-        p += 8
-        left -= 8
-    while left > 0:
-        left -= 1
-        last |= <uint64_t>p[left] << (8 * left)
-    v[3] ^= last
-    sip_round(v)
-    v[0] ^= last
+    key[0] = key0
+    key[1] = key1
+    sip_begin(v, key)
+    v[1] ^= 0xEE
+    sip_bytes(v, p, n)
     v[2] ^= 0xEE
     sip_round(v)
     sip_round(v)

@@ -1,6 +1,6 @@
 """Produce requests: parsed in place, checked, appended jointly, answered in order."""
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 
 from broker._ext.connection cimport Connection, ResponseOutput
 from broker._ext.cursor cimport Cursor, WriteBuffer
@@ -30,6 +30,11 @@ cdef class Producing:
     cdef readonly Flusher flusher
     cdef WriteBuffer response
     cdef bytes last_name          # name or id of the topic looked up last: most requests name one topic over and over
+    # Batches of new producers that were refused for want of room since `take_refusals`, and the last one of them
+    cdef int64_t refusals
+    cdef int refused_room         # Room
+    cdef int64_t refused_connection
+    cdef uint32_t refused_client
     cdef readonly int64_t records_in
     cdef readonly int64_t batches_in
     cdef readonly int64_t bytes_in

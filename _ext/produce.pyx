@@ -45,6 +45,7 @@ from broker._ext.flushing cimport Flusher
 from broker._ext.locks cimport SPINS_OF_LOOP
 from broker._ext.metering cimport (
     BYTES_REJECTED,
+    MeterClient,
     PRODUCE_FAILED,
     TOPIC_NONE,
     USAGE_BYTES_IN,
@@ -57,12 +58,14 @@ from broker._ext.metering cimport (
     count_error,
     count_request,
     count_stored,
+    own_page,
     still_client,
     usage_of,
 )
 from broker._ext.parked_produce cimport ProducePending, must_wait
 from broker._ext.produce_items cimport (
     any_refused,
+    reason_of_room,
     INVALID_REQUIRED_ACKS,
     INVALID_TOPIC_EXCEPTION,
     INVALID_TXN_STATE,
@@ -191,6 +194,8 @@ cdef class Producing:
         request = &self.requests[self.request_count - 1]
         request.client = connection.client
         slow = slow or request.count > MANY_ITEMS
+        request.owner = connection.owner
+        request.connection_id = connection.connection_id
         wall_ms = now_ms()
         for i in range(request.first, request.first + request.count):
             self.look_up(&self.items[i], version >= FIRST_BY_ID)
@@ -334,6 +339,7 @@ cdef class Producing:
         cdef int64_t size = info.size
         cdef int16_t version = self.requests[item.request].version
         cdef int error
+        item.append.owner = self.requests[item.request].owner
         if acks != 0 and acks != 1 and acks != -1:
             return refuse(item, INVALID_REQUIRED_ACKS, NULL)
         if version < FIRST_WITH_BATCHES and acks == -1 and not enough_replicas(slot):
@@ -421,6 +427,16 @@ cdef class Producing:
             self.joined_by = self.record_errors = None
         return 0
 
+    def take_refusals(self):
+        """Batches that were refused since the last call because there was no room for their producers: (how many, why, and of the last
+        one the connection's id and the client id); None if there were none."""
+        cdef MeterClient* client = &own_page().clients[self.refused_client]
+        if self.refusals == 0:
+            return None
+        count, self.refusals = self.refusals, 0
+        name = (<char*>client.client_id)[:client.client_bytes].decode("utf-8", "replace") if self.refused_client else ""
+        return count, reason_of_room(self.refused_room).decode(), self.refused_connection, name
+
     cdef int ask_flush(self, ProduceRequest* request, ProduceItem* items) except -1:
         """Have synced what the request's topics ask for."""
         cdef int i
@@ -464,6 +480,11 @@ cdef class Producing:
                 if not items[i].append.appended:
                     add(BYTES_REJECTED, items[i].sent_bytes)
                 refused = True
+                if items[i].append.room:
+                    self.refusals += 1
+                    self.refused_room = items[i].append.room
+                    self.refused_connection = request.connection_id
+                    self.refused_client = request.client.number
                 if items[i].counted != TOPIC_NONE:
                     usage_of(request.client.number, items[i].counted, PRODUCE).values[USAGE_ERRORS] += 1
         values = usage_of(request.client.number, TOPIC_NONE, PRODUCE).values

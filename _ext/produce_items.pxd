@@ -50,6 +50,8 @@ cdef struct ProduceRequest:
     int32_t topics
     int32_t record_errors         # how many are listed
     Client client
+    uint32_t owner                # of the producers that its connection brings
+    int64_t connection_id
 
 
 cdef enum:                            # Kafka's error codes
@@ -78,6 +80,8 @@ cdef inline bint enough_replicas(Slot* slot) noexcept nogil:
 
 # What a refusal by a batch's checks tells the client; NULL if the code says it all.
 cdef const char* reason_of(int error) noexcept nogil
+# Why an append was refused with NOT_ENOUGH_REPLICAS; `room`: a Room.
+cdef const char* reason_of_room(int room) noexcept nogil
 
 # What the walk through the records found, against the topic's settings. Refuses the item, or corrects timestamp type and
 # maximal timestamp in the batch's header.

@@ -7,6 +7,7 @@ from libc.string cimport memset
 from broker._ext.appends cimport append_as_leader
 from broker._ext.log_dirs cimport is_full
 from broker._ext.log_writing cimport MAX_JOINED, AppendItem, AppendOutcome
+from broker._ext.producer_room cimport ROOM_OF_ARENA, ROOM_OF_CLIENT, ROOM_OF_PARTITION
 from broker._ext.record_errors cimport check_rules
 from broker._ext.records cimport (
     ERROR_CORRUPT_MESSAGE,
@@ -25,6 +26,11 @@ cdef enum:
     PLACES_ON_STACK = 512             # of the table that finds items of the same slot: a power of two
 
 cdef const char* DISK_IS_FULL = "the disk of the partition's log directory is full: to be tried again"
+cdef const char* CLIENT_HAS_ENOUGH = "the broker remembers as many idempotent producers of this address as " \
+    "odradek.producer.state.client.max.percent allows: close some, or raise it"
+cdef const char* PARTITION_HAS_ENOUGH = "the partition remembers as many idempotent producers as " \
+    "odradek.producer.state.partition.max.producers allows, and all of them wrote lately"
+cdef const char* ARENA_IS_FULL = "the broker's memory for idempotent producers is full: raise odradek.producer.state.max.bytes"
 
 
 # -- checks ---------------------------------------------------------------------------------------------------------
@@ -41,6 +47,14 @@ cdef const char* reason_of(int error) noexcept nogil:
     if error == ERROR_MESSAGE_TOO_LARGE:
         return "the record batch is larger than max.message.bytes, or opens to more than the broker takes"
     return NULL
+
+
+cdef const char* reason_of_room(int room) noexcept nogil:
+    if room == ROOM_OF_CLIENT:
+        return CLIENT_HAS_ENOUGH
+    if room == ROOM_OF_PARTITION:
+        return PARTITION_HAS_ENOUGH
+    return ARENA_IS_FULL if room == ROOM_OF_ARENA else DISK_IS_FULL
 
 
 cdef int check_framed(ProduceItem* item, Slot* slot, int64_t wall_ms) noexcept nogil:
@@ -135,7 +149,7 @@ cdef int append_items(ProduceItem* items, int first, int end, int spins, int64_t
             if result == APPEND_OK or batches[j].appended or batches[j].duplicate or batches[j].error:
                 items[places[j]].error = batches[j].error
                 if batches[j].error == NOT_ENOUGH_REPLICAS:
-                    items[places[j]].message = DISK_IS_FULL
+                    items[places[j]].message = reason_of_room(batches[j].room)
                 items[places[j]].appended = 1
                 items[places[j]].leader_epoch = outcome.leader_epoch
                 items[places[j]].required_offset = outcome.log_end_offset

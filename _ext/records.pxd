@@ -71,6 +71,25 @@ cdef struct BatchInfo:
     int64_t found_min_timestamp         # of the records that have one; -1 when none has
 
 
+cdef enum:
+    NO_SEQUENCE = -1                    # of control batches, and of what coordinators write with a producer id
+
+
+# Sequences run from 0 to 2**31 - 1 and begin again; a batch without sequence has none at its end either.
+
+cdef inline int32_t last_sequence_of(int32_t base_sequence, int64_t last_offset_delta) noexcept nogil:
+    return NO_SEQUENCE if base_sequence < 0 else <int32_t>((<int64_t>base_sequence + last_offset_delta) & 0x7FFFFFFF)
+
+
+cdef inline int32_t base_sequence_of(int32_t last_sequence, int64_t last_offset_delta) noexcept nogil:
+    return NO_SEQUENCE if last_sequence < 0 else <int32_t>((<int64_t>last_sequence - last_offset_delta) & 0x7FFFFFFF)
+
+
+cdef inline int32_t sequence_behind(int32_t last_sequence) noexcept nogil:
+    """The base sequence of the batch that follows: 0 behind a batch without sequence, too."""
+    return 0 if last_sequence == 0x7FFFFFFF else last_sequence + 1
+
+
 cdef inline uint16_t load16(const uint8_t* p) noexcept nogil:
     return <uint16_t>((<uint16_t>p[0] << 8) | p[1])
 

@@ -31,12 +31,12 @@ from broker._ext.log_scan cimport (
 )
 from broker._ext.log_state cimport (
     ERROR_OFFSET_OVERFLOW,
+    EVENT_CORRUPT_SNAPSHOT,
     EVENT_CUT_LOG,
     EVENT_GAP,
     EVENT_REBUILT_EPOCHS,
     EVENT_REBUILT_INDEXES,
     EVENT_REMOVED_SEGMENT,
-    EVENT_REMOVED_SNAPSHOT,
     EVENT_UNREADABLE,
     FILE_EPOCHS,
     FILE_INDEX,
@@ -599,10 +599,11 @@ cdef int restore_producers(LogState* state, int directory, Array* snapshots, int
             continue
         error = read_snapshot(state, directory, offsets[number])
         if error == 0:
+            state.snapshot_current = not replay_without_snapshot and offsets[number] == offset
             return replay_log(state, directory, offsets[number], offset)
         if error < 0:
             return error
-        error = add_event(state, EVENT_REMOVED_SNAPSHOT, FILE_SNAPSHOT, offsets[number], offsets[number], 0, 0)
+        error = add_event(state, EVENT_CORRUPT_SNAPSHOT, FILE_SNAPSHOT, offsets[number], offsets[number], 0, 0)
         if error == 0:
             error = remove_file(state, directory, offsets[number], FILE_SNAPSHOT, b"")
         if error:
@@ -613,7 +614,7 @@ cdef int restore_producers(LogState* state, int directory, Array* snapshots, int
         kept -= 1
         snapshots.count = kept
         number -= 1
-    # Nobody syncs a snapshot: also after an ordered stop a loss of power may leave it empty.
+    # An ordered stop leaves a snapshot of a log that has producers; one that is bad is no sign that there are none.
     if not replay_without_snapshot and not state.snapshot_corrupt:
         return 0
     return replay_log(state, directory, state.log_start_offset, offset)

@@ -7,13 +7,14 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from broker._ext.producers cimport apply_batch, apply_marker
 from broker._ext.records cimport BatchInfo
-from broker._ext.shared cimport Slot
+from broker._ext.shared cimport Slot, coarse_ms
 
 
 # Of the record of a control batch in memory: its kind (0 abort, 1 commit) and coordinator epoch; 0, or -1 if it is no marker.
 cdef int parse_marker(const uint8_t* batch, int64_t size, int32_t* coordinator_epoch, int* kind) noexcept nogil
 
-# Apply the committed batches from `applied` to the committed size; 0, or -errno. Idempotent.
+# Repair what is derived from the producers' entries, then apply the committed batches from `applied` to the committed size; 0, or -errno.
+# Idempotent.
 cdef int redo(uint32_t index, Slot* slot) noexcept nogil
 
 # Take the batches of a whole segment, from `position` and `from_offset` on, into the producers; 0, or -errno.
@@ -21,13 +22,13 @@ cdef int replay_segment(uint32_t index, Slot* slot, int64_t base, int64_t positi
 
 
 cdef inline void apply_one(Slot* slot, BatchInfo* info, int64_t base_offset, int32_t coordinator_epoch,
-                           int64_t timestamp) noexcept nogil:
+                           uint32_t owner, uint32_t place) noexcept nogil:
     """Take one committed batch into the producers' and transactions' state; doing it again changes nothing."""
     cdef int64_t last_offset = base_offset + info.last_offset_delta
     if info.producer_id < 0:
         return
     if info.control:
-        apply_marker(slot, info.producer_id, info.producer_epoch, coordinator_epoch, last_offset, timestamp)
+        apply_marker(slot, info.producer_id, info.producer_epoch, coordinator_epoch, last_offset, info.max_timestamp, coarse_ms())
     else:
-        apply_batch(slot, info.producer_id, info.producer_epoch, info.base_sequence, base_offset, last_offset, timestamp,
-                    info.transactional)
+        apply_batch(slot, info.producer_id, info.producer_epoch, info.base_sequence, base_offset, last_offset, info.max_timestamp,
+                    info.transactional, owner, place, coarse_ms())

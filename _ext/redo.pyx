@@ -1,6 +1,6 @@
 """The log as the redo log; see redo.pxd. Runs with the slot's mutex held, allocates nothing and needs no GIL."""
 
-from libc.errno cimport EBADMSG, ENOMEM
+from libc.errno cimport EBADMSG
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from posix.fcntl cimport O_RDONLY
 from posix.unistd cimport close
@@ -10,21 +10,13 @@ from broker._ext.commits cimport applied_position, current, set_applied
 from broker._ext.faults cimport RECOVER_APPLIED_ONE, fault
 from broker._ext.log_scan cimport SCAN_BATCH, SCAN_END, Scanner, scan_batch, scan_file, scan_window
 from broker._ext.log_state cimport FILE_LOG
-from broker._ext.producers cimport (
-    ARENA_BUSY,
-    ARENA_READY,
-    ArenaResult,
-    recount_producers,
-    reserve_producer,
-    settle_last_stable,
-)
+from broker._ext.owners cimport OWNER_NOBODY
+from broker._ext.producer_room cimport Brought, reserve_anyhow
+from broker._ext.producer_runs cimport find_producer
+from broker._ext.producers cimport repair_producers, settle_last_stable
 from broker._ext.records cimport AT_RECORDS, BATCH_HEADER_BYTES, BatchInfo, load16, read_varint, read_varlong
 from broker._ext.segment_files cimport end_of
 from broker._ext.shared cimport Commit, Slot
-
-
-cdef extern from "<sched.h>" nogil:
-    int sched_yield()
 
 
 cdef int parse_marker(const uint8_t* batch, int64_t size, int32_t* coordinator_epoch, int* kind) noexcept nogil:
@@ -59,26 +51,16 @@ cdef inline int32_t marker_epoch(Scanner* scanner, int64_t position, BatchInfo* 
     return epoch
 
 
-cdef int reserve_patiently(uint32_t index, Slot* slot, int64_t producer_id) noexcept nogil:
-    """Room for a producer where there is no turning back: 0, or -ENOMEM when the arena is full of open transactions.
-
-    Who has the arena's mutex chooses a run and is done; if it was stopped, the supervisor ends it, for it holds a slot's lock.
-    """
-    cdef ArenaResult result = reserve_producer(index, slot, producer_id, 0)
-    while result == ARENA_BUSY:
-        sched_yield()
-        result = reserve_producer(index, slot, producer_id, 0)
-    return 0 if result == ARENA_READY else -ENOMEM
-
-
 cdef int redo_batch(uint32_t index, Slot* slot, Scanner* scanner, int64_t position, BatchInfo* info) noexcept nogil:
     """Take a batch in a file into the state; 0, or -errno."""
+    cdef Brought brought
     cdef int result
     if info.producer_id < 0:
         return 0
-    result = reserve_patiently(index, slot, info.producer_id)
+    brought.producers = brought.fresh = 0
+    result = reserve_anyhow(index, slot, find_producer(slot, info.producer_id), &brought)
     if result == 0:
-        apply_one(slot, info, info.base_offset, marker_epoch(scanner, position, info) if info.control else -1, info.max_timestamp)
+        apply_one(slot, info, info.base_offset, marker_epoch(scanner, position, info) if info.control else -1, OWNER_NOBODY, 0)
     return result
 
 
@@ -89,6 +71,7 @@ cdef int redo(uint32_t index, Slot* slot) noexcept nogil:
     cdef Commit* commit = current(slot)
     cdef int64_t position = applied_position(slot, commit), size = commit.size
     cdef int fd, result
+    repair_producers(slot)
     if position < size:
         fd = open_in_slot(slot, commit.segment_base, FILE_LOG, O_RDONLY)
         if fd < 0:
@@ -106,7 +89,6 @@ cdef int redo(uint32_t index, Slot* slot) noexcept nogil:
             fault(RECOVER_APPLIED_ONE)
             position += info.size
         close(fd)
-    recount_producers(slot)             # a batch may be in its entry, and not in what is derived from the entries
     set_applied(slot, commit.segment_base, size)
     settle_last_stable(slot, commit.high_watermark)
     return 0

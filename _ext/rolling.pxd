@@ -17,6 +17,3 @@ cdef int end_segment(uint32_t index, Slot* slot) noexcept nogil
 
 # A commit block of an empty segment.
 cdef void start_segment(Commit* commit, int64_t base, int64_t wall_ms) noexcept nogil
-
-# Write the snapshot of producers as of `offset`, which is the log's end; 0, or -errno.
-cdef int snapshot_producers(Slot* slot, int64_t offset) noexcept nogil

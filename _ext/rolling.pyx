@@ -4,18 +4,17 @@ Runs with the slot's mutex held, allocates nothing and needs no GIL. When: Kafka
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdio cimport snprintf
 from libc.string cimport memcpy
 
-from broker._ext.append_files cimport AppendFiles, index_file, release_files, segment_path, take_files
+from broker._ext.append_files cimport AppendFiles, index_file, release_files, take_files
 from broker._ext.commits cimport current, new_generation, publish, set_applied
 from broker._ext.faults cimport *
 from broker._ext.log_scan cimport write_at
-from broker._ext.log_state cimport FILE_INDEX, FILE_LOG, FILE_SNAPSHOT, FILE_TIME_INDEX
-from broker._ext.producers cimport write_snapshot
+from broker._ext.log_state cimport FILE_INDEX, FILE_LOG, FILE_TIME_INDEX
+from broker._ext.producer_snapshots cimport snapshot_producers
 from broker._ext.records cimport BatchInfo, store32, store64
 from broker._ext.segment_files cimport create_file, cut_leftover, unlink_segment
-from broker._ext.shared cimport Commit, Slot, region
+from broker._ext.shared cimport Commit, Slot
 
 
 cdef enum:
@@ -101,14 +100,6 @@ cdef int end_segment(uint32_t index, Slot* slot) noexcept nogil:
     if result == 0 and commit.timeindex_entries != entries:
         publish(slot, &commit)
     return result
-
-
-cdef int snapshot_producers(Slot* slot, int64_t offset) noexcept nogil:
-    cdef char[384] path
-    cdef char[400] temporary
-    segment_path(slot, offset, FILE_SNAPSHOT, path)
-    snprintf(temporary, 400, "%s.tmp", path)
-    return write_snapshot(slot, region().header.log_dir_fds[slot.log_dir], path, temporary)
 
 
 cdef void start_segment(Commit* commit, int64_t base, int64_t wall_ms) noexcept nogil:

@@ -3,6 +3,7 @@
 A LoadedLog belongs to the thread that made it; the GIL is released while the log is opened, so several open at a time.
 """
 
+import os
 from collections import namedtuple
 
 from libc.errno cimport ENOENT, ENOMEM, errno
@@ -13,6 +14,8 @@ from broker._ext.log_open cimport load
 from broker._ext.log_state cimport (
     ERROR_OFFSET_OVERFLOW,
     ERROR_TOO_LARGE,
+    EVENT_CORRUPT_SNAPSHOT,
+    EVENT_PRUNED_PRODUCERS,
     FILE_INDEX,
     FILE_LOG,
     FILE_SNAPSHOT,
@@ -66,7 +69,7 @@ SENTENCES = (
     "wrote the indexes of {file} anew, up to offset {offset}, position {position}",
     "cut {file} at offset {offset}, position {position}: {lost} bytes did not hold a sound batch",
     "removed segment {file} of {lost} bytes, which lay behind the cut",
-    "removed {file}, corrupt or behind the end of the log",
+    "removed {file}, a producer snapshot that no start needs",
     "dropped {lost} leader epochs outside the log, which ends at offset {offset}",
     "cut {file} at position {position}: {lost} bytes of an entry were left",
     "no sound batch in {file} at position {position}, offset {offset} or later; left its last {lost} bytes as they are",
@@ -77,8 +80,12 @@ SENTENCES = (
     "the log ends at offset {offset}, {lost} offsets before its recovery point: records that were on the device are missing",
     "odradek-gaps-checkpoint is corrupt: gaps between offsets are kept wherever they are",
     "leader-epoch-checkpoint did not cover the log: took the leader epochs from the batches from offset {offset} on",
+    "removed {file}, a producer snapshot that is not whole: the state of producers is read from an older snapshot and the log",
+    "kept the {offset} newest producers; {lost} older ones are more than odradek.producer.state.partition.max.producers allows",
 )
-LoadEvent = namedtuple("LoadEvent", "message file base_offset offset position lost_bytes")
+SERIOUS = (EVENT_CORRUPT_SNAPSHOT, EVENT_PRUNED_PRODUCERS)
+LoadEvent = namedtuple("LoadEvent", "message file base_offset offset position lost_bytes serious")
+LoadEvent.__doc__ = """What a load changed. `serious`: somebody may have to know, though no bytes of the log were lost."""
 Producer = namedtuple(
     "Producer", "producer_id producer_epoch coordinator_epoch last_timestamp current_txn_first_offset batches"
 )
@@ -187,7 +194,9 @@ cdef class LoadedLog:
             message = SENTENCES[item.what].format(
                 file=name, offset=item.offset, position=item.position, lost=item.lost_bytes
             )
-            found.append(LoadEvent(message, name, item.base_offset, item.offset, item.position, item.lost_bytes))
+            found.append(LoadEvent(
+                message, name, item.base_offset, item.offset, item.position, item.lost_bytes, item.what in SERIOUS
+            ))
         return found
 
 
@@ -210,7 +219,8 @@ def bytes_to_recover(path, int64_t recovery_point):
 
 
 def load_log(path, int64_t log_start_offset=0, int64_t recovery_point=0, bint clean=False,
-             int64_t index_interval_bytes=4096, int64_t changes_allowed=-1, int64_t cleaner_offset=-1, int progress_dir=-1):
+             int64_t index_interval_bytes=4096, int64_t changes_allowed=-1, int64_t cleaner_offset=-1, int progress_dir=-1,
+             int64_t producer_limit=0):
     """Opens the log of one partition, repairing what has to be repaired; an empty directory gets a first segment.
 
     path: the partition's directory. log_start_offset, recovery_point: from the checkpoint files, 0 without entry.
@@ -219,6 +229,7 @@ def load_log(path, int64_t log_start_offset=0, int64_t recovery_point=0, bint cl
     cleaner_offset: of the log in cleaner-offset-checkpoint, -1 without entry, ANY_GAP if that is not known: with
     odradek-gaps-checkpoint it says where offsets may be missing (gap_limit.pxd).
     progress_dir: index of the log directory to whose count of recovered bytes in the shared header the progress is added.
+    producer_limit: how many producers are kept at most, those that wrote last; 0: all.
     Returns a LoadedLog. Raises OSError, UnsupportedLogError (nothing is cut then).
     """
     cdef LoadedLog loaded = LoadedLog()
@@ -227,6 +238,10 @@ def load_log(path, int64_t log_start_offset=0, int64_t recovery_point=0, bint cl
     cdef int error
     loaded.path = str(path)
     loaded.state.changes_left = changes_allowed
+    loaded.state.producer_limit = producer_limit
+    keys = os.urandom(16)
+    loaded.state.hash_key[0] = int.from_bytes(keys[:8], "little")
+    loaded.state.hash_key[1] = int.from_bytes(keys[8:], "little")
     if progress_dir >= 0:
         loaded.state.progress = &region().header.loading[progress_dir].bytes_recovered
     encoded = loaded.path.encode("utf-8", "surrogateescape")

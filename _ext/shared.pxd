@@ -26,6 +26,9 @@ cdef enum:
     RECENT_KEPT = 8
     BATCHES_KEPT = 5
     CHANGE_RING = 8192
+    ARENA_ORDERS = 29             # runs of producers have 2**0 to 2**28 units
+    ARENA_UNIT_BYTES = 1024
+    PRODUCER_OWNERS = 1 << 17
     LANES = 8                     # threads of a process that take slots' mutexes: the loop, its append and its flush threads
 
 cpdef enum ProcessKind:
@@ -66,6 +69,17 @@ cpdef enum Role:
     ROLE_NONE = 0
     ROLE_LEADER = 1
     ROLE_FOLLOWER = 2
+
+
+cpdef enum ProducerEvent:         # what happened to producers that found no room; counted in the header [R 2]
+    EVICTED_FOR_CLIENT = 0        # its client is at its limit, and brought another
+    EVICTED_SILENT = 1            # the partition or the arena is full, and nobody had used it for long
+    FORGOTTEN_EARLY = 2           # the arena is nearly full: forgotten before producer.id.expiration.ms
+    DROPPED_AT_START = 3          # the state that a start restored was too much
+    REFUSED_CLIENT = 4            # batches refused because the client is at its limit
+    REFUSED_PARTITION = 5         # the partition is full of producers of others
+    REFUSED_ARENA = 6             # the arena is full
+    PRODUCER_EVENTS = 7
 
 
 cdef struct Process:              # one a process of the broker; written by its owner, except where said
@@ -209,9 +223,11 @@ cdef struct Slot:
     uint64_t waiters_committed
     uint64_t waiters_flushed
     # producers [R 2]
-    uint64_t producer_run         # first unit of the run << 8 | log2(entries) + 1; 0: none
-    uint32_t producer_count
+    uint64_t producer_run         # first unit of the run << 8 | log2(units) + 1; 0: none
+    uint32_t producer_count       # living entries of the run
     uint32_t producers_changed    # since the last snapshot
+    int64_t pending_snapshot      # offset + 1 of the newest snapshot that is written but not synced and renamed; 0: none
+    uint64_t snapshot_writes      # how often one was written: what was synced before is what is renamed
     # intent of a structural change under way [R 4]
     uint64_t intent
     int64_t[4] intent_arguments
@@ -271,9 +287,18 @@ cdef struct Header:
     uint64_t[MAX_LOG_DIRS] disk_full_times  # how often the directory became FULL
     uint64_t files_removed        # how often files of logs were renamed to be removed, or unlinked [R 4.9]
     uint64_t[5] file_fault        # armed file fault: errno, calls yet, times, kinds; calls met (debug build)
+    # producers [R 2]
     pthread_mutex_t arena_mutex
     uint64_t arena_units
-    uint64_t arena_hint
+    uint64_t arena_used           # units of the runs that are taken
+    uint64_t[ARENA_ORDERS] arena_free   # unit + 1 of the first free run of each order; 0: none
+    uint64_t[2] hash_key          # drawn when the mapping is made: of SipHash, for tables whose keys clients choose
+    uint64_t producer_limit_of_client   # entries that one owner may have
+    uint32_t producer_limit_of_partition
+    uint32_t producer_limit_of_client_in_partition
+    int64_t producer_silent_ms    # who was not heard of for so long may be evicted for another client's producer
+    uint64_t[PRODUCER_EVENTS] producer_events
+    uint64_t owners_stale         # 1 when the counts by owner may be off
     uint64_t next_producer_id     # allocated block, see controller
     uint64_t last_producer_id
     uint64_t loading_begun       # every partition has its slot: loaders may take them
@@ -286,7 +311,8 @@ cdef struct Header:
     uint64_t bitmaps_at
     uint64_t bitmap_bytes         # of one process
     uint64_t slots_at
-    uint64_t arena_owners_at
+    uint64_t arena_blocks_at
+    uint64_t owners_at
     uint64_t arena_at
     uint64_t meters_at            # a MeterPage for each place of the process table [R 9]
 
@@ -296,7 +322,8 @@ cdef struct Region:               # this process's view; not shared
     Header* header
     Process* processes
     char* slots
-    uint64_t* arena_owners
+    uint64_t* arena_blocks        # a word for each unit: whose run begins there, how large it is
+    int32_t* owner_counts         # producers of each owner
     char* arena
     void* meter                   # own MeterPage; NULL before `enter`
     int self                      # own place in the process table
@@ -321,3 +348,16 @@ cdef MeterPage* meter_page(int process) noexcept nogil
 # Time
 cdef int64_t now_ms() noexcept nogil
 cdef int64_t monotonic_ms() noexcept nogil
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    #include <time.h>
+
+    static inline int64_t coarse_ms(void) {
+        struct timespec t;
+        clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+        return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+    }
+    """
+    int64_t coarse_ms() noexcept nogil      # as monotonic_ms, up to a few ms behind it, for a tenth of its price

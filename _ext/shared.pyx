@@ -44,7 +44,6 @@ cdef extern from "<sys/eventfd.h>" nogil:
 
 MAGIC = 0x4B45_4441_5244_4F01
 DEFAULT_ARENA_BYTES = 256 << 20
-cdef uint64_t UNIT_BYTES = 1024
 
 cdef extern from "<pthread.h>" nogil:
     unsigned long pthread_self()
@@ -131,13 +130,14 @@ cdef class SharedMemory:
     """The mapping as the supervisor and the children handle it. One a process.
 
     :param max_slots: how many partitions the broker can hold at once.
-    :param arena_bytes: bytes for the state of idempotent producers, over all partitions (sparse).
+    :param arena_bytes: most bytes that the state of idempotent producers may take, over all partitions (sparse).
     :param look_at: instead of all that, map a running broker's memory, to be read: the path of its memfd below /proc.
     :raises OSError: if the kernel gives no memfd, mapping or event descriptors. :raises ValueError: if there is no such memory.
     """
 
     def __cinit__(self, uint64_t max_slots=65536, uint64_t arena_bytes=DEFAULT_ARENA_BYTES, look_at=None):
-        cdef uint64_t at, groups, words, units, processes_at, bitmaps_at, bitmap_bytes, slots_at, owners_at, arena_at, meters_at
+        cdef uint64_t at, groups, words, units, processes_at, bitmaps_at, bitmap_bytes, slots_at, blocks_at, owners_at, arena_at
+        cdef uint64_t meters_at
         cdef void* mapped
         cdef int fd, i
         cdef Header* header
@@ -149,7 +149,7 @@ cdef class SharedMemory:
         max_slots = align(max(max_slots, 64), 64)
         words = max_slots // 64
         groups = (words + 63) // 64
-        units = max(arena_bytes // UNIT_BYTES, 64)
+        units = min(max(arena_bytes // ARENA_UNIT_BYTES, 64), ((<uint64_t>1 << (ARENA_ORDERS - 1)) - 1))
         at = align(sizeof(Header), 4096)
         processes_at = at
         at = align(at + sizeof(Process) * MAX_PROCESSES, 4096)
@@ -158,10 +158,12 @@ cdef class SharedMemory:
         at = align(at + bitmap_bytes * MAX_PROCESSES, 4096)
         slots_at = at
         at = align(at + sizeof(Slot) * max_slots, 4096)
-        owners_at = at
+        blocks_at = at
         at = align(at + units * 8, 4096)
+        owners_at = at
+        at = align(at + <uint64_t>PRODUCER_OWNERS * 4, 4096)
         arena_at = at
-        at = align(at + units * UNIT_BYTES, 4096)
+        at = align(at + units * ARENA_UNIT_BYTES, 4096)
         meters_at = at
         at += align(sizeof(MeterPage), 4096) * MAX_PROCESSES
         fd = memfd_create(b"odradek", MFD_CLOEXEC)
@@ -179,12 +181,15 @@ cdef class SharedMemory:
         header.total_bytes = at
         header.max_slots = max_slots
         header.boot_id = int.from_bytes(os.urandom(8), "big") >> 1
+        header.hash_key[0] = int.from_bytes(os.urandom(8), "big")
+        header.hash_key[1] = int.from_bytes(os.urandom(8), "big")
         header.metadata_version = 1
         header.processes_at = processes_at
         header.bitmaps_at = bitmaps_at
         header.bitmap_bytes = bitmap_bytes
         header.slots_at = slots_at
-        header.arena_owners_at = owners_at
+        header.arena_blocks_at = blocks_at
+        header.owners_at = owners_at
         header.arena_at = arena_at
         header.arena_units = units
         header.meters_at = meters_at
@@ -198,7 +203,8 @@ cdef class SharedMemory:
         cdef Header* header = the_region.header
         the_region.processes = <Process*>(the_region.base + header.processes_at)
         the_region.slots = the_region.base + header.slots_at
-        the_region.arena_owners = <uint64_t*>(the_region.base + header.arena_owners_at)
+        the_region.arena_blocks = <uint64_t*>(the_region.base + header.arena_blocks_at)
+        the_region.owner_counts = <int32_t*>(the_region.base + header.owners_at)
         the_region.arena = the_region.base + header.arena_at
         the_region.self = -1
 
@@ -277,6 +283,9 @@ cdef class SharedMemory:
         p.kept_bytes = 0
         p.event_pending = 0
         p.confirmed_version = 0
+        for other in range(LANES):
+            if p.locked_slot[other]:
+                store_release_64(&the_region.header.owners_stale, 1)    # it may have died amid a change of producers
         memset(p.locked_slot, 0, sizeof(p.locked_slot))
         p.request_sequence = 0
         clear_gauges(index)
@@ -482,6 +491,28 @@ cdef class SharedMemory:
                 "elapsed_ms": (dir.ended_ms if dir.ended_ms else monotonic_ms()) - dir.began_ms if dir.began_ms else 0,
             })
         return found
+
+    @property
+    def producer_state(self):
+        """The state of idempotent producers as a dict: `used_bytes` and `max_bytes` of memory, `producers`, and how often what
+        happened for want of room, by the lower-case names of ProducerEvent."""
+        cdef Header* header = the_region.header
+        cdef uint64_t i, count = 0
+        for i in range(header.slots_used):
+            count += slot_at(<uint32_t>i).producer_count
+        found = {
+            "used_bytes": header.arena_used * ARENA_UNIT_BYTES,
+            "max_bytes": header.arena_units * ARENA_UNIT_BYTES,
+            "producers": count,
+        }
+        for i in range(PRODUCER_EVENTS):
+            found[ProducerEvent(i).name.lower()] = header.producer_events[i]
+        return found
+
+    @property
+    def producer_limit(self):
+        """How many producers a partition may remember."""
+        return the_region.header.producer_limit_of_partition
 
     @property
     def log_dir_count(self):

@@ -8,7 +8,7 @@ import os
 
 from broker._ext.slots import SlotChanged
 
-from libc.errno cimport ENOENT, errno
+from libc.errno cimport ENOENT, ENOMEM, errno
 from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
@@ -18,15 +18,19 @@ from broker._ext.commits cimport publish
 from broker._ext.faults cimport *
 from broker._ext.file_calls cimport file_error, file_rename
 from broker._ext.leader_epochs cimport assign_epoch, note_epoch
-from broker._ext.locks cimport initialise_mutex
+from broker._ext.locks cimport initialise_mutex, unlock
 from broker._ext.log_dirs cimport is_full, note_device
-from broker._ext.log_state cimport EpochEntry, LoadedBatch, LoadedProducer, LogState
+from broker._ext.log_state cimport EpochEntry, LogState
 from broker._ext.log_writing cimport clear_recent
-from broker._ext.producers cimport ARENA_READY, forget_producers, restore_batch, restore_producer, settle_last_stable
+from broker._ext.producer_loading cimport Chosen, choose_producers, free_chosen, make_restore_room, restore_chosen
+from broker._ext.producer_runs cimport count_event
+from broker._ext.producer_snapshots cimport snapshot_producers
+from broker._ext.producers cimport forget_producers, settle_last_stable
 from broker._ext.removed_files cimport note_removed_files
 from broker._ext.segments cimport LoadedLog
 from broker._ext.shared cimport (
     CHANGE_RING,
+    DROPPED_AT_START,
     EPOCH_KEPT,
     EPOCH_STORED,
     EPOCH_UNSTORED,
@@ -55,9 +59,17 @@ from broker._ext.shared cimport (
     slot_at,
     state_now,
 )
-from broker._ext.slots cimport Held, topic_of
-from broker._ext.taking cimport note_failure
+from broker._ext.slots cimport LOCK_PATIENCE_MS, busy, checked_slot, topic_of
+from broker._ext.taking cimport note_failure, wait_slot
 from broker._ext.waking cimport wake_everyone, wake_process
+
+
+cdef enum:                        # beside -errno
+    NO_ROOM = 1
+    RETRY = 2
+    NOT_THE_ONE = 3
+    OLDER_EPOCH = 4
+    TRUNCATED = 5
 
 
 # -- giving ---------------------------------------------------------------------------------------------------------
@@ -88,32 +100,53 @@ cdef void clear(Slot* slot) noexcept nogil:
     memset(slot.recent, 0xFF, sizeof(slot.recent))
 
 
-cdef put_leadership(Slot* slot, int leader_id, int leader_epoch, int partition_epoch, replicas, in_sync):
+cdef struct Leadership:
+    int32_t leader_id
+    int32_t leader_epoch
+    int32_t partition_epoch
+    int32_t replica_count
+    int32_t in_sync_count
+    int32_t[MAX_IN_SYNC] replicas
+    int32_t[MAX_IN_SYNC] in_sync
+
+
+cdef int take_leadership(Leadership* out, int leader_id, int leader_epoch, int partition_epoch, replicas, in_sync) except -1:
+    """What Python says, made ready before a lock is taken. :raises ValueError: too many replicas."""
     cdef int i
     if len(replicas) > MAX_IN_SYNC or len(in_sync) > MAX_IN_SYNC:
-        raise ValueError(f"{topic_of(slot)}-{slot.partition}: {len(replicas)} replicas, at most {MAX_IN_SYNC} are possible")
-    slot.leader_id = leader_id
-    slot.leader_epoch = leader_epoch
-    slot.partition_epoch = partition_epoch
+        raise ValueError(f"a partition with {len(replicas)} replicas, {len(in_sync)} in sync: at most {MAX_IN_SYNC} are possible")
+    out.leader_id = leader_id
+    out.leader_epoch = leader_epoch
+    out.partition_epoch = partition_epoch
     for i, replica in enumerate(replicas):
-        slot.replicas[i] = replica
-    slot.replica_count = len(replicas)
+        out.replicas[i] = replica
     for i, replica in enumerate(in_sync):
-        slot.in_sync[i] = replica
-        slot.max_in_sync[i] = replica
-    slot.in_sync_count = slot.max_in_sync_count = len(in_sync)
+        out.in_sync[i] = replica
+    out.replica_count = len(replicas)
+    out.in_sync_count = len(in_sync)
+    return 0
 
 
-cdef put_settings(Slot* slot, settings):
-    cdef dict known = slot.settings
-    cdef TopicSettings changed
-    unknown = set(settings) - set(known)
+cdef void put_leadership(Slot* slot, const Leadership* taken) noexcept nogil:
+    slot.leader_id = taken.leader_id
+    slot.leader_epoch = taken.leader_epoch
+    slot.partition_epoch = taken.partition_epoch
+    memcpy(slot.replicas, taken.replicas, taken.replica_count * sizeof(int32_t))
+    memcpy(slot.in_sync, taken.in_sync, taken.in_sync_count * sizeof(int32_t))
+    memcpy(slot.max_in_sync, taken.in_sync, taken.in_sync_count * sizeof(int32_t))
+    slot.replica_count = taken.replica_count
+    slot.in_sync_count = slot.max_in_sync_count = taken.in_sync_count
+
+
+cdef TopicSettings changed_settings(TopicSettings settings, changes) except *:
+    """All of them, or none if one does not fit. :raises ValueError: an unknown one."""
+    cdef dict known = settings
+    unknown = set(changes) - set(known)
     if unknown:
         raise ValueError(f"unknown topic settings: {', '.join(sorted(unknown))}")
-    known.update(settings)
+    known.update(changes)
     known["spare"] = bytes(1)           # which as a C string would be none
-    changed = known                     # all of them, or none if one does not fit
-    slot.settings = changed
+    return known
 
 
 def allocate(str topic, bytes topic_id, int partition, *, int log_dir, replicas, in_sync, int leader_id, int leader_epoch,
@@ -124,14 +157,20 @@ def allocate(str topic, bytes topic_id, int partition, *, int log_dir, replicas,
     :raises ValueError: a name longer than 249 bytes, an id that is not 16 bytes, too many replicas, or no free slot.
     """
     cdef bytes name = topic.encode()
+    cdef const char* name_bytes = name
+    cdef const char* id_bytes = topic_id
+    cdef uint16_t name_length = <uint16_t>min(len(name), 0xFFFF)
     cdef uint32_t index = 0, used = <uint32_t>region().header.slots_used
     cdef Slot* slot = NULL
     cdef uint64_t confirmed = oldest_confirmed()
-    cdef bint found = False
+    cdef Leadership leadership
+    cdef TopicSettings ready
+    cdef bint found = False, taken
     if len(name) > MAX_TOPIC_BYTES or len(topic_id) != 16:
         raise ValueError(f"topic {topic!r}: a name has at most {MAX_TOPIC_BYTES} bytes, an id 16")
-    if len(replicas) > MAX_IN_SYNC:
-        raise ValueError(f"{topic}-{partition}: {len(replicas)} replicas, at most {MAX_IN_SYNC} are possible")
+    take_leadership(&leadership, leader_id, leader_epoch, partition_epoch, replicas, in_sync)
+    memset(&ready, 0, sizeof(ready))
+    ready = changed_settings(ready, settings)
     if log_dir < 0 or log_dir >= region().header.log_dir_count:
         raise ValueError(f"log directory {log_dir} of {region().header.log_dir_count}")
     if used < region().header.max_slots:
@@ -148,29 +187,42 @@ def allocate(str topic, bytes topic_id, int partition, *, int log_dir, replicas,
         raise ValueError(f"all {region().header.max_slots} partition slots are in use: raise odradek.max.partitions")
     slot = slot_at(index)
     initialise_mutex(slot)
-    with Held(index):
-        clear(slot)
-        memcpy(slot.topic, <const char*>name, len(name))
-        slot.topic_bytes = <uint16_t>len(name)
-        memcpy(slot.topic_id, <const char*>topic_id, 16)
-        slot.partition = partition
-        slot.log_dir = <uint8_t>log_dir
-        slot.internal = internal
-        slot.begun_epoch = EPOCH_UNSTORED if epoch_unstored else EPOCH_KEPT
-        put_leadership(slot, leader_id, leader_epoch, partition_epoch, replicas, in_sync)
-        put_settings(slot, settings)
-        store_release_32(&slot.incarnation, slot.incarnation + 1)
-        store_release_32(&slot.state, SLOT_LOADING)
+    with nogil:
+        taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
+        if taken:
+            clear(slot)
+            memcpy(slot.topic, name_bytes, name_length)
+            slot.topic_bytes = name_length
+            memcpy(slot.topic_id, id_bytes, 16)
+            slot.partition = partition
+            slot.log_dir = <uint8_t>log_dir
+            slot.internal = internal
+            slot.begun_epoch = EPOCH_UNSTORED if epoch_unstored else EPOCH_KEPT
+            put_leadership(slot, &leadership)
+            slot.settings = ready
+            store_release_32(&slot.incarnation, slot.incarnation + 1)
+            store_release_32(&slot.state, SLOT_LOADING)
+            unlock(index, slot)
+    if not taken:
+        raise busy(index)
     if index >= used:
         store_release_64(&region().header.slots_used, index + 1)
     return index
 
 
 def configure(uint32_t index, settings):
-    """Take over the settings of a topic's new configuration; in force for the next append of every process."""
-    cdef Slot* slot = slot_at(index)
-    with Held(index):
-        put_settings(slot, settings)
+    """Take over the settings of a topic's new configuration; in force for the next append of every process. By the one writer
+    of the table only, so that nobody else changes them between the look and the store."""
+    cdef Slot* slot = checked_slot(index)
+    cdef TopicSettings ready = changed_settings(slot.settings, settings)
+    cdef bint taken
+    with nogil:
+        taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
+        if taken:
+            slot.settings = ready
+            unlock(index, slot)
+    if not taken:
+        raise busy(index)
 
 
 cdef void begin_epoch(Slot* slot, LogState* state, bint lost) noexcept nogil:
@@ -182,88 +234,124 @@ cdef void begin_epoch(Slot* slot, LogState* state, bint lost) noexcept nogil:
         slot.begun_epoch = EPOCH_UNSTORED
 
 
-def fill(uint32_t index, LoadedLog loaded, bint flushed, int64_t producers_before_ms=INT64_MIN, bint lost=False):
+cdef void commit_loaded(Slot* slot, LogState* state, bint flushed) noexcept nogil:
+    """Publish where a loaded log begins and ends, and what of it is on the device."""
+    cdef Commit commit
+    memset(&commit, 0, sizeof(commit))
+    commit.segment_base = state.base_offset
+    commit.size = state.size
+    commit.log_end_offset = state.log_end_offset
+    commit.index_entries = <int32_t>state.index_entries
+    commit.timeindex_entries = <int32_t>state.timeindex_entries
+    commit.txnindex_entries = <int32_t>state.txnindex_entries
+    commit.first_timestamp = state.first_timestamp
+    commit.max_timestamp = state.max_timestamp
+    commit.max_timestamp_offset = state.offset_of_max_timestamp
+    commit.indexed_position = state.last_index_position
+    commit.timeindexed_timestamp = state.last_timeindex_timestamp
+    commit.timeindexed_offset = -1
+    commit.created_ms = min(now_ms(), state.created_ms) if state.created_ms >= 0 else now_ms()
+    commit.high_watermark = state.log_end_offset if slot.in_sync_count <= 1 else state.log_start_offset
+    commit.high_watermark_base = state.base_offset if slot.in_sync_count <= 1 else -1
+    commit.high_watermark_position = state.size
+    publish(slot, &commit)
+    slot.log_start_offset = state.log_start_offset
+    slot.gap_limit = state.gap_limit
+    slot.applied_base = state.base_offset
+    slot.applied_position = state.size
+    slot.flushed_offset = state.log_end_offset if flushed else state.recovery_point
+    slot.recovery_point = slot.flushed_offset
+    slot.flushed_ms = now_ms()
+    # Of a new log nothing is synced, not even its name; what a recovery wrote is not either.
+    slot.synced_base = state.base_offset if flushed and state.size > 0 else -1
+    slot.synced_end = slot.flushed_offset
+    settle_last_stable(slot, commit.high_watermark)
+
+
+cdef int fill_slot(uint32_t index, Slot* slot, LogState* state, Chosen* chosen, bint flushed, bint lost) noexcept nogil:
+    """With the slot's mutex held: 0, NO_ROOM for its producers, or -errno."""
+    cdef EpochEntry* epochs = <EpochEntry*>state.epochs.items
+    cdef int64_t i
+    cdef int result = 0
+    if not restore_chosen(index, slot, chosen):
+        return NO_ROOM
+    # Without a snapshot of just these producers the ordered stop writes one.
+    slot.producers_changed = not state.snapshot_current and (state.producers.count > 0 or state.snapshots > 0)
+    slot.pending_snapshot = 0
+    slot.epoch_count = 0
+    for i in range(state.epochs.count):
+        assign_epoch(slot, epochs[i].epoch, epochs[i].start_offset)
+    commit_loaded(slot, state, flushed)
+    clear_recent(slot)                  # of what the log held before it was given up, to be loaded anew
+    store_release_64(&slot.flusher, 0)  # and who flushes that must not say that this is on the device
+    if slot.leader_id == region().header.broker_id:
+        slot.role = ROLE_LEADER
+        begin_epoch(slot, state, lost)
+        if flushed and state.epochs.count == 0:
+            result = note_epoch(slot, slot.leader_epoch, state.log_end_offset)
+    else:
+        slot.role = ROLE_FOLLOWER
+    if result == 0 and state.snapshot_wanted:
+        note_device(slot.log_dir, snapshot_producers(slot, state.log_end_offset))    # if it fails the next recovery reads more
+    slot.generation += 1
+    note_removed_files()                # a recovery may have removed segments that somebody has open
+    store_release_32(&slot.state, SLOT_ONLINE if result == 0 else SLOT_LOADING if is_full(result) else SLOT_OFFLINE)
+    note_failure(slot, result)
+    wake_everyone(index, slot)
+    return result
+
+
+def fill(uint32_t index, LoadedLog loaded, bint flushed, int64_t producers_before_ms=INT64_MIN, bint at_start=False,
+         bint lost=False):
     """Put a loaded log into its slot and the slot ONLINE, as leader if this broker leads the partition.
+
+    If the arena has no room for its producers, those are dropped that wrote the longest ago.
 
     The leader epoch of a log that has records is noted in its file by the first append in it: to write thousands of files would
     hold the start up.
 
     :param flushed: whether all of the log is known to be on the device (it was closed in order).
-    :param producers_before_ms: producers without open transaction last heard before this have expired; left out.
+    :param producers_before_ms: producers of a snapshot without open transaction of which the broker has not heard since then (wall
+        clock) have expired, and are left out.
+    :param at_start: nobody serves yet: partitions with more producers than this one lose some first.
     :param lost: records of the log are lost: a new leader epoch begins, unless one began with this start.
-    :raises OSError: the leader-epoch checkpoint could not be written; the slot is OFFLINE then, or LOADING if only room was
-        missing.
+    :return: [(partition, how many producers were dropped)], mostly empty.
+    :raises OSError: the leader-epoch checkpoint could not be written, or there is no memory for the producers; the slot is OFFLINE
+        then, or LOADING if only room on the disk was missing.
     """
-    cdef Slot* slot = slot_at(index)
+    cdef Slot* slot = checked_slot(index)
     cdef LogState* state = &loaded.state
-    cdef Commit commit
-    cdef int64_t i
-    cdef int result = 0, k
-    cdef EpochEntry* epochs = <EpochEntry*>state.epochs.items
-    cdef LoadedProducer* producer
-    cdef LoadedBatch* batch
-    with Held(index):
-        memset(&commit, 0, sizeof(commit))
-        commit.segment_base = state.base_offset
-        commit.size = state.size
-        commit.log_end_offset = state.log_end_offset
-        commit.index_entries = <int32_t>state.index_entries
-        commit.timeindex_entries = <int32_t>state.timeindex_entries
-        commit.txnindex_entries = <int32_t>state.txnindex_entries
-        commit.first_timestamp = state.first_timestamp
-        commit.max_timestamp = state.max_timestamp
-        commit.max_timestamp_offset = state.offset_of_max_timestamp
-        commit.indexed_position = state.last_index_position
-        commit.timeindexed_timestamp = state.last_timeindex_timestamp
-        commit.timeindexed_offset = -1
-        commit.created_ms = min(now_ms(), state.created_ms) if state.created_ms >= 0 else now_ms()
-        commit.high_watermark = state.log_end_offset if slot.in_sync_count <= 1 else state.log_start_offset
-        commit.high_watermark_base = state.base_offset if slot.in_sync_count <= 1 else -1
-        commit.high_watermark_position = state.size
-        publish(slot, &commit)
-        slot.log_start_offset = state.log_start_offset
-        slot.gap_limit = state.gap_limit
-        slot.applied_base = state.base_offset
-        slot.applied_position = state.size
-        slot.flushed_offset = state.log_end_offset if flushed else state.recovery_point
-        slot.recovery_point = slot.flushed_offset
-        slot.flushed_ms = now_ms()
-        # Of a new log nothing is synced, not even its name; what a recovery wrote is not either.
-        slot.synced_base = state.base_offset if flushed and state.size > 0 else -1
-        slot.synced_end = slot.flushed_offset
-        slot.epoch_count = 0
-        for i in range(state.epochs.count):
-            assign_epoch(slot, epochs[i].epoch, epochs[i].start_offset)
-        forget_producers(slot)
-        for i in range(state.producers.count):
-            producer = <LoadedProducer*>state.producers.items + i
-            if producer.last_timestamp < producers_before_ms and producer.current_txn_first_offset < 0:
-                continue
-            if restore_producer(index, slot, producer.producer_id, producer.producer_epoch, producer.coordinator_epoch,
-                                producer.last_timestamp, producer.current_txn_first_offset) != ARENA_READY:
-                continue        # full of open transactions: the oldest others were evicted already
-            for k in range(producer.batch_count):
-                batch = &producer.batches[k]
-                restore_batch(slot, producer.producer_id, batch.base_sequence, batch.last_sequence, batch.base_offset,
-                              batch.last_offset, batch.timestamp)
-        slot.producers_changed = 0
-        settle_last_stable(slot, commit.high_watermark)
-        clear_recent(slot)                  # of what the log held before it was given up, to be loaded anew
-        store_release_64(&slot.flusher, 0)  # and who flushes that must not say that this is on the device
-        if slot.leader_id == region().header.broker_id:
-            slot.role = ROLE_LEADER
-            begin_epoch(slot, state, lost)
-            if flushed and state.epochs.count == 0:
-                result = note_epoch(slot, slot.leader_epoch, commit.log_end_offset)
-        else:
-            slot.role = ROLE_FOLLOWER
-        slot.generation += 1
-        note_removed_files()                # a recovery may have removed segments that somebody has open
-        store_release_32(&slot.state, SLOT_ONLINE if result == 0 else SLOT_LOADING if is_full(result) else SLOT_OFFLINE)
-        note_failure(slot, result)
-        wake_everyone(index, slot)
+    cdef Chosen chosen
+    cdef int64_t dropped = 0, victim = 0
+    cdef int result = choose_producers(state, producers_before_ms, &chosen)
+    cdef bint taken = True
+    dropped_from = {}
+    count_event(DROPPED_AT_START, state.pruned_producers)
+    try:
+        while result == 0:
+            with nogil:
+                taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
+                if taken:
+                    result = fill_slot(index, slot, state, &chosen, flushed, lost)
+                    unlock(index, slot)
+                if result == NO_ROOM:
+                    victim = make_restore_room(&chosen, index, at_start, &dropped)
+                    result = -ENOMEM if victim < 0 else RETRY
+            if result != RETRY:
+                break
+            result = 0
+            if dropped:
+                name = f"{topic_of(slot_at(<uint32_t>victim))}-{slot_at(<uint32_t>victim).partition}"
+                dropped_from[name] = dropped_from.get(name, 0) + dropped
+    finally:
+        free_chosen(&chosen)
+    if not taken:
+        raise busy(index)
+    if result == -ENOMEM:
+        raise OSError(ENOMEM, f"no memory for the {state.producers.count} producers of {topic_of(slot)}-{slot.partition}")
     if result != 0:
         raise file_error(-result, f"{topic_of(slot)}-{slot.partition}/leader-epoch-checkpoint")
+    return list(dropped_from.items())
 
 
 # -- role and state ---------------------------------------------------------------------------------------------------
@@ -275,44 +363,71 @@ def set_role(uint32_t index, uint32_t incarnation, role, int leader_id, int lead
     :raises SlotChanged: another incarnation, or an older leader or partition epoch than the slot has.
     :raises OSError: the leader-epoch checkpoint could not be written; the slot is OFFLINE then.
     """
-    cdef Slot* slot = slot_at(index)
-    cdef Commit commit
-    cdef int result = 0, i
-    with Held(index):
-        if slot.incarnation != incarnation or slot.state != SLOT_ONLINE:
-            raise SlotChanged(f"slot {index} is not incarnation {incarnation} or not online")
-        read_commit(slot, &commit)
-        if slot.recovery_point > commit.log_end_offset:
-            raise SlotChanged(f"slot {index} was truncated, and its recovery point is not written yet")
-        if leader_epoch < slot.leader_epoch or partition_epoch < slot.partition_epoch:
-            raise SlotChanged(f"leader epoch {leader_epoch}, partition epoch {partition_epoch}: the slot has "
-                              f"{slot.leader_epoch} and {slot.partition_epoch}")
-        put_leadership(slot, leader_id, leader_epoch, partition_epoch, replicas, in_sync)
-        slot.role = role
-        for i in range(MAX_FOLLOWERS):
-            slot.followers[i].broker_id = -1
-        if role == ROLE_LEADER:
-            result = note_epoch(slot, slot.leader_epoch, commit.log_end_offset)
-            if result == 0 and slot.in_sync_count <= 1 and commit.high_watermark < commit.log_end_offset:
-                commit.high_watermark = commit.log_end_offset
-                commit.high_watermark_base = commit.segment_base
-                commit.high_watermark_position = commit.size
-                publish(slot, &commit)
-                settle_last_stable(slot, commit.high_watermark)
-        if result != 0:
-            store_release_32(&slot.state, SLOT_LOADING if is_full(result) else SLOT_OFFLINE)
-            note_failure(slot, result)
-        wake_everyone(index, slot)
+    cdef Slot* slot = checked_slot(index)
+    cdef Leadership leadership
+    cdef uint32_t wanted = role
+    cdef int result = 0
+    cdef bint taken
+    take_leadership(&leadership, leader_id, leader_epoch, partition_epoch, replicas, in_sync)
+    with nogil:
+        taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
+        if taken:
+            result = change_role(index, slot, incarnation, wanted, &leadership)
+            unlock(index, slot)
+    if not taken:
+        raise busy(index)
+    if result == NOT_THE_ONE:
+        raise SlotChanged(f"slot {index} is not incarnation {incarnation} or not online")
+    if result == TRUNCATED:
+        raise SlotChanged(f"slot {index} was truncated, and its recovery point is not written yet")
+    if result == OLDER_EPOCH:
+        raise SlotChanged(f"leader epoch {leader_epoch}, partition epoch {partition_epoch}: the slot has newer ones")
     if result != 0:
         raise file_error(-result, f"{topic_of(slot)}-{slot.partition}/leader-epoch-checkpoint")
 
 
+cdef int change_role(uint32_t index, Slot* slot, uint32_t incarnation, uint32_t role, const Leadership* leadership) noexcept nogil:
+    """With the slot's mutex held: 0, NOT_THE_ONE, TRUNCATED, OLDER_EPOCH, or -errno."""
+    cdef Commit commit
+    cdef int result = 0, i
+    if slot.incarnation != incarnation or slot.state != SLOT_ONLINE:
+        return NOT_THE_ONE
+    read_commit(slot, &commit)
+    if slot.recovery_point > commit.log_end_offset:
+        return TRUNCATED
+    if leadership.leader_epoch < slot.leader_epoch or leadership.partition_epoch < slot.partition_epoch:
+        return OLDER_EPOCH
+    put_leadership(slot, leadership)
+    slot.role = role
+    for i in range(MAX_FOLLOWERS):
+        slot.followers[i].broker_id = -1
+    if role == ROLE_LEADER:
+        result = note_epoch(slot, slot.leader_epoch, commit.log_end_offset)
+        if result == 0 and slot.in_sync_count <= 1 and commit.high_watermark < commit.log_end_offset:
+            commit.high_watermark = commit.log_end_offset
+            commit.high_watermark_base = commit.segment_base
+            commit.high_watermark_position = commit.size
+            publish(slot, &commit)
+            settle_last_stable(slot, commit.high_watermark)
+    if result != 0:
+        store_release_32(&slot.state, SLOT_LOADING if is_full(result) else SLOT_OFFLINE)
+        note_failure(slot, result)
+    wake_everyone(index, slot)
+    return result
+
+
 def set_offline(uint32_t index):
     """The partition's log cannot be used: KAFKA_STORAGE_ERROR from now on."""
-    cdef Slot* slot = slot_at(index)
-    with Held(index):
-        store_release_32(&slot.state, SLOT_OFFLINE)
-        wake_everyone(index, slot)
+    cdef Slot* slot = checked_slot(index)
+    cdef bint taken
+    with nogil:
+        taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
+        if taken:
+            store_release_32(&slot.state, SLOT_OFFLINE)
+            wake_everyone(index, slot)
+            unlock(index, slot)
+    if not taken:
+        raise busy(index)
 
 
 def fail_log_dir(int log_dir):
@@ -356,22 +471,35 @@ def epochs_stored(stored):
     cdef Slot* slot
     cdef uint32_t index
     cdef int32_t epoch
+    cdef bint taken
     for index, epoch in stored:
-        slot = slot_at(index)
-        with Held(index):
-            if slot.leader_epoch == epoch:
-                slot.begun_epoch = EPOCH_STORED
+        slot = checked_slot(index)
+        with nogil:
+            taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
+            if taken:
+                if slot.leader_epoch == epoch:
+                    slot.begun_epoch = EPOCH_STORED
+                unlock(index, slot)
+        if not taken:
+            raise busy(index)
 
 
 def put_epoch(uint32_t index, int leader_epoch, int partition_epoch):
     """The metadata store has this leader epoch of the partition now, in a node of this version: the slot takes it over, unless it
     is older than its own. By the one writer of the table only."""
-    cdef Slot* slot = slot_at(index)
-    with Held(index):
-        if leader_epoch >= slot.leader_epoch:
-            slot.leader_epoch = leader_epoch
-            slot.partition_epoch = partition_epoch
-            slot.begun_epoch = EPOCH_STORED
+    cdef Slot* slot = checked_slot(index)
+    cdef int32_t new_leader_epoch = leader_epoch, new_partition_epoch = partition_epoch
+    cdef bint taken
+    with nogil:
+        taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
+        if taken:
+            if new_leader_epoch >= slot.leader_epoch:
+                slot.leader_epoch = new_leader_epoch
+                slot.partition_epoch = new_partition_epoch
+                slot.begun_epoch = EPOCH_STORED
+            unlock(index, slot)
+    if not taken:
+        raise busy(index)
 
 
 # -- taking, telling --------------------------------------------------------------------------------------------------
@@ -381,28 +509,43 @@ def delete(uint32_t index, bytes renamed):
 
     Rename first: who finds the slot still online after a death renames again (nothing there: done) and goes on.
     """
-    cdef Slot* slot = slot_at(index)
-    cdef char[384] path
+    cdef Slot* slot = checked_slot(index)
     cdef const char* target = renamed
     cdef int result = 0
-    with Held(index):
-        directory_path(slot, path)
-        fault(DELETE_INTENT_STORED)
-        if file_rename(region().header.log_dir_fds[slot.log_dir], path, target) != 0:
-            result = errno
-            if result != ENOENT:
-                note_device(slot.log_dir, -result)
-        fault(DELETE_RENAMED)
-        if result == 0 or result == ENOENT:
-            store_release_32(&slot.state, SLOT_DELETED)
-            slot.created_version = region().header.metadata_version + 1
-            slot.generation += 1
-            note_removed_files()
-            fault(DELETE_STATE_STORED)
-            drop_files(index)
-            wake_everyone(index, slot)
-    if result != 0 and result != ENOENT:
+    cdef bint taken
+    with nogil:
+        taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
+        if taken:
+            result = rename_and_retire(index, slot, target)
+            unlock(index, slot)
+    if not taken:
+        raise busy(index)
+    if result != 0:
         raise OSError(result, os.strerror(result), f"{topic_of(slot)}-{slot.partition}")
+
+
+cdef int rename_and_retire(uint32_t index, Slot* slot, const char* target) noexcept nogil:
+    """With the slot's mutex held: 0, or errno."""
+    cdef char[384] path
+    cdef int result = 0
+    directory_path(slot, path)
+    fault(DELETE_INTENT_STORED)
+    if file_rename(region().header.log_dir_fds[slot.log_dir], path, target) != 0:
+        result = errno
+    if result != 0 and result != ENOENT:
+        note_device(slot.log_dir, -result)
+        return result
+    fault(DELETE_RENAMED)
+    store_release_32(&slot.state, SLOT_DELETED)
+    slot.created_version = region().header.metadata_version + 1
+    slot.generation += 1
+    note_removed_files()
+    fault(DELETE_STATE_STORED)
+    forget_producers(slot)
+    slot.pending_snapshot = 0
+    drop_files(index)
+    wake_everyone(index, slot)
+    return 0
 
 
 def announce(indexes):

@@ -6,83 +6,132 @@ Called by the cleaner, the coordinator and the ordered stop, never from a worker
 from broker._ext.slots import SlotChanged
 
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
 from posix.unistd cimport close
 
+from broker._ext.arena cimport UnnamedRun, gather_unnamed, give_unnamed
 from broker._ext.atomics cimport load_acquire_32, store_release_64
 from broker._ext.append_files cimport open_directory
 from broker._ext.faults cimport GAP_LIMIT_DURABLE, GAP_LIMIT_NAMED, fault
 from broker._ext.file_calls cimport file_error
 from broker._ext.gap_limit cimport drop_prepared_gap_limit, name_gap_limit, prepare_gap_limit, sync_gap_limit
+from broker._ext.locks cimport unlock
 from broker._ext.log_dirs cimport note_device
-from broker._ext.producers cimport expire_producers
-from broker._ext.rolling cimport snapshot_producers
-from broker._ext.shared cimport SLOT_DELETED, SLOT_LOADING, SLOT_OFFLINE, SLOT_ONLINE, Commit, Slot, read_commit, region, slot_at
-from broker._ext.slots cimport Held, topic_of
+from broker._ext.producer_snapshots cimport snapshot_producers
+from broker._ext.producer_runs cimport count_event
+from broker._ext.producers cimport expire_producers, shrink_producers
+from broker._ext.shared cimport (
+    FORGOTTEN_EARLY,
+    SLOT_DELETED,
+    SLOT_LOADING,
+    SLOT_OFFLINE,
+    SLOT_ONLINE,
+    Commit,
+    Slot,
+    read_commit,
+    region,
+    slot_at,
+)
+from broker._ext.slots cimport LOCK_PATIENCE_MS, busy, checked_slot, topic_of
 from broker._ext.swapping cimport SWAP_UNDER_WAY
-from broker._ext.taking cimport note_failure
+from broker._ext.taking cimport note_failure, wait_slot
+
+
+cdef enum:
+    LOOKED_AT = 1024              # producers under one hold of a slot's lock
+    RECLAIMED_AT_ONCE = 4096
 
 
 # -- producers --------------------------------------------------------------------------------------------------------
 
 
 def snapshot(uint32_t index):
-    """Write the producer snapshot at the log end if producers changed since the last one; whether one was written."""
-    cdef Slot* slot = slot_at(index)
+    """Write the producer snapshot at the log end if producers changed since the last one; whether one was written.
+
+    It is put in place by `snapshot_publishing.publish`.
+    """
+    cdef Slot* slot = checked_slot(index)
     cdef Commit commit
     cdef int result = 0
-    with Held(index):
-        if slot.state != SLOT_ONLINE or not slot.producers_changed:
-            return False
-        read_commit(slot, &commit)
-        with nogil:
-            result = snapshot_producers(slot, commit.log_end_offset)
-        if result == 0:
-            slot.producers_changed = 0
-        note_failure(slot, result)
+    cdef bint taken, changed = False
+    with nogil:
+        taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
+        if taken:
+            changed = slot.state == SLOT_ONLINE and slot.producers_changed
+            if changed:
+                read_commit(slot, &commit)
+                result = snapshot_producers(slot, commit.log_end_offset)
+                if result == 0:
+                    slot.producers_changed = 0
+                note_failure(slot, result)
+            unlock(index, slot)
+    if not taken:
+        raise busy(index)
     if result != 0:
         raise file_error(-result, f"{topic_of(slot)}-{slot.partition} producer snapshot")
-    return True
+    return changed
 
 
-def expire(uint32_t index, int64_t before_ms):
-    """Forget idempotent producers without open transaction not heard of since `before_ms`; how many."""
-    cdef Slot* slot = slot_at(index)
+def expire(uint32_t index, int64_t before_ms, bint early=False):
+    """Forget producers without open transaction of which the broker has not heard since `before_ms`; how many.
+
+    The lock is held for some of them at a time.
+
+    :param before_ms: of CLOCK_MONOTONIC. :param early: they have not expired yet, and are counted as FORGOTTEN_EARLY.
+    """
+    cdef Slot* slot = checked_slot(index)
+    cdef uint32_t at = 0, before = 1
+    cdef int forgotten = 0
+    cdef bint taken = True
     if slot.producer_run == 0:
         return 0
-    with Held(index):
-        return expire_producers(index, slot, before_ms)
+    with nogil:
+        while taken and at != before:
+            before = at
+            taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
+            if taken:
+                if slot.state == SLOT_ONLINE:       # else nobody has repaired what a dead holder left
+                    forgotten += expire_producers(slot, before_ms, &at, LOOKED_AT)
+                    if at == before:
+                        shrink_producers(index, slot)
+                unlock(index, slot)
+        if early:
+            count_event(FORGOTTEN_EARLY, forgotten)
+    if not taken:
+        raise busy(index)
+    return forgotten
+
+
+cdef long long reclaim_one(UnnamedRun* found) noexcept nogil:
+    """Units given back. Who holds the slot's lock may be about to name the run; if it is not to be had the next pass comes again."""
+    cdef long long given = 0
+    if found.slot < region().header.max_slots and wait_slot(found.slot, slot_at(found.slot), LOCK_PATIENCE_MS) == 0:
+        given = give_unnamed(found.unit, found.word)
+        unlock(found.slot, slot_at(found.slot))
+    return given
 
 
 def reclaim_arena():
-    """Give back runs of the arena that no slot names any more (of a death between two stores); units given back."""
-    cdef uint64_t unit, owner, run
-    cdef uint32_t index
-    cdef Slot* slot
-    cdef int given = 0
-    for unit in range(region().header.arena_units):
-        owner = region().arena_owners[unit]
-        if owner == 0:
-            continue
-        index = <uint32_t>((owner >> 32) - 1)
-        slot = slot_at(index)
-        with Held(index):
-            run = slot.producer_run
-            if region().arena_owners[unit] != owner:
-                continue
-            if slot.incarnation == <uint32_t>owner and slot.state != SLOT_DELETED and run and \
-                    (run >> 8) <= unit < (run >> 8) + max(1, (<uint64_t>1 << ((run & 0xFF) - 1)) // 4):
-                continue
-            store_release_64(&region().arena_owners[unit], 0)
-            given += 1
+    """Give back runs of the arena that no slot names any more (of a death between two stores, of deleted partitions); units given
+    back."""
+    cdef UnnamedRun* found = <UnnamedRun*>malloc(RECLAIMED_AT_ONCE * sizeof(UnnamedRun))
+    cdef long long given = 0
+    cdef int count, i
+    if found == NULL:
+        raise MemoryError("no memory to look for lost runs of producers")
+    with nogil:
+        count = gather_unnamed(found, RECLAIMED_AT_ONCE)
+        for i in range(count):
+            given += reclaim_one(&found[i])
+        free(found)
+        if given:
+            store_release_64(&region().header.owners_stale, 1)
     return given
 
 
 def arena_units_used():
-    cdef uint64_t unit
-    cdef int used = 0
-    for unit in range(region().header.arena_units):
-        used += region().arena_owners[unit] != 0
-    return used
+    """Units of the arena that are taken, of ARENA_UNIT_BYTES each."""
+    return region().header.arena_used
 
 
 # -- checkpoints ------------------------------------------------------------------------------------------------------
@@ -160,10 +209,10 @@ def raise_gap_limit(uint32_t index, int64_t limit, *, uint32_t incarnation, uint
         Also if the log is not synced up to `limit`.
     :raises OSError: the log's gap limit could not be written.
     """
-    cdef Slot* slot = slot_at(index)
+    cdef Slot* slot = checked_slot(index)
     cdef int result = 0
     cdef int directory = open_directory(slot)
-    cdef bint stale = False
+    cdef bint stale = False, taken
     cdef bint raised = slot.gap_limit < limit or slot.gap_limit == INT64_MAX
     if directory < 0:
         note_device(slot.log_dir, directory)
@@ -172,12 +221,18 @@ def raise_gap_limit(uint32_t index, int64_t limit, *, uint32_t incarnation, uint
         with nogil:
             result = prepare_gap_limit(directory, limit)
     try:
-        with Held(index):
-            # A truncation counts itself before it lowers what is synced: the caller may have read the numbers in between.
-            stale = slot.incarnation != incarnation or slot.state != SLOT_ONLINE or slot.truncations != truncations \
-                or limit > slot.synced_end
-            if result == 0 and not stale and raised:
-                result = name_gap_limit(slot, directory, limit)
+        with nogil:
+            taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
+            if taken:
+                # A truncation counts itself before it lowers what is synced: the caller may have read the numbers in between.
+                stale = slot.incarnation != incarnation or slot.state != SLOT_ONLINE or slot.truncations != truncations \
+                    or limit > slot.synced_end
+                if result == 0 and not stale and raised:
+                    result = name_gap_limit(slot, directory, limit)
+                unlock(index, slot)
+        if not taken:
+            drop_prepared_gap_limit(directory)
+            raise busy(index)
         if raised and (stale or result != 0):
             drop_prepared_gap_limit(directory)
         fault(GAP_LIMIT_NAMED)
@@ -208,5 +263,11 @@ def swap_under_way(uint32_t index):
 
 def settle_swap(uint32_t index):
     """Wait for the end of a swap; finish it, if its author died. :raises SlotBusy: it does not end."""
-    with Held(index):
-        pass
+    cdef Slot* slot = checked_slot(index)
+    cdef bint taken
+    with nogil:
+        taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
+        if taken:
+            unlock(index, slot)
+    if not taken:
+        raise busy(index)

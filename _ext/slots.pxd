@@ -1,13 +1,14 @@
-"""Slots for Python: the lock as a context, a slot's name."""
+"""Slots for Python: a slot's name, and what is raised when its lock is not to be had."""
 
 from libc.stdint cimport uint32_t
 
 from broker._ext.shared cimport Slot
 
 
+cdef enum:
+    LOCK_PATIENCE_MS = 15000      # of the control path and of upkeep, which wait for a slot's lock
+
+# :raises IndexError: there is no such slot.
+cdef Slot* checked_slot(uint32_t index) except NULL
 cdef str topic_of(Slot* slot)
-
-
-cdef class Held:                  # the slot's lock as a context
-    cdef uint32_t index
-    cdef Slot* slot
+cdef object busy(uint32_t index)

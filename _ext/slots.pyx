@@ -1,11 +1,12 @@
-"""Slots for Python: the lock as a context, what a slot says of itself, and the data path's verbs.
+"""Slots for Python: what a slot says of itself, and the data path's verbs.
 
 Any process; what takes the slot's lock waits for it and is not called from a worker's loop. What the control path does to slots
 is in `slot_life`, what upkeep asks in `slot_upkeep`; the rules are in ``broker/shm/README.md``.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memset
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset
 
 from broker._ext.appends cimport append_as_leader
 from broker._ext.batch_builder cimport BatchBuilder
@@ -14,7 +15,8 @@ from broker._ext.following cimport append_as_follower, truncate_to
 from broker._ext.high_watermark cimport advance_high_watermark
 from broker._ext.locks cimport SPINS_OF_THREAD, unlock
 from broker._ext.log_writing cimport MAX_JOINED, AppendItem, AppendOutcome
-from broker._ext.producers cimport ProducerEntry, batch_back, entry_batches, entry_epoch, run_entries, run_start
+from broker._ext.producer_runs cimport ProducerEntry, next_producer
+from broker._ext.producers cimport batch_back, coordinator_epoch_of, entry_batches, entry_epoch
 from broker._ext.records cimport ERROR_MESSAGE_TOO_LARGE, check_batch
 from broker._ext.rolling cimport roll_now
 from broker._ext.shared cimport (
@@ -47,25 +49,15 @@ APPEND_RESULTS = {
 }
 
 
-cdef class Held:
-    """The slot's lock as a context: with Held(index) as held: ... held.slot"""
+cdef object busy(uint32_t index):
+    """The exception to raise when `wait_slot` gave up."""
+    return SlotBusy(f"the lock of slot {index} was not released within {LOCK_PATIENCE_MS // 1000} s")
 
-    def __cinit__(self, uint32_t index):
-        if index >= region().header.max_slots:
-            raise IndexError(f"slot {index}: there are {region().header.max_slots}")
-        self.index = index
-        self.slot = slot_at(index)
 
-    def __enter__(self):
-        cdef int result
-        with nogil:
-            result = wait_slot(self.index, self.slot, 15000)
-        if result != 0:
-            raise SlotBusy(f"the lock of slot {self.index} did not come free in 15 s")
-        return self
-
-    def __exit__(self, *exc):
-        unlock(self.index, self.slot)
+cdef Slot* checked_slot(uint32_t index) except NULL:
+    if index >= region().header.max_slots:
+        raise IndexError(f"slot {index}: there are {region().header.max_slots}")
+    return slot_at(index)
 
 
 cdef str topic_of(Slot* slot):
@@ -98,46 +90,88 @@ def describe(uint32_t index):
     return values
 
 
+cdef class ProducerCopies:
+    """All producers of a slot as they were at one moment. Copied under the slot's lock, made into objects after it [R 5.2]."""
+
+    cdef ProducerEntry* entries
+    cdef uint32_t count
+
+    def __dealloc__(self):
+        free(self.entries)
+
+    cdef int copy(self, uint32_t index) except -1:
+        cdef Slot* slot = checked_slot(index)
+        cdef ProducerEntry* entry
+        cdef uint32_t room = 0, known = 0, place
+        cdef bint taken
+        while True:
+            with nogil:
+                taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
+                if taken:
+                    known = slot.producer_count
+                    self.count = place = 0
+                    while self.count < known <= room:
+                        entry = next_producer(slot, &place)
+                        if entry == NULL:
+                            break
+                        memcpy(&self.entries[self.count], entry, sizeof(ProducerEntry))
+                        self.count += 1
+                    unlock(index, slot)
+            if not taken:
+                raise busy(index)
+            if known <= room:
+                return 0
+            room = known + known // 8 + 16          # for those that come meanwhile
+            free(self.entries)
+            self.entries = <ProducerEntry*>malloc(room * sizeof(ProducerEntry))
+            if self.entries == NULL:
+                raise MemoryError(f"no memory for {room} producers")
+
+
 def producers(uint32_t index):
     """Producer state: {producer id: (epoch, [(base sequence, last sequence, base offset, last offset)] newest first)}."""
-    cdef Slot* slot = slot_at(index)
-    cdef ProducerEntry* start
+    cdef ProducerCopies copies = ProducerCopies()
+    cdef ProducerEntry* entry
     cdef uint32_t i
     found = {}
-    with Held(index):
-        start = run_start(slot)
-        for i in range(run_entries(slot)):
-            if start[i].key == 0 or start[i].key == ~<uint64_t>0:
-                continue
-            found[start[i].key - 1] = (
-                entry_epoch(&start[i]),
-                [(batch_back(&start[i], k).base_sequence, batch_back(&start[i], k).last_sequence,
-                  batch_back(&start[i], k).base_offset, batch_back(&start[i], k).last_offset)
-                 for k in range(entry_batches(&start[i]))],
-            )
+    copies.copy(index)
+    for i in range(copies.count):
+        entry = &copies.entries[i]
+        found[entry.key - 1] = (
+            entry_epoch(entry),
+            [(batch_back(entry, k).base_sequence, batch_back(entry, k).last_sequence,
+              batch_back(entry, k).base_offset, batch_back(entry, k).last_offset)
+             for k in range(entry_batches(entry))],
+        )
     return found
 
 
+def producers_heard(uint32_t index):
+    """{producer id: (owner, when the broker last heard of it, in ms of CLOCK_MONOTONIC)}."""
+    cdef ProducerCopies copies = ProducerCopies()
+    cdef uint32_t i
+    copies.copy(index)
+    return {copies.entries[i].key - 1: (copies.entries[i].owner, copies.entries[i].heard_ms) for i in range(copies.count)}
+
+
 def active_producers(uint32_t index):
-    """What DescribeProducers tells of each: dicts of producer_id, epoch, last_sequence, last_timestamp (ms), coordinator_epoch
-    and txn_start_offset, -1 for what is not known."""
-    cdef Slot* slot = slot_at(index)
-    cdef ProducerEntry* start
+    """What DescribeProducers reports of each producer: dicts of producer_id, epoch, last_sequence, last_timestamp (ms),
+    coordinator_epoch and txn_start_offset, -1 for what is not known."""
+    cdef ProducerCopies copies = ProducerCopies()
+    cdef ProducerEntry* entry
     cdef uint32_t i
     found = []
-    with Held(index):
-        start = run_start(slot)
-        for i in range(run_entries(slot)):
-            if start[i].key == 0 or start[i].key == ~<uint64_t>0:
-                continue
-            found.append({
-                "producer_id": start[i].key - 1,
-                "epoch": entry_epoch(&start[i]),
-                "last_sequence": batch_back(&start[i], 0).last_sequence if entry_batches(&start[i]) else -1,
-                "last_timestamp": start[i].last_timestamp,
-                "coordinator_epoch": <int32_t><uint32_t>start[i].ring,
-                "txn_start_offset": start[i].transaction_first_offset,
-            })
+    copies.copy(index)
+    for i in range(copies.count):
+        entry = &copies.entries[i]
+        found.append({
+            "producer_id": entry.key - 1,
+            "epoch": entry_epoch(entry),
+            "last_sequence": batch_back(entry, 0).last_sequence if entry_batches(entry) else -1,
+            "last_timestamp": entry.last_timestamp,
+            "coordinator_epoch": coordinator_epoch_of(entry),
+            "txn_start_offset": entry.transaction_first_offset,
+        })
     return found
 
 
@@ -218,9 +252,10 @@ def append_built(uint32_t index, BatchBuilder builder not None, incarnation, int
     return item.error, item.base_offset
 
 
-def append(uint32_t index, batches, *, incarnation=None, int leader_epoch=-1, wall_ms=None):
+def append(uint32_t index, batches, *, incarnation=None, int leader_epoch=-1, wall_ms=None, uint32_t owner=0):
     """Append record batches (bytes-like, each one whole v2 batch) as leader: [(error, base offset, duplicate)] in order.
 
+    :param owner: of new producers.
     :raises SlotChanged: with the reason when none of them could be judged.
     """
     cdef AppendItem[MAX_JOINED] items
@@ -237,6 +272,7 @@ def append(uint32_t index, batches, *, incarnation=None, int leader_epoch=-1, wa
         memset(&items[i], 0, sizeof(AppendItem))
         view = copies[i]
         items[i].data = <uint8_t*>&view[0]
+        items[i].owner = owner
         checked = check_batch(items[i].data, len(copies[i]), False, &items[i].info)
         if checked != 0:
             raise ValueError(f"batch {i} is refused by the checks: error {checked}")
@@ -290,12 +326,40 @@ def raise_high_watermark(uint32_t index, int64_t offset, *, int leader_epoch=-1)
 
 def roll(uint32_t index):
     """Begin a new active segment, if the present one is not empty."""
-    cdef int result
-    with Held(index):
-        result = roll_now(index, slot_at(index), now_ms())
-        note_failure(slot_at(index), result)
+    cdef Slot* slot = checked_slot(index)
+    cdef int result = 0
+    cdef bint taken
+    with nogil:
+        taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
+        if taken:
+            result = roll_now(index, slot, now_ms())
+            note_failure(slot, result)
+            unlock(index, slot)
+    if not taken:
+        raise busy(index)
     if result != 0:
-        raise file_error(-result, f"{topic_of(slot_at(index))}-{slot_at(index).partition}")
+        raise file_error(-result, f"{topic_of(slot)}-{slot.partition}")
+
+
+cdef class Held:
+    """A slot's lock as a context, for tests: `with Held(index): ...`. The broker itself runs no Python code under a slot's lock."""
+
+    cdef uint32_t index
+
+    def __cinit__(self, uint32_t index):
+        checked_slot(index)
+        self.index = index
+
+    def __enter__(self):
+        cdef bint taken
+        with nogil:
+            taken = wait_slot(self.index, slot_at(self.index), LOCK_PATIENCE_MS) == 0
+        if not taken:
+            raise busy(self.index)
+        return self
+
+    def __exit__(self, *_):
+        unlock(self.index, slot_at(self.index))
 
 
 def lock_and_hold(uint32_t index):

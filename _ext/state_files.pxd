@@ -5,7 +5,8 @@ from broker._ext.log_state cimport LogState
 
 # 0, 1 when it is corrupt, or -errno. The producers replace those in the state.
 cdef int read_snapshot(LogState* state, int directory, int64_t offset) noexcept nogil
-cdef int write_snapshot(LogState* state, int directory, int64_t offset) noexcept nogil
+# The same result without taking over the producers.
+cdef int check_snapshot(int directory, int64_t offset) noexcept nogil
 
 cdef int read_epochs(LogState* state, int directory) noexcept nogil
 cdef int write_epochs(LogState* state, int directory) noexcept nogil

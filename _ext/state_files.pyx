@@ -1,14 +1,15 @@
 """The small files beside a partition's segments: producer snapshots and the leader-epoch checkpoint, for opening a log.
 
 Runs in the thread that opens the log, which owns the partition alone. Formats: `broker.storage.producer_snapshot` and
-`broker.storage.checkpoints`. Files are replaced by rename; fsync is not needed, because what is lost is made again.
+`broker.storage.checkpoints`. Snapshots are read only. Files are replaced by rename; fsync is not needed, because what is lost is
+made again.
 """
 
 from libc.errno cimport ENOENT, ENOMEM, errno
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcmp, memmove
+from libc.string cimport memmove
 from posix.fcntl cimport O_CREAT, O_RDONLY, O_TRUNC, O_WRONLY
 
 from broker._ext.crc32c cimport crc32c
@@ -31,7 +32,7 @@ from broker._ext.log_state cimport (
     clear_producers,
     find_loaded,
 )
-from broker._ext.records cimport load16, load32, load64, store16, store32, store64
+from broker._ext.records cimport base_sequence_of, load16, load32, load64
 
 
 cdef extern from "<unistd.h>" nogil:
@@ -52,12 +53,6 @@ cdef enum:
 
 cdef const char* EPOCHS_NAME = b"leader-epoch-checkpoint"
 cdef const char* EPOCHS_TEMPORARY = b"leader-epoch-checkpoint.tmp"
-
-
-cdef inline int32_t sequence_before(int32_t last_sequence, int32_t delta) noexcept nogil:
-    if last_sequence < 0:
-        return -1
-    return <int32_t>((<int64_t>last_sequence - delta) & 0x7FFFFFFF)
 
 
 # -- snapshots --------------------------------------------------------------------------------------------------------
@@ -81,9 +76,10 @@ cdef int load_snapshot_entries(LogState* state, const uint8_t* p, int64_t count)
         producer.coordinator_epoch = <int32_t>load32(p + 34)
         producer.current_txn_first_offset = <int64_t>load64(p + 38)
         producer.batch_count = 0
+        producer.last_offset = last_offset
         if last_offset >= 0:
             batch = &producer.batches[0]
-            batch.base_sequence = sequence_before(last_sequence, delta)
+            batch.base_sequence = base_sequence_of(last_sequence, delta)
             batch.last_sequence = last_sequence
             batch.base_offset = last_offset - delta
             batch.last_offset = last_offset
@@ -94,15 +90,18 @@ cdef int load_snapshot_entries(LogState* state, const uint8_t* p, int64_t count)
     return 0
 
 
-cdef int parse_snapshot(LogState* state, const uint8_t* p, int64_t n) noexcept nogil:
-    cdef int64_t count
-    clear_producers(state)
+cdef bint is_snapshot(const uint8_t* p, int64_t n) noexcept nogil:
+    """Whether these bytes are a whole snapshot."""
     if n < SNAPSHOT_HEAD_BYTES or load16(p) != SNAPSHOT_VERSION or load32(p + 2) != crc32c(0, p + 6, <size_t>n - 6):
+        return False
+    return n == SNAPSHOT_HEAD_BYTES + <int64_t>load32(p + 6) * SNAPSHOT_ENTRY_BYTES
+
+
+cdef int parse_snapshot(LogState* state, const uint8_t* p, int64_t n) noexcept nogil:
+    clear_producers(state)
+    if not is_snapshot(p, n):
         return 1
-    count = <int32_t>load32(p + 6)
-    if count < 0 or n != SNAPSHOT_HEAD_BYTES + count * SNAPSHOT_ENTRY_BYTES:
-        return 1
-    return load_snapshot_entries(state, p + SNAPSHOT_HEAD_BYTES, count)
+    return load_snapshot_entries(state, p + SNAPSHOT_HEAD_BYTES, <int64_t>load32(p + 6))
 
 
 cdef int read_small_file(int directory, const char* name, uint8_t** content, int64_t* n) noexcept nogil:
@@ -143,41 +142,15 @@ cdef int read_snapshot(LogState* state, int directory, int64_t offset) noexcept 
     return error
 
 
-cdef int write_snapshot(LogState* state, int directory, int64_t offset) noexcept nogil:
+cdef int check_snapshot(int directory, int64_t offset) noexcept nogil:
     cdef char[64] name
-    cdef char[64] temporary
-    cdef size_t n = SNAPSHOT_HEAD_BYTES + <size_t>state.producers.count * SNAPSHOT_ENTRY_BYTES
-    cdef uint8_t* content = <uint8_t*>malloc(n)
-    cdef uint8_t* p = content + SNAPSHOT_HEAD_BYTES
-    cdef LoadedProducer* producer
-    cdef LoadedBatch* last
-    cdef uint8_t* old = NULL
-    cdef int64_t present = 0
-    cdef int64_t number
+    cdef uint8_t* content = NULL
+    cdef int64_t n = 0
     cdef int error
-    if content == NULL:
-        return -ENOMEM
-    for number in range(state.producers.count):
-        producer = <LoadedProducer*>state.producers.items + number
-        last = &producer.batches[producer.batch_count - 1] if producer.batch_count else NULL
-        store64(p, <uint64_t>producer.producer_id)
-        store16(p + 8, <uint16_t>producer.producer_epoch)
-        store32(p + 10, <uint32_t>(last.last_sequence if last else -1))
-        store64(p + 14, <uint64_t>(last.last_offset if last else -1))
-        store32(p + 22, <uint32_t>(last.last_offset - last.base_offset if last else 0))
-        store64(p + 26, <uint64_t>producer.last_timestamp)
-        store32(p + 34, <uint32_t>producer.coordinator_epoch)
-        store64(p + 38, <uint64_t>producer.current_txn_first_offset)
-        p += SNAPSHOT_ENTRY_BYTES
-    store16(content, SNAPSHOT_VERSION)
-    store32(content + 6, <uint32_t>state.producers.count)
-    store32(content + 2, crc32c(0, content + 6, n - 6))
     file_name(name, offset, FILE_SNAPSHOT, b"")
-    file_name(temporary, offset, FILE_SNAPSHOT, b".cleaned")
-    error = 0
-    if read_small_file(directory, name, &old, &present) or present != <int64_t>n or memcmp(old, content, n) != 0:
-        error = replace_small_file(state, directory, name, temporary, content, n)
-    free(old)
+    error = read_small_file(directory, name, &content, &n)
+    if error == 0 and not is_snapshot(content, n):
+        error = 1
     free(content)
     return error
 

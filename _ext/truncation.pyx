@@ -18,7 +18,8 @@ from broker._ext.leader_epochs cimport cut_epochs
 from broker._ext.log_scan cimport read_at
 from broker._ext.log_state cimport FILE_INDEX, FILE_LOG, FILE_SNAPSHOT, FILE_TIME_INDEX, FILE_TXN_INDEX
 from broker._ext.log_writing cimport clear_recent
-from broker._ext.producers cimport forget_producers, read_snapshot, settle_last_stable
+from broker._ext.producer_snapshots cimport read_snapshot
+from broker._ext.producers cimport forget_producers, settle_last_stable
 from broker._ext.records cimport load32, load64
 from broker._ext.redo cimport replay_segment
 from broker._ext.removed_files cimport note_removed_files
@@ -129,6 +130,7 @@ cdef int finish_truncation(uint32_t index, Slot* slot) noexcept nogil:
     cdef int* kinds = [FILE_LOG, FILE_INDEX, FILE_TIME_INDEX]
     drop_files(index)
     store_release_64(&slot.truncations, slot.truncations + 1)
+    slot.pending_snapshot = 0           # its file may go with what is cut
     result = drop_swaps(slot)           # made of what the log held, to be swapped in by nobody
     if result == 0:
         result = lower_gap_limit(slot, offset)      # before it is cut: what is appended next may not be missing

@@ -9,6 +9,12 @@ from broker.cli.running_broker import FindError, NotRunningError, address_of, fi
 
 MANY_RESTARTS = 3
 FEW_FILES = 0.8
+PRODUCER_STATE_NEARLY_FULL = 0.75
+_LIMITS = {
+    "refused_client": "odradek.producer.state.client.max.percent",
+    "refused_partition": "odradek.producer.state.partition.max.producers",
+    "refused_arena": "odradek.producer.state.max.bytes",
+}
 
 
 def examine_broker(data_dir: str) -> list[Finding]:
@@ -72,6 +78,40 @@ def judge_status(report: Mapping[str, Any]) -> Iterator[Finding]:
         )
     for directory in report["log_dirs"]:
         yield from _log_dir(directory)
+    if "producer_state" in report:
+        yield from _producer_state(report["producer_state"])
+
+
+def _producer_state(state: Mapping[str, int]) -> Iterator[Finding]:
+    """Whether the memory for idempotent producers is enough."""
+    share = state["used_bytes"] / state["max_bytes"]
+    if share > PRODUCER_STATE_NEARLY_FULL:
+        yield Finding(
+            "warning",
+            "state of idempotent producers",
+            f"it takes {share:.0%} of odradek.producer.state.max.bytes ({state['max_bytes'] / 1e6:.0f} MB), "
+            f"for {state['producers']:,} producers",
+            "silent producers are forgotten early, and new ones are refused when it is full",
+            "raise odradek.producer.state.max.bytes and restart; look for clients that start a producer for each message",
+        )
+    for word, key in _LIMITS.items():
+        if state[word]:
+            yield Finding(
+                "error",
+                "state of idempotent producers",
+                f"{state[word]:,} batches of new producers were refused since the start because of {key}",
+                "these producers retry until their own timeout, and then report an error",
+                "the workers' log names the addresses; look for clients that start a producer for each message, "
+                f"or raise {key}",
+            )
+    if state["dropped_at_start"]:
+        yield Finding(
+            "warning",
+            "state of idempotent producers",
+            f"{state['dropped_at_start']:,} producers were dropped at the last start because they found no room",
+            "a request of theirs that is repeated may be appended twice",
+            "raise odradek.producer.state.max.bytes and odradek.producer.state.partition.max.producers",
+        )
 
 
 def _log_dir(directory: Mapping[str, Any]) -> Iterator[Finding]:

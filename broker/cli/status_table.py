@@ -49,6 +49,9 @@ def _summary(report: Mapping[str, Any]) -> list[str]:
         lines.append(f"  metrics      http://{f'[{host}]' if ':' in host else host}:{port}/metrics")
     lines += [f"  logs         {directory['path']}{_condition(directory)}" for directory in report["log_dirs"]]
     lines.append(f"  partitions   {report['partitions']}")
+    if (state := report.get("producer_state")) and state["producers"]:
+        used = f"{size(state['used_bytes'])} of {size(state['max_bytes'])}"
+        lines.append(f"  producers    {state['producers']} remembered, {used} of memory for them")
     loading = report["loading"]
     if loading["done"] < loading["total"]:
         lines.append(f"  loading      {loading['done']} of {loading['total']} logs")

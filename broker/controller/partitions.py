@@ -312,7 +312,8 @@ class LocalPartitions:
         if loaded is None or not loaded.events:
             return 0
         for event in loaded.events:
-            log.log(logging.WARNING if event.lost_bytes else logging.DEBUG, "%s: %s", path, event.message)
+            level = logging.WARNING if event.lost_bytes or event.serious else logging.DEBUG
+            log.log(level, "%s: %s", path, event.message)
         return int(loaded.lost_bytes)
 
     def to_open(self) -> list[tuple[str, int, int]]:

@@ -232,6 +232,7 @@ class Collector:
         yield from of_processes.late_families(shm, places)
         yield from self._own_families()
         yield from of_partitions.log_dir_families(shm, self.log_dirs)
+        yield from of_partitions.producer_families(shm)
 
     def _group_families(self, groups: Sequence[GroupRow], rows: Rows) -> Iterator[Family]:
         sizes = {group.group_id: sum(len(offsets) for offsets in group.offsets.values()) for group in groups}

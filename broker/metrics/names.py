@@ -346,6 +346,32 @@ STORAGE = (
     *_rows(GAUGE, "topic", {"odradek_topic_stored_bytes": "Bytes of the logs of a topic's partitions."}),
 )
 
+PRODUCERS = (
+    *_rows(
+        GAUGE,
+        "",
+        {
+            "odradek_producer_state_bytes": "Bytes of shared memory that hold the state of idempotent producers.",
+            "odradek_producer_state_max_bytes": "Most bytes that the state of idempotent producers may take: "
+            "odradek.producer.state.max.bytes.",
+            "odradek_producer_state_producers": "Idempotent producers that the partitions of this broker remember; a producer "
+            "counts once in each partition that it writes to.",
+        },
+    ),
+    *_rows(
+        COUNTER,
+        "reason",
+        {
+            "odradek_producers_evicted_total": "Idempotent producers that a partition forgot before producer.id.expiration.ms, "
+            "by reason. client: their client is at its limit and brought new ones; silent: the partition or the memory is full "
+            "and they wrote nothing for 15 minutes; early: the memory is nearly full; start: a start restored more than fits.",
+            "odradek_producer_batches_refused_total": "Record batches of new idempotent producers that were refused with "
+            "NOT_ENOUGH_REPLICAS, by the limit that was reached. client: odradek.producer.state.client.max.percent; partition: "
+            "odradek.producer.state.partition.max.producers; memory: odradek.producer.state.max.bytes.",
+        },
+    ),
+)
+
 USAGE = (
     *_rows(
         COUNTER,
@@ -380,6 +406,7 @@ SECTIONS = (
     ("The broker", BROKER),
     ("Processes", PROCESSES),
     ("Storage", STORAGE),
+    ("The state of idempotent producers", PRODUCERS),
     ("Usage", USAGE),
     ("The spool of usage", SPOOL),
 )

@@ -15,6 +15,20 @@ RUNNING, SHUTTING_DOWN = 3, 7
 OTHER = "other"
 OTHER_PARTITIONS = Labels(topic=OTHER, partition=OTHER)
 
+_PRODUCER_EVENTS = {
+    "odradek_producers_evicted_total": {
+        "client": "evicted_for_client",
+        "silent": "evicted_silent",
+        "early": "forgotten_early",
+        "start": "dropped_at_start",
+    },
+    "odradek_producer_batches_refused_total": {
+        "client": "refused_client",
+        "partition": "refused_partition",
+        "memory": "refused_arena",
+    },
+}
+
 Rows = Mapping[str, Sequence[Partition]]
 """The partitions of each topic, by its name."""
 
@@ -172,6 +186,17 @@ def log_dir_families(shm: SharedMemory, log_dirs: Sequence[Path]) -> Iterator[Fa
     yield Family(METRICS["odradek_log_dir_free_bytes"], [("", one, free) for one, _, free, _, _ in seen])
     yield Family(METRICS["odradek_log_dir_total_bytes"], [("", one, total) for one, _, _, total, _ in seen])
     yield Family(METRICS["odradek_log_dir_full_total"], [("", one, times) for one, _, _, _, times in disks])
+
+
+def producer_families(shm: SharedMemory) -> Iterator[Family]:
+    """The memory for the state of idempotent producers, and whom it had no room for."""
+    state = shm.producer_state
+    yield single("odradek_producer_state_bytes", state["used_bytes"])
+    yield single("odradek_producer_state_max_bytes", state["max_bytes"])
+    yield single("odradek_producer_state_producers", state["producers"])
+    for name, reasons in _PRODUCER_EVENTS.items():
+        samples: list[Sample] = [("", Labels(reason=reason), state[word]) for reason, word in reasons.items()]
+        yield Family(METRICS[name], samples)
 
 
 def not_ready(shm: SharedMemory, places: Sequence[Place]) -> str | None:

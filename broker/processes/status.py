@@ -107,6 +107,7 @@ def report(supervisor: "Supervisor") -> dict[str, Any]:
         "listeners": [listener._asdict() for listener in supervisor.bound],
         "metrics": _address(supervisor.metrics_socket),
         "partitions": shm.partitions,
+        "producer_state": shm.producer_state,
         "loading": loading_report(shm.loading_dirs, directories.paths),
         "memory_faults": supervisor.memory_faults,
         "connections": len(acceptor.limits),

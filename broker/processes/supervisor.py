@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from broker._ext.append_files import limit_append_files
-from broker._ext.producers import initialise_arena
+from broker._ext.arena import initialise_arena
 from broker._ext.shared import ProcessKind, ProcessState, SharedMemory
 from broker.config.broker_config import BrokerConfig
 from broker.config.listeners import Listener
@@ -157,8 +157,13 @@ class Supervisor:
     def _build(self) -> None:
         """Shared memory, channels, and sockets between processes."""
         try:
-            self.shm = SharedMemory(self.config.integer("odradek.max.partitions"))
-            initialise_arena()
+            self.shm = SharedMemory(
+                self.config.integer("odradek.max.partitions"), self.config.integer("odradek.producer.state.max.bytes")
+            )
+            initialise_arena(
+                self.config.integer("odradek.producer.state.client.max.percent"),
+                self.config.integer("odradek.producer.state.partition.max.producers"),
+            )
             self.shm.add_process(ProcessKind.SUPERVISOR)
             self.shm.process_starts(0)
             self.shm.enter(0)

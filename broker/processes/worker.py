@@ -53,6 +53,7 @@ log = logging.getLogger("odradek.requests")
 
 TICK_S = 0.5
 SWEEP_EVERY_TICKS = 10
+REFUSALS_EVERY_TICKS = 120
 RETRY_S = 0.0005
 QUICK_TRIES = 3
 STOP_LIMIT_S = 10.0
@@ -96,7 +97,7 @@ class Worker:
         self.forward.serve(self.topics, self._take_over_metadata)
         self.slices = LoopSlices(loop, self._settle)
         self.dispatcher = Dispatcher(self.view, self._auto_create, self.look_ups, self.slices, self._settle)
-        self._ticks = 0
+        self._ticks = self._next_refusal_tick = 0
         self.fetching = Fetching(
             self.topics,
             self.room,
@@ -242,6 +243,7 @@ class Worker:
         self.shm.set_kept_bytes(self.kept_memory.look(now_ms))
         self._report_closed()
         logs.report_failures()
+        self._report_refusals()
         self._count()
 
     def _release_removed_files(self) -> None:
@@ -249,6 +251,21 @@ class Worker:
         if self._removed_files.look() or self._late:
             self._late = self._late_senders.look(int(self.loop.time() * 1000))
             self._report_closed()
+
+    def _report_refusals(self) -> None:
+        """Log the producers that found no room, once a minute at the most."""
+        if self._ticks < self._next_refusal_tick or (found := self.handler.producing.take_refusals()) is None:
+            return
+        self._next_refusal_tick = self._ticks + REFUSALS_EVERY_TICKS
+        count, reason, connection_id, client_id = found
+        connection = self.data_loop.connections.get(connection_id)
+        log.warning(
+            "refused %d batches of new idempotent producers, the last one from %s (client id %r): %s",
+            count,
+            "a closed connection" if connection is None else connection.peer,
+            client_id,
+            reason,
+        )
 
     def _count(self) -> None:
         if self._tick_due:

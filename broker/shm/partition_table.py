@@ -26,6 +26,10 @@ from broker.storage.log_directory import write_partition_metadata
 log = logging.getLogger("odradek.storage")
 
 NEVER_MS = -(1 << 63)
+DROPPED = (
+    "dropped the %d least recent producers of %s: the state of all producers is larger than "
+    "odradek.producer.state.max.bytes allows; a request of theirs that is repeated may be appended twice. Raise that key"
+)
 
 
 class SlotsInUse:
@@ -134,8 +138,10 @@ class PartitionTable:
         :param recovery_point: from the recovery-point checkpoint, 0 without entry.
         :param cleaner_offset: from the cleaner's checkpoint, -1 without entry; None: it is not known which logs were compacted.
         :param clean: whether the log directory was closed in order.
-        :param producers_before_ms: idempotent producers last heard before this have expired; None keeps all.
-        :param at_start: whether the bytes recovered are told of in the shared header.
+        :param producers_before_ms: producers of a snapshot of which the broker has not heard since then (wall clock) have
+            expired; None keeps all.
+        :param at_start: whether the broker starts: the bytes recovered are counted in the shared header, and if the memory for
+            producers is short, partitions that have more of them than this one lose some.
         :param is_made: its directory is known to be there, with the topic's id in it.
         :raises OSError: the log cannot be read or written, or holds what this broker does not open; the slot is
             OFFLINE then, or still LOADING if only room on its disk was missing.
@@ -153,12 +159,20 @@ class PartitionTable:
             progress_dir = log_dir if at_start else -1
             cleaner_offset = ANY_GAP if cleaner_offset is None else cleaner_offset
             loaded = load_log(
-                path, log_start_offset, recovery_point, clean, cleaner_offset=cleaner_offset, progress_dir=progress_dir
+                path,
+                log_start_offset,
+                recovery_point,
+                clean,
+                cleaner_offset=cleaner_offset,
+                progress_dir=progress_dir,
+                producer_limit=self.shm.producer_limit,
             )
             before_ms = NEVER_MS if producers_before_ms is None else producers_before_ms
             shortened = loaded.shortened
             lost = shortened or loaded.lost_bytes > 0
-            slot_life.fill(slot, loaded, clean and not shortened, before_ms, lost=lost)
+            flushed = clean and not shortened
+            for place, dropped in slot_life.fill(slot, loaded, flushed, before_ms, at_start, lost=lost):
+                log.error(DROPPED, dropped, place)
         except OSError as error:
             note_error(log_dir, error.errno or 0)
             if error.errno not in NO_ROOM:

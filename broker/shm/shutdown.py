@@ -9,6 +9,7 @@ from pathlib import Path
 
 import broker._ext.flushing as flushing
 import broker._ext.slots as slots
+import broker._ext.snapshot_publishing as snapshot_publishing
 from broker._ext.shared import SharedMemory
 from broker.config.broker_config import BrokerConfig
 from broker.shm.checkpoints import write_checkpoints
@@ -24,6 +25,10 @@ def close_all(config: BrokerConfig, shm: SharedMemory, log_dirs: Sequence[Path])
     for slot, error in flushing.settle_many(flushing.to_close(), shm.beat).items():
         log.error("the log of slot %d could not be closed in order: %s", slot, error)
         failed.add(slots.log_dir_of(slot))
+    for slot, error in snapshot_publishing.publish(shm.beat).items():
+        log.error("the producer snapshot of slot %d could not be synced and renamed: %s", slot, error)
+        failed.add(slots.log_dir_of(slot))
+    failed |= {slots.log_dir_of(slot) for slot in snapshot_publishing.pending()}
     failed |= write_checkpoints(shm, log_dirs)
     for number, path in enumerate(log_dirs):
         if number not in failed and not shm.log_dir_offline(number):

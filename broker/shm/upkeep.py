@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import broker._ext.flushing as flushing
+import broker._ext.owners as owners
 import broker._ext.slot_upkeep as slot_upkeep
+import broker._ext.snapshot_publishing as snapshot_publishing
 from broker._ext.removed_files import announce_removed_files
 from broker._ext.shared import DiskState, SharedMemory
 from broker.config.broker_config import BrokerConfig
@@ -32,6 +34,9 @@ class Pass(NamedTuple):
 
 REMOVAL_OF_DELETED_LOGS = "removal of deleted logs"
 ARENA_EVERY_MS = 60_000
+NEARLY_FULL = 0.75
+SILENT_MS = 900_000
+BEAT_EVERY_SLOTS = 1024
 TRIM_EVERY_MS = 1_000
 REMOVE_EVERY_MS = 5_000
 RETRY_S = REMOVE_EVERY_MS // 1000
@@ -77,7 +82,11 @@ def passes(config: BrokerConfig, shm: SharedMemory, log_dirs: Sequence[Path], re
             config.integer("producer.id.expiration.check.interval.ms"),
             lambda: expire_producers(shm, config.integer("producer.id.expiration.ms")),
         ),
-        soon("producer arena", ARENA_EVERY_MS, reclaim),
+        soon(
+            "producer arena",
+            ARENA_EVERY_MS,
+            lambda: keep_arena(shm, config.integer("producer.id.expiration.ms")),
+        ),
     ]
 
 
@@ -94,6 +103,7 @@ def flush_each(shm: SharedMemory, due: Sequence[int], *, whole: bool = False) ->
 
 def checkpoint(shm: SharedMemory, log_dirs: Sequence[Path]) -> None:
     """Sync what was rolled since, so that recovery after a crash reads little, then write the checkpoints."""
+    publish_snapshots(shm)
     flush_each(shm, flushing.rolled_since_flush(), whole=True)
     write_checkpoints(shm, log_dirs)
 
@@ -128,16 +138,54 @@ def make_room(config: BrokerConfig, shm: SharedMemory, log_dirs: Sequence[Path],
     retention.run()
 
 
+def publish_snapshots(shm: SharedMemory) -> None:
+    """Sync the producer snapshots that were written since, and give them their names."""
+    for slot, error in snapshot_publishing.publish(shm.beat).items():
+        log.error("the producer snapshot of slot %d cannot be synced and renamed: %s; trying again later", slot, error)
+
+
 def expire_producers(shm: SharedMemory, after_ms: int) -> None:
-    """Forget idempotent producers that have been silent for `after_ms`."""
-    before_ms = int(time.time() * 1000) - after_ms
-    forgotten = sum(max(0, slot_upkeep.expire(slot, before_ms)) for slot in range(shm.slots_used))
+    """Forget idempotent producers of which the broker has not heard for `after_ms`."""
+    forgotten = _forget(shm, after_ms)
     if forgotten:
-        log.info("forgot %d producers silent for over %d s", forgotten, after_ms // 1000)
+        log.info("forgot %d producers that were silent for over %d s", forgotten, after_ms // 1000)
 
 
-def reclaim() -> None:
-    """Give back arena runs that no slot names any more."""
+def _forget(shm: SharedMemory, after_ms: int, *, early: bool = False) -> int:
+    before_ms = time.monotonic_ns() // 1_000_000 - after_ms
+    forgotten = 0
+    for slot in range(shm.slots_used):
+        forgotten += slot_upkeep.expire(slot, before_ms, early)
+        if slot % BEAT_EVERY_SLOTS == 0:
+            shm.beat()
+    return forgotten
+
+
+def keep_arena(shm: SharedMemory, expiration_ms: int) -> None:
+    """Give back memory that no partition names, count the producers of each client again after a death, and if the memory for
+    producers is nearly full, forget silent ones early."""
     given = slot_upkeep.reclaim_arena()
     if given:
-        log.info("gave %d units of producer state back that a process left when it died", given)
+        log.info("gave back %d KiB of producer state that belonged to deleted partitions or dead processes", given)
+    owners.count_again()
+    relieve_arena(shm, expiration_ms)
+
+
+def relieve_arena(shm: SharedMemory, expiration_ms: int) -> None:
+    """While more than three quarters of the memory for producers are taken: forget those silent for half of
+    `expiration_ms`, a quarter, and so on, but none that was heard of in the last 15 minutes."""
+    state = shm.producer_state
+    if state["used_bytes"] <= NEARLY_FULL * state["max_bytes"]:
+        return
+    after_ms, forgotten = expiration_ms, 0
+    while after_ms > SILENT_MS and shm.producer_state["used_bytes"] > NEARLY_FULL * state["max_bytes"]:
+        after_ms = max(after_ms // 2, SILENT_MS)
+        forgotten += _forget(shm, after_ms, early=True)
+    log.warning(
+        "the memory for producers is %d %% full: forgot %d producers that were silent for over %d s, earlier than "
+        "producer.id.expiration.ms; now %d %% are full. Raise odradek.producer.state.max.bytes",
+        100 * state["used_bytes"] // state["max_bytes"],
+        forgotten,
+        after_ms // 1000,
+        100 * shm.producer_state["used_bytes"] // state["max_bytes"],
+    )

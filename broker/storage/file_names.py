@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 LOG, INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT = ".log", ".index", ".timeindex", ".txnindex", ".snapshot"
 SEGMENT_SUFFIXES = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
-DELETED, CLEANED, SWAP = ".deleted", ".cleaned", ".swap"
+DELETED, CLEANED, SWAP, TEMPORARY = ".deleted", ".cleaned", ".swap", ".tmp"
 
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
@@ -32,7 +32,7 @@ DELETE, FUTURE, STRAY = "delete", "future", "stray"
 _MARKED = re.compile(r"(?P<topic>\S+)-(?P<partition>\d+)\.(?P<unique>[^\s.]+)-(?P<fate>delete|future|stray)", re.ASCII)
 _PLAIN = re.compile(r"(?P<topic>\S+)-(?P<partition>\d+)", re.ASCII)
 _SEGMENT_FILE = re.compile(
-    r"(?P<offset>\d{20})(?P<kind>\.log|\.index|\.timeindex|\.txnindex|\.snapshot)(?P<state>\.deleted|\.cleaned|\.swap)?",
+    r"(?P<offset>\d{20})(?P<kind>\.log|\.index|\.timeindex|\.txnindex|\.snapshot)(?P<state>\.deleted|\.cleaned|\.swap|\.tmp)?",
     re.ASCII,
 )
 
@@ -51,7 +51,8 @@ class PartitionDirectory(NamedTuple):
 
 @dataclass(frozen=True)
 class SegmentFile:
-    """What a file's name says. `kind`: .log ...; `state`: empty, or .deleted, .cleaned, .swap."""
+    """What a file's name says. `kind`: .log ...; `state`: empty, or .deleted, .cleaned, .swap, or .tmp of a snapshot that is
+    not in place yet."""
 
     base_offset: int
     kind: str
@@ -66,7 +67,9 @@ def segment_file_name(base_offset: int, kind: str) -> str:
 def parse_segment_file_name(name: str) -> SegmentFile | None:
     """The parts of a segment's file name; None for any other file."""
     match = _SEGMENT_FILE.fullmatch(name)
-    return SegmentFile(int(match["offset"]), match["kind"], match["state"] or "") if match else None
+    if not match or (match["state"] == TEMPORARY and match["kind"] != SNAPSHOT):
+        return None
+    return SegmentFile(int(match["offset"]), match["kind"], match["state"] or "")
 
 
 def partition_directory_name(topic: str, partition: int) -> str:

@@ -35,6 +35,9 @@ OWN_KEYS |= {
 OWN_KEYS |= {"usage.spool.dir", "usage.spool.interval.ms", "usage.spool.max.bytes"}
 OWN_KEYS |= {"log.level", "log.levels", "log.format"}
 OWN_KEYS |= {"odradek.retention.exact", "odradek.segment.deletion.policy.class.name"}
+OWN_KEYS |= {
+    f"odradek.producer.state.{limit}" for limit in ("max.bytes", "client.max.percent", "partition.max.producers")
+}
 DYNAMIC_ONLY = {
     "leader.replication.throttled.rate",
     "follower.replication.throttled.rate",

@@ -8,7 +8,7 @@ from pathlib import Path
 from broker._ext.shared import ProcessKind, SharedMemory, SlotState
 from broker._ext.topics import TopicDirectory
 
-from broker._ext import append_files, producers, slots
+from broker._ext import append_files, arena, slots
 from broker.config.broker_config import resolve
 from broker.config.listeners import Listener
 from broker.controller.controller import Controller
@@ -108,7 +108,7 @@ class Cluster:
         self.shm.enter(self.shm.add_process(kind))
         self.shm.broker_id = BROKER
         append_files.limit_append_files(64)
-        producers.initialise_arena()
+        arena.initialise_arena()
 
     def open(self):
         """A coordinator begins, up to its office."""

@@ -59,6 +59,8 @@ odradek_recovery_bytes{log_dir} odradek_recovered_bytes{log_dir} odradek_recover
 odradek_recovery_truncated_bytes{log_dir} odradek_log_dir_online{log_dir} odradek_log_dir_full_state{log_dir}
 odradek_log_dir_free_bytes{log_dir} odradek_log_dir_total_bytes{log_dir} odradek_log_dir_full_total{log_dir}
 odradek_topic_stored_bytes{topic} odradek_produced_batch_bytes{le} odradek_topic_largest_batch_bytes{topic}
+odradek_producer_state_bytes odradek_producer_state_max_bytes odradek_producer_state_producers
+odradek_producers_evicted_total{reason} odradek_producer_batches_refused_total{reason}
 odradek_usage_bytes_in_total{principal,client_id,topic,api} odradek_usage_bytes_out_total{principal,client_id,topic,api}
 odradek_usage_records_in_total{principal,client_id,topic,api} odradek_usage_records_out_total{principal,client_id,topic,api}
 odradek_usage_requests_total{principal,client_id,topic,api} odradek_usage_errors_total{principal,client_id,topic,api}

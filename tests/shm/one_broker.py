@@ -12,7 +12,7 @@ from typing import Any
 from broker._ext.segments import LoadedLog, load_log
 from broker._ext.shared import DiskState, ProcessKind, ProcessState, Role, SharedMemory
 
-from broker._ext import append_files, producers, slot_life, slots
+from broker._ext import append_files, arena, slot_life, slots
 from broker.shm.partition_table import PartitionTable
 from broker.shm.retention import Retention
 from broker.storage.batch import Record, build_batch
@@ -57,9 +57,12 @@ def retain_at_once(broker: "OneBroker") -> None:
 class OneBroker:
     """A mapping of `processes` places, of which this process takes the first."""
 
-    def __init__(self, path: Path, *, processes: int = 1, max_slots: int = 64, arena_bytes: int = 1 << 20) -> None:
+    def __init__(
+        self, path: Path, *, processes: int = 1, max_slots: int = 64, arena_bytes: int = 1 << 20, **limits: int
+    ) -> None:
+        """:param limits: of `initialise_arena`."""
         self.shm = SharedMemory(max_slots, arena_bytes)
-        producers.initialise_arena()
+        arena.initialise_arena(**limits)
         append_files.limit_append_files(1000)
         self.path = path
         self.directory = os.open(path, os.O_RDONLY)

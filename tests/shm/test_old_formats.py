@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker._ext import slot_upkeep, slots
+from broker._ext import slot_upkeep, slots, snapshot_publishing
 from broker.storage.batch import Record, build_batch
 from broker.storage.lookup import find_timestamp
 from tests.shm.one_broker import OneBroker, batch
@@ -131,6 +131,7 @@ class TestProducersAfterATruncation:
             slots.follow(slot, producer(number % 100, number // 100, number), 0)
             if number in (99, 199):
                 slots.roll(slot)
+        snapshot_publishing.publish()
         return slot
 
     def rot(self, broker: OneBroker, slot: int, base: int) -> None:
@@ -170,6 +171,7 @@ class TestProducersAfterATruncation:
 
     def test_a_snapshot_between_the_segment_and_the_cut_counts(self, broker: OneBroker, slot: int) -> None:
         slot_upkeep.snapshot(slot)
+        snapshot_publishing.publish()
         assert (broker.table.path(slot) / f"{300:020d}.snapshot").exists()
         for number in range(300, 310):
             slots.follow(slot, producer(number, 0, number), 0)

@@ -9,7 +9,7 @@ import pytest
 from broker._ext.segments import load_log
 from broker._ext.shared import Role, SlotState
 
-from broker._ext import flushing, slot_life, slot_upkeep, slots
+from broker._ext import flushing, slot_life, slot_upkeep, slots, snapshot_publishing
 from broker.shm.checkpoints import read_checkpoints, write_checkpoints
 from broker.shm.log_starts import Wish, delete_records
 from broker.shm.retention import Retention
@@ -115,6 +115,7 @@ def aside(broker: OneBroker, slot: int) -> list[Path]:
 
 def test_by_size(broker):
     slot = four_segments(broker, retention_bytes=2 * SIZE, file_delete_delay_ms=10**9)
+    snapshot_publishing.publish()
     retention = Retention(broker.shm, [broker.path])
     retention.run()
     state = slots.describe(slot)

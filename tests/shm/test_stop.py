@@ -15,6 +15,7 @@ from broker.config.broker_config import BrokerConfig
 from broker.shm import checkpoints, shutdown, upkeep
 from broker.storage import file_names
 from broker.storage.checkpoints import read_offset_checkpoint
+from broker.storage.producer_snapshot import ProducerState, write_snapshot
 from tests.shm.one_broker import OneBroker, batch
 
 
@@ -91,13 +92,11 @@ def test_a_failed_log_leaves_no_clean_mark_and_keeps_its_checkpoints(broker: One
 
 def test_expired_producers_are_not_restored(broker: OneBroker) -> None:
     slot = broker.create()
-    slots.append(slot, [batch(producer_id=i, producer_epoch=0, base_sequence=0, timestamp=1000 * i) for i in (1, 2, 3)])
-    flushing.settle(slot)
-    again = broker.create("again")
-    shutil.rmtree(broker.table.path(again))
-    shutil.copytree(broker.table.path(slot), broker.table.path(again))
-    slot_life.fill(again, load_log(broker.table.path(again), 0, 0, True), True, 2000)
-    assert set(slots.producers(again)) == {2, 3}
+    path = broker.table.path(slot)
+    states = [ProducerState(i, 0, last_timestamp=1000 * i) for i in (1, 2, 3)]
+    write_snapshot(path / f"{0:020d}.snapshot", states)
+    slot_life.fill(slot, load_log(path, 0, 0, True), True, 2000)
+    assert set(slots.producers(slot)) == {2, 3}
 
 
 class TestFailures:

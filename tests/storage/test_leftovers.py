@@ -71,6 +71,7 @@ def test_a_swap_is_completed_at_any_crash(writer, tmp_path):
     }
     expected = {name: data for name, data in before.items() if name not in gone}
     expected |= {f"{0:020d}{kind}": data for kind, data in files.items()}
+    expected.pop(f"{writer.segments[1].base_offset:020d}.snapshot", None)  # of a segment that is no more
     for kind, data in files.items():
         (writer.directory / f"{0:020d}{kind}.swap").write_bytes(data)
     steps = 0

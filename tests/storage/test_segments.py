@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from broker.storage.batch import ABORT, COMMIT, TRANSACTIONAL, Record, build_batch, build_end_marker
 from broker.storage.checkpoints import read_gap_limit, read_leader_epochs, write_gap_limit, write_leader_epochs
 from broker.storage.file_names import GAPS_CHECKPOINT
-from broker.storage.producer_snapshot import read_snapshot
+from broker.storage.producer_snapshot import ProducerBatch, ProducerState, write_snapshot
 from tests.storage.log_writer import LogWriter
 
 INTERVAL = 200
@@ -145,9 +145,23 @@ def test_recovery_without_snapshots_replays_the_log(tmp_path):
         path.unlink()
     loaded = load_log(tmp_path / "t-0", recovery_point=writer.segments[-1].base_offset, index_interval_bytes=INTERVAL)
     assert producers_of(loaded.producers) == producers_of(writer.producers.values())
-    (written,) = (tmp_path / "t-0").glob("*.snapshot")
-    assert int(written.stem) == writer.end
-    assert producers_of(read_snapshot(written)) == last_batch_only(producers_of(loaded.producers))
+    assert list((tmp_path / "t-0").glob("*.snapshot")) == []
+
+
+def stop_in_order(directory, loaded):
+    """The snapshot that an ordered stop leaves of the producers that were loaded."""
+    states = [
+        ProducerState(
+            one.producer_id,
+            one.producer_epoch,
+            one.coordinator_epoch,
+            one.last_timestamp,
+            one.current_txn_first_offset,
+            tuple(ProducerBatch(b.last_sequence, b.last_offset, b.last_offset - b.base_offset, 0) for b in one.batches),
+        )
+        for one in loaded.producers
+    ]
+    write_snapshot(directory / f"{loaded.log_end_offset:020d}.snapshot", states)
 
 
 def damaged(tmp_path, seed):
@@ -200,6 +214,7 @@ def test_recovery_cuts_at_the_first_bad_batch(tmp_path, seed):
     assert f"offset {kept.end}, position {len(kept.segments[-1].log)}" in cut[0].message
     removed = [event for event in loaded.events if event.message.startswith("removed segment")]
     assert len(removed) == len(whole.segments) - len(kept.segments)
+    stop_in_order(tmp_path / "t-0", loaded)
     again = load_log(tmp_path / "t-0", clean=True, index_interval_bytes=INTERVAL)
     assert again.events == []
     assert_matches(again, kept)
@@ -268,6 +283,7 @@ def test_no_damage_makes_loading_fail_or_lie(tmp_path_factory, data):
     written = b"".join(segment.log for segment in writer.segments)
     found = b"".join((directory / f"{base:020d}.log").read_bytes() for base in loaded.segment_base_offsets)
     assert len(found) <= len(written)
+    stop_in_order(directory, loaded)
     again = load_log(directory, clean=True, index_interval_bytes=INTERVAL)
     assert [event for event in again.events if "epoch" not in event.message] == []
     assert again.log_end_offset == loaded.log_end_offset
@@ -296,26 +312,90 @@ def test_a_stale_index_is_rebuilt_after_a_clean_stop_too(tmp_path, kind, which, 
     assert contents(tmp_path / "t-0") == sound
 
 
-def test_a_corrupt_snapshot_is_made_anew_from_the_one_before(tmp_path):
+def test_a_corrupt_snapshot_is_removed_and_the_one_before_is_taken(tmp_path):
     writer = fill(LogWriter(tmp_path / "t-0", INTERVAL), 30, seed=9)
     writer.close()
     path = tmp_path / "t-0" / f"{writer.end:020d}.snapshot"
     path.write_bytes(path.read_bytes()[:-1] + bytes([path.read_bytes()[-1] ^ 1]))
     loaded = load_log(tmp_path / "t-0", clean=True, index_interval_bytes=INTERVAL)
     assert last_batch_only(producers_of(loaded.producers)) == last_batch_only(producers_of(writer.producers.values()))
-    assert [event.file for event in loaded.events] == [path.name]
-    assert last_batch_only(producers_of(read_snapshot(path))) == last_batch_only(producers_of(loaded.producers))
+    assert [(event.file, event.serious) for event in loaded.events] == [(path.name, True)]
+    assert not path.exists()
 
 
-def test_the_snapshots_of_an_ordered_stop_that_a_loss_of_power_emptied_are_made_anew(tmp_path):
+def test_snapshots_that_a_loss_of_power_emptied_are_removed_and_the_log_is_replayed(tmp_path):
     writer = fill(LogWriter(tmp_path / "t-0", INTERVAL), 30, seed=9)
     writer.close()
     for path in (tmp_path / "t-0").glob("*.snapshot"):
         path.write_bytes(b"")
-    for _ in range(2):  # what the first start finds out has to be there for the second
-        loaded = load_log(tmp_path / "t-0", clean=True, index_interval_bytes=INTERVAL)
+    for clean in (True, False):  # a crash after the first start
+        loaded = load_log(tmp_path / "t-0", clean=clean, index_interval_bytes=INTERVAL)
         found = producers_of(loaded.producers)
         assert last_batch_only(found) == last_batch_only(producers_of(writer.producers.values()))
+        assert list((tmp_path / "t-0").glob("*.snapshot")) == []
+
+
+def test_empty_snapshots_that_no_recovery_reads_are_removed_too(tmp_path):
+    writer = fill(LogWriter(tmp_path / "t-0", INTERVAL), 40, seed=9)
+    writer.close()
+    bases = [segment.base_offset for segment in writer.segments]
+    first, last = tmp_path / "t-0" / f"{bases[1]:020d}.snapshot", tmp_path / "t-0" / f"{writer.end:020d}.snapshot"
+    for path in (first, last):
+        path.write_bytes(b"")
+    loaded = load_log(tmp_path / "t-0", recovery_point=bases[-1], index_interval_bytes=INTERVAL)
+    assert {event.file for event in loaded.events if event.serious} == {first.name, last.name}
+    assert sorted(int(path.stem) for path in (tmp_path / "t-0").glob("*.snapshot")) == bases[2:]
+    assert last_batch_only(producers_of(loaded.producers)) == last_batch_only(producers_of(writer.producers.values()))
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_snapshots_that_no_start_needs_are_removed(tmp_path, clean):
+    """As in Kafka: those at segments' bases stay, and the newest one if it is above them all."""
+    writer = fill(LogWriter(tmp_path / "t-0", INTERVAL), 40, seed=3)
+    writer.close()
+    bases = [segment.base_offset for segment in writer.segments]
+    path = tmp_path / "t-0"
+    strays = {bases[1] + 1, bases[-1] + 1, writer.end + 5} - {*bases, writer.end}
+    for offset in strays:
+        shutil.copy(path / f"{bases[1]:020d}.snapshot", path / f"{offset:020d}.snapshot")
+    (path / f"{bases[2]:020d}.snapshot.tmp").write_bytes(b"half")
+    loaded = load_log(path, clean=clean, index_interval_bytes=INTERVAL)
+    assert sorted(int(one.stem) for one in path.glob("*.snapshot")) == [*bases[1:], writer.end]
+    assert list(path.glob("*.tmp")) == []
+    assert {int(event.file[:20]) for event in loaded.events} == strays | {bases[2]}
+    assert last_batch_only(producers_of(loaded.producers)) == last_batch_only(producers_of(writer.producers.values()))
+
+
+def test_the_newest_snapshot_of_before_the_first_segment_stays(tmp_path):
+    """It tells of producers whose records are deleted."""
+    writer = fill(LogWriter(tmp_path / "t-0", INTERVAL), 40, seed=3)
+    writer.write()
+    path, bases = tmp_path / "t-0", [segment.base_offset for segment in writer.segments]
+    start = bases[2]
+    for name in [one.name for one in path.iterdir() if one.name[:20].isdigit() and int(one.name[:20]) < start]:
+        (path / name).unlink()
+    for offset in bases[2:]:
+        (path / f"{offset:020d}.snapshot").unlink(missing_ok=True)
+    old = ProducerState(4711, 3, batches=(ProducerBatch(5, start - 3, 0, 1),))
+    for offset in (start - 2, start - 1):
+        write_snapshot(path / f"{offset:020d}.snapshot", [old])
+    for _ in range(2):
+        loaded = load_log(path, start, index_interval_bytes=INTERVAL)
+        assert 4711 in producers_of(loaded.producers)
+        assert [int(one.stem) for one in path.glob("*.snapshot")] == [start - 1]
+
+
+def test_a_load_keeps_the_producers_that_wrote_last(tmp_path):
+    writer = LogWriter(tmp_path / "t-0", INTERVAL)
+    for number in range(100):
+        writer.append(build_batch([Record(b"k")], base_offset=number, producer_id=number % 60, producer_epoch=0,
+                                  base_sequence=number // 60))  # fmt: skip
+    writer.write()
+    loaded = load_log(tmp_path / "t-0", index_interval_bytes=INTERVAL, producer_limit=10)
+    assert set(producers_of(loaded.producers)) == set(range(30, 40))
+    (event,) = [event for event in loaded.events if event.serious]
+    assert "kept the 10 newest producers" in event.message
+    assert "odradek.producer.state.partition.max.producers" in event.message
 
 
 def test_an_empty_directory_gets_a_segment_at_the_start_offset(tmp_path):

@@ -1,0 +1,78 @@
+"""SipHash-1-3 (Aumasson and Bernstein): a keyed hash for tables whose keys clients choose. Inline; words as the machine has them,
+which is little-endian.
+
+Without the key nobody can choose keys that fall on one place of a table.
+"""
+
+from libc.stdint cimport uint8_t, uint64_t
+from libc.string cimport memcpy
+
+
+cdef inline uint64_t rotate(uint64_t x, int bits) noexcept nogil:
+    return (x << bits) | (x >> (64 - bits))
+
+
+cdef inline void sip_round(uint64_t* v) noexcept nogil:
+    v[0] += v[1]
+    v[2] += v[3]
+    v[1] = rotate(v[1], 13) ^ v[0]
+    v[3] = rotate(v[3], 16) ^ v[2]
+    v[0] = rotate(v[0], 32)
+    v[2] += v[1]
+    v[0] += v[3]
+    v[1] = rotate(v[1], 17) ^ v[2]
+    v[3] = rotate(v[3], 21) ^ v[0]
+    v[2] = rotate(v[2], 32)
+
+
+cdef inline void sip_begin(uint64_t* v, const uint64_t* key) noexcept nogil:
+    v[0] = key[0] ^ <uint64_t>0x736F6D6570736575
+    v[1] = key[1] ^ <uint64_t>0x646F72616E646F6D
+    v[2] = key[0] ^ <uint64_t>0x6C7967656E657261
+    v[3] = key[1] ^ <uint64_t>0x7465646279746573
+
+
+cdef inline void sip_word(uint64_t* v, uint64_t word) noexcept nogil:
+    v[3] ^= word
+    sip_round(v)
+    v[0] ^= word
+
+
+cdef inline void sip_bytes(uint64_t* v, const uint8_t* p, size_t n) noexcept nogil:
+    """All of a message of n bytes, its length included."""
+    cdef uint64_t word, last = <uint64_t>n << 56
+    cdef size_t left = n
+    while left >= 8:
+        memcpy(&word, p, 8)
+        sip_word(v, word)
+        p += 8
+        left -= 8
+    while left > 0:
+        left -= 1
+        last |= <uint64_t>p[left] << (8 * left)
+    sip_word(v, last)
+
+
+cdef inline uint64_t sip_end(uint64_t* v) noexcept nogil:
+    """The hash of 64 bits."""
+    v[2] ^= 0xFF
+    sip_round(v)
+    sip_round(v)
+    sip_round(v)
+    return v[0] ^ v[1] ^ v[2] ^ v[3]
+
+
+cdef inline uint64_t hash_word(const uint64_t* key, uint64_t word) noexcept nogil:
+    """The hash of a message of eight bytes."""
+    cdef uint64_t[4] v
+    sip_begin(v, key)
+    sip_word(v, word)
+    sip_word(v, <uint64_t>8 << 56)
+    return sip_end(v)
+
+
+cdef inline uint64_t hash_bytes(const uint64_t* key, const uint8_t* p, size_t n) noexcept nogil:
+    cdef uint64_t[4] v
+    sip_begin(v, key)
+    sip_bytes(v, p, n)
+    return sip_end(v)
