@@ -146,6 +146,7 @@ cdef AppendResult append_as_leader(uint32_t index, uint32_t incarnation, int32_t
     cdef Commit commit
     cdef Brought brought
     cdef int i, n, result = 0, verdict, refused = 0
+    cdef int64_t before
     cdef bint alone, full
     outcome.error_number = 0
     brought.producers = brought.fresh = 0
@@ -180,6 +181,7 @@ cdef AppendResult append_as_leader(uint32_t index, uint32_t incarnation, int32_t
     if new_epoch(slot, slot.leader_epoch):
         result = note_epoch(slot, slot.leader_epoch, current(slot).log_end_offset)
     alone = slot.in_sync_count <= 1
+    before = current(slot).high_watermark
     i = 0
     while result == 0 and i < count:
         # The longest run of batches that the active segment takes, with the offsets they will have.
@@ -220,6 +222,6 @@ cdef AppendResult append_as_leader(uint32_t index, uint32_t incarnation, int32_t
     fault(APPEND_BEFORE_UNLOCK)
     unlock(index, slot)
     fault(APPEND_UNLOCKED)
-    wake_after(index, slot, True, alone)
+    wake_after(index, slot, True, outcome.high_watermark != before)
     fault(APPEND_WOKEN)
     return APPEND_IO_ERROR if result != 0 else APPEND_OK

@@ -21,6 +21,7 @@ cdef class Arrival:
     cdef int64_t size                           # of its frame, while that is in memory
     cdef readonly bint unawaited                # clients send it without waiting for the response
     cdef ArrivalStream stream                   # None: it was answered
+    cdef bint watched                           # `when_gone` was called
     cdef int reply(self, int status, uint64_t metadata_version, const uint8_t* payload, int64_t size) except -1
 
 
@@ -44,6 +45,7 @@ cdef class ArrivalStream:
     cdef object decode_context
     cdef object write                           # the transport's; None: there is none
     cdef dict tasks_of                          # connection id -> how many of its requests are served by tasks
+    cdef dict waiting_of                        # connection id -> {request: what to call if the connection ends before its answer}
     cdef FrameCutter cutter
     cdef WriteBuffer out                        # answers that leave together
     cdef bint reading
@@ -54,3 +56,4 @@ cdef class ArrivalStream:
     cdef int serve(self, Arrival one) except -1
     cdef int drop_doubtful(self, int64_t connection_id) except -1
     cdef int serve_doubtful(self) except -1
+    cdef int watched_no_more(self, Arrival one) except -1

@@ -12,6 +12,7 @@ from libc.stdint cimport int16_t, int64_t, uint8_t, uint64_t
 from broker._ext.cursor cimport buffer_free, buffer_init
 from broker._ext.forward_frames cimport (
     KIND_CANCEL,
+    KIND_HANG_UP,
     KIND_KAFKA,
     KIND_LOOKED,
     KIND_METRICS,
@@ -66,6 +67,8 @@ cdef class Arrival:
         if stream is None:
             return 0
         self.stream = None
+        if self.watched:
+            stream.watched_no_more(self)
         stream.flight.gave_back(self.size)
         if stream.write is None:
             return 0
@@ -84,10 +87,18 @@ cdef class Arrival:
             self.size = 0
         self.payload = b""
 
+    def when_gone(self, callback not None):
+        """Call `callback` if the client ends its connection, or its own direction of it, before the request is answered."""
+        if self.stream is not None:
+            self.watched = True
+            self.stream.waiting_of.setdefault(self.connection_id, {})[self] = callback
+
     def drop(self):
         """Nobody is going to answer it."""
         cdef ArrivalStream stream = self.stream
         if stream is not None:
+            if self.watched:
+                stream.watched_no_more(self)
             self.stream = None
             stream.flight.gave_back(self.size)
 
@@ -147,6 +158,7 @@ cdef class ArrivalStream:
         self.end_of_read = end_of_read
         self.decode_context = decode_context
         self.tasks_of = {}
+        self.waiting_of = {}
         self.cutter = FrameCutter()
 
     def __dealloc__(self):
@@ -181,6 +193,8 @@ cdef class ArrivalStream:
         self.write = None
         self.out.size = 0
         self.doubtful = None
+        for connection_id in list(self.waiting_of):
+            self.client_gone(connection_id)
 
     def data_received(self, bytes data not None):
         """Requests."""
@@ -220,8 +234,11 @@ cdef class ArrivalStream:
 
     cdef int read_frame(self, RequestHead* head, int64_t size, int64_t now_ms) except -1:
         if head.kind == KIND_CANCEL:
+            self.client_gone(<int64_t>head.connection_id)
             self.drop_doubtful(<int64_t>head.connection_id)
             self.cancel(head.connection_id)
+        elif head.kind == KIND_HANG_UP:
+            self.client_gone(<int64_t>head.connection_id)
         elif head.kind == KIND_LOOKED:
             self.serve_doubtful()
         elif head.deadline * MS_PER_S > now_ms:     # else it waited in the socket until its worker gave up
@@ -298,6 +315,24 @@ cdef class ArrivalStream:
         except Exception:
             LOG.exception("a forwarded request of %s failed", one.context.client)
             one.reply(STATUS_FAILED, 0, NULL, 0)
+        return 0
+
+    # -- clients that go away -------------------------------------------------------------------------------------------
+
+    def client_gone(self, connection_id):
+        """A client sends no more on its connection: call whoever asked for it with `Arrival.when_gone`."""
+        for callback in self.waiting_of.pop(connection_id, {}).values():
+            try:
+                callback()
+            except Exception:
+                LOG.exception("after the end of a client's connection")
+
+    cdef int watched_no_more(self, Arrival one) except -1:
+        waiting = self.waiting_of.get(one.connection_id)
+        if waiting is not None:
+            waiting.pop(one, None)
+            if not waiting:
+                del self.waiting_of[one.connection_id]
         return 0
 
     # -- tasks ----------------------------------------------------------------------------------------------------------

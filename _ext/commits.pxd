@@ -38,3 +38,15 @@ cdef inline void set_applied(Slot* slot, int64_t base, int64_t position) noexcep
         store_release_64(<uint64_t*>&slot.applied_base, <uint64_t>-1)
     store_release_64(<uint64_t*>&slot.applied_position, <uint64_t>position)
     store_release_64(<uint64_t*>&slot.applied_base, <uint64_t>base)
+
+
+cdef inline bint within_flush_messages(Slot* slot, const Commit* commit, int64_t flushed_offset) noexcept nogil:
+    """Whether fewer records than flush.messages are behind `flushed_offset`: nobody need wait for the device."""
+    return commit.log_end_offset - flushed_offset < slot.settings.flush_messages
+
+
+cdef inline void commit_to_log_end(Commit* commit) noexcept nogil:
+    """A lone leader's high watermark follows its log end."""
+    commit.high_watermark = commit.log_end_offset
+    commit.high_watermark_base = commit.segment_base
+    commit.high_watermark_position = commit.size

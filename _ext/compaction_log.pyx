@@ -17,7 +17,7 @@ from broker._ext.append_files cimport open_directory
 from broker._ext.compacted_records cimport last_offset_of
 from broker._ext.compaction_transactions cimport AbortedEntry, free_transactions, init_transactions, sort_aborted
 from broker._ext.file_calls cimport file_error, file_open
-from broker._ext.locks cimport set_lane, unlock
+from broker._ext.locks cimport LANE_SECOND, set_lane, unlock
 from broker._ext.log_scan cimport read_at
 from broker._ext.log_state cimport FILE_TXN_INDEX, append_item
 from broker._ext.old_messages cimport MESSAGE_HEADER_BYTES, message_crc_matches, parse_message
@@ -48,7 +48,6 @@ cdef extern from "<sys/stat.h>" nogil:
 cdef enum:
     LOCK_WAIT_MS = 15000
     LARGEST_OPENED = 0x7FFFFFFF   # bytes that a compressed batch may open to: it was bounded when it was appended
-    CLEANER_LANE = 1
 
 REASONS = {
     GONE_BUSY: "the slot's lock did not come free",
@@ -69,7 +68,7 @@ class CorruptSegmentError(Exception):
 def take_lane():
     """To be called by a thread that compacts before it takes a slot's lock by other ways than a pass; its caller holds the lock
     that keeps these threads one after another [R 5]."""
-    set_lane(CLEANER_LANE)
+    set_lane(LANE_SECOND)
 
 
 Source = namedtuple("Source", "base_offset end_offset size inode modified_ns index_bytes time_index_bytes")
@@ -96,7 +95,7 @@ cdef class CompactedLog:
     cdef int lock(self) noexcept nogil:
         """Take the slot's lock, and see that the log is still the one of this pass; a LOCK_ result, nothing held but for 0."""
         cdef Slot* slot = slot_at(self.slot)
-        set_lane(CLEANER_LANE)
+        set_lane(LANE_SECOND)
         if wait_slot(self.slot, slot, LOCK_WAIT_MS) != 0:
             return GONE_BUSY
         if slot.incarnation != self.incarnation or slot.state != SLOT_ONLINE or region().header.log_dir_offline[slot.log_dir]:

@@ -76,6 +76,8 @@ cpdef enum FaultPoint:
     FLUSH_BEGUN = 80
     FLUSH_SYNCED = 81
     FLUSH_ADVANCED = 82
+    FLUSH_HIGH_WATERMARK_MOVED = 83
+    HIGH_WATERMARK_PUBLISHED = 84   # by a flush or by replicas; the last stable offset follows
     # The swap of a compacted segment
     CLEANED_WRITTEN = 90
     SWAP_PREPARED_ONE = 91

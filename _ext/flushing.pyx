@@ -1,17 +1,17 @@
-"""Flush: everything before the log end offset gets onto the device, and who waits for that is told; see flushing.pxd.
+"""Flush: sync a log to the device up to its log end offset, then move what depends on it; see flushing.pxd.
 
-Any process flushes, one a slot at a time: the worker whose producers wait (its `Flusher` threads), the cleaner by age, the
-ordered stop. Nobody holds a slot's lock while the device works: the appends that come meanwhile are what the next sync takes
-along. The rules are [R 4.5], [R 6].
+Any process flushes, one a slot at a time: a worker whose producers wait and the coordinator (their `Flusher` threads), the cleaner by
+age, a loader, the ordered stop. Nobody holds a slot's lock while the device works; the next sync includes the appends that come
+meanwhile. The rules are [R 4.5], [R 6].
 """
 
-import logging
 import os
 import threading
+from collections import deque
 
 from libc.errno cimport EIO, ENOENT, errno
 from libc.stdint cimport int64_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 from posix.fcntl cimport O_RDONLY
 from posix.unistd cimport close
@@ -21,47 +21,30 @@ from broker._ext.atomics cimport compare_swap_64, fetch_add_64, store_release_32
 from broker._ext.faults cimport *
 from broker._ext.file_calls cimport file_data_sync, file_error, file_sync
 from broker._ext.gap_limit cimport gap_limit_path
+from broker._ext.high_watermark cimport follow_device
 from broker._ext.leader_epochs cimport epoch_path
-from broker._ext.locks cimport set_lane, unlock
+from broker._ext.locks cimport LANE_FLUSH, set_lane, unlock
 from broker._ext.log_dirs cimport log_dir_failed, note_device
 from broker._ext.log_state cimport FILE_INDEX, FILE_LOG, FILE_TIME_INDEX, FILE_TXN_INDEX
 from broker._ext.rolling cimport end_segment
 from broker._ext.segment_files cimport next_segment, segment_holding
-from broker._ext.shared cimport SLOT_OFFLINE, SLOT_ONLINE, Commit, Slot, now_ms, read_commit, region, slot_at
+from broker._ext.shared cimport SLOT_OFFLINE, SLOT_ONLINE, Commit, Slot, monotonic_ms, read_commit, region, slot_at
 from broker._ext.slots cimport busy, topic_of
 from broker._ext.taking cimport note_failure, wait_slot
 from broker._ext.waking cimport wake_flushed
 
 import broker._ext.slot_upkeep as slot_upkeep
 
-LOG = logging.getLogger("odradek.storage")
-
 cdef extern from "<unistd.h>" nogil:
     int syncfs(int fd)
-
-cdef extern from "<time.h>" nogil:
-    struct timespec:
-        long tv_sec
-        long tv_nsec
-    int nanosleep(const timespec* request, timespec* remaining)
-
-cdef extern from "<pthread.h>" nogil:
-    int pthread_mutex_init(pthread_mutex_t*, void*)
-    int pthread_mutex_destroy(pthread_mutex_t*)
-    int pthread_mutex_lock(pthread_mutex_t*)
-    int pthread_mutex_unlock(pthread_mutex_t*)
-    int pthread_cond_init(pthread_cond_t*, void*)
-    int pthread_cond_destroy(pthread_cond_t*)
-    int pthread_cond_wait(pthread_cond_t*, pthread_mutex_t*)
-    int pthread_cond_signal(pthread_cond_t*)
-    int pthread_cond_broadcast(pthread_cond_t*)
 
 
 cdef enum:
     LOCK_PATIENCE_MS = 15000
-    AGAIN_AFTER_MS = 1000             # a flush that could not open a file (no descriptors, say): nothing was asked of the device
-    SYNC_THREADS = 4                  # of `flush_many`
-    SYNC_ALL_FROM = 64                # logs of one directory from which on the whole file system is synced at once
+    SYNC_THREADS = 4                  # of `flush_many`, beside one for each file system that is synced as a whole
+    SYNC_ALL_FROM = 64                # so many unsynced logs of one directory are synced with their whole file system
+
+BEAT_S = 0.5
 
 # Since Linux 5.8 syncfs(2) tells of pages that could not be written.
 SYNCFS_TELLS = tuple(int("".join(c for c in part if c.isdigit()) or 0) for part in os.uname().release.split(".")[:2]) >= (5, 8)
@@ -75,9 +58,11 @@ cdef struct Flush:                    # one flush of one slot
     uint64_t word
     int64_t begin                     # offset from which on files may be unsynced
     bint whole                        # all files from there on, and names; else the active segment's records alone
+    bint synced                       # the device has confirmed all of it
     bint device_failed
     bint vanished                     # the active segment has no file
     int result
+    int outcome                       # of `begin_flush`, then of `end_flush`; for `flush_file_system`
     Commit commit
 
 
@@ -88,10 +73,10 @@ cdef int begin_flush(uint32_t index, bint whole, Flush* flush) noexcept nogil:
     flush.index = index
     flush.incarnation = slot.incarnation
     if slot.state != SLOT_ONLINE:
-        wake_flushed(index, slot)
+        wake_flushed(index, slot, False)
         return 0
     if region().header.log_dir_offline[slot.log_dir]:       # never asked again [R 4]
-        wake_flushed(index, slot)
+        wake_flushed(index, slot, False)
         return -EIO
     flush.word = (fetch_add_64(&serial, 1) << 8) | <uint64_t>(region().self + 2)
     if not compare_swap_64(&slot.flusher, 0, flush.word):
@@ -102,7 +87,7 @@ cdef int begin_flush(uint32_t index, bint whole, Flush* flush) noexcept nogil:
     flush.whole = whole or slot.synced_base != flush.commit.segment_base
     if not whole and flush.begin >= flush.commit.log_end_offset:
         compare_swap_64(&slot.flusher, flush.word, 0)
-        wake_flushed(index, slot)       # who saw the word taken relies on it
+        wake_flushed(index, slot, False)        # who saw the word taken relies on it
         return 0
     if flush.whole and slot.synced_base < 0:
         flush.begin = max(flush.begin - 1, <int64_t>0)      # rolling the segment before wrote the end of its time index
@@ -158,10 +143,15 @@ cdef void sync_names(Flush* flush, Slot* slot) noexcept nogil:
 
 
 cdef void sync(Flush* flush) noexcept nogil:
-    """Wait for the device. A file or directory that is gone was deleted or truncated meanwhile: of it nothing is to be synced.
+    """Wait for the device. A file or directory that is not there was deleted or truncated meanwhile and needs no sync.
 
-    The descriptors are new ones, so that the kernel tells of every failure since the last sync that nobody was told of.
+    The descriptors are new ones, so that the kernel reports every failure that it has not reported since the last sync.
     """
+    sync_files(flush)
+    flush.synced = flush.result == 0
+
+
+cdef void sync_files(Flush* flush) noexcept nogil:
     cdef Slot* slot = slot_at(flush.index)
     cdef int* kinds = [FILE_LOG, FILE_INDEX, FILE_TIME_INDEX, FILE_TXN_INDEX]
     cdef int64_t last = flush.commit.segment_base, base
@@ -189,28 +179,33 @@ cdef void sync(Flush* flush) noexcept nogil:
 
 
 cdef int end_flush(Flush* flush) noexcept nogil:
-    """Say what is on the device now, or that its log directory failed; 1, 0 if the flush came to nothing, -errno."""
+    """Store what is on the device now, or that the log directory failed; 1, 0 if nothing was flushed, -errno.
+
+    The high watermark moves before `flushed_offset`: if this process dies between the two, the next flush repeats both.
+    """
     cdef uint32_t index = flush.index
     cdef Slot* slot = slot_at(index)
     cdef Commit now
-    cdef bint advanced = False, taken
+    cdef bint advanced = False, moved = False, taken
     fault(FLUSH_SYNCED)
     # Under the lock, so that no truncation comes between the look at the word and the store.
     taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
     if taken and slot.flusher == flush.word and slot.incarnation == flush.incarnation and slot.state == SLOT_ONLINE:
         read_commit(slot, &now)
         if flush.vanished and now.segment_base == flush.commit.segment_base:
-            flush.result = -ENOENT      # taken away behind our back
+            flush.result = -ENOENT      # somebody else removed the file of the active segment
             store_release_32(&slot.state, SLOT_OFFLINE)
         elif flush.device_failed:
             store_release_32(&slot.state, SLOT_OFFLINE)
-        elif flush.result == 0:
+        elif flush.synced:
+            moved = follow_device(slot, flush.commit.log_end_offset, flush.commit.segment_base, flush.commit.size)
+            fault(FLUSH_HIGH_WATERMARK_MOVED)
             if flush.commit.log_end_offset > slot.flushed_offset:
                 store_release_64(<uint64_t*>&slot.flushed_offset, <uint64_t>flush.commit.log_end_offset)
             if flush.whole:
                 slot.synced_end = flush.commit.log_end_offset
                 slot.synced_base = flush.commit.segment_base
-            slot.flushed_ms = now_ms()
+            slot.flushed_ms = monotonic_ms()
             slot.flushes += 1
             advanced = True
             fault(FLUSH_ADVANCED)
@@ -222,7 +217,7 @@ cdef int end_flush(Flush* flush) noexcept nogil:
     if taken:
         unlock(index, slot)
     compare_swap_64(&slot.flusher, flush.word, 0)
-    wake_flushed(index, slot)           # in every case: who saw the word taken relies on it
+    wake_flushed(index, slot, moved)    # in every case: who saw the word taken relies on it
     return flush.result if flush.result != 0 else advanced
 
 
@@ -257,78 +252,104 @@ cdef failure(uint32_t index, int result):
 # -- many at once -----------------------------------------------------------------------------------------------------
 
 def flush_many(indexes, *, bint whole=False, int all_from=SYNC_ALL_FROM, beat=None):
-    """Sync many logs, several at a time; where many of one directory are unsynced, its file system as a whole.
+    """Sync many logs, several at a time; where many of one directory are due, its file system as a whole.
 
     :param whole: see `flush`.
     :param all_from: how many logs of a directory make it worth to sync the file system (syncfs(2)).
-    :param beat: called from time to time.
+    :param beat: called twice a second while threads sync, however long the device takes.
     :return: [(slot, OSError)] of those that failed.
     """
-    cdef Py_ssize_t count = len(indexes), begun = 0, i
-    cdef Flush* flushes = <Flush*>malloc(max(count, 1) * sizeof(Flush))
-    cdef int result
-    failed, begun_of, one_by_one, at_once = [], {}, [], []
-    if flushes == NULL:
-        raise MemoryError(f"no memory to sync {count} logs")
-    try:
-        for index in indexes:
-            result = begin_flush(index, whole, &flushes[begun])
-            if result == 1:
-                begun_of.setdefault(slot_at(index).log_dir, []).append(begun)
-                begun += 1
-            elif result < 0:
-                failed.append((index, failure(index, result)))
-        for log_dir, places in begun_of.items():
-            if len(places) >= all_from and SYNCFS_TELLS:
-                at_once.append((log_dir, places))
-            else:
-                one_by_one.extend(places)
-        threads = [threading.Thread(target=run_all, args=(log_dir, places, <uint64_t>flushes), name="sync")
-                   for log_dir, places in at_once]
-        if len(one_by_one) == 1:
-            run_each(one_by_one, <uint64_t>flushes)
+    cdef int count
+    of_dir, jobs, one_by_one, failed, errors, threads = {}, deque(), [], [], [], []
+    for index in indexes:
+        of_dir.setdefault(slot_at(index).log_dir, []).append(index)
+    for log_dir, found in of_dir.items():
+        if len(found) >= all_from and SYNCFS_TELLS:
+            jobs.append((log_dir, found))
         else:
-            threads += [threading.Thread(target=run_each, args=(one_by_one[lane::SYNC_THREADS], <uint64_t>flushes), name="sync")
-                        for lane in range(min(SYNC_THREADS, len(one_by_one)))]
-        for thread in threads:
-            thread.start()
+            one_by_one.extend((log_dir, [index]) for index in found)
+    count = len(jobs) + min(SYNC_THREADS, len(one_by_one))
+    jobs.extend(one_by_one)
+    try:
+        if count > 1 or (count and beat is not None):
+            for number in range(count):
+                thread = threading.Thread(target=run_jobs, args=(LANE_FLUSH + number, jobs, whole, failed, errors), name="sync")
+                try:
+                    thread.start()
+                except RuntimeError:    # the system gives no more threads: those there are, or this one, do it all
+                    break
+                threads.append(thread)
+        if not threads:
+            run_jobs(-1, jobs, whole, failed, errors)
+    finally:
         for thread in threads:
             while thread.is_alive():
-                thread.join(0.5)
+                thread.join(BEAT_S)
                 if beat is not None:
                     beat()
-    finally:
-        for i in range(begun):
-            with nogil:
-                result = end_flush(&flushes[i])
-            if result < 0:
-                failed.append((flushes[i].index, failure(flushes[i].index, result)))
-        free(flushes)
+    if errors:
+        raise errors[0]
     return failed
 
 
-def run_each(list places, uint64_t flushes):
-    """One after the other, the flushes of these places."""
-    cdef Py_ssize_t place
-    for place in places:
+def run_jobs(int lane, jobs, bint whole, list failed, list errors):
+    """Sync what is in the queue until it is empty, on a thread with this lane; -1: on the caller's.
+
+    :param jobs: (log directory, slots) each: one slot, or several whose file system is to be synced.
+    """
+    cdef uint32_t slot
+    cdef int result
+    if lane >= 0:
+        set_lane(lane)
+    try:
+        while True:
+            try:
+                log_dir, indexes = jobs.popleft()
+            except IndexError:
+                return
+            if len(indexes) > 1:
+                flush_file_system(log_dir, indexes, whole, failed)
+            else:
+                slot = indexes[0]
+                with nogil:
+                    result = flush_slot(slot, whole)
+                if result < 0:
+                    failed.append((slot, failure(slot, result)))
+    except Exception as error:          # raised by `flush_many`
+        errors.append(error)
+
+
+cdef int flush_file_system(int log_dir, list indexes, bint whole, list failed) except -1:
+    """Sync the file system under a log directory, and with it the logs of these slots, indexes and names included."""
+    cdef Py_ssize_t count = len(indexes), i
+    cdef Flush* flushes = <Flush*>malloc(count * sizeof(Flush))
+    cdef int fd = region().header.log_dir_fds[log_dir], begun, error = 0
+    cdef bint any_begun = False
+    try:
+        if flushes == NULL:
+            raise MemoryError(f"no memory to sync {count} logs")
+        for i in range(count):
+            flushes[i].index = indexes[i]
         with nogil:
-            sync(<Flush*>flushes + place)
-
-
-def run_all(int log_dir, list places, uint64_t flushes):
-    """All files of the file system under a log directory at once, names and all."""
-    cdef int fd = region().header.log_dir_fds[log_dir], error = 0
-    cdef Flush* flush
-    cdef Py_ssize_t place
-    with nogil:
-        if syncfs(fd) != 0:
-            error = errno
-    for place in places:
-        flush = <Flush*>flushes + place
-        flush.whole = True
-        if error:
-            flush.result = -error
-            flush.device_failed = True
+            for i in range(count):
+                begun = begin_flush(flushes[i].index, whole, &flushes[i])
+                flushes[i].outcome = begun
+                any_begun |= begun == 1
+            if any_begun and syncfs(fd) != 0:
+                error = errno
+            for i in range(count):
+                if flushes[i].outcome == 1:
+                    flushes[i].whole = True
+                    flushes[i].result = -error
+                    flushes[i].device_failed = error != 0
+                    flushes[i].synced = error == 0
+                    flushes[i].outcome = end_flush(&flushes[i])
+        for i in range(count):
+            if flushes[i].outcome < 0:
+                failed.append((flushes[i].index, failure(flushes[i].index, flushes[i].outcome)))
+    finally:
+        free(flushes)
+    return 0
 
 
 # -- what is to be flushed --------------------------------------------------------------------------------------------
@@ -338,7 +359,7 @@ def flush_due():
     cdef uint64_t i
     cdef Slot* slot
     cdef Commit commit
-    cdef int64_t now = now_ms(), unsynced
+    cdef int64_t now = monotonic_ms(), unsynced
     found = []
     for i in range(region().header.slots_used):
         slot = slot_at(<uint32_t>i)
@@ -435,122 +456,3 @@ def settle(uint32_t index):
     failed = settle_many([index])
     if failed:
         raise failed[index]
-
-
-# -- a worker's flush threads -----------------------------------------------------------------------------------------
-
-cdef class Flusher:
-    """The threads start with the first request; an idle worker and one without `flush.messages` has none.
-
-    The loop asks and never waits. A request for a slot that another process is flushing is dropped: that one wakes all who
-    wait when it is done, they look, and ask again. What was appended while a sync ran is synced next without being asked
-    for, if it is as much as `flush.messages`.
-    """
-
-    def __cinit__(self):
-        pthread_mutex_init(&self.mutex, NULL)
-        pthread_cond_init(&self.asked, NULL)
-        self.threads = []
-
-    def __dealloc__(self):
-        free(self.queued)
-        free(self.ring)
-        pthread_cond_destroy(&self.asked)
-        pthread_mutex_destroy(&self.mutex)
-
-    cdef int request(self, uint32_t slot) except -1:
-        cdef bint grow
-        if self.closing:
-            return 0
-        if self.ring == NULL:
-            self.room = region().header.max_slots
-            self.queued = <uint8_t*>calloc(self.room, 1)
-            self.ring = <uint32_t*>calloc(self.room, sizeof(uint32_t))
-            if self.ring == NULL or self.queued == NULL:
-                raise MemoryError("no memory for the queue of flushes")
-        pthread_mutex_lock(&self.mutex)
-        self.put(slot)
-        grow = self.idle == 0
-        pthread_mutex_unlock(&self.mutex)
-        if grow and len(self.threads) < FLUSH_THREADS:
-            thread = threading.Thread(target=self._run, args=(FIRST_FLUSH_LANE + len(self.threads),), name="flush", daemon=True)
-            self.threads.append(thread)
-            thread.start()
-        return 0
-
-    cdef void put(self, uint32_t slot) noexcept nogil:
-        """Into the queue, unless it is there; under the mutex."""
-        if not self.queued[slot]:
-            self.queued[slot] = 1
-            self.ring[self.end % self.room] = slot
-            self.end += 1
-            pthread_cond_signal(&self.asked)
-
-    cdef int64_t take(self) noexcept nogil:
-        """The next slot, waited for; -1 at the end."""
-        cdef int64_t slot = -1
-        pthread_mutex_lock(&self.mutex)
-        while self.first == self.end and not self.closing:
-            self.idle += 1
-            pthread_cond_wait(&self.asked, &self.mutex)
-            self.idle -= 1
-        if self.first != self.end:
-            slot = self.ring[self.first % self.room]
-            self.first += 1
-            self.queued[slot] = 0       # before the word is tried: a request from now on comes again
-        pthread_mutex_unlock(&self.mutex)
-        return slot
-
-    cdef void serve(self, int lane) noexcept nogil:
-        cdef int64_t taken
-        cdef uint32_t index
-        cdef int result
-        cdef Slot* slot
-        cdef Commit commit
-        cdef timespec pause
-        set_lane(lane)
-        while True:
-            taken = self.take()
-            if taken < 0:
-                return
-            index = <uint32_t>taken
-            slot = slot_at(index)
-            result = flush_slot(index, False)
-            if result == 0:
-                continue
-            if result < 0:
-                with gil:
-                    LOG.error("the log of %s-%d could not be synced: %s", topic_of(slot), slot.partition, os.strerror(-result))
-                if slot.state != SLOT_ONLINE or region().header.log_dir_offline[slot.log_dir]:
-                    continue
-                pause.tv_sec = AGAIN_AFTER_MS // 1000
-                pause.tv_nsec = 0
-                nanosleep(&pause, NULL)     # for what others hold, descriptors say; there is no event to wait for
-            read_commit(slot, &commit)
-            if result < 0 or commit.log_end_offset - slot.flushed_offset >= slot.settings.flush_messages:
-                pthread_mutex_lock(&self.mutex)
-                if not self.closing:
-                    self.put(index)
-                pthread_mutex_unlock(&self.mutex)
-
-    def _run(self, int lane):
-        with nogil:
-            self.serve(lane)
-
-    def ask(self, uint32_t slot):
-        """`request`, for Python."""
-        self.request(slot)
-
-    @property
-    def thread_count(self):
-        return len(self.threads)
-
-    def close(self):
-        """Finish what was asked for, then end the threads."""
-        pthread_mutex_lock(&self.mutex)
-        self.closing = True
-        pthread_cond_broadcast(&self.asked)
-        pthread_mutex_unlock(&self.mutex)
-        for thread in self.threads:
-            thread.join()
-        self.threads.clear()

@@ -13,7 +13,8 @@ cdef enum:
     KIND_CANCEL = 2
     KIND_METRICS = 3
     KIND_LOOKED = 4                     # the answer to STATUS_LOOK
-    KINDS = 5
+    KIND_HANG_UP = 5
+    KINDS = 6
     STATUS_OK = 0
     STATUS_FAILED = 1
     STATUS_LOOK = 4                     # no answer: the worker is to look which clients are gone

@@ -74,6 +74,7 @@ cdef class ForwardTable:
     cdef int write_out(self) except -1
     cdef int enqueue_note(self, int kind, uint64_t connection_id) except -1
     cdef int look(self) except -1
+    cdef int hang_up(self, uint64_t connection_id) except -1
     cdef int forget(self, Forwarded one) except -1
     cdef int answer(self, Forwarded one, ReplyHead* head) except -1
     cdef int refuse(self, Forwarded one, why) except -1

@@ -18,6 +18,7 @@ from broker._ext.connection cimport FRAME_CLOSE, FRAME_PENDING, Connection, Pend
 from broker._ext.cursor cimport buffer_free, buffer_init
 from broker._ext.forward_frames cimport (
     KIND_CANCEL,
+    KIND_HANG_UP,
     KIND_KAFKA,
     KIND_LOOKED,
     STATUS_LOOK,
@@ -265,6 +266,19 @@ cdef class ForwardTable:
             if not self.held:
                 self.flush()
 
+    cdef int hang_up(self, uint64_t connection_id) except -1:
+        """The client sends no more: have the coordinator know it, if a request of that connection is under way there."""
+        cdef Forwarded one
+        if self.write is None:
+            return 0
+        for one in self.pending.values():
+            if one.connection_id == connection_id and one.sent:
+                self.enqueue_note(KIND_HANG_UP, connection_id)
+                if not self.held:
+                    self.flush()
+                return 0
+        return 0
+
     cdef int enqueue_note(self, int kind, uint64_t connection_id) except -1:
         """Something for the coordinator to know that has no answer, behind all that was to be sent before."""
         cdef Forwarded one = Forwarded.__new__(Forwarded)
@@ -323,7 +337,7 @@ cdef class ForwardTable:
         for one in sent:
             self.pending.pop(one.correlation, None)
         for one in self.queue:
-            if one.kind in (KIND_CANCEL, KIND_LOOKED):      # they concern what was sent on the stream that is gone
+            if one.kind in (KIND_CANCEL, KIND_HANG_UP, KIND_LOOKED):    # they concern what was sent on the stream that is gone
                 self.forget(one)
         return sent
 

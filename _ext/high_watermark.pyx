@@ -2,11 +2,12 @@
 
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
-from broker._ext.commits cimport current, publish
+from broker._ext.commits cimport commit_to_log_end, current, publish, within_flush_messages
+from broker._ext.faults cimport HIGH_WATERMARK_PUBLISHED, fault
 from broker._ext.locks cimport LOCK_BUSY, unlock
 from broker._ext.producers cimport settle_last_stable
 from broker._ext.segment_files cimport locate
-from broker._ext.shared cimport Commit, Slot, slot_at
+from broker._ext.shared cimport ROLE_LEADER, Commit, Slot, slot_at
 from broker._ext.taking cimport APPEND_BUSY, APPEND_OK, APPEND_OUT_OF_RANGE, AppendResult, check_slot, take_slot
 from broker._ext.waking cimport wake_after
 
@@ -16,17 +17,37 @@ cdef void set_high_watermark(Slot* slot, int64_t offset) noexcept nogil:
     cdef Commit commit = current(slot)[0]
     if offset <= commit.high_watermark:
         return
-    commit.high_watermark = offset
     if offset == commit.log_end_offset:
-        commit.high_watermark_base = commit.segment_base
-        commit.high_watermark_position = commit.size
+        commit_to_log_end(&commit)
     else:
+        commit.high_watermark = offset
         commit.high_watermark_base = commit.high_watermark_position = -1
         if offset >= commit.segment_base and locate(slot, commit.segment_base, commit.index_entries, commit.size, offset,
                                                     &commit.high_watermark_position) == 0:
             commit.high_watermark_base = commit.segment_base
     publish(slot, &commit)
+    fault(HIGH_WATERMARK_PUBLISHED)
     settle_last_stable(slot, offset)
+
+
+cdef bint follow_device(Slot* slot, int64_t flushed_offset, int64_t segment_base, int64_t position) noexcept nogil:
+    cdef Commit commit = current(slot)[0]
+    if slot.role != ROLE_LEADER or slot.in_sync_count > 1:
+        return False
+    if within_flush_messages(slot, &commit, flushed_offset):
+        flushed_offset = commit.log_end_offset
+    if flushed_offset <= commit.high_watermark:
+        return False
+    if flushed_offset == commit.log_end_offset or segment_base != commit.segment_base:
+        set_high_watermark(slot, flushed_offset)
+    else:
+        commit.high_watermark = flushed_offset
+        commit.high_watermark_base = segment_base
+        commit.high_watermark_position = position
+        publish(slot, &commit)
+        fault(HIGH_WATERMARK_PUBLISHED)
+        settle_last_stable(slot, flushed_offset)
+    return True
 
 
 cdef AppendResult advance_high_watermark(uint32_t index, uint32_t incarnation, int32_t leader_epoch, int64_t offset,

@@ -20,5 +20,11 @@ cdef LockResult try_lock(uint32_t index, Slot* slot, int spins) noexcept nogil
 cdef void mark_consistent(Slot* slot) noexcept nogil
 cdef void unlock(uint32_t index, Slot* slot) noexcept nogil
 
-# The lane of the calling thread in its process's row of held locks; 0 is the loop.
+# The lane of the calling thread in its process's row of held locks. Threads that can hold a lock at the same time need different ones.
 cdef void set_lane(int lane) noexcept nogil
+
+cpdef enum Lane:
+    LANE_LOOP = 0                 # a process's main thread
+    LANE_SECOND = 1               # a worker's append thread, the coordinator's controller thread, the compaction threads (in turns)
+    LANE_LOOK_UPS = 2             # a worker's thread for what reads indexes
+    LANE_FLUSH = 3                # the first of the threads that sync

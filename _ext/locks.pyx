@@ -38,6 +38,11 @@ cdef void set_lane(int lane) noexcept nogil:
     put_lane(lane)
 
 
+def enter_lane(int lane):
+    """`set_lane` for a thread that Python starts."""
+    put_lane(lane)
+
+
 cdef void initialise_mutex(Slot* slot) noexcept nogil:
     cdef pthread_mutexattr_t attributes
     if load_acquire_32(&slot.mutex_ready):

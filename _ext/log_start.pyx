@@ -18,7 +18,7 @@ from broker._ext.log_state cimport FILE_LOG
 from broker._ext.producers cimport settle_last_stable
 from broker._ext.removal cimport INTENT_REMOVE, finish_removal
 from broker._ext.rolling cimport roll_now
-from broker._ext.shared cimport ROLE_NONE, SLOT_ONLINE, Commit, Slot, now_ms, read_commit, region, slot_at
+from broker._ext.shared cimport ROLE_NONE, SLOT_ONLINE, Commit, Slot, monotonic_ms, now_ms, read_commit, region, slot_at
 from broker._ext.slots cimport topic_of
 from broker._ext.taking cimport (
     APPEND_BUSY,
@@ -157,9 +157,9 @@ cdef AppendResult replace_epochs(uint32_t index, uint32_t incarnation, uint64_t 
 # -- for the control path -----------------------------------------------------------------------------------------
 
 cdef bint pause_until(int64_t until_ms) noexcept nogil:
-    """Wait a little for another process's lock (there is no event to wait for); False once the time is up."""
+    """Wait a little for another process's lock (no event reports it). False once `until_ms` (CLOCK_MONOTONIC) has passed."""
     cdef timespec pause
-    if now_ms() > until_ms:
+    if monotonic_ms() > until_ms:
         return False
     pause.tv_sec = 0
     pause.tv_nsec = 200000
@@ -176,7 +176,7 @@ def advance(uint32_t index, int64_t offset, *, uint32_t incarnation, uint32_t ro
     :param timeout_ms: how long to wait for the slot's lock.
     """
     cdef AppendResult result
-    cdef int64_t until = now_ms() + timeout_ms, log_start = -1
+    cdef int64_t until = monotonic_ms() + timeout_ms, log_start = -1
     with nogil:
         result = advance_log_start(index, incarnation, role, leader_epoch, offset, SPINS_OF_THREAD, &log_start)
         while result == APPEND_BUSY and pause_until(until):
@@ -190,7 +190,7 @@ def roll(uint32_t index, int64_t base, int64_t end, *, uint32_t incarnation, int
     :raises OSError: the new segment could not be made.
     """
     cdef AppendResult result
-    cdef int64_t until = now_ms() + timeout_ms
+    cdef int64_t until = monotonic_ms() + timeout_ms
     cdef int error_number = 0
     with nogil:
         result = roll_behind(index, incarnation, base, end, now_ms(), SPINS_OF_THREAD, &error_number)
@@ -207,7 +207,7 @@ def remove_before(uint32_t index, int64_t keep, *, uint32_t incarnation, int64_t
     :raises OSError: a file could not be renamed; those before it are gone.
     """
     cdef AppendResult result
-    cdef int64_t until = now_ms() + timeout_ms
+    cdef int64_t until = monotonic_ms() + timeout_ms
     cdef int error_number = 0
     with nogil:
         result = remove_segments_before(index, incarnation, keep, SPINS_OF_THREAD, &error_number)
@@ -226,7 +226,7 @@ def put_epochs(uint32_t index, bytes fresh not None, *, uint32_t incarnation, ui
     :raises OSError: it could not be renamed; the former one is there.
     """
     cdef AppendResult result
-    cdef int64_t until = now_ms() + timeout_ms
+    cdef int64_t until = monotonic_ms() + timeout_ms
     cdef int error_number = 0
     cdef const char* name = fresh
     with nogil:
@@ -241,7 +241,7 @@ def put_epochs(uint32_t index, bytes fresh not None, *, uint32_t incarnation, ui
 def settle_intent(uint32_t index):
     """If the slot's last holder died in a structural change: finish it now rather than when the next append comes."""
     cdef Slot* slot = slot_at(index)
-    cdef int64_t until = now_ms() + 15000
+    cdef int64_t until = monotonic_ms() + 15000
     if slot.intent == 0:
         return
     with nogil:

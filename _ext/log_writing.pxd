@@ -54,8 +54,8 @@ cdef inline void advance(Commit* commit, const AppendItem* item) noexcept nogil:
 
 
 # Write and commit batches that the active segment takes, whose offsets are set; 0, or -errno and nothing of them is in the log.
-cdef int write_and_commit(uint32_t index, Slot* slot, AppendItem** batches, int count,
-                          bint follow_high_watermark) noexcept nogil
+# `alone`: as a leader whose replica is the only one in sync, so that the high watermark moves as well.
+cdef int write_and_commit(uint32_t index, Slot* slot, AppendItem** batches, int count, bint alone) noexcept nogil
 
 # Empty the ring of recent batches: what it says is not in the log any more, or its writer died in the middle.
 cdef void clear_recent(Slot* slot) noexcept nogil

@@ -11,7 +11,7 @@ from posix.unistd cimport close
 
 from broker._ext.append_files cimport AppendFiles, index_file, open_in_slot, release_files, take_files
 from broker._ext.atomics cimport fence, fence_release, store_release_32
-from broker._ext.commits cimport publish, set_applied
+from broker._ext.commits cimport commit_to_log_end, publish, set_applied, within_flush_messages
 from broker._ext.faults cimport *
 from broker._ext.file_calls cimport file_pwrite, file_pwritev, iovec
 from broker._ext.log_scan cimport write_at
@@ -167,8 +167,7 @@ cdef void note_recent(Slot* slot, int64_t segment_base, int64_t position, Append
 
 # -- all of it --------------------------------------------------------------------------------------------------------
 
-cdef int write_and_commit(uint32_t index, Slot* slot, AppendItem** batches, int count,
-                          bint follow_high_watermark) noexcept nogil:
+cdef int write_and_commit(uint32_t index, Slot* slot, AppendItem** batches, int count, bint alone) noexcept nogil:
     """Log, transaction index, indexes, commit, apply: the batches fit the active segment. 0, or -errno and nothing happened."""
     cdef Commit commit = current(slot)[0]
     cdef int64_t position = commit.size
@@ -196,10 +195,8 @@ cdef int write_and_commit(uint32_t index, Slot* slot, AppendItem** batches, int 
         cut_leftover(slot)
         return result
     release_files(files)
-    if follow_high_watermark:
-        commit.high_watermark = commit.log_end_offset
-        commit.high_watermark_base = commit.segment_base
-        commit.high_watermark_position = commit.size
+    if alone and within_flush_messages(slot, &commit, slot.flushed_offset):
+        commit_to_log_end(&commit)      # else the flush that is asked for now moves the high watermark
     publish(slot, &commit)
     fault(APPEND_COMMITTED)
     if slot.producer_run != 0:

@@ -265,8 +265,8 @@ cdef bint retire() noexcept nogil:
     cdef int v
     cdef MeterUsage* entry
     cdef bint some = False
-    if state.now_ms < state.next_retire_ms:
-        return False
+    if state.next_retire_ms - RETIRE_PAUSE_MS <= state.now_ms < state.next_retire_ms:
+        return False                # unless the clock was set back
     state.next_retire_ms = state.now_ms + min(state.idle_ms, <int64_t>RETIRE_PAUSE_MS)
     memcpy(following, now_holds, 2 * USAGE_VALUES * 8)
     for i in range(<uint32_t>page.usage_used):

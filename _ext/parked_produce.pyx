@@ -10,7 +10,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from broker._ext.connection cimport CLOSE_ERROR, CLOSE_HANDLER, Connection, Pending
-from broker._ext.locks cimport SPINS_OF_LOOP, SPINS_OF_THREAD, set_lane
+from broker._ext.locks cimport LANE_SECOND, SPINS_OF_LOOP, SPINS_OF_THREAD, set_lane
 from broker._ext.metering cimport PARKED_PRODUCES
 from broker._ext.produce cimport Producing, attach_record_errors
 from broker._ext.produce_items cimport (
@@ -124,7 +124,7 @@ cdef class ProducePending(Pending):
         here; a client that has closed its connection gets no more done.
         """
         cdef int end
-        set_lane(1)
+        set_lane(LANE_SECOND)
         if self.cancelled:
             return False
         if self.opened_items < self.request.count and self.open_some():

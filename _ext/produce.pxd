@@ -4,7 +4,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 
 from broker._ext.connection cimport Connection, ResponseOutput
 from broker._ext.cursor cimport Cursor, WriteBuffer
-from broker._ext.flushing cimport Flusher
+from broker._ext.flusher cimport Flusher
 from broker._ext.produce_items cimport ProduceItem, ProduceRequest
 from broker._ext.topics cimport TopicDirectory
 from broker._ext.waiting cimport WaitingRoom

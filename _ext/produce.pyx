@@ -41,7 +41,7 @@ from broker._ext.cursor cimport (
     write_string_length,
     write_uvarint,
 )
-from broker._ext.flushing cimport Flusher
+from broker._ext.flusher cimport Flusher
 from broker._ext.locks cimport SPINS_OF_LOOP
 from broker._ext.metering cimport (
     BYTES_REJECTED,

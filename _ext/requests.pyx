@@ -148,7 +148,9 @@ cdef class RequestHandler(FrameHandler):
         return 0
 
     cdef int half_closed(self, Connection connection) except -1:
-        """The peer asks no more but may still read: a parked fetch is answered with what there is."""
+        """The client sends no more but may still read: a parked fetch is answered with what there is."""
+        if self.forward_table is not None:
+            self.forward_table.hang_up(<uint64_t>connection.connection_id)
         return self.fetching.answer_parked(connection)
 
     cdef int64_t kept_bytes(self, Connection connection) except -1:

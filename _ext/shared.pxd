@@ -29,7 +29,7 @@ cdef enum:
     ARENA_ORDERS = 29             # runs of producers have 2**0 to 2**28 units
     ARENA_UNIT_BYTES = 1024
     PRODUCER_OWNERS = 1 << 17
-    LANES = 8                     # threads of a process that take slots' mutexes: the loop, its append and its flush threads
+    LANES = 24                    # threads of a process that take slots' mutexes: those of `Lane`, one for each log directory and four
 
 cpdef enum ProcessKind:
     SUPERVISOR = 0
@@ -198,7 +198,7 @@ cdef struct Slot:
     int64_t log_start_offset
     int64_t flushed_offset        # everything before is on the device
     int64_t recovery_point        # as last written to the checkpoint
-    int64_t flushed_ms
+    int64_t flushed_ms            # when `flushed_offset` was advanced last, CLOCK_MONOTONIC
     uint64_t flusher              # serial << 8 | process index + 2 of the one flusher, 0 if none; a truncation clears it
     int64_t synced_base           # segment that was active when all files and names were synced last, -1: not known
     int64_t synced_end            # log end offset then; what came since is only synced as far as `flushed_offset` says

@@ -27,7 +27,7 @@ from broker._ext.atomics cimport (
     store_release_64,
 )
 from broker._ext.metering cimport METER_GAUGES, METER_LISTENERS, METER_SOFTWARE, MeterPage
-from broker._ext.waking cimport clear_ready, wake_after_death, wake_process
+from broker._ext.waking cimport clear_ready, take_ready, wake_after_death, wake_process
 
 import os
 
@@ -41,6 +41,9 @@ cdef extern from "<sys/eventfd.h>" nogil:
     int EFD_NONBLOCK
     int EFD_CLOEXEC
 
+
+cdef enum:
+    READY_AT_ONCE = 256
 
 MAGIC = 0x4B45_4441_5244_4F01
 DEFAULT_ARENA_BYTES = 256 << 20
@@ -330,6 +333,18 @@ cdef class SharedMemory:
         cdef Process* p = &the_region.processes[the_region.self]
         read(p.event_fd, &count, 8)
         exchange_32(&p.event_pending, 0)
+
+    def take_ready(self):
+        """The slots that this process asked to be woken for and that moved since the last call; after `drain_event` [R 6.2]."""
+        cdef uint32_t[READY_AT_ONCE] ready
+        cdef int n, i
+        found = []
+        while True:
+            n = take_ready(ready, READY_AT_ONCE)
+            if n == 0:
+                return found
+            for i in range(n):
+                found.append(ready[i])
 
     def take_full_look(self):
         """True once after a death that asks every waiter to look at everything [R 6]."""

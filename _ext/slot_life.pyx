@@ -14,9 +14,10 @@ from libc.string cimport memcpy, memset
 
 from broker._ext.append_files cimport directory_path, drop_files
 from broker._ext.atomics cimport store_release_32, store_release_64
-from broker._ext.commits cimport publish
+from broker._ext.commits cimport commit_to_log_end, publish, within_flush_messages
 from broker._ext.faults cimport *
 from broker._ext.file_calls cimport file_error, file_rename
+from broker._ext.high_watermark cimport follow_device
 from broker._ext.leader_epochs cimport assign_epoch, note_epoch
 from broker._ext.locks cimport initialise_mutex, unlock
 from broker._ext.log_dirs cimport is_full, note_device
@@ -53,6 +54,7 @@ from broker._ext.shared cimport (
     Process,
     Slot,
     TopicSettings,
+    monotonic_ms,
     now_ms,
     read_commit,
     region,
@@ -61,7 +63,7 @@ from broker._ext.shared cimport (
 )
 from broker._ext.slots cimport LOCK_PATIENCE_MS, busy, checked_slot, topic_of
 from broker._ext.taking cimport note_failure, wait_slot
-from broker._ext.waking cimport wake_everyone, wake_process
+from broker._ext.waking cimport wake_after, wake_everyone, wake_process
 
 
 cdef enum:                        # beside -errno
@@ -210,17 +212,26 @@ def allocate(str topic, bytes topic_id, int partition, *, int log_dir, replicas,
     return index
 
 
+cdef bint follow_flushed(Slot* slot) noexcept nogil:
+    """Raise a lone leader's high watermark after a change of role or settings, because perhaps no flush comes that would do it."""
+    return follow_device(slot, slot.flushed_offset, -1, -1)
+
+
 def configure(uint32_t index, settings):
     """Take over the settings of a topic's new configuration; in force for the next append of every process. By the one writer
     of the table only, so that nobody else changes them between the look and the store."""
     cdef Slot* slot = checked_slot(index)
     cdef TopicSettings ready = changed_settings(slot.settings, settings)
-    cdef bint taken
+    cdef bint taken, moved = False
     with nogil:
         taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
         if taken:
             slot.settings = ready
+            if slot.state == SLOT_ONLINE:
+                moved = follow_flushed(slot)
             unlock(index, slot)
+        if moved:
+            wake_after(index, slot, False, True)
     if not taken:
         raise busy(index)
 
@@ -251,17 +262,20 @@ cdef void commit_loaded(Slot* slot, LogState* state, bint flushed) noexcept nogi
     commit.timeindexed_timestamp = state.last_timeindex_timestamp
     commit.timeindexed_offset = -1
     commit.created_ms = min(now_ms(), state.created_ms) if state.created_ms >= 0 else now_ms()
-    commit.high_watermark = state.log_end_offset if slot.in_sync_count <= 1 else state.log_start_offset
-    commit.high_watermark_base = state.base_offset if slot.in_sync_count <= 1 else -1
-    commit.high_watermark_position = state.size
+    slot.flushed_offset = state.log_end_offset if flushed else state.recovery_point
+    commit.high_watermark = state.log_start_offset
+    commit.high_watermark_base = -1
+    if slot.in_sync_count <= 1 and within_flush_messages(slot, &commit, slot.flushed_offset):
+        commit_to_log_end(&commit)
+    elif slot.in_sync_count <= 1:
+        commit.high_watermark = max(slot.flushed_offset, state.log_start_offset)
     publish(slot, &commit)
     slot.log_start_offset = state.log_start_offset
     slot.gap_limit = state.gap_limit
     slot.applied_base = state.base_offset
     slot.applied_position = state.size
-    slot.flushed_offset = state.log_end_offset if flushed else state.recovery_point
     slot.recovery_point = slot.flushed_offset
-    slot.flushed_ms = now_ms()
+    slot.flushed_ms = monotonic_ms()
     # Of a new log nothing is synced, not even its name; what a recovery wrote is not either.
     slot.synced_base = state.base_offset if flushed and state.size > 0 else -1
     slot.synced_end = slot.flushed_offset
@@ -403,12 +417,8 @@ cdef int change_role(uint32_t index, Slot* slot, uint32_t incarnation, uint32_t 
         slot.followers[i].broker_id = -1
     if role == ROLE_LEADER:
         result = note_epoch(slot, slot.leader_epoch, commit.log_end_offset)
-        if result == 0 and slot.in_sync_count <= 1 and commit.high_watermark < commit.log_end_offset:
-            commit.high_watermark = commit.log_end_offset
-            commit.high_watermark_base = commit.segment_base
-            commit.high_watermark_position = commit.size
-            publish(slot, &commit)
-            settle_last_stable(slot, commit.high_watermark)
+        if result == 0:
+            follow_flushed(slot)
     if result != 0:
         store_release_32(&slot.state, SLOT_LOADING if is_full(result) else SLOT_OFFLINE)
         note_failure(slot, result)

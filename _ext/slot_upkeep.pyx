@@ -34,12 +34,20 @@ from broker._ext.shared cimport (
 )
 from broker._ext.slots cimport LOCK_PATIENCE_MS, busy, checked_slot, topic_of
 from broker._ext.swapping cimport SWAP_UNDER_WAY
-from broker._ext.taking cimport note_failure, wait_slot
+from broker._ext.taking cimport note_failure, recover_dead_owners, wait_slot
 
 
 cdef enum:
     LOOKED_AT = 1024              # producers under one hold of a slot's lock
     RECLAIMED_AT_ONCE = 4096
+
+
+# -- after a death ----------------------------------------------------------------------------------------------------
+
+def recover_dead():
+    """Recover every slot whose lock a dead process held [R 6.4]."""
+    with nogil:
+        recover_dead_owners()
 
 
 # -- producers --------------------------------------------------------------------------------------------------------

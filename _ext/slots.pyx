@@ -9,7 +9,9 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from broker._ext.appends cimport append_as_leader
+from broker._ext.atomics cimport fence, fetch_or_64
 from broker._ext.batch_builder cimport BatchBuilder
+from broker._ext.commits cimport within_flush_messages
 from broker._ext.file_calls cimport file_error
 from broker._ext.following cimport append_as_follower, truncate_to
 from broker._ext.high_watermark cimport advance_high_watermark
@@ -25,6 +27,7 @@ from broker._ext.shared cimport (
     SLOT_FREE,
     SLOT_LOADING,
     SLOT_OFFLINE,
+    SLOT_ONLINE,
     Commit,
     Slot,
     now_ms,
@@ -180,6 +183,25 @@ def high_watermark(uint32_t index):
     cdef Commit commit
     read_commit(slot_at(index), &commit)
     return commit.high_watermark
+
+
+def await_committed(uint32_t index):
+    """Have this process woken when the slot's high watermark moves; look at it once more afterwards [R 6.1].
+
+    Also when a flush ends that moved nothing: a sync that this process requested while that flush ran was dropped [R 4.5].
+    """
+    cdef uint64_t own = <uint64_t>1 << region().self
+    fetch_or_64(&slot_at(index).waiters_committed, own)
+    fetch_or_64(&slot_at(index).waiters_flushed, own)
+    fence()
+
+
+def awaits_flush(uint32_t index):
+    """Whether flush.messages or more records of the log are not on the device yet."""
+    cdef Slot* slot = slot_at(index)
+    cdef Commit commit
+    read_commit(slot, &commit)
+    return slot.state == SLOT_ONLINE and not within_flush_messages(slot, &commit, slot.flushed_offset)
 
 
 def state_of(uint32_t index):

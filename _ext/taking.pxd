@@ -24,6 +24,10 @@ cdef LockResult take_slot(uint32_t index, Slot* slot, int spins) noexcept nogil
 # The same by who may wait, in small pauses; 0, or -1 after the time-out.
 cdef int wait_slot(uint32_t index, Slot* slot, int64_t timeout_ms) noexcept nogil
 
+# After the death of a process: recover every slot whose lock it held, so that nobody waits for the next append to do it. A lock that
+# is busy is left to its holder: whoever gets a dead owner's lock first recovers the slot.
+cdef void recover_dead_owners() noexcept nogil
+
 # Whether the slot is what the caller takes it for; leader_epoch -1 for any. The caller holds its lock.
 cdef AppendResult check_slot(Slot* slot, uint32_t incarnation, int32_t leader_epoch, uint32_t role) noexcept nogil
 

@@ -3,7 +3,7 @@
 Any process, any thread, without the GIL; all but `take_slot` and `wait_slot` with the slot's mutex held by the calling thread.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 from broker._ext.append_files cimport drop_files
 from broker._ext.atomics cimport store_release_32, store_release_64
@@ -18,13 +18,14 @@ from broker._ext.locks cimport (
     LockResult,
     mark_consistent,
     try_lock,
+    unlock,
 )
 from broker._ext.log_dirs cimport is_device_failure, is_full, note_device
 from broker._ext.log_writing cimport clear_recent
 from broker._ext.redo cimport redo
 from broker._ext.removal cimport INTENT_REMOVE, finish_removal
 from broker._ext.segment_files cimport cut_leftover, unlink_segment
-from broker._ext.shared cimport SLOT_LOADING, SLOT_OFFLINE, SLOT_ONLINE, Commit, Slot, now_ms, region
+from broker._ext.shared cimport SLOT_LOADING, SLOT_OFFLINE, SLOT_ONLINE, Commit, Slot, monotonic_ms, region, slot_at
 from broker._ext.swapping cimport INTENT_SWAP, finish_swap
 from broker._ext.truncation cimport INTENT_TRUNCATE, finish_truncation
 from broker._ext.waking cimport wake_everyone
@@ -114,12 +115,19 @@ cdef LockResult take_slot(uint32_t index, Slot* slot, int spins) noexcept nogil:
 
 
 cdef int wait_slot(uint32_t index, Slot* slot, int64_t timeout_ms) noexcept nogil:
-    cdef int64_t until = now_ms() + timeout_ms
+    cdef int64_t until = monotonic_ms() + timeout_ms
     cdef timespec pause
     pause.tv_sec = 0
     pause.tv_nsec = 200000
     while take_slot(index, slot, SPINS_OF_THREAD) == LOCK_BUSY:
-        if now_ms() > until:
+        if monotonic_ms() > until:
             return -1
         nanosleep(&pause, NULL)         # another process's lock: there is no event to wait for; bounded by the time-out
     return 0
+
+
+cdef void recover_dead_owners() noexcept nogil:
+    cdef uint64_t i
+    for i in range(region().header.slots_used):
+        if take_slot(<uint32_t>i, slot_at(<uint32_t>i), 0) != LOCK_BUSY:
+            unlock(<uint32_t>i, slot_at(<uint32_t>i))

@@ -13,6 +13,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from broker._ext.atomics cimport fetch_or_64, load_relaxed_64
 from broker._ext.metering cimport add
 from broker._ext.shared cimport Slot, monotonic_ms, region, slot_at
+from broker._ext.taking cimport recover_dead_owners
 from broker._ext.waking cimport take_ready
 
 
@@ -200,7 +201,9 @@ cdef class WaitingRoom:
         self.serve_ready()
 
     def look_at_all(self):
-        """After a death of another process: every waiter looks once [R 6]."""
+        """After the death of another process: recover the slots whose locks it held, then every waiter looks once [R 6.4]."""
+        with nogil:
+            recover_dead_owners()
         for slot in list(self.of_slot):
             self.tell_watchers(slot)
 

@@ -10,8 +10,8 @@ from broker._ext.shared cimport Slot
 
 # Who waits for the log end, for what is committed (high watermark, last stable offset, state).
 cdef void wake_after(uint32_t index, Slot* slot, bint log_end, bint committed) noexcept nogil
-# Who waits for records to be on the device; after a flush.
-cdef void wake_flushed(uint32_t index, Slot* slot) noexcept nogil
+# Who waits for records to be on the device; after a flush. `committed`: it moved the high watermark, too.
+cdef void wake_flushed(uint32_t index, Slot* slot, bint committed) noexcept nogil
 # All of them: the slot itself changed.
 cdef void wake_everyone(uint32_t index, Slot* slot) noexcept nogil
 

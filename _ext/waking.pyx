@@ -111,15 +111,17 @@ cdef void wake_after(uint32_t index, Slot* slot, bint log_end, bint committed) n
         wake_slot(index, mask)
 
 
-cdef void wake_flushed(uint32_t index, Slot* slot) noexcept nogil:
-    cdef uint64_t mask
+cdef void wake_flushed(uint32_t index, Slot* slot, bint committed) noexcept nogil:
+    cdef uint64_t mask = 0
     fence()
     if slot.waiters_flushed:
         mask = exchange_64(&slot.waiters_flushed, 0)
-        if mask:
-            wake_slot(index, mask)
+    if committed and slot.waiters_committed:
+        mask |= exchange_64(&slot.waiters_committed, 0)
+    if mask:
+        wake_slot(index, mask)
 
 
 cdef void wake_everyone(uint32_t index, Slot* slot) noexcept nogil:
     wake_after(index, slot, True, True)
-    wake_flushed(index, slot)
+    wake_flushed(index, slot, False)

@@ -143,6 +143,9 @@ class PlainRequest(Protocol):
     def answer(self, payload: bytes, metadata_version: int = 0, status: int = 0) -> None:
         """:param payload: the response with its header. :param status: see `broker.net.forward_frames.Status`."""
 
+    def when_gone(self, callback: Callable[[], None]) -> None:
+        """Call `callback` if the client's connection ends before the request is answered."""
+
     def park(self) -> None:
         """It was read and waits for what other clients do, for minutes perhaps: `payload` goes, and with it its share of the
         bytes of requests under way, beyond which the coordinator reads no more. What is kept of it is the group's."""

@@ -72,9 +72,11 @@ KEYS = (
     ConfigKey("odradek.stop.timeout.ms", INT, 30000, Range(1), LOW, READ_ONLY, NOW,
         "At the ordered stop, how long each kind of process may take to end before it is killed. Odradek's own key."),
     ConfigKey("odradek.stuck.lock.ms", INT, 10000, Range(100), LOW, READ_ONLY, NOW,
-        "A process that holds the lock of one partition for so long is killed and replaced. Odradek's own key."),
+        "A process that holds the lock of one partition for so long is killed and replaced, unless it waits for a device. "
+        "Odradek's own key."),
     ConfigKey("odradek.stuck.process.ms", INT, 30000, Range(100), LOW, READ_ONLY, NOW,
-        "A process whose loop has not turned for so long is killed and replaced. Odradek's own key."),
+        "A process whose loop has not turned for so long is killed and replaced, unless it waits for a device. "
+        "Odradek's own key."),
     ConfigKey("num.partitions", INT, 1, Range(1), MEDIUM, READ_ONLY, NOW,
         "Partitions of a topic that is created without saying how many."),
     ConfigKey("default.replication.factor", INT, 1, Range(1), MEDIUM, READ_ONLY, NOW,

@@ -110,6 +110,18 @@ class ClassicGroup(Rebalance):
                 why = _reason(f"{why}: {member.client}", join.reason)
             self._maybe_rebalance(why)
 
+    def client_gone(self, then: Callable[[Joined], None]) -> None:
+        """The client of a JoinGroup that is under way has closed its connection: the member's session begins now.
+
+        Otherwise it would begin with the answer, which nobody reads: a rebalance that waits for somebody else for as long as a
+        session would be followed by another session in which nobody reads the member's partitions.
+        """
+        for member in self.members.values():
+            if member.joining is then:
+                member.gone = True
+                self._stay_alive(member)
+                return
+
     def _update(self, member: Member, join: Join, then: Callable[[Joined], None]) -> None:
         if member.joining is not None:
             self._answer_join(member, Joined(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
@@ -118,6 +130,7 @@ class ClassicGroup(Rebalance):
         member.rebalance_timeout_ms = join.rebalance_timeout_ms
         member.client_id, member.client_host = join.client_id, join.client_host
         member.skip_assignment = join.skip_assignment
+        member.gone = False
         self._set_joining(member, then)
         member.session.suspend()
 
@@ -296,6 +309,8 @@ class ClassicGroup(Rebalance):
                 join.rebalance_timeout_ms, join.protocol_type, join.protocols, self._session_of(member_id), assignment,
             )  # fmt: skip
             self._admit(member)
+            if join.instance_id is not None:
+                self.unheard.add(member_id)
         self.protocol_type, self.protocol_name, self.leader = protocol_type, protocol_name, leader
         self.state = STABLE if members else EMPTY
         self.state_since_ms = state_since_ms

@@ -75,6 +75,7 @@ class Member:
 
     :param joining: answers its JoinGroup, None while it has none under way; likewise `syncing`.
     :param session: expels it when it was silent for too long; not set while it waits for an answer.
+    :param gone: its client's connection ended while its JoinGroup was under way.
     """
 
     member_id: str
@@ -90,6 +91,7 @@ class Member:
     joining: Callable[[Joined], None] | None = None
     skip_assignment: bool = False
     syncing: Callable[[Synced], None] | None = None
+    gone: bool = False
 
     @property
     def client(self) -> str:

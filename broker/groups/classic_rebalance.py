@@ -144,7 +144,8 @@ class Rebalance(Roster):
         self._sync.set(self._timers.now_ms() + self.rebalance_timeout_ms)
         for member in list(self.members.values()):
             if member.joining is not None:
-                self._stay_alive(member)
+                if not member.gone:
+                    self._stay_alive(member)
                 self._answer_join(member, self._joined(member))
 
     def _joined(self, member: Member) -> Joined:

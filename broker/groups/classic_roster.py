@@ -17,6 +17,7 @@ class Roster:
     """The members of a group in the order in which they came.
 
     :ivar static_members: member ids by instance id.
+    :ivar unheard: ids of static members that sent no request since they were read from the log.
     """
 
     def __init__(self) -> None:
@@ -25,15 +26,20 @@ class Roster:
         self.leader: str | None = None
         self.members: dict[str, Member] = {}
         self.static_members: dict[str, str] = {}
+        self.unheard: set[str] = set()
         self._joining = 0  # members with a JoinGroup under way
         self._supporters: Counter[str] = Counter()  # members by assignor
 
     def member_error(self, member_id: str, instance_id: str | None) -> ErrorCode | None:
         """Why this is not a member of the group; None if it is."""
-        error = instance_error(self.static_members, instance_id, member_id)
+        error = instance_error(self.static_members, instance_id, member_id, self.unheard)
         if error is not None:
             return error
-        return None if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+        if member_id not in self.members:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if self.unheard:
+            self.unheard.discard(member_id)
+        return None
 
     def _can_join(self, join: Join) -> bool:
         """Whether a member with these protocols has one in common with all the others, itself as it was among them."""
@@ -92,6 +98,7 @@ class Roster:
     def _strike(self, member: Member) -> None:
         """It is no member any more."""
         del self.members[member.member_id]
+        self.unheard.discard(member.member_id)
         self._count_out(names_of(member.protocols))
         if member.instance_id is not None:
             del self.static_members[member.instance_id]
@@ -101,6 +108,7 @@ class Roster:
     def _rename(self, member: Member, member_id: str) -> None:
         """A member goes by another id, in its old place."""
         old_id = member.member_id
+        self.unheard.discard(old_id)
         self.members = {(member_id if one == old_id else one): other for one, other in self.members.items()}
         member.member_id = member_id
         if member.instance_id is not None:

@@ -123,6 +123,7 @@ class ConsumerGroup:
         if self.dead:
             then(Beaten(ErrorCode.COORDINATOR_NOT_AVAILABLE))
             return
+        self._note_claim(beat)
         if beat.member_epoch in (LEAVING, LEAVING_STATIC):
             self._leave(beat, then)
             return
@@ -132,6 +133,7 @@ class ConsumerGroup:
             return
         changes: list[Record] = []
         member = self._member(beat, changes)
+        member.heard, member.claimed_by = True, None
         self._take_over(member, beat, changes)
         self._assign(changes)
         joins = beat.member_epoch == JOINING
@@ -154,6 +156,23 @@ class ConsumerGroup:
 
         # Also without changes: what others, or an answer that came late, brought about must be durable.
         self._persist(self, changes, stored)
+
+    def _note_claim(self, beat: Beat) -> None:
+        """Note that a member claims an instance id whose holder has sent no request since it was read from the log.
+
+        The log may have lost the member's join. The member is made to join again, which replaces the holder; see `fencing`.
+        """
+        if beat.instance_id is None or beat.member_epoch == JOINING:
+            return
+        holder = self.members.get(self.static_members.get(beat.instance_id, ""))
+        if holder is not None and not holder.heard and holder.member_id != beat.member_id:
+            holder.claimed_by = beat.member_id
+
+    def instance_error(self, instance_id: str | None, member_id: str) -> ErrorCode | None:
+        """Why a member of the classic protocol with this id does not own the instance id; None if it does, or names none."""
+        holder = self.members.get(self.static_members.get(instance_id or "", ""))
+        unheard = () if holder is None or holder.heard else (holder.member_id,)
+        return instance_error(self.static_members, instance_id, member_id, unheard)
 
     def _member(self, beat: Beat, changes: list[Record]) -> ConsumerMember:
         """The member that the heartbeat is of, made if it joins; a static one that came back takes over what it had."""
@@ -358,7 +377,7 @@ class ConsumerGroup:
         """A LeaveGroup of a member of either protocol, by its id or its instance id; not yet durable."""
         if instance_id is not None and not member_id:
             member_id = self.static_members.get(instance_id, "")
-        error = instance_error(self.static_members, instance_id, member_id)
+        error = self.instance_error(instance_id, member_id)
         if error is not None:
             return error
         member = self.members.get(member_id)

@@ -75,6 +75,8 @@ class ConsumerMember:
 
     :param assigned: what it may hold in its epoch. :param revoking: what it is asked to give up before it goes on.
     :param since: the epoch in which it got each of these (KIP-1251).
+    :param heard: whether it sent a request since it was read from the log.
+    :param claimed_by: id of the member that has the instance id of this one, by its own account, while this one was not heard.
     """
 
     member_id: str
@@ -93,6 +95,8 @@ class ConsumerMember:
     revoking: frozenset[Place] = frozenset()
     since: dict[Place, int] = field(default_factory=dict)
     classic: ClassicSide | None = None
+    heard: bool = True
+    claimed_by: str | None = None
     told: frozenset[Place] | None = field(default=None, repr=False)
     session: Deadline | None = field(default=None, repr=False)
     revocation: Deadline | None = field(default=None, repr=False)

@@ -55,7 +55,12 @@ def join_refusal(group: ConsumerGroup | ClassicGroup, settings: ConsumerSettings
         holder = group.static_members.get(beat.instance_id)
         member = None if holder is None else group.members[holder]
         # One of the classic protocol never says that it leaves for a while: who comes in its name takes its place.
-        owns = isinstance(member, ConsumerMember) and member.classic is None and member.epoch != LEAVING_STATIC
+        owns = (
+            isinstance(member, ConsumerMember)
+            and member.classic is None
+            and member.epoch != LEAVING_STATIC
+            and member.claimed_by != beat.member_id
+        )
         if owns and holder != beat.member_id:
             return Beaten(
                 ErrorCode.UNRELEASED_INSTANCE_ID,
@@ -95,6 +100,9 @@ def identity_refusal(group: ConsumerGroup, beat: Beat) -> Beaten | None:
         if known is None:
             return Beaten(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {beat.instance_id} is unknown.")
         if known != beat.member_id:
+            holder = group.members[known]
+            if beat.member_id == holder.claimed_by or holder.epoch == LEAVING_STATIC:
+                return Beaten(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {beat.member_id} is not a member of the group.")
             return Beaten(ErrorCode.FENCED_INSTANCE_ID, f"Instance id {beat.instance_id} is owned by member {known}.")
     if beat.member_id not in group.members:
         return Beaten(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {beat.member_id} is not a member of the group.")

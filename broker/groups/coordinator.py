@@ -47,7 +47,8 @@ class GroupCoordinator(Membership):
         group = shard.groups.get(group_id)
         if group is None:
             if commit.generation_id >= 0:
-                then(ErrorCode.GROUP_ID_NOT_FOUND if commit.knows_epochs else ErrorCode.ILLEGAL_GENERATION)
+                # From version 9 on Kafka returns GROUP_ID_NOT_FOUND, which clients treat as an unexpected error; see `beat`.
+                then(ErrorCode.UNKNOWN_MEMBER_ID if commit.knows_epochs else ErrorCode.ILLEGAL_GENERATION)
                 return
             group = self._new_group(group_id)
         protocol = group.protocol

@@ -72,6 +72,12 @@ class Membership(Shards):
         assert group.classic is not None
         group.classic.join(join, then)
 
+    def join_gone(self, group_id: str, then: Callable[[Joined], None]) -> None:
+        """The client of a JoinGroup has closed its connection. :param then: the callback of `join`, not called yet."""
+        group = self.find(group_id)[1]
+        if group is not None and group.classic is not None:
+            group.classic.client_gone(then)
+
     def sync(self, group_id: str, sync: Sync, then: Callable[[Synced], None]) -> None:
         """A SyncGroup."""
         error, group = self._member_group(group_id)
@@ -143,8 +149,10 @@ class Membership(Shards):
             then(Beaten(ErrorCode.UNKNOWN_SERVER_ERROR, why))
             return
         group = shard.groups.get(group_id)
-        if group is None and beat.member_epoch != JOINING:
-            then(Beaten(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found."))
+        if beat.member_epoch != JOINING and (group is None or group.classic is not None):
+            # Kafka returns GROUP_ID_NOT_FOUND here, which KIP-848 does not list and which ends clients. UNKNOWN_MEMBER_ID makes
+            # them join again, also if a loss of power took the group's records.
+            then(Beaten(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {group_id} has no member {beat.member_id}."))
             return
         if group is None or group.classic is not None:
             if group is not None and not self._may_upgrade(group, beat):

@@ -33,7 +33,6 @@ from broker.groups.consumer_metadata import (
     written_assignment,
 )
 from broker.groups.environment import Record, Topics, new_member_id
-from broker.groups.fencing import instance_error
 from broker.protocol.errors import ErrorCode
 
 BATCH_BYTES, RECORD_OVERHEAD = 61, 24
@@ -89,6 +88,7 @@ def upgraded(group: ClassicGroup, into: ConsumerGroup, topics: Topics) -> list[R
     into.epoch = into.assignment_epoch = max(group.generation_id, 1)
     for old in group.members.values():
         member = _as_consumer(old, topics, rebalancing)
+        member.heard = old.member_id not in group.unheard
         member.epoch = member.previous_epoch = into.epoch
         member.since = dict.fromkeys(member.assigned, into.epoch)
         into.take_in(member, member.assigned)
@@ -165,7 +165,7 @@ def join(group: ConsumerGroup, topics: Topics, max_bytes: int, request: Join, th
     if request.instance_id is not None:
         holder = group.static_members.get(request.instance_id)
         if member_id and holder != member_id:
-            then(Joined(ErrorCode.FENCED_INSTANCE_ID if holder else ErrorCode.UNKNOWN_MEMBER_ID, member_id))
+            then(Joined(group.instance_error(request.instance_id, member_id) or ErrorCode.UNKNOWN_MEMBER_ID, member_id))
             return
         takes_over = holder is not None and not member_id
         member_id = member_id or new_member_id(request.instance_id)
@@ -251,12 +251,13 @@ def _behind(group: ConsumerGroup, member: ConsumerMember) -> bool:
 def _classic_member(
     group: ConsumerGroup, member_id: str, instance_id: str | None, generation_id: int
 ) -> tuple[ConsumerMember | None, ErrorCode]:
-    error = instance_error(group.static_members, instance_id, member_id)
+    error = group.instance_error(instance_id, member_id)
     if error is not None:
         return None, error
     member = group.members.get(member_id)
     if member is None or member.classic is None:
         return None, ErrorCode.UNKNOWN_MEMBER_ID
+    member.heard = True
     if generation_id != member.epoch:
         return None, ErrorCode.ILLEGAL_GENERATION
     return member, ErrorCode.NONE

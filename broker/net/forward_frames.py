@@ -33,6 +33,7 @@ class Kind(IntEnum):
     METRICS = 3  # no payload: all groups, for the reporter; answered as `broker.metrics.group_rows` writes them
     CANCEL = 2  # the connection is closed: drop what it asked for; never answered
     LOOKED = 4  # as Status.LOOK demanded: requests of connections that had ended are cancelled; never answered
+    HANG_UP = 5  # the client sends no more on the connection, and may still read answers; never answered
 
 
 class Status(IntEnum):

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from broker._ext.process import die_with_parent, set_name, set_signals
@@ -222,7 +223,7 @@ class Children:
     def stuck(self, lock_limit_s: float, progress_limit_s: float) -> list[tuple[Child, str]]:
         """Children that are seen to hold one and the same lock, or whose loop has not turned, for too long; and which.
 
-        A loop is expected to turn only while the child says that it serves.
+        A loop is expected to turn only while the child says that it serves. One that waits for a device is not stuck.
         """
         found = []
         now = self.clock()
@@ -234,13 +235,36 @@ class Children:
             if held != child.seen_lock[0]:
                 child.seen_lock = (held, now)
             elif held is not None and now - child.seen_lock[1] > lock_limit_s:
-                found.append((child, f"holds the lock of slot {info.locked_slot - 1} for over {lock_limit_s:g} s"))
+                if not waits_for_device(child.pid):
+                    found.append((child, f"holds the lock of slot {info.locked_slot - 1} for over {lock_limit_s:g} s"))
                 continue
             if info.progress != child.seen_progress[0] or info.state != ProcessState.SERVING:
                 child.seen_progress = (info.progress, now)
-            elif now - child.seen_progress[1] > progress_limit_s:
+            elif now - child.seen_progress[1] > progress_limit_s and not waits_for_device(child.pid, child.pid):
                 found.append((child, f"its loop has not turned for {progress_limit_s:g} s"))
         return found
+
+
+def waits_for_device(pid: int, thread: int | None = None) -> bool:
+    """Whether a thread of a process is in uninterruptible sleep, as in a sync or a write to an overloaded device.
+
+    SIGKILL would end the process only after the device has answered, and a successor would wait for the same device.
+
+    :param thread: the id of the one to look at; None for any.
+    """
+    tasks = Path("/proc") / str(pid) / "task"
+    try:
+        looked_at = [tasks / str(thread)] if thread is not None else list(tasks.iterdir())
+    except OSError:
+        return False
+    for task in looked_at:
+        try:
+            state = (task / "stat").read_bytes().rpartition(b") ")[2][:1]
+        except OSError:  # the thread has ended
+            continue
+        if state == b"D":
+            return True
+    return False
 
 
 def close_all_but(keep: Collection[int]) -> None:

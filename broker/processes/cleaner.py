@@ -13,14 +13,17 @@ import select
 import signal
 import time
 
+import broker._ext.slot_upkeep as slot_upkeep
 from broker._ext.append_files import sweep_append_files
 from broker._ext.metering import count
 from broker._ext.shared import ProcessState
 from broker.processes import logs
 from broker.processes.context import ProcessContext
 from broker.processes.metering import BusyTime
+from broker.processes.waiting_beats import WaitingBeats
 from broker.shm import shutdown, upkeep
 from broker.shm.compaction import Compaction, CompactionSettings
+from broker.shm.deleted_logs import DeletedLogs
 from broker.shm.deletion_policy import PolicyThread, load_policy
 from broker.shm.disk_space import LOOK_EVERY_MS, DiskSpace
 from broker.shm.removed_files import RemovedFiles
@@ -50,15 +53,13 @@ def main(context: ProcessContext) -> int:
     shm = context.shm
     policy = load_policy(context.config)
     retention = Retention(shm, context.log_dirs, None if policy is None else PolicyThread(policy))
+    deleted = DeletedLogs(shm, context.log_dirs)
     disks = DiskSpace(
-        context.config,
-        shm,
-        context.log_dirs,
-        lambda: upkeep.make_room(context.config, shm, context.log_dirs, retention),
+        context.config, shm, context.log_dirs, lambda: upkeep.make_room(context.config, deleted, retention)
     )
     removed_files = RemovedFiles(sweep_append_files)
     passes = [
-        *upkeep.passes(context.config, shm, context.log_dirs, retention),
+        *upkeep.passes(context.config, shm, context.log_dirs, retention, deleted),
         upkeep.Pass(DISK_SPACE, LOOK_EVERY_MS, LOOK_EVERY_MS, disks.look),
     ]
     number_of = {one.name: number for number, one in enumerate(passes)}
@@ -71,6 +72,9 @@ def main(context: ProcessContext) -> int:
     failures = compacted = 0
     removed = (0, 0)
     busy = BusyTime()
+    beats = WaitingBeats(shm.beat)
+    beats.start()
+    slot_upkeep.recover_dead()  # of processes that all died together, so that nobody was left to do it
     shm.set_state(ProcessState.SERVING)
     shm.wake(0)
     compaction = Compaction(context.config, shm, context.log_dirs)
@@ -87,6 +91,8 @@ def main(context: ProcessContext) -> int:
         wait = min(LONGEST_WAIT_MS, max(0, schedule[0][0] - shm_now()))
         if any(fd == shm.event_fd() for fd, _ in poll.poll(wait)):
             shm.drain_event()
+        if shm.take_full_look():
+            slot_upkeep.recover_dead()
         hurried = [number_of[DISK_SPACE]] if disks.asked() else []
         if (removed_files.look() or anything_removed) and disks.short:  # a topic may have been deleted to make room
             hurried.append(number_of[upkeep.REMOVAL_OF_DELETED_LOGS])
@@ -110,6 +116,7 @@ def main(context: ProcessContext) -> int:
             schedule.append((shm_now() + interval_ms, number))
             heapq.heapify(schedule)
     compaction.stop()
+    beats.stop()
     wait_for_others(context, parent)
     if os.getppid() != parent or not others_ended(context):
         log.warning("the supervisor or another process did not stop in order: the next start recovers the logs")

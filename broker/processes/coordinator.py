@@ -21,8 +21,10 @@ from pathlib import Path
 
 import uvloop
 
+import broker._ext.slot_upkeep as slot_upkeep
 from broker._ext.append_files import sweep_append_files
 from broker._ext.arrivals import Arrival
+from broker._ext.locks import Lane, enter_lane
 from broker._ext.log_dirs import note_error
 from broker._ext.metering import count_loop_delay
 from broker._ext.shared import ProcessState
@@ -241,7 +243,7 @@ class Coordinator:
         self._shm = context.shm
         self._context = context
         self._loop = asyncio.get_running_loop()
-        self._thread = ThreadPoolExecutor(1, "controller")
+        self._thread = ThreadPoolExecutor(1, "controller", enter_lane, (Lane.LANE_SECOND,))
         self._office = Office(context)
         self._groups = GroupOffice(
             context.config, context.shm, context.log_dirs, self._offset_tree(), self._office.topic_names
@@ -253,6 +255,7 @@ class Coordinator:
         self._tick_due = 0.0
         self._ticker: asyncio.TimerHandle | None = None
         self._looking: asyncio.Future[None] | None = None
+        self._followed = -1  # the metadata version when the groups followed it last
 
     async def run(self) -> None:
         """Serve until SIGTERM. What `Office.open` raises goes through."""
@@ -309,12 +312,19 @@ class Coordinator:
         return reply
 
     def _on_wake(self) -> None:
+        """The metadata changed, a partition of groups moved, or a process died."""
         self._shm.drain_event()
-        self._shm.take_full_look()
         self._removed_files.look()
-        version = self._shm.metadata_version
+        died = self._shm.take_full_look()
+        if died:
+            slot_upkeep.recover_dead()
+        version, moved = self._shm.metadata_version, self._shm.take_ready()
         if self._office.is_open:  # groups that are loaded before would keep the offsets of topics that are no more
-            self._groups.follow()
+            if died or version != self._followed:
+                self._followed = version
+                self._groups.follow()
+            else:
+                self._groups.look(frozenset(moved))
         self._shm.confirm_version(version)
 
     def _tick(self) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import cast
 
 import broker._ext.slots as slots
 from broker._ext.arrivals import Arrival
+from broker._ext.flusher import Flusher
 from broker._ext.shared import Role, SharedMemory, SlotState
 from broker._ext.topics import TopicDirectory
 from broker.api.dispatch import frame_response
@@ -36,6 +37,7 @@ from broker.processes.metering import count_untold, untold_errors
 from broker.processes.offsets_log import AppendTurn, LogMoved, OffsetsLog, read_records
 from broker.processes.slices import LoopSlices
 from broker.protocol import ProtocolError, decode
+from broker.protocol.errors import ErrorCode
 from broker.protocol.header import decode_request_header
 from broker.protocol.registry import by_key
 
@@ -182,6 +184,7 @@ class GroupOffice:
         self._timers = LoopTimers(self._loop)
         self._reader = ThreadPoolExecutor(1, "group-load")
         self._led: dict[int, tuple[OffsetsLog, asyncio.Task[None]]] = {}
+        self._flusher = Flusher()
         self._known: dict[str, bytes] = {}
         self._expiry: asyncio.TimerHandle | None = None
         self.groups: GroupCoordinator | None = None
@@ -203,10 +206,13 @@ class GroupOffice:
         self._at_once.import_all()
 
     def close(self) -> None:
-        """Serve no more; what was appended is in the log."""
+        """Stop serving. What was appended is written, and where flush.messages is set also synced and acknowledged."""
         if self._expiry is not None:
             self._expiry.cancel()
-        for partition in list(self._led):
+        self._turn.run()
+        self._flusher.close()
+        for partition, (group_log, _) in list(self._led.items()):
+            group_log.look()
             self._resign(partition)
         self._reader.shutdown(wait=False, cancel_futures=True)
 
@@ -232,6 +238,12 @@ class GroupOffice:
         for one, _ in self._led.values():
             one.look()
 
+    def look(self, moved: Collection[int]) -> None:
+        """Slots moved: acknowledge what was appended to those of `__consumer_offsets`."""
+        for one, _ in list(self._led.values()):
+            if one.place[0] in moved:
+                one.look()
+
     def _ready(self, partitions: int) -> None:
         """The number of partitions is known with the topic, and must not change: groups would be looked for elsewhere."""
         if self.groups is None:
@@ -251,7 +263,7 @@ class GroupOffice:
     def _begin(self, partition: int, place: tuple[int, int, int]) -> None:
         assert self.groups is not None
         codec, most, patience_ms = (self._config.integer(key) for key in OF_LOG)
-        group_log = OffsetsLog(self._loop, self._turn, place, codec, most, patience_ms)
+        group_log = OffsetsLog(self._loop, self._turn, place, codec, most, patience_ms, self._flusher)
         self.groups.begin(partition, group_log)
         task = self._loop.create_task(self._load(partition, group_log))
         task.add_done_callback(lambda task: self._load_ended(partition, task))
@@ -276,11 +288,16 @@ class GroupOffice:
         self.groups.resign(partition)
 
     async def _load(self, partition: int, group_log: OffsetsLog) -> None:
-        """Read the partition's log and take it over; again from the start if the log's files changed under the reader."""
+        """Read the partition's log and take it over; again from the start if the log's files changed under the reader.
+
+        Its groups are served once the high watermark has reached the end of what was read. Records that a predecessor appended
+        and did not acknowledge may not be on the device yet: members must not learn of what a loss of power could take back.
+        """
         assert self.groups is not None
         began, records = self._timers.now_ms(), 0
         while True:
             try:
+                end = slots.describe(group_log.place[0])["log_end_offset"]
                 pieces = read_records(group_log.place[0], self._log_dirs)
                 records = 0
                 while (piece := await self._loop.run_in_executor(self._reader, next, pieces, None)) is not None:
@@ -295,6 +312,10 @@ class GroupOffice:
                 )
                 await asyncio.sleep(LOAD_RETRY_S)
             self.groups.begin(partition, group_log)
+        committed: asyncio.Future[ErrorCode] = self._loop.create_future()
+        group_log.when_committed(end, lambda error: None if committed.done() else committed.set_result(error))
+        if await committed is not ErrorCode.NONE:
+            return  # the log was closed: this is not the coordinator any more
         self.groups.loaded(partition)
         if records:
             took = self._timers.now_ms() - began

@@ -9,6 +9,8 @@ import queue
 import threading
 from collections.abc import Callable
 
+from broker._ext.locks import Lane, enter_lane
+
 Step = Callable[[], bool]
 """Called on the thread until it returns False."""
 Done = Callable[[BaseException | None], None]
@@ -19,11 +21,13 @@ class JobThread:
     """Starts with the first job.
 
     :param loop: in which jobs are given and finished.
+    :param lane: the thread's own, if its jobs take the locks of slots.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, name: str) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, name: str, lane: int = Lane.LANE_LOOP) -> None:
         self._loop = loop
         self._name = name
+        self._lane = lane
         self._jobs: queue.SimpleQueue[tuple[Step, Done] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
@@ -36,6 +40,7 @@ class JobThread:
         self._jobs.put((step, done))
 
     def _run(self) -> None:
+        enter_lane(self._lane)
         ending = False
         while True:
             if ending and self._jobs.empty():

@@ -1,7 +1,8 @@
 """One partition of `__consumer_offsets` as the coordinator writes and reads it.
 
 Appends of one turn of the loop, or of one read of requests, go out as one batch, in the leader epoch in which the partition was
-taken over: a deposed coordinator's append is refused. Used in the coordinator's loop; `read_records` in a thread.
+taken over: a deposed coordinator's append is refused. An append is acknowledged when the high watermark has passed it, so with
+flush.messages when it is on the device. Used in the coordinator's loop; `read_records` in a thread.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import broker._ext.slots as slots
 from broker._ext.batch_builder import BatchBuilder
+from broker._ext.flusher import Flusher
 from broker._ext.offset_commits import join
 from broker.groups.environment import NO_PRODUCER, Appended, Late, LogBatch
 from broker.groups.environment import Record as Pair
@@ -90,7 +92,7 @@ class AppendTurn:
 
 @dataclass(slots=True)
 class Unacknowledged:
-    """A batch that not all in-sync replicas have.
+    """A batch above the high watermark: not all in-sync replicas have it, or it is not on the device as flush.messages demands.
 
     :param end: the high watermark that it waits for. :param late: to be called at `deadline`, in the loop's time.
     """
@@ -104,7 +106,8 @@ class Unacknowledged:
 class OffsetsLog:
     """:param place: slot, incarnation and leader epoch in which the partition is led.
     :param max_bytes: the largest batch that the partition takes.
-    :param patience_ms: `offsets.commit.timeout.ms`: after so long who waits for an append is told that it takes too long.
+    :param patience_ms: `offsets.commit.timeout.ms`: an append that is not acknowledged for so long is reported as late.
+    :param flusher: syncs the log where its topic has flush.messages.
     """
 
     def __init__(
@@ -115,8 +118,10 @@ class OffsetsLog:
         codec: int,
         max_bytes: int,
         patience_ms: int,
+        flusher: Flusher,
     ) -> None:
         self.place = place
+        self._flusher = flusher
         self._loop = loop
         self._turn = turn
         self._codec = codec
@@ -170,12 +175,28 @@ class OffsetsLog:
         tell(waiting, ErrorCode.NOT_COORDINATOR)
 
     def look(self) -> None:
-        """The high watermark may have moved."""
+        """Acknowledge the appends that the high watermark has passed.
+
+        If some are left, this process is woken when it moves, and the log is synced if flush.messages demands that.
+        """
+        self._acknowledge()
+        if self._unacknowledged:
+            slots.await_committed(self.place[0])
+            self._acknowledge()
+        if self._unacknowledged and slots.awaits_flush(self.place[0]):
+            self._flusher.ask(self.place[0])
+
+    def _acknowledge(self) -> None:
         if not self._unacknowledged:
             return
         high_watermark = slots.high_watermark(self.place[0])
         while self._unacknowledged and self._unacknowledged[0].end <= high_watermark:
             tell(self._unacknowledged.popleft().callbacks, NONE)
+
+    def when_committed(self, end: int, then: Appended) -> None:
+        """Call `then` once the high watermark has reached `end`. To be called before anything is appended."""
+        self._unacknowledged.append(Unacknowledged(end, [then], []))
+        self.look()
 
     def write(self) -> None:
         """Append what is queued."""

@@ -22,6 +22,7 @@ from broker._ext.fetch import Fetching
 from broker._ext.fetch_sessions import FetchSessions
 from broker._ext.kept_memory import KeptMemory
 from broker._ext.late_senders import LateSenders
+from broker._ext.locks import Lane
 from broker._ext.log_dirs import note_error
 from broker._ext.metering import count_loop_delay, gauge, set_idle_ms
 from broker._ext.page_cache import ColdReader
@@ -79,9 +80,9 @@ class Worker:
         self.receiver = Receiver(context.handover_fd)
         self.topics = TopicDirectory()
         self.room = WaitingRoom(self._deadline_moved)
-        self.appends = JobThread(loop, "appends")
+        self.appends = JobThread(loop, "appends", Lane.LANE_SECOND)
         self.large_batches = JobThread(loop, "large-batches")
-        self.look_ups = JobThread(loop, "look-ups")
+        self.look_ups = JobThread(loop, "look-ups", Lane.LANE_LOOK_UPS)
         self.conversions = JobThread(loop, "conversions")
         self.cold_reader = ColdReader(loop)
         self.forward = ForwardClient(loop, context.forward_path, self._settle, self._close_ended)

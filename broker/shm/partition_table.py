@@ -12,6 +12,7 @@ from array import array
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
+import broker._ext.flushing as flushing
 import broker._ext.slot_life as slot_life
 import broker._ext.slots as slots
 from broker._ext.log_dirs import note_error
@@ -173,6 +174,8 @@ class PartitionTable:
             flushed = clean and not shortened
             for place, dropped in slot_life.fill(slot, loaded, flushed, before_ms, at_start, lost=lost):
                 log.error(DROPPED, dropped, place)
+            if slots.awaits_flush(slot):
+                _sync(slot, path)
         except OSError as error:
             note_error(log_dir, error.errno or 0)
             if error.errno not in NO_ROOM:
@@ -213,3 +216,14 @@ class PartitionTable:
     def find(self, topic: str, partition: int) -> int:
         """The slot of a partition, announced or not; -1 if there is none."""
         return self._in_use().get(topic, partition)
+
+
+def _sync(slot: int, path: str) -> None:
+    """Sync what a recovery found, where flush.messages demands that consumers read only what is on the device.
+
+    The high watermark follows. What fails here is repeated by the cleaner, unless it was the device that failed.
+    """
+    try:
+        flushing.flush(slot, True)
+    except OSError as error:
+        log.error("%s cannot be synced; consumers do not see its unsynced records until that succeeds: %s", path, error)

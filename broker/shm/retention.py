@@ -10,7 +10,7 @@ import errno
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,7 +42,7 @@ class _Listed:
 
     generation: int
     bases: tuple[int, ...]
-    aside: dict[str, float] | None  # renamed files, if any: since when, seconds since the epoch
+    aside: dict[str, int] | None  # renamed files, if any: when they were first seen, by the monotonic clock
 
 
 @dataclass
@@ -61,10 +61,18 @@ class Retention:
 
     :param log_dirs: paths in the order in which the supervisor announced them.
     :param policy: asks the class of the operator that deletes segments, too.
+    :param clock: monotonic ms, for file.delete.delay.ms: a step of the wall clock neither shortens nor prolongs the delay.
     """
 
-    def __init__(self, shm: SharedMemory, log_dirs: Sequence[Path], policy: PolicyThread | None = None) -> None:
+    def __init__(
+        self,
+        shm: SharedMemory,
+        log_dirs: Sequence[Path],
+        policy: PolicyThread | None = None,
+        clock: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
+    ) -> None:
         self._shm = shm
+        self._clock = clock
         self._log_dirs = [Path(path) for path in log_dirs]
         self._policy = policy
         self._listed: dict[int, _Listed] = {}
@@ -91,7 +99,7 @@ class Retention:
         self._carry_out(removals)
         if self._policy is not None:
             self._policy.ask(questions)
-        self.remove_files(now_ms)
+        self.remove_files()
 
     def follow_policy(self) -> None:
         """Take out of the logs what the class of the operator has answered since the last call."""
@@ -131,14 +139,15 @@ class Retention:
         if known is None:
             native.settle_intent(slot)  # of a cleaner that died: what it renamed is to be seen now
         bases: list[int] = []
-        aside: dict[str, float] = {}
+        aside: dict[str, int] = {}
+        seen = (known.aside if known is not None else None) or {}
         with os.scandir(self._directory(facts)) as entries:
             for entry in entries:
                 parsed = parse_segment_file_name(entry.name)
                 if parsed is None:
                     continue
                 if parsed.state == DELETED:
-                    aside[entry.path] = entry.stat().st_ctime
+                    aside[entry.path] = seen.get(entry.path, self._clock())
                 elif parsed.kind == LOG and not parsed.state:
                     bases.append(parsed.base_offset)
         found = self._listed[slot] = _Listed(facts["generation"], tuple(sorted(bases)), aside or None)
@@ -266,22 +275,21 @@ class Retention:
             self.removed_segments += last - first
             self.removed_bytes += sum(removal.sizes[first:last])
 
-    def remove_files(self, now_ms: int | None = None) -> None:
-        """Delete files that were renamed to `.deleted` (by retention, compaction or a start) once file.delete.delay.ms have
-        passed, or at once where the log directory is low on room or full.
+    def remove_files(self) -> None:
+        """Delete files that were renamed to `.deleted` (by retention, compaction or a start) file.delete.delay.ms after this
+        cleaner first saw them, or at once where the log directory is low on room or full.
         """
-        now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
         generations = native.generations()
         if generations == self._generations and not any(listed.aside for listed in self._listed.values()):
             return
         before = self.deleted_files
         try:
-            self._remove_files(generations, now_ms)
+            self._remove_files(generations)
         finally:
             if self.deleted_files != before:
                 announce_removed_files()
 
-    def _remove_files(self, generations: list[int], now_ms: int) -> None:
+    def _remove_files(self, generations: list[int]) -> None:
         disks = [self._shm.disk(number)[0] for number in range(len(self._log_dirs))]
         room = LOOKED_THROUGH_AT_ONCE if all(disk == DiskState.DISK_ROOMY for disk in disks) else len(generations)
         for slot, generation in enumerate(generations):
@@ -300,16 +308,16 @@ class Retention:
                     return  # the next pass goes on
             try:
                 delay_ms = facts["file_delete_delay_ms"] if disks[facts["log_dir"]] == DiskState.DISK_ROOMY else None
-                self._remove_aside(self._list(slot, facts), now_ms, delay_ms)
+                self._remove_aside(self._list(slot, facts), delay_ms)
             except OSError as error:
                 log.error("files of slot %d that were taken out of its log stay: %s", slot, error)
             self._shm.beat()
         self._generations = generations
 
-    def _remove_aside(self, listed: _Listed, now_ms: int, delay_ms: int | None) -> None:
-        aside = listed.aside or {}
-        for path, since in list(aside.items()):
-            if delay_ms is not None and now_ms - since * 1000 < delay_ms:
+    def _remove_aside(self, listed: _Listed, delay_ms: int | None) -> None:
+        aside, now_ms = listed.aside or {}, self._clock()
+        for path, since_ms in list(aside.items()):
+            if delay_ms is not None and now_ms - since_ms < delay_ms:
                 continue
             Path(path).unlink(missing_ok=True)  # it may have gone with its directory
             native.meet_fault(FaultPoint.REMOVE_FILE_UNLINKED)

@@ -1,7 +1,6 @@
 """The cleaner's passes over the shared table: flush, checkpoints, retention, deleted directories, idle producers, the arena."""
 
 import logging
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,14 +10,13 @@ import broker._ext.flushing as flushing
 import broker._ext.owners as owners
 import broker._ext.slot_upkeep as slot_upkeep
 import broker._ext.snapshot_publishing as snapshot_publishing
-from broker._ext.removed_files import announce_removed_files
-from broker._ext.shared import DiskState, SharedMemory
+from broker._ext.shared import SharedMemory
 from broker.config.broker_config import BrokerConfig
 from broker.shm.checkpoints import write_checkpoints
+from broker.shm.deleted_logs import DeletedLogs
 from broker.shm.gap_limits import GapLimits
 from broker.shm.leader_epochs import LeaderEpochs
 from broker.shm.retention import Retention
-from broker.storage.file_names import parse_directory_name
 
 log = logging.getLogger("odradek.cleaner")
 
@@ -39,14 +37,15 @@ SILENT_MS = 900_000
 BEAT_EVERY_SLOTS = 1024
 TRIM_EVERY_MS = 1_000
 REMOVE_EVERY_MS = 5_000
-RETRY_S = REMOVE_EVERY_MS // 1000
 REMOVE_FILES_EVERY_MS = 1_000
 FOLLOW_POLICY_EVERY_MS = 1_000
 FLUSH_EVERY_MS = 1_000
 GAP_LIMITS_EVERY_MS = 60_000
 
 
-def passes(config: BrokerConfig, shm: SharedMemory, log_dirs: Sequence[Path], retention: Retention) -> list[Pass]:
+def passes(
+    config: BrokerConfig, shm: SharedMemory, log_dirs: Sequence[Path], retention: Retention, deleted: DeletedLogs
+) -> list[Pass]:
     """All of them, but for the watch over the disks."""
     # Kafka's default never looks at flush.ms at all; here a flush.ms that is set is kept, to the second, from the start on.
     flush_every = min(config.integer("log.flush.scheduler.interval.ms"), FLUSH_EVERY_MS)
@@ -71,7 +70,7 @@ def passes(config: BrokerConfig, shm: SharedMemory, log_dirs: Sequence[Path], re
         delayed(
             REMOVAL_OF_DELETED_LOGS,
             REMOVE_EVERY_MS,
-            lambda: remove_deleted(shm, log_dirs, config.integer("log.segment.delete.delay.ms")),
+            lambda: deleted.remove(config.integer("log.segment.delete.delay.ms")),
         ),
         delayed("retention", config.integer("log.retention.check.interval.ms"), retention.run),
         soon("deletion policy", FOLLOW_POLICY_EVERY_MS, retention.follow_policy),
@@ -108,33 +107,9 @@ def checkpoint(shm: SharedMemory, log_dirs: Sequence[Path]) -> None:
     write_checkpoints(shm, log_dirs)
 
 
-def remove_deleted(shm: SharedMemory, log_dirs: Sequence[Path], delay_ms: int) -> None:
-    """Remove the directories of deleted partitions once `delay_ms` have passed, so that reads under way can finish; at once
-    where the log directory is low on room or full.
-
-    A directory that cannot be removed is tried again by the next pass, with a line in the log.
-    """
-    removed = False
-    for number, log_dir in enumerate(log_dirs):
-        wait_ms = delay_ms if shm.disk(number)[0] == DiskState.DISK_ROOMY else 0
-        for path in sorted(log_dir.glob("*-delete")):
-            if parse_directory_name(path.name).fate != "delete":
-                continue
-            try:
-                age_ms = (time.time() - path.stat().st_ctime) * 1000
-                if age_ms >= wait_ms:
-                    removed = True  # perhaps in part
-                    shutil.rmtree(path)
-                    log.info("removed the deleted partition's directory %s", path)
-            except OSError as error:
-                log.error("cannot remove a deleted partition's directory: %s; trying again in %d s", error, RETRY_S)
-    if removed:
-        announce_removed_files()
-
-
-def make_room(config: BrokerConfig, shm: SharedMemory, log_dirs: Sequence[Path], retention: Retention) -> None:
+def make_room(config: BrokerConfig, deleted: DeletedLogs, retention: Retention) -> None:
     """Delete now what would be deleted later in the log directories that are low on room or full."""
-    remove_deleted(shm, log_dirs, config.integer("log.segment.delete.delay.ms"))
+    deleted.remove(config.integer("log.segment.delete.delay.ms"))
     retention.run()
 
 

@@ -179,3 +179,21 @@ def test_who_vanishes_at_any_point_of_a_rebalance_keeps_nobody_waiting(broker: B
             one.result()
     assert len(running) == 84
     assert busy.rounds > 0
+
+
+def test_one_that_vanishes_while_it_joins_is_a_member_for_no_longer_than_its_session(broker: Broker) -> None:
+    """Also if the rebalance takes longer: its partitions would be read by nobody for another session."""
+    group = "vanished"
+    with GroupTalk(broker.host, broker.port) as staying:
+        member_id, _ = staying.joined(group)
+
+        def members() -> list[str]:
+            (told,) = staying.describe(group).groups
+            return [one.member_id for one in told.members]
+
+        with GroupTalk(broker.host, broker.port) as vanishing:
+            vanishing.send_join(group, version=OLD, **TIMES)
+            until(lambda: len(members()) == 2, "the second one joins")
+        until(lambda: members() == [member_id], "the second one is no member any more", 20.0)
+        (told,) = staying.describe(group).groups
+        assert told.group_state == "PreparingRebalance"

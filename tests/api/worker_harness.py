@@ -34,6 +34,7 @@ class HandWorker:
         path: Path,
         *,
         max_slots: int = 64,
+        processes: int = 1,
         ordinal: int = 0,
         workers: int = 1,
         max_sessions: int = 100,
@@ -42,7 +43,7 @@ class HandWorker:
         max_wait_ms: int = 2**31 - 1,
         max_opened_bytes: int = 1 << 29,
     ) -> None:
-        self.broker = OneBroker(path, max_slots=max_slots)
+        self.broker = OneBroker(path, processes=processes, max_slots=max_slots)
         self.topics = TopicDirectory()
         self.offloaded: list[Any] = []
         self.retries: list[Any] = []

@@ -21,8 +21,17 @@ class Syncs:
         subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
         self.environment = {"LD_PRELOAD": str(library), "SYNC_SHIM": str(directory)}
 
-    def hold(self) -> None:
-        """From now on a sync of records does not end before `release`."""
+    @classmethod
+    def attached(cls, directory: Path) -> "Syncs":
+        """Those of a process that runs under the environment of others, whose directory this is."""
+        made = cls.__new__(cls)
+        made.directory = directory
+        return made
+
+    def hold(self, part: str = ".log") -> None:
+        """From now on a sync of a file with `part` in its path does not end before `release`."""
+        (self.directory / "new").write_text(part)
+        (self.directory / "new").rename(self.directory / "part")
         os.mkfifo(self.directory / "held")
         (self.directory / "held").rename(self.directory / "gate")
 
@@ -38,11 +47,11 @@ class Syncs:
             (self.directory / "gate").unlink()
 
     def ask_who_comes(self) -> None:
-        """The next process that comes to sync records tells its id, before it looks for the gate."""
+        """The next process that comes to sync what `hold` named tells its id, before it looks for the gate."""
         os.mkfifo(self.directory / "came")
 
     def who_came(self) -> int:
-        """Wait until a process came to sync records since `ask_who_comes`; its id."""
+        """Wait until a process came since `ask_who_comes`; its id."""
         came = self.directory / "came"
         with came.open() as reader:
             pid = int(reader.read())

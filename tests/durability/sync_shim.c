@@ -1,6 +1,7 @@
 /* Preloaded into a broker under test: stands between it and the device, as the files in $SYNC_SHIM say.
  *   log    every sync adds "begin <file> <bytes> <pid>" and, once the device has answered, "end" with the same
- *   gate   a FIFO: a sync of a log file waits until somebody opens it for writing
+ *   part   a text: what is held are syncs of files with that text in their path; of log files, if there is none
+ *   gate   a FIFO: such a sync waits until somebody opens it for writing
  *   came   a FIFO: before the gate, the process writes its id there, and waits until it is read
  *   broken a text: a sync of a file with that text in its path fails with EIO
  */
@@ -31,6 +32,17 @@ static void note(const char *what, const char *path, long long bytes) {
     close(fd);
 }
 
+static int is_held(const char *path) {
+    char text[4096] = ".log";
+    int fd = shim_file("part", O_RDONLY);
+    if (fd >= 0) {
+        ssize_t n = read(fd, text, sizeof text - 1);
+        text[n > 0 ? n : 0] = 0;
+        close(fd);
+    }
+    return strstr(path, text) != NULL;
+}
+
 static int stand_between(int fd, const char *name) {
     int (*device)(int) = (int (*)(int))dlsym(RTLD_NEXT, name);
     char link[64], path[4096] = "", text[4096];
@@ -43,11 +55,13 @@ static int stand_between(int fd, const char *name) {
     path[n] = 0;
     fstat(fd, &found);
     note("begin", path, (long long)found.st_size);
-    if (n > 4 && !strcmp(path + n - 4, ".log") && (other = shim_file("came", O_WRONLY)) >= 0) {
-        dprintf(other, "%d", (int)getpid());
-        close(other);
+    if (is_held(path)) {
+        if ((other = shim_file("came", O_WRONLY)) >= 0) {
+            dprintf(other, "%d", (int)getpid());
+            close(other);
+        }
+        if ((other = shim_file("gate", O_RDONLY)) >= 0) close(other);
     }
-    if (n > 4 && !strcmp(path + n - 4, ".log") && (other = shim_file("gate", O_RDONLY)) >= 0) close(other);
     if ((other = shim_file("broken", O_RDONLY)) >= 0) {
         n = read(other, text, sizeof text - 1);
         close(other);

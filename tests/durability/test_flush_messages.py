@@ -46,17 +46,9 @@ def nothing_came(connection):
     return False
 
 
-def until_appended(connection, offset, topic=TOPIC):
-    """Wait until records up to `offset` are readable: the high watermark does not wait for the device."""
-    until_partition_appended(connection, 0, offset, topic)
-
-
-def until_partition_appended(connection, partition, offset, topic=TOPIC):
-    at = 0
-    while at <= offset:
-        got = connection.fetch(topic, partition, at, max_wait_ms=30_000)
-        assert got.error_code == 0 and got.high_watermark > at
-        at = got.high_watermark
+def until_appended(connection, offset, topic=TOPIC, partition=0):
+    """Wait until records up to `offset` are in the log; consumers may not see them before they are synced."""
+    until(lambda: connection.log_end(topic, partition) > offset, f"{topic}-{partition} reaches beyond offset {offset}")
 
 
 @pytest.mark.parametrize("acks", [1, -1])
@@ -177,7 +169,7 @@ def test_a_sync_that_fails_takes_its_directory_out_of_use_and_no_other(start, sy
             assert told(connection, send(connection, partition=partition)) == (0, 0)
         syncs.hold()
         sent = [send(connection, partition=partition, acks=acks) for partition in broken for acks in (1, -1)]
-        until_partition_appended(other, broken[0], 2)
+        until_appended(other, 2, partition=broken[0])
         syncs.fail(str(dirs[0]))
         syncs.release()
         assert {told(connection, one)[0] for one in sent} == {ErrorCode.KAFKA_STORAGE_ERROR}

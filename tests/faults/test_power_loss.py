@@ -1,21 +1,26 @@
 """The power is cut under load, again and again: what the stated durability covers is there, the rest has no holes.
 
-A topic with `flush.messages=1` keeps every acknowledged record; one with the defaults keeps a beginning of each log,
-whole batches in order; topics whose creation or deletion was acknowledged are there or gone. The metadata too.
+A topic with `flush.messages=1` keeps every record that was acknowledged or read; one with the defaults keeps a beginning
+of each log, whole batches in order; topics whose creation or deletion was acknowledged are there or gone. The metadata too.
 """
 
 import os
 import random
+import threading
 import time
 from collections import Counter
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from broker.protocol.errors import ErrorCode
 from broker.testing import Broker
-from tests.faults.checker import faults, read_partitions
+from tests.api.group_talk import GroupTalk
+from tests.faults.checker import decode_id, faults, read_partitions
 from tests.faults.load import Load
 from tests.faults.lossy_disk import LossyDisk, missing
+from tests.waiting import until
 
 ROUNDS = max(4, int(os.environ.get("ODRADEK_FAULT_ROUNDS", "0")) // 50)
 SEED = int(os.environ.get("ODRADEK_FAULT_SEED") or random.SystemRandom().randrange(1 << 32))
@@ -46,6 +51,7 @@ class Known:
         self.idempotent = set()
         self.topics = set(TOPICS)
         self.ends = {topic: dict.fromkeys(range(PARTITIONS), 0) for topic in TOPICS}
+        self.read = {}  # of "synced": (partition, offset) to record
 
 
 def change_topics(broker, rng, known, number):
@@ -63,8 +69,41 @@ def change_topics(broker, rng, known, number):
     return len(names)
 
 
+class Reader:
+    """Reads "synced" from its ends on, as quickly as it can, until `stop`; what it read it puts into `known.read`."""
+
+    def __init__(self, broker, known):
+        self._known = known
+        self._ended = threading.Event()
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": broker.bootstrap_servers,
+                "group.id": "unused",
+                "enable.auto.commit": False,
+                "fetch.wait.max.ms": 20,
+                "log_level": 0,
+                "error_cb": lambda error: None,
+            }
+        )
+        self._consumer.assign([TopicPartition("synced", *place) for place in known.ends["synced"].items()])
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self):
+        while not self._ended.is_set():
+            for message in self._consumer.consume(1000, 0.02):
+                if message.error() is None:
+                    self._known.read[message.partition(), message.offset()] = decode_id(message.key())
+
+    def stop(self):
+        self._ended.set()
+        self._thread.join()
+        self._consumer.close()
+
+
 def run_until_the_cut(broker, disk, rng, known, number):
     """Load on all topics, then the power goes; what was acknowledged before."""
+    reader = Reader(broker, known)
     loads = {
         topic: Load(broker.bootstrap_servers, topic, PARTITIONS, idempotent=1, plain=1, prefix=f"{number}-{topic}-")
         for topic in TOPICS
@@ -85,6 +124,7 @@ def run_until_the_cut(broker, disk, rng, known, number):
             broker.kill_group()
         for load in loads.values():
             load.abandon()
+        reader.stop()
     for topic, load in loads.items():
         for producer in load.producers:
             known.acknowledged[topic] |= producer.acknowledged
@@ -113,6 +153,11 @@ def check(broker, known, in_order):
                     wrong.append(f"{topic}-{partition} ends at {end}: {known.ends[topic][partition]} were there before")
             acknowledged = known.acknowledged[topic] = kept
         wrong += [f"{topic}: {fault}" for fault in faults(found, acknowledged, known.idempotent)]
+        if topic == "synced":
+            there = {(p, offset): record for p, (_, records) in found.items() for offset, record in records}
+            taken_back = [place for place, record in known.read.items() if there.get(place) != record]
+            if taken_back:
+                wrong.append(f"{len(taken_back)} records were read and are not there, first {min(taken_back)}")
         for partition, (end, _) in found.items():
             known.ends[topic][partition] = end  # read back from the device: it stays there
     assert not wrong, wrong
@@ -137,6 +182,7 @@ def test_what_the_durability_covers_survives_losses_of_power(tmp_path, count_fau
             done["rounds losses of power of the machine"] += 1
             done["power of the machine cut " + ("after an ordered stop" if in_order else "under load")] += 1
             done["checks acknowledged records read back"] += sum(map(len, known.acknowledged.values()))
+            done["checks records that consumers had read"] += len(known.read)
             print(
                 f"{number}: {time.monotonic() - began:.1f} s, {len(known.acknowledged['synced'])} records synced and "
                 f"there, {lost} of the others lost, started in {broker.start_seconds:.2f} s"
@@ -144,3 +190,50 @@ def test_what_the_durability_covers_survives_losses_of_power(tmp_path, count_fau
         broker.stop()
         assert "Traceback" not in broker.log_file.read_text()
     count_faults(done)
+
+
+GROUPS = {
+    "offsets.topic.num.partitions": 1,
+    "group.initial.rebalance.delay.ms": 0,
+    "num.network.threads": 1,
+    "log.flush.scheduler.interval.ms": 3_600_000,
+}
+
+
+def served(wire):
+    until(lambda: wire.fetch_offsets("classic", None).error_code == ErrorCode.NONE, "the groups are served")
+
+
+@pytest.mark.parametrize("synced", [True, False], ids=["synced", "unsynced"])
+def test_members_of_groups_come_back_after_a_loss_of_power(tmp_path, synced):
+    config = GROUPS | ({"log.flush.interval.messages": 1} if synced else {})
+    with (
+        LossyDisk(tmp_path, 128) as disk,
+        Broker(config | {"log.dirs": disk.path / "data"}, {"topic": 1}, directory=tmp_path / "broker") as broker,
+    ):
+        with GroupTalk(broker.host, broker.port) as wire:
+            wire.until_coordinated("classic")
+            member_id, generation = wire.joined("classic", group_instance_id="static")
+            epoch = wire.beat("new", "m", 0).member_epoch
+            for group, one, number in (("classic", member_id, generation), ("new", "m", epoch)):
+                told = wire.commit(
+                    group, {("topic", 0): 7}, generation_id_or_member_epoch=number, member_id=one, version=9
+                )
+                assert told.topics[0].partitions[0].error_code == ErrorCode.NONE
+        disk.cut_power()
+        broker.kill_group()
+        disk.restore_power()
+        broker.start()
+        with GroupTalk(broker.host, broker.port) as wire:
+            wire.until_coordinated("classic")
+            served(wire)
+            instance = {"group_instance_id": "static"}
+            if synced:
+                assert wire.committed("classic") == wire.committed("new") == {("topic", 0): 7}
+                assert wire.heartbeat("classic", member_id, generation, **instance).error_code == ErrorCode.NONE
+                assert wire.beat("new", "m", epoch).error_code == ErrorCode.NONE
+            else:  # nothing of it was on the device: they are sent to join again, by no error that ends a client
+                lost = wire.heartbeat("classic", member_id, generation, **instance).error_code
+                assert lost == wire.beat("new", "m", epoch).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+                wire.joined("classic", **instance)
+                assert wire.beat("new", "m", 0).error_code == ErrorCode.NONE

@@ -5,7 +5,7 @@ import struct
 import time
 from typing import Any
 
-from broker.protocol import decode, encode_frame, fetch, produce
+from broker.protocol import decode, encode_frame, fetch, list_offsets, produce
 from broker.protocol.header import RequestHeader, ResponseHeader, request_header_version, response_header_version
 from broker.protocol.registry import by_key
 from broker.storage.batch import Record, build_batch
@@ -13,6 +13,8 @@ from broker.testing import Broker
 
 TIMEOUT_S = 90.0
 PRODUCE_VERSION, FETCH_VERSION = 9, 12
+LIST_VERSION = 6
+CONSUMER, REPLICA = -1, -2
 
 
 class WireConnection:
@@ -57,6 +59,22 @@ class WireConnection:
         """Fetch from `offset`; the partition's part of the response."""
         response = self.ask(fetch.API_KEY, FETCH_VERSION, fetch_request(topic, partition, offset, max_wait_ms))
         return response.responses[0].partitions[0]
+
+    def log_end(self, topic: str, partition: int) -> int:
+        """The partition's log end offset, as replicas see it."""
+        return self._latest(topic, partition, REPLICA)
+
+    def latest(self, topic: str, partition: int) -> int:
+        """The partition's end, as consumers see it."""
+        return self._latest(topic, partition, CONSUMER)
+
+    def _latest(self, topic: str, partition: int, replica_id: int) -> int:
+        request = list_offsets.Request
+        part = request.ListOffsetsPartition(partition_index=partition, timestamp=-1)
+        asked = request(replica_id=replica_id, topics=[request.ListOffsetsTopic(name=topic, partitions=[part])])
+        answer = self.ask(list_offsets.API_KEY, LIST_VERSION, asked).topics[0].partitions[0]
+        assert answer.error_code == 0, answer
+        return int(answer.offset)
 
     def to_end(self) -> bytes:
         """What comes until the broker closes the connection, in order or by a reset."""

@@ -80,7 +80,7 @@ def test_a_commit_that_failed_leaves_what_was_there():
 
 def test_a_generation_of_a_group_that_is_not_there_is_refused_as_the_clients_version_knows_it():
     office = Office()
-    assert commit(office, generation=1, member_id="m").answer is ErrorCode.GROUP_ID_NOT_FOUND
+    assert commit(office, generation=1, member_id="m").answer is ErrorCode.UNKNOWN_MEMBER_ID
     assert commit(office, generation=1, member_id="m", knows_epochs=False).answer is ErrorCode.ILLEGAL_GENERATION
     assert office.group() is None
 

@@ -66,7 +66,11 @@ def reference(frame, outcome):
 
 def asked(frame, answers):
     return SimpleNamespace(
-        payload=frame, context=ASKER, answer=lambda *answer: answers.append(answer), park=lambda: None
+        payload=frame,
+        context=ASKER,
+        answer=lambda *answer: answers.append(answer),
+        park=lambda: None,
+        when_gone=lambda callback: None,
     )
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from broker.config.broker_config import resolve
 from broker.shm import upkeep
+from broker.shm.deleted_logs import DeletedLogs
 from broker.shm.retention import Retention
 
 DELAYED = {"checkpoints", "removal of deleted logs", "retention"}
@@ -18,7 +19,7 @@ TABLE: Any = object()
 
 def passes(**settings: str) -> dict[str, upkeep.Pass]:
     given = [(key.replace("_", "."), value, "test") for key, value in settings.items()]
-    made = upkeep.passes(resolve(given), TABLE, [], Retention(TABLE, []))
+    made = upkeep.passes(resolve(given), TABLE, [], Retention(TABLE, []), DeletedLogs(TABLE, []))
     return {one.name: one for one in made}
 
 

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from broker._ext.flusher import Flusher
 
 from broker._ext import slots
 from broker.groups.environment import LogBatch
@@ -30,13 +31,14 @@ class Bench:
         self.broker = broker
         self.loop = loop
         self.turn = AppendTurn(loop)
+        self.flusher = Flusher()
         self.told = []
 
     def log(self, topic="offsets", max_bytes=1 << 20, incarnation=None, alone=True):
         slot = self.broker.create(topic, alone=alone)
         state = slots.describe(slot)
         place = slot, state["incarnation"] if incarnation is None else incarnation, state["leader_epoch"]
-        return OffsetsLog(self.loop, self.turn, place, 0, max_bytes, PATIENCE_MS)
+        return OffsetsLog(self.loop, self.turn, place, 0, max_bytes, PATIENCE_MS, self.flusher)
 
     def then(self, name):
         return lambda code: self.told.append((name, code))

@@ -8,6 +8,7 @@ BATCHES_KEPT = 5
 EPOCHS_KEPT = 8
 OUT_OF_ORDER, FENCED = 45, 47
 SEQUENCES = 1 << 31
+NEVER = 1 << 62
 
 
 @dataclass
@@ -24,6 +25,8 @@ class Model:
         self.log: list[bytes] = []
         self.log_end = 0
         self.high_watermark = 0
+        self.flushed = 0
+        self.flush_messages = NEVER
         self.leader_epoch = 0
         self.epochs: list[tuple[int, int]] = [(0, 0)]
         self.producers: dict[int, Producer] = {}
@@ -99,9 +102,15 @@ class Model:
         self.log = [data for data in self.log if read_batch(data)[0].last_offset < offset]
         self.log_end = offset
         self.high_watermark = min(self.high_watermark, offset)
+        self.flushed = min(self.flushed, offset)
         self.producers, self.aborted = {}, []
         for data in self.log:
             self.apply(data)
+
+    def follow_device(self) -> None:
+        """A lone leader's high watermark: the log end, or what is flushed where flush.messages are not."""
+        reached = self.log_end if self.log_end - self.flushed < self.flush_messages else self.flushed
+        self.high_watermark = max(self.high_watermark, reached)
 
     # -- what follows ---------------------------------------------------------------------------------------------
 

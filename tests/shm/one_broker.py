@@ -96,9 +96,10 @@ class OneBroker:
         topic_id: bytes | None = None,
         alone: bool = True,
         announce: bool = True,
+        opened: bool = True,
         **settings: int,
     ) -> int:
-        """A partition that this broker leads, alone in sync or not, its log opened, and announced or not; its slot."""
+        """A partition that this broker leads, alone in sync or not, its log opened or not, and announced or not; its slot."""
         slot = self.table.create(
             topic,
             topic_id or uuid.uuid4().bytes,
@@ -111,7 +112,8 @@ class OneBroker:
             partition_epoch=0,
             settings=SETTINGS | settings,
         )
-        self.table.open(slot)
+        if opened:
+            self.table.open(slot)
         if announce:
             self.table.announce([slot])
         return slot

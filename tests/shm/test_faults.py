@@ -15,10 +15,13 @@ from broker._ext.segments import load_log
 from broker._ext.shared import SharedMemory, SlotState
 
 from broker._ext import flushing, slot_upkeep, slots, snapshot_publishing
+from broker.protocol import fetch
 from broker.shm.checkpoints import read_checkpoints, write_checkpoints
 from broker.shm.log_starts import Wish, delete_records
 from broker.shm.retention import Retention
 from broker.storage.batch import ABORT, TRANSACTIONAL, build_end_marker, read_batch
+from tests.api.wire import fetch_request
+from tests.api.worker_harness import HandWorker, nothing_came
 from tests.shm.one_broker import OneBroker, batch, retain_at_once
 from tests.shm.test_compaction_faults import AROUND_THE_SWAPS, SWAP
 from tests.shm.test_producer_faults import ARENA, PUBLISH
@@ -502,11 +505,15 @@ def test_every_point_is_met_by_some_test() -> None:
     met |= {FaultPoint.APPEND_TXN_INDEX_WRITTEN, FaultPoint.WAKE_PENDING_SET, *ARENA, *PUBLISH}
     met |= {point for point in FaultPoint if point.name.startswith(("PRODUCER_", "FLUSH_"))}
     met |= set(AROUND_THE_SWAPS)
+    met |= {FaultPoint.HIGH_WATERMARK_PUBLISHED}
     assert set(FaultPoint) - met == {FaultPoint.FAULT_NONE}
 
 
+FLUSH = [point for point in FaultPoint if point.name.startswith("FLUSH_")]
+
+
 @pytest.mark.parametrize("whole", [False, True])
-@pytest.mark.parametrize("point", [FaultPoint.FLUSH_BEGUN, FaultPoint.FLUSH_SYNCED, FaultPoint.FLUSH_ADVANCED])
+@pytest.mark.parametrize("point", FLUSH, ids=lambda point: point.name)
 def test_a_death_amid_a_flush_leaves_it_to_the_next(
     broker: OneBroker, tmp_path: Path, point: FaultPoint, whole: bool
 ) -> None:
@@ -520,6 +527,118 @@ def test_a_death_amid_a_flush_leaves_it_to_the_next(
     assert slots.describe(slot)["flushed_offset"] == 11
     flushing.settle(slot)
     check(broker, slot, tmp_path)
+
+
+@pytest.mark.parametrize("rolled", [False, True])
+@pytest.mark.parametrize("point", [*FLUSH, FaultPoint.HIGH_WATERMARK_PUBLISHED], ids=lambda point: point.name)
+def test_a_death_amid_a_flush_shows_consumers_nothing_that_is_not_synced(
+    broker: OneBroker, tmp_path: Path, point: FaultPoint, rolled: bool
+) -> None:
+    slot = broker.create(index_interval_bytes=SMALL_INTERVAL, flush_messages=1)
+    slots.append(slot, ACKNOWLEDGED)
+    flushing.flush(slot)
+    slots.append(slot, JOINED)
+    if rolled:
+        slots.roll(slot)
+    broker.die(lambda: flushing.flush(slot), point)
+    seen = slots.describe(slot)["high_watermark"]
+    assert seen == (4 if point in FLUSH[:2] else 11)
+    slot_upkeep.recover_dead()
+    state = slots.describe(slot)
+    assert (state["high_watermark"], state["last_stable_offset"]) == (seen, seen)
+    assert slots.awaits_flush(slot) is (point != FaultPoint.FLUSH_ADVANCED)
+    flushing.flush(slot)
+    state = slots.describe(slot)
+    assert (state["high_watermark"], state["last_stable_offset"], state["flushed_offset"]) == (11, 11, 11)
+    slots.append(slot, [numbered(8)])
+    assert slots.describe(slot)["high_watermark"] == 11
+    flushing.flush(slot)
+    assert slots.describe(slot)["high_watermark"] == 13
+    check(broker, slot, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("point", "countdown"), PUBLISHED, ids=lambda value: FaultPoint(value).name if value > 3 else str(value)
+)
+def test_an_append_killed_anywhere_shows_consumers_nothing_that_is_not_synced(
+    broker: OneBroker, tmp_path: Path, point: FaultPoint, countdown: int
+) -> None:
+    slot = broker.create(index_interval_bytes=SMALL_INTERVAL, flush_messages=1)
+    slots.append(slot, ACKNOWLEDGED)
+    flushing.flush(slot)
+    broker.die(lambda: slots.append(slot, JOINED), point, countdown=countdown)
+    slot_upkeep.recover_dead()
+    state = slots.describe(slot)
+    assert (state["log_end_offset"], state["high_watermark"], state["last_stable_offset"]) == (11, 4, 4)
+    assert flushing.flush_due() == [slot]  # by which the cleaner has it synced if nobody else does
+    flushing.flush(slot)
+    assert slots.describe(slot)["high_watermark"] == 11
+    assert slots.append(slot, [JOINED[0]]) == [(0, 4, True)]
+    check(broker, slot, tmp_path)
+
+
+# -- a death in a log that nobody appends to any more -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "point", [FaultPoint.APPEND_COMMITTED, FaultPoint.APPEND_PRODUCER_APPLIED], ids=lambda p: p.name
+)
+def test_the_last_stable_offset_follows_a_death_without_another_append(broker: OneBroker, point: FaultPoint) -> None:
+    slot, idle = begun(broker), broker.create("idle")
+    broker.die(lambda: slots.append(slot, JOINED), point)
+    slot_upkeep.recover_dead()
+    state = slots.describe(slot)
+    assert (state["high_watermark"], state["last_stable_offset"], state["lock_recoveries"]) == (11, 11, 1)
+    assert slots.describe(idle)["lock_recoveries"] == 0
+
+
+def test_a_high_watermark_killed_before_the_last_stable_offset_is_followed_by_it(broker: OneBroker) -> None:
+    slot = broker.create(alone=False)
+    slots.append(slot, ACKNOWLEDGED)
+    broker.die(lambda: slots.raise_high_watermark(slot, 2), FaultPoint.HIGH_WATERMARK_PUBLISHED)
+    assert slots.describe(slot)["last_stable_offset"] == 0
+    slot_upkeep.recover_dead()
+    assert slots.describe(slot)["last_stable_offset"] == 2
+
+
+def test_a_lock_whose_owner_lives_is_left_to_it(broker: OneBroker) -> None:
+    slot = begun(broker)
+    reading, writing = os.pipe()
+
+    def hold() -> None:
+        slots.lock_and_hold(slot)
+        os.write(writing, b"!")
+        signal.pause()
+
+    pid = broker.fork(1, hold)
+    os.read(reading, 1)
+    slot_upkeep.recover_dead()
+    assert broker.shm.process(1).locked_slot == slot + 1
+    os.kill(pid, signal.SIGKILL)
+    broker.reap(pid, 1)
+    slot_upkeep.recover_dead()
+    assert slots.describe(slot)["lock_recoveries"] == 1
+
+
+def test_a_reader_of_committed_records_is_woken_after_a_death_in_a_log_that_is_idle(tmp_path: Path) -> None:
+    worker = HandWorker(tmp_path, processes=3)
+    try:
+        slot = worker.create("idle", index_interval_bytes=SMALL_INTERVAL)
+        wire = worker.connect()
+        wire.send(fetch_request([("idle", 0, 0)], wait_ms=600_000, isolation_level=1), fetch.API_KEY, 12)
+        worker.turn()
+        assert nothing_came(wire)
+        worker.broker.die(lambda: slots.append(slot, [ACKNOWLEDGED[0]]), FaultPoint.APPEND_COMMITTED)
+        worker.turn()
+        assert nothing_came(wire)
+        assert worker.broker.shm.take_full_look()
+        worker.room.look_at_all()
+        worker.turn()
+        answer = wire.receive().responses[0].partitions[0]
+        assert (answer.high_watermark, answer.last_stable_offset) == (2, 2)
+        assert answer.records
+    finally:
+        worker.close()
 
 
 # -- messages of format v0 and v1 ----------------------------------------------------------------------------------------

@@ -1,9 +1,12 @@
 """What a flush syncs and says of it: records alone, or indexes and names too; one slot, many, or a whole file system."""
 
+import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from broker._ext.flusher import Flusher
 from broker._ext.shared import SlotState
 
 from broker._ext import flushing, slots
@@ -117,6 +120,139 @@ def test_one_of_many_that_is_gone_fails_alone(broker: OneBroker) -> None:
     assert not broker.shm.log_dir_offline(0)
 
 
+class FewThreads(threading.Thread):
+    """As if the system gave no more than `left` threads."""
+
+    left = 0
+
+    def start(self) -> None:
+        if not FewThreads.left:
+            raise RuntimeError("can't start new thread")
+        FewThreads.left -= 1
+        super().start()
+
+
+@pytest.mark.parametrize("all_from", [3, 1000])
+@pytest.mark.parametrize("threads", [0, 1, 2])
+def test_logs_are_synced_or_reported_however_few_threads_there_are(
+    broker: OneBroker, monkeypatch: pytest.MonkeyPatch, threads: int, all_from: int
+) -> None:
+    gone, *sound = (broker.create("t", number) for number in range(8))
+    for slot in (gone, *sound):
+        slots.append(slot, [batch()])
+    (broker.table.path(gone) / f"{0:020d}.log").unlink()
+    monkeypatch.setattr(FewThreads, "left", threads)
+    monkeypatch.setattr(threading, "Thread", FewThreads)
+    failed = flushing.flush_many([gone, *sound], all_from=all_from)
+    if all_from == 1000:
+        assert [slot for slot, _ in failed] == [gone]
+        assert state(gone, "flushed_offset", "flushes") == (0, 0)
+    assert {state(slot, "flushed_offset", "flushes") for slot in sound} == {(1, 1)}
+
+
+def test_no_thread_for_a_flusher_costs_no_request(broker: OneBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    slot = broker.create(flush_messages=1)
+    slots.append(slot, [batch()])
+    flusher = Flusher()
+    monkeypatch.setattr(FewThreads, "left", 0)
+    monkeypatch.setattr(threading, "Thread", FewThreads)
+    for _ in range(10):
+        flusher.ask(slot)
+    assert (flusher.thread_count, state(slot, "flushed_offset")) == (0, (0,))
+    assert flushing.flush_due() == [slot]  # as the cleaner sees it
+    monkeypatch.undo()
+    flusher.ask(slot)
+    assert flusher.thread_count == 1
+    flusher.close()
+    assert state(slot, "flushed_offset") == (1,)
+
+
+# -- what consumers may read ----------------------------------------------------------------------------------------------
+
+
+def test_the_high_watermark_of_a_log_with_flush_messages_moves_with_the_flush(broker: OneBroker) -> None:
+    slot = broker.create(flush_messages=1)
+    slots.append(slot, [batch(3)])
+    assert state(slot, "log_end_offset", "high_watermark", "last_stable_offset") == (3, 0, 0)
+    assert slots.awaits_flush(slot)
+    flushing.flush(slot)
+    assert state(slot, "high_watermark", "last_stable_offset", "high_watermark_base") == (3, 3, 0)
+    assert not slots.awaits_flush(slot)
+
+
+def test_only_an_append_that_reaches_flush_messages_holds_the_high_watermark_back(broker: OneBroker) -> None:
+    slot = broker.create(flush_messages=3)
+    for end, seen in ((1, 1), (2, 2), (3, 2), (4, 2)):
+        slots.append(slot, [batch()])
+        assert state(slot, "log_end_offset", "high_watermark") == (end, seen)
+    flushing.flush(slot)
+    assert state(slot, "high_watermark") == (4,)
+    slots.append(slot, [batch(2)])
+    assert state(slot, "high_watermark") == (6,)
+
+
+def test_settings_that_ask_for_less_show_what_the_log_has(broker: OneBroker) -> None:
+    slot = broker.create(flush_messages=1)
+    slots.append(slot, [batch(3)])
+    broker.table.configure(slot, {"flush_messages": 3})
+    assert state(slot, "high_watermark") == (0,)
+    broker.table.configure(slot, {"flush_messages": 4})
+    assert state(slot, "high_watermark", "last_stable_offset") == (3, 3)
+    broker.table.configure(slot, {"flush_messages": 1})
+    assert state(slot, "high_watermark") == (3,)
+
+
+@pytest.mark.parametrize(("alone", "seen"), [(True, 2), (False, 2)])
+def test_a_new_leader_shows_what_it_has_synced(broker: OneBroker, alone: bool, seen: int) -> None:
+    slot = broker.create(flush_messages=1)
+    slots.append(slot, [batch(2)])
+    flushing.flush(slot)
+    broker.obey(slot, 1)
+    assert slots.follow(slot, batch(3, base_offset=2, partition_leader_epoch=1), 0) == 5
+    broker.lead(slot, 2, alone=alone)
+    assert state(slot, "log_end_offset", "high_watermark") == (5, seen)
+    flushing.flush(slot)
+    assert state(slot, "high_watermark") == (5 if alone else 2,)
+    if not alone:
+        slots.raise_high_watermark(slot, 5)
+        assert state(slot, "high_watermark", "last_stable_offset") == (5, 5)
+
+
+def test_a_flush_that_rolls_were_quicker_than_shows_its_end(broker: OneBroker) -> None:
+    slot = broker.create(flush_messages=1, segment_bytes=len(batch(2)) + 1)
+    for _ in range(4):
+        slots.append(slot, [batch(2)])
+    assert state(slot, "segment_base", "high_watermark") == (6, 0)
+    flushing.flush(slot)
+    assert state(slot, "high_watermark", "high_watermark_base", "high_watermark_position") == (8, 6, len(batch(2)))
+
+
+def test_a_flush_that_moves_nothing_wakes_a_process_whose_request_it_may_have_dropped(broker: OneBroker) -> None:
+    slot = broker.create(flush_messages=1)
+    slots.append(slot, [batch()])
+    flushing.flush(slot)
+    slots.await_committed(slot)
+    assert broker.shm.take_ready() == []
+    assert flushing.flush(slot, True)
+    assert broker.shm.take_ready() == [slot]
+    slots.append(slot, [batch()])
+    slots.await_committed(slot)
+    flushing.flush(slot)
+    assert broker.shm.take_ready() == [slot]
+
+
+def test_a_log_that_is_recovered_is_synced_before_consumers_see_its_end(broker: OneBroker) -> None:
+    slot = broker.create(flush_messages=1)
+    for count in (2, 3):
+        slots.append(slot, [batch(count)])
+    shutil.copytree(broker.table.path(slot), broker.path / "t-1")
+    for partition, flush_messages, flushed in ((1, 1, 5), (2, 4, 2)):
+        shutil.copytree(broker.table.path(slot), broker.path / f"t-{partition}", dirs_exist_ok=True)
+        again = broker.create("t", partition, opened=False, flush_messages=flush_messages)
+        broker.table.open(again, recovery_point=2, clean=False)
+        assert state(again, "flushed_offset", "high_watermark", "last_stable_offset") == (flushed, 5, 5)
+
+
 def test_a_directory_out_of_use_is_not_asked_again(broker: OneBroker) -> None:
     slot = broker.create()
     slots.append(slot, [batch()])
@@ -130,7 +266,7 @@ def test_a_flusher_has_no_thread_before_it_is_asked_and_ends_what_it_was_asked_f
     made = [broker.create("t", number, flush_messages=1) for number in range(40)]
     for slot in made:
         slots.append(slot, [batch()])
-    flusher = flushing.Flusher()
+    flusher = Flusher()
     assert flusher.thread_count == 0
     for slot in made:
         flusher.ask(slot)

@@ -9,9 +9,9 @@ from broker._ext.shared import Role
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker._ext import slots
+from broker._ext import flushing, slots
 from broker.storage.batch import ABORT, COMMIT, TRANSACTIONAL, build_end_marker, read_batch
-from tests.shm.model import EPOCHS_KEPT, SEQUENCES, Model
+from tests.shm.model import EPOCHS_KEPT, NEVER, SEQUENCES, Model
 from tests.shm.one_broker import OneBroker, batch
 
 INTERVAL = 300
@@ -45,6 +45,8 @@ STEP = st.one_of(
     st.tuples(st.just("truncate"), st.integers(0, 100), st.booleans()),
     st.tuples(st.just("raise"), st.integers(0, 100)),
     st.tuples(st.just("roll")),
+    st.tuples(st.just("flush"), st.booleans()),
+    st.tuples(st.just("configure"), st.sampled_from([1, 4, NEVER])),
     st.tuples(st.just("lead"), st.booleans()),
     st.tuples(st.just("obey")),
 )
@@ -94,9 +96,21 @@ class Pair:
         # The same batch twice in one write, and one that continues another of the same write.
         batches.append(batches[0])
         expected = [self.model.append(data) for data in batches]
-        if self.alone:
-            self.model.high_watermark = self.model.log_end
         assert slots.append(self.slot, batches) == expected
+        if self.alone:
+            self.appended_alone()
+
+    def appended_alone(self) -> None:
+        """A write that rolls is several commits: those before flush.messages were reached are seen, the last one is not."""
+        seen = slots.describe(self.slot)["high_watermark"]
+        ends = {read_batch(data)[0].last_offset + 1 for data in self.model.log} | {self.model.high_watermark}
+        if self.model.log_end - self.model.flushed < self.model.flush_messages:
+            ends = {self.model.log_end}
+        elif seen > self.model.high_watermark:
+            assert seen - self.model.flushed < self.model.flush_messages
+        assert seen in ends
+        assert seen >= self.model.high_watermark
+        self.model.high_watermark = seen
 
     def follow(self, sent: list[tuple[int, int, int, int]], cut: int, watermark: int) -> None:
         if self.leads:
@@ -161,13 +175,26 @@ class Pair:
     def roll(self) -> None:
         slots.roll(self.slot)
 
+    def flush(self, whole: bool) -> None:
+        flushing.flush(self.slot, whole)
+        if self.model.flushed < self.model.log_end or whole:
+            self.model.flushed = self.model.log_end
+            if self.leads and self.alone:
+                self.model.follow_device()
+
+    def configure(self, flush_messages: int) -> None:
+        self.broker.table.configure(self.slot, {"flush_messages": flush_messages})
+        self.model.flush_messages = flush_messages
+        if self.leads and self.alone:
+            self.model.follow_device()
+
     def lead(self, alone: bool) -> None:
         self.model.leader_epoch += 1
         self.leads, self.alone = True, alone
         self.broker.lead(self.slot, self.model.leader_epoch, alone=alone)
         self.model.note_epoch(self.model.leader_epoch, self.model.log_end)
         if alone:
-            self.model.high_watermark = self.model.log_end
+            self.model.follow_device()
 
     def obey(self) -> None:
         self.model.leader_epoch += 1
@@ -178,6 +205,8 @@ class Pair:
         model, found = self.model, slots.describe(self.slot)
         assert found["log_end_offset"] == model.log_end
         assert found["high_watermark"] == model.high_watermark
+        assert found["flushed_offset"] == model.flushed
+        self.check_place_of_high_watermark(found)
         assert found["last_stable_offset"] == model.last_stable
         assert found["epochs"] == model.epochs[-EPOCHS_KEPT:]
         assert found["role"] == (Role.ROLE_LEADER if self.leads else Role.ROLE_FOLLOWER)
@@ -185,6 +214,18 @@ class Pair:
         assert slots.producers(self.slot) == model.producers_shown()
         assert self.broker.log_bytes(self.slot) == b"".join(model.log)
         self.check_files(found)
+
+    def check_place_of_high_watermark(self, found: dict) -> None:
+        """Where a consumer's read ends, if the slot says it: behind the last batch below, before the next."""
+        if found["high_watermark_base"] < 0:
+            return
+        data = (self.broker.table.path(self.slot) / f"{found['high_watermark_base']:020d}.log").read_bytes()
+        at, end = 0, found["high_watermark_position"]
+        assert end <= len(data)
+        while at < len(data):
+            one, size = read_batch(data, at)
+            assert one.last_offset < found["high_watermark"] if at < end else one.last_offset >= found["high_watermark"]
+            at = size
 
     def check_files(self, found: dict) -> None:
         """Indexes are those that a recovery would write; what a start finds is what the slot says."""

@@ -174,18 +174,40 @@ def test_a_compacted_topic_keeps_what_is_above_its_log_start(broker, compact_onl
 
 def test_renamed_files_stay_for_the_delay_then_go(broker):
     slot = four_segments(broker, retention_bytes=2 * SIZE, file_delete_delay_ms=60_000)
-    retention = Retention(broker.shm, [broker.path])
-    before_ms = int(time.time() * 1000)
+    now_ms = [1000]
+    retention = Retention(broker.shm, [broker.path], clock=lambda: now_ms[0])
     retention.run()
-    now_ms = int(time.time() * 1000)
     kept = len(aside(broker, slot))
-    retention.remove_files(before_ms + 50_000)
-    assert len(aside(broker, slot)) == kept > 0
-    # A successor of the cleaner finds them as well.
-    Retention(broker.shm, [broker.path]).remove_files(now_ms + 61_000)
+    now_ms[0] += 40_000
+    # A successor of the cleaner finds them as well, and lets readers have the delay from then on.
+    successor = Retention(broker.shm, [broker.path], clock=lambda: now_ms[0])
+    successor.remove_files()
+    now_ms[0] += 19_999
+    for one in (retention, successor):
+        one.remove_files()
+        assert len(aside(broker, slot)) == kept > 0
+    now_ms[0] += 40_001
+    successor.remove_files()
     assert aside(broker, slot) == []
-    retention.remove_files(now_ms + 61_000)
+    retention.remove_files()
     assert bases(broker, slot) == [4, 6]
+
+
+def test_files_set_aside_go_by_a_clock_that_is_not_set(broker, monkeypatch):
+    slot = four_segments(broker, retention_bytes=2 * SIZE, file_delete_delay_ms=60_000)
+    now_ms = [1000]
+    retention = Retention(broker.shm, [broker.path], clock=lambda: now_ms[0])
+    retention.run()
+    wall_ns = time.time_ns()
+    for step_s in (-10 * 3600, 10 * 3600):
+        monkeypatch.setattr(time, "time_ns", lambda step_s=step_s: wall_ns + step_s * 10**9)
+        monkeypatch.setattr(time, "time", lambda step_s=step_s: wall_ns / 1e9 + step_s)
+        retention.remove_files()
+        assert aside(broker, slot)
+    monkeypatch.setattr(time, "time", lambda: wall_ns / 1e9 - 10 * 3600)
+    now_ms[0] += 60_000
+    retention.remove_files()
+    assert aside(broker, slot) == []
 
 
 def test_renamed_files_are_deleted_at_once_where_the_directory_is_low_on_room(broker):

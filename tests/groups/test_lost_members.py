@@ -1,0 +1,201 @@
+"""Members that a restarted coordinator does not find in its log: they are sent to join again, and not ended."""
+
+import pytest
+
+from broker.groups.classic_member import Join, Sync
+from broker.groups.consumer_member import Beat
+from broker.groups.offsets import Commit, Committed
+from broker.protocol.errors import ErrorCode
+from tests.groups.by_hand import Once
+from tests.groups.test_migration import SESSION_MS, Office, assignment, subscription
+
+NONE, UNKNOWN, FENCED = ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID
+
+
+def successor(office, count=None):
+    """A coordinator that has read the first `count` records of another's log."""
+    after = Office()
+    after.groups.begin(0, after.log)
+    after.groups.replay(0, office.log.records[:count])
+    after.groups.loaded(0)
+    return after
+
+
+def join(office, member_id="", instance_id=None):
+    once = Once()
+    protocols = [("range", subscription())]
+    join = Join(member_id, SESSION_MS, 30_000, "consumer", protocols, "c", "/h", instance_id, id_required=False)
+    office.groups.join("g", join, once)
+    return once
+
+
+def sync(office, joined, instance_id=None):
+    once = Once()
+    told = {one: assignment(0) for one, _, _ in joined.members}
+    office.groups.sync("g", Sync(joined.member_id, joined.generation_id, told, instance_id), once)
+    return once.answer
+
+
+def commit(office, member_id, epoch, instance_id=None, knows_epochs=True):
+    once = Once()
+    place = {("orders", 0): Committed(5)}
+    office.groups.commit(Commit("g", member_id, epoch, instance_id, place, knows_epochs), once)
+    return once.answer
+
+
+# -- groups of KIP-848 ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("epoch", [3, -1, -2])
+def test_a_member_whose_group_is_not_known_is_sent_to_join_again(epoch):
+    office = Office()
+    assert office.beat("m", epoch).error is UNKNOWN
+    assert office.group() is None
+    told = office.beat("m", 0)
+    assert (told.error, len(told.assignment)) == (NONE, 4)
+
+
+def test_a_member_of_a_group_that_is_a_classic_one_now_is_sent_to_join_again():
+    office = Office()
+    office.classic_member()
+    assert office.beat("m", 3).error is UNKNOWN
+    assert office.group().type_name == "classic"
+    assert office.beat("m", 0).error is NONE
+
+
+@pytest.mark.parametrize(("knows_epochs", "error"), [(True, UNKNOWN), (False, ErrorCode.ILLEGAL_GENERATION)])
+def test_a_commit_of_a_member_whose_group_is_not_known_says_so_in_words_that_clients_know(knows_epochs, error):
+    assert commit(Office(), "m", 3, knows_epochs=knows_epochs) is error
+
+
+def static_beat(office, member_id, epoch, **fields):
+    return office.beat(member_id, epoch, instance_id="i", **fields)
+
+
+def left_and_came_back():
+    """A static member left for a while and came back as another, whose join a loss of power took: (office, successor)."""
+    office = Office()
+    assert static_beat(office, "before", 0).error is NONE
+    joined = len(office.log.records)
+    assert static_beat(office, "before", -2).error is NONE
+    left = len(office.log.records)
+    assert static_beat(office, "after", 0).error is NONE
+    return successor(office, joined), successor(office, left)
+
+
+def test_a_static_member_whose_join_was_lost_takes_the_place_of_the_one_that_it_was():
+    for office in left_and_came_back():
+        assert static_beat(office, "after", 1).error is UNKNOWN
+        told = static_beat(office, "after", 0)
+        assert (told.error, len(told.assignment)) == (NONE, 4)
+        assert static_beat(office, "before", 1).error is FENCED
+
+
+def test_a_static_member_that_was_heard_keeps_its_instance_id():
+    office, _ = left_and_came_back()
+    assert static_beat(office, "before", 1).error is NONE
+    assert static_beat(office, "after", 1).error is FENCED
+    assert static_beat(office, "after", 0).error is ErrorCode.UNRELEASED_INSTANCE_ID
+    assert static_beat(office, "before", 1).error is NONE
+
+
+def test_one_that_never_was_a_member_does_not_take_an_instance_id_after_a_restart():
+    office, _ = left_and_came_back()
+    assert static_beat(office, "other", 0).error is ErrorCode.UNRELEASED_INSTANCE_ID
+    assert static_beat(office, "before", 1).error is NONE
+
+
+# -- classic groups -------------------------------------------------------------------------------------------------------
+
+
+def test_a_static_member_that_got_its_id_in_a_rebalance_that_was_not_stored_is_not_fenced():
+    office = Office()
+    first, other = join(office, instance_id="i").answer, join(office)
+    join(office, first.member_id, "i")
+    assert sync(office, join(office, first.member_id, "i").answer, "i").error is NONE
+    stored = len(office.log.records)
+    join(office, other.answer.member_id)
+    again = join(office, instance_id="i").answer  # the application began anew amid a rebalance
+    assert again.member_id != first.member_id
+
+    after = successor(office, stored)
+    assert sync(after, again, "i").error is UNKNOWN
+    assert after.groups.heartbeat("g", again.member_id, again.generation_id, "i") is UNKNOWN
+    assert commit(after, again.member_id, again.generation_id, "i") is UNKNOWN
+    assert join(after, again.member_id, "i").answer.error is UNKNOWN
+    newest = join(after, instance_id="i")
+    join(after, other.answer.member_id)
+    assert newest.answer.error is NONE
+    assert after.groups.heartbeat("g", first.member_id, 1, "i") is FENCED
+    assert after.groups.heartbeat("g", again.member_id, 1, "i") is FENCED
+
+
+def test_of_two_that_have_one_instance_id_the_one_that_is_not_in_the_log_is_fenced_once_the_other_was_heard():
+    office = Office()
+    joined = join(office, instance_id="i").answer
+    sync(office, joined, "i")
+    after = successor(office)
+    assert after.groups.heartbeat("g", joined.member_id, joined.generation_id, "i") is NONE
+    assert after.groups.heartbeat("g", "other", joined.generation_id, "i") is FENCED
+
+
+def test_a_static_member_that_no_log_was_read_for_is_fenced_as_ever():
+    office = Office()
+    old = join(office, instance_id="i").answer
+    sync(office, old, "i")
+    assert join(office, instance_id="i").answer.error is NONE
+    assert office.groups.heartbeat("g", old.member_id, old.generation_id, "i") is FENCED
+
+
+# -- clients that go away while they join ---------------------------------------------------------------------------------
+
+
+def test_the_session_of_one_that_goes_away_while_it_joins_begins_then():
+    office = Office()
+    stays = office.classic_member()
+    gone = join(office)
+    office.groups.join_gone("g", gone)
+    office.timers.advance(SESSION_MS - 1)
+    assert office.heartbeat(stays, 1) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert len(office.group().classic.members) == 2
+    office.timers.advance(1)
+    assert list(office.group().classic.members) == [stays]
+    assert join(office, stays).answer.error is NONE
+
+
+def test_one_that_went_away_gets_no_second_session_from_the_rebalance():
+    office = Office()
+    stays = office.classic_member()
+    gone = join(office)
+    office.groups.join_gone("g", gone)
+    office.timers.advance(SESSION_MS // 2)
+    again = join(office, stays)
+    assert gone.answer.error is again.answer.error is NONE
+    assert sync(office, again.answer).error is NONE
+    office.timers.advance(SESSION_MS // 2)
+    assert list(office.group().classic.members) == [stays]
+
+
+def test_one_that_comes_back_is_waited_for_as_any_other():
+    office = Office()
+    stays = office.classic_member()
+    gone = join(office)
+    member_id = next(one for one in office.group().classic.members if one != stays)
+    office.groups.join_gone("g", gone)
+    back = join(office, member_id)
+    assert gone.answer.error is ErrorCode.REBALANCE_IN_PROGRESS
+    for _ in range(3):
+        office.timers.advance(SESSION_MS // 2)
+        office.heartbeat(stays, 1)
+    join(office, stays)
+    assert back.answer.error is NONE
+
+
+def test_whoever_is_not_waited_for_may_go_away():
+    office = Office()
+    office.groups.join_gone("g", Once())
+    stays = office.classic_member()
+    office.groups.join_gone("g", Once())
+    office.groups.beat("h", Beat("m", 0, topics=("orders",), rebalance_timeout_ms=1, owned=frozenset()), Once())
+    office.groups.join_gone("h", Once())
+    assert office.heartbeat(stays, 1) is NONE
