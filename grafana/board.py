@@ -16,6 +16,18 @@ CLUSTER = 'job=~"$job"'
 BROKER = 'job=~"$job",instance=~"$instance"'
 RATE = "$__rate_interval"
 
+
+def largest(number: int, query: str, *labels: str) -> str:
+    """A query for a graph: of `query` the series with the highest values in the shown time, the same ones at every point.
+
+    A plain topk() chooses anew at each point, so that lines begin and end where series change their ranks.
+
+    :param labels: of the query's series; each may be several, as PromQL writes them.
+    """
+    highest = f"max_over_time(({query})[$__range:$__interval] @ end())"
+    return f"{query} and on ({', '.join(labels)}) topk({number}, {highest})"
+
+
 TAG = "odradek"
 GRID = 24
 

@@ -1,6 +1,6 @@
 """Clients: who uses how much of what, with which software, and who is held back."""
 
-from grafana.board import BROKER, CLIENT, RATE, TOPIC, Board, Row
+from grafana.board import BROKER, CLIENT, RATE, TOPIC, Board, Row, largest
 from grafana.panels import ORANGE, RED, YELLOW, Link, Query, bars, number, rows, time_series
 
 UID = "odradek-clients"
@@ -109,7 +109,7 @@ TRAFFIC = Row(
                 "Bytes in",
                 "All bytes received from a client: records, requests, headers.",
                 "Bps",
-                Query(f"topk(15, {_used('bytes_in')})", "{{client_id}}"),
+                Query(largest(15, _used("bytes_in"), "client_id"), "{{client_id}}"),
                 stacked=True,
                 link=ONLY,
             ),
@@ -120,7 +120,7 @@ TRAFFIC = Row(
                 "Bytes out",
                 "All bytes sent to a client.",
                 "Bps",
-                Query(f"topk(15, {_used('bytes_out')})", "{{client_id}}"),
+                Query(largest(15, _used("bytes_out"), "client_id"), "{{client_id}}"),
                 stacked=True,
                 link=ONLY,
             ),
@@ -131,7 +131,7 @@ TRAFFIC = Row(
                 "Records written",
                 "Records of a client that were appended.",
                 "recps",
-                Query(f"topk(15, {_used('records_in')})", "{{client_id}}"),
+                Query(largest(15, _used("records_in"), "client_id"), "{{client_id}}"),
                 stacked=True,
                 link=ONLY,
             ),
@@ -140,9 +140,9 @@ TRAFFIC = Row(
             12,
             time_series(
                 "Records read",
-                "Records by which a client went forward.",
+                "Records that were sent to a client.",
                 "recps",
-                Query(f"topk(15, {_used('records_out')})", "{{client_id}}"),
+                Query(largest(15, _used("records_out"), "client_id"), "{{client_id}}"),
                 stacked=True,
                 link=ONLY,
             ),
@@ -153,7 +153,7 @@ TRAFFIC = Row(
                 "Requests",
                 "Requests of a client.",
                 "reqps",
-                Query("topk(15, " + _used("requests", CHOSEN + ',topic=""') + ")", "{{client_id}}"),
+                Query(largest(15, _used("requests", CHOSEN + ',topic=""'), "client_id"), "{{client_id}}"),
                 link=ONLY,
             ),
         ),
@@ -163,7 +163,7 @@ TRAFFIC = Row(
                 "Errors",
                 "Errors that a client got: one a request, of Produce and Fetch one a partition.",
                 "reqps",
-                Query("topk(15, " + _used("errors") + ")", "{{client_id}}"),
+                Query(largest(15, _used("errors"), "client_id"), "{{client_id}}"),
                 link=ONLY,
             ),
         ),
@@ -173,7 +173,7 @@ TRAFFIC = Row(
                 "Connections",
                 "Connections that a client had open, on average: connection seconds in a second.",
                 "none",
-                Query(f"topk(15, {_used('connection_seconds')})", "{{client_id}}"),
+                Query(largest(15, _used("connection_seconds"), "client_id"), "{{client_id}}"),
                 stacked=True,
                 link=ONLY,
             ),
@@ -191,7 +191,7 @@ SPLIT = Row(
                 "Bytes by API",
                 "Bytes in and out of the chosen clients by what they called.",
                 "Bps",
-                Query(f"topk(10, {both_ways(CHOSEN, 'api')})", "{{api}}"),
+                Query(largest(10, both_ways(CHOSEN, "api"), "api"), "{{api}}"),
                 stacked=True,
             ),
         ),
@@ -201,7 +201,7 @@ SPLIT = Row(
                 "Requests by API",
                 "Requests of the chosen clients by what they called.",
                 "reqps",
-                Query("topk(10, " + _used("requests", CHOSEN + ',topic=""', "api") + ")", "{{api}}"),
+                Query(largest(10, _used("requests", CHOSEN + ',topic=""', "api"), "api"), "{{api}}"),
                 stacked=True,
             ),
         ),
@@ -248,8 +248,13 @@ CONNECTIONS = Row(
                 "Open connections by the name and version that clients tell (KIP-511).",
                 "none",
                 Query(
-                    "topk(15, sum by (clientsoftwarename, clientsoftwareversion) "
-                    f"(kafka_server_socket_server_metrics_connections{{{BROKER}}}))",
+                    largest(
+                        15,
+                        "sum by (clientsoftwarename, clientsoftwareversion) "
+                        f"(kafka_server_socket_server_metrics_connections{{{BROKER}}})",
+                        "clientsoftwarename",
+                        "clientsoftwareversion",
+                    ),
                     "{{clientsoftwarename}} {{clientsoftwareversion}}",
                 ),
                 stacked=True,

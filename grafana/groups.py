@@ -1,12 +1,14 @@
 """Consumer groups and their lag in records and seconds, and readers that never commit."""
 
-from grafana.board import BROKER, CLIENT, CLUSTER, GROUP, RATE, TOPIC, Board, Row
+from grafana.board import BROKER, CLIENT, CLUSTER, GROUP, RATE, TOPIC, Board, Row, largest
 from grafana.panels import ORANGE, RED, YELLOW, Link, Query, number, rows, time_series
 
 UID = "odradek-groups"
 
 CHOSEN = f'{CLUSTER},consumergroup=~"$consumergroup",topic=~"$topic"'
 READERS = f'{CLUSTER},client_id=~"$client",topic=~"$topic"'
+GROUP_TOPIC = "consumergroup, topic"
+READER_TOPIC = "client_id, topic"
 SECONDS_STEPS = [(60, YELLOW), (300, RED)]
 SELF = Link("Only this group", UID, {"consumergroup": "Group"})
 TO_TOPIC = Link("The topic", "odradek-topics", {"topic": "Topic"})
@@ -79,7 +81,7 @@ LAG = Row(
                 "Records between a group's committed offsets and the ends of the logs.",
                 "short",
                 Query(
-                    f"topk(15, sum by (consumergroup, topic) (kafka_consumergroup_lag_sum{{{CHOSEN}}}))",
+                    largest(15, f"sum by ({GROUP_TOPIC}) (kafka_consumergroup_lag_sum{{{CHOSEN}}})", GROUP_TOPIC),
                     "{{consumergroup}} {{topic}}",
                 ),
             ),
@@ -92,7 +94,7 @@ LAG = Row(
                 "furthest behind. This, not the number of records, is what users feel.",
                 "s",
                 Query(
-                    f"topk(15, max by (consumergroup, topic) (odradek_consumergroup_lag_seconds{{{CHOSEN}}}))",
+                    largest(15, f"max by ({GROUP_TOPIC}) (odradek_consumergroup_lag_seconds{{{CHOSEN}}})", GROUP_TOPIC),
                     "{{consumergroup}} {{topic}}",
                 ),
                 steps=SECONDS_STEPS,
@@ -105,8 +107,11 @@ LAG = Row(
                 "How fast committed offsets move.",
                 "recps",
                 Query(
-                    "topk(15, sum by (consumergroup, topic) "
-                    f"(rate(kafka_consumergroup_current_offset{{{CHOSEN}}}[{RATE}])))",
+                    largest(
+                        15,
+                        f"sum by ({GROUP_TOPIC}) (rate(kafka_consumergroup_current_offset{{{CHOSEN}}}[{RATE}]))",
+                        GROUP_TOPIC,
+                    ),
                     "{{consumergroup}} {{topic}}",
                 ),
             ),
@@ -164,7 +169,11 @@ MEMBERS = Row(
                 "Members of each group. A step shows a deployment, a saw a consumer that is thrown out.",
                 "none",
                 Query(
-                    f'topk(15, kafka_consumergroup_members{{{CLUSTER},consumergroup=~"$consumergroup"}})',
+                    largest(
+                        15,
+                        f'kafka_consumergroup_members{{{CLUSTER},consumergroup=~"$consumergroup"}}',
+                        "consumergroup",
+                    ),
                     "{{consumergroup}}",
                 ),
             ),
@@ -206,10 +215,11 @@ READING = Row(
             8,
             time_series(
                 "Lag in records",
-                "Records between what a client asked for last and the end of the log.",
+                "Records between the last one sent to a client and the end of the log.",
                 "short",
                 Query(
-                    f"topk(15, sum by (client_id, topic) (odradek_reader_lag{{{READERS}}}))", "{{client_id}} {{topic}}"
+                    largest(15, f"sum by ({READER_TOPIC}) (odradek_reader_lag{{{READERS}}})", READER_TOPIC),
+                    "{{client_id}} {{topic}}",
                 ),
             ),
         ),
@@ -217,10 +227,10 @@ READING = Row(
             8,
             time_series(
                 "Lag in seconds",
-                "How long ago the log went past what a client asked for last.",
+                "How long ago the log went past the last record sent to a client.",
                 "s",
                 Query(
-                    f"topk(15, max by (client_id, topic) (odradek_reader_lag_seconds{{{READERS}}}))",
+                    largest(15, f"max by ({READER_TOPIC}) (odradek_reader_lag_seconds{{{READERS}}})", READER_TOPIC),
                     "{{client_id}} {{topic}}",
                 ),
                 steps=SECONDS_STEPS,
@@ -233,7 +243,11 @@ READING = Row(
                 "How fast the positions of clients move.",
                 "recps",
                 Query(
-                    f"topk(15, sum by (client_id, topic) (rate(odradek_reader_position{{{READERS}}}[{RATE}])))",
+                    largest(
+                        15,
+                        f"sum by ({READER_TOPIC}) (rate(odradek_reader_position{{{READERS}}}[{RATE}]))",
+                        READER_TOPIC,
+                    ),
                     "{{client_id}} {{topic}}",
                 ),
             ),

@@ -1,6 +1,6 @@
 """The dashboard to open first: is it well, how much goes through, how fast, who, until when."""
 
-from grafana.board import BROKER, CLUSTER, RATE, Board, Row
+from grafana.board import BROKER, CLUSTER, RATE, Board, Row, largest
 from grafana.clients import both_ways
 from grafana.panels import BLUE, GRAY, GREEN, ORANGE, RED, YELLOW, Link, Query, bars, number, rows, states, time_series
 
@@ -195,7 +195,11 @@ TRAFFIC = Row(
                 "Requests answered, the ten most frequent APIs.",
                 "reqps",
                 Query(
-                    f"topk(10, sum by (request) (rate(kafka_network_requestmetrics_requests_total{{{BROKER}}}[{RATE}])))",
+                    largest(
+                        10,
+                        f"sum by (request) (rate(kafka_network_requestmetrics_requests_total{{{BROKER}}}[{RATE}]))",
+                        "request",
+                    ),
                     "{{request}}",
                 ),
             ),
@@ -207,8 +211,13 @@ TRAFFIC = Row(
                 "Error codes in answers, without NONE. Clients retry many of them by themselves.",
                 "cps",
                 Query(
-                    "topk(10, sum by (request, error) "
-                    f'(rate(kafka_network_requestmetrics_errors_total{{{BROKER},error!="NONE"}}[{RATE}])))',
+                    largest(
+                        10,
+                        "sum by (request, error) "
+                        f'(rate(kafka_network_requestmetrics_errors_total{{{BROKER},error!="NONE"}}[{RATE}]))',
+                        "request",
+                        "error",
+                    ),
                     "{{request}} {{error}}",
                 ),
             ),
@@ -239,7 +248,11 @@ LATENCY = Row(
                 "data as long as its client wants.",
                 "ms",
                 Query(
-                    f'topk(8, max by (request) (kafka_network_requestmetrics_totaltimems{{{BROKER},quantile="0.99"}}))',
+                    largest(
+                        8,
+                        f'max by (request) (kafka_network_requestmetrics_totaltimems{{{BROKER},quantile="0.99"}})',
+                        "request",
+                    ),
                     "{{request}}",
                 ),
             ),

@@ -1,6 +1,6 @@
 """Storage: what is free, how fast it goes, when it will be gone, and what takes it."""
 
-from grafana.board import BROKER, RATE, TOPIC, Board, Row
+from grafana.board import BROKER, RATE, TOPIC, Board, Row, largest
 from grafana.panels import GREEN, ORANGE, RED, YELLOW, Link, Query, bars, number, rows, states, time_series
 
 UID = "odradek-storage"
@@ -142,7 +142,9 @@ GROWTH = Row(
                 "Stored by topic",
                 "Bytes of the logs, the fifteen largest topics.",
                 "bytes",
-                Query(f"topk(15, sum by (topic) (odradek_topic_stored_bytes{{{BROKER_TOPIC}}}))", "{{topic}}"),
+                Query(
+                    largest(15, f"sum by (topic) (odradek_topic_stored_bytes{{{BROKER_TOPIC}}})", "topic"), "{{topic}}"
+                ),
                 stacked=True,
                 link=TO_TOPIC,
             ),
@@ -155,7 +157,9 @@ GROWTH = Row(
                 "The fifteen that grow most.",
                 "Bps",
                 Query(
-                    f"topk(15, sum by (topic) (deriv(odradek_topic_stored_bytes{{{BROKER_TOPIC}}}[$history])))",
+                    largest(
+                        15, f"sum by (topic) (deriv(odradek_topic_stored_bytes{{{BROKER_TOPIC}}}[$history]))", "topic"
+                    ),
                     "{{topic}}",
                 ),
                 low=None,

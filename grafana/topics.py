@@ -1,6 +1,6 @@
 """Topics: what is written and read, how it lies in partitions, and whether all replicas are there."""
 
-from grafana.board import BROKER, CLIENT, CLUSTER, RATE, TOPIC, Board, Row
+from grafana.board import BROKER, CLIENT, CLUSTER, RATE, TOPIC, Board, Row, largest
 from grafana.panels import ORANGE, RED, YELLOW, Link, Query, bars, number, rows, time_series
 
 UID = "odradek-topics"
@@ -12,7 +12,8 @@ SELF = Link("Only this topic", UID, {"topic": "Topic"})
 
 
 def _traffic(name: str) -> str:
-    return f"topk(15, sum by (topic) (rate(kafka_server_brokertopicmetrics_{name}_total{{{BROKER_TOPIC}}}[{RATE}])))"
+    query = f"sum by (topic) (rate(kafka_server_brokertopicmetrics_{name}_total{{{BROKER_TOPIC}}}[{RATE}]))"
+    return largest(15, query, "topic")
 
 
 COUNTS = Row(
@@ -178,7 +179,11 @@ TRAFFIC = Row(
                 "How fast the ends of the logs move, as the cluster tells it.",
                 "recps",
                 Query(
-                    f"topk(15, sum by (topic) (rate(kafka_topic_partition_current_offset{{{CLUSTER_TOPIC}}}[{RATE}])))",
+                    largest(
+                        15,
+                        f"sum by (topic) (rate(kafka_topic_partition_current_offset{{{CLUSTER_TOPIC}}}[{RATE}]))",
+                        "topic",
+                    ),
                     "{{topic}}",
                 ),
             ),
@@ -260,7 +265,7 @@ PARTITIONS = Row(
                 "Size",
                 "Bytes of the logs, the fifteen largest topics.",
                 "bytes",
-                Query(f"topk(15, sum by (topic) (kafka_log_log_size{{{BROKER_TOPIC}}}))", "{{topic}}"),
+                Query(largest(15, f"sum by (topic) (kafka_log_log_size{{{BROKER_TOPIC}}})", "topic"), "{{topic}}"),
                 stacked=True,
             ),
         ),
@@ -270,7 +275,10 @@ PARTITIONS = Row(
                 "Segments",
                 "Segments of the logs: each costs open files and memory maps.",
                 "none",
-                Query(f"topk(15, sum by (topic) (kafka_log_log_numlogsegments{{{BROKER_TOPIC}}}))", "{{topic}}"),
+                Query(
+                    largest(15, f"sum by (topic) (kafka_log_log_numlogsegments{{{BROKER_TOPIC}}})", "topic"),
+                    "{{topic}}",
+                ),
                 stacked=True,
             ),
         ),

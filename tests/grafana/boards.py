@@ -68,4 +68,4 @@ def everything(window: str) -> dict[str, str]:
         for variable in board["templating"]["list"]
         if variable["type"] == "query"
     }
-    return chosen | dict.fromkeys(("__rate_interval", "__range", "history"), window)
+    return chosen | dict.fromkeys(("__rate_interval", "__range", "__interval", "history"), window)
