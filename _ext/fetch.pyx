@@ -245,6 +245,7 @@ cdef class Fetching:
             wait.stop_waiting()
             self.sessions.end(wait)
             wait.unwatch_all()
+            wait.leave_positions()
             wait.partitions = []                # its entry among the deadlines may outlive it for long
             if wait.by_key is not None:
                 wait.by_key = {}

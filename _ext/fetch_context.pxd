@@ -3,7 +3,7 @@
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
 
 from broker._ext.connection cimport Pending
-from broker._ext.metering cimport Client
+from broker._ext.metering cimport Client, ReaderPlace
 from broker._ext.segment_list cimport OpenSegment
 from broker._ext.topics cimport Topic
 from broker._ext.waiting cimport Waiter
@@ -84,10 +84,13 @@ cdef class FetchPartition:
     # metering
     cdef Topic counted                # that of the slot; None: not known
     cdef bint asked                   # by the request at hand
-    cdef bint served                  # records from `fetch_offset` on were given, as far as to `served_limit`
+    cdef bint served                  # records were given and counted from `fetch_offset` to `served_end`, perhaps more of them,
+    cdef int64_t served_end           # as far as to `served_limit`
     cdef int64_t served_limit
     cdef int64_t limit                # of the plan
-    cdef int64_t moved                # how far this request goes on from what was given
+    cdef int64_t given_end            # behind the records of the plan; if these are cut, behind those of their first batch
+    cdef int64_t moved                # records that were given and are not counted yet
+    cdef ReaderPlace place            # of the client's position in this partition
     cdef object converted             # what takes the place of the slice of the file; None: the slice goes out as it is
 
 
@@ -147,5 +150,6 @@ cdef class FetchContext(Waiter):
     cdef int drop_forgotten(self) except -1
     cdef int count_moves(self, FetchContext before) except -1
     cdef int count_positions(self) except -1
+    cdef void leave_positions(self) noexcept
     cdef bint enough(self) noexcept
     cdef int go_on(self) except -1

@@ -5,22 +5,26 @@ Used in a worker's loop. Records count as read by a client when its next request
 
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
-from broker._ext.metering cimport USAGE_RECORDS_OUT, put_position, usage_of
+from broker._ext.metering cimport USAGE_RECORDS_OUT, leave_position, put_position, usage_of
 
 
 cdef class FetchPartition:
-    pass
+    def __dealloc__(self):
+        """Nothing asks for it any more. With the GIL held, as whatever writes positions, also if this is not the loop's thread."""
+        leave_position(&self.place)
 
 
 cdef void went_on(FetchPartition p, FetchPartition before, int64_t fetch_offset) noexcept:
-    """Add to `p.moved` how many records the reader went forward since its last request, which asked for `before` (perhaps `p`).
+    """Add to `p.moved` the records of the reader's last response that could not be counted with it, because it was cut.
 
-    Records behind the end of what could be given were not read: the reader jumped over them.
+    The response was that to `before` (perhaps `p`); the reader now asks for `fetch_offset`. Records behind the end of what could
+    be given were not read: the reader jumped over them.
     """
     p.moved = before.moved
-    if before.served and before.fetch_offset < fetch_offset <= before.served_limit:
-        p.moved += fetch_offset - before.fetch_offset
+    if before.served and before.served_end < fetch_offset <= before.served_limit:
+        p.moved += fetch_offset - before.served_end
     p.served = before.served and fetch_offset == before.fetch_offset
+    p.served_end = before.served_end
     p.served_limit = before.served_limit
 
 
@@ -136,7 +140,7 @@ cdef class FetchContext(Waiter):
         return 0
 
     cdef int count_positions(self) except -1:
-        """Count the reader's offsets, and how far it went. Called after the first plan of a request, which finds the slots."""
+        """Note where the reader stands, and count what its last response gave. Follows a request's first plan, which finds the slots."""
         cdef FetchPartition p
         for p in self.partitions:
             if not p.asked:
@@ -144,11 +148,17 @@ cdef class FetchContext(Waiter):
             p.asked = False
             if p.counted is None or not p.slot:
                 continue
-            put_position(self.client.number, p.slot - 1, p.incarnation, p.fetch_offset)
+            put_position(self.client.number, p.slot - 1, p.incarnation, p.fetch_offset, &p.place)
             if p.moved:
                 usage_of(self.client.number, p.counted.counted(), FETCH).values[USAGE_RECORDS_OUT] += <uint64_t>p.moved
                 p.moved = 0
         return 0
+
+    cdef void leave_positions(self) noexcept:
+        """The connection is closed: it reads none of the partitions any more, whoever still refers to them."""
+        cdef FetchPartition p
+        for p in self.partitions:
+            leave_position(&p.place)
 
     cdef bint enough(self) noexcept:
         """Whether the request need not wait: what is planned, or what there is, reaches min_bytes, or a partition has an error."""

@@ -61,6 +61,7 @@ cdef class FetchConversion:
             for p, (error, data, next_offset) in zip(parts, result):
                 p.length = len(data)
                 p.converted = data
+                p.given_end = p.limit = next_offset
                 p.error = storage_error(wait.version) if error == KAFKA_STORAGE_ERROR else error
                 if error:
                     p.high_watermark = p.last_stable_offset = p.now_log_start = -1

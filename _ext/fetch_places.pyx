@@ -33,7 +33,7 @@ from broker._ext.locks cimport LOCK_BUSY, SPINS_OF_LOOP, unlock
 from broker._ext.log_dirs cimport note_device
 from broker._ext.lookup cimport LOOKUP_BEYOND, LOOKUP_FOUND, FoundBatch, find_position
 from broker._ext.page_cache cimport fault_in, read_some, set_no_wait
-from broker._ext.records cimport CODEC_ZSTD, load32
+from broker._ext.records cimport AT_LAST_OFFSET_DELTA, AT_MAGIC, CODEC_ZSTD, load32, load64
 from broker._ext.segment_list cimport OpenSegment, SegmentCache, SegmentList
 from broker._ext.shared cimport (
     MAX_IN_SYNC,
@@ -66,6 +66,7 @@ LOG = logging.getLogger("odradek.requests")
 cdef enum:
     FIRST_WITH_ZSTD = 10
     BATCH_LENGTH_BYTES = 12
+    BATCH_HEAD_BYTES = 27             # up to the last offset delta; a message of format v0 may have one byte less
     REPORT_AGAIN_MS = 60000
     HEADER_READ_BYTES = 4096
     LOOKS = 4                         # at a partition whose files change their names
@@ -307,6 +308,7 @@ cdef class FetchPlaces:
                 whole = self.first_batch_bytes(p, wait)
                 if whole > allowed:
                     available = min(available, whole) if wait.plan_first else 0
+                    p.limit = p.given_end
                 else:
                     available = allowed
         except ColdRead:
@@ -368,13 +370,17 @@ cdef class FetchPlaces:
         raise ColdRead
 
     cdef int64_t first_batch_bytes(self, FetchPartition p, FetchContext wait) except -1:
-        cdef uint8_t[BATCH_LENGTH_BYTES] head
+        """The size of the first batch of the partition's records; `given_end` is set behind its last record."""
+        cdef uint8_t[BATCH_HEAD_BYTES] head
         cdef OpenSegment segment = p.segment
-        cdef int64_t n = read_some(segment.log_fd, head, BATCH_LENGTH_BYTES, p.position)
+        cdef int64_t n = read_some(segment.log_fd, head, BATCH_HEAD_BYTES, p.position)
         if n < 0 and errno == EAGAIN:
             self.cold_look_up(wait, segment, -1, 0, p.position, -1)
-        if n != BATCH_LENGTH_BYTES:
+        if n < BATCH_HEAD_BYTES - 1:
             raise OSError(errno if n < 0 else EBADMSG, f"no batch at position {p.position} of segment {segment.base_offset}")
+        p.given_end = <int64_t>load64(head) + 1
+        if head[AT_MAGIC] >= 2 and n == BATCH_HEAD_BYTES:
+            p.given_end += <int32_t>load32(head + AT_LAST_OFFSET_DELTA)
         return <int64_t>load32(head + 8) + BATCH_LENGTH_BYTES
 
     cdef SegmentList segments_of(self, uint32_t slot, Slot* at):
@@ -483,6 +489,8 @@ cdef class FetchPlaces:
             end = p.position
         available[0] = max(end - p.position, <int64_t>0)
         # The next fetch begins there, if this one is answered whole.
+        p.given_end = limit_offset if base >= end_base else segments.following(base)
+        p.limit = p.given_end
         p.place_offset = limit_offset if base == end_base else -1
         p.place_position = end_position
         p.place_generation = p.generation

@@ -34,9 +34,12 @@ from broker._ext.metering cimport (
     TOPIC_NONE,
     USAGE_BYTES_OUT,
     USAGE_ERRORS,
+    USAGE_RECORDS_OUT,
     Client,
+    MeterUsage,
     add,
     count_error,
+    put_position,
     still_client,
     usage_of,
 )
@@ -168,7 +171,11 @@ cdef class FetchResponses:
         return 0
 
     cdef int count_served(self, FetchContext wait, list included, list cuts) except -1:
-        """A response: the records are their topics', the rest, which is in the buffer, is nobody's."""
+        """Count a response: the records are their topics', the rest, which is in the buffer, is of no topic.
+
+        The reader's position moves behind the records. Of those that are cut at a limit, the first batch is counted here, and
+        the others when the reader asks for what follows them.
+        """
         cdef FetchPartition p
         cdef uint32_t client
         cdef int64_t rest = self.response.size
@@ -178,11 +185,15 @@ cdef class FetchResponses:
         client = wait.client.number
         for _, p in cuts:
             p.served = True
+            p.served_end = max(p.given_end, p.fetch_offset)
             p.served_limit = p.limit
             if p.counted is None:
                 rest += p.length
             else:
-                usage_of(client, p.counted.counted(), FETCH).values[USAGE_BYTES_OUT] += <uint64_t>p.length
+                values = usage_of(client, p.counted.counted(), FETCH).values
+                values[USAGE_BYTES_OUT] += <uint64_t>p.length
+                values[USAGE_RECORDS_OUT] += <uint64_t>(p.served_end - p.fetch_offset)
+                put_position(client, p.slot - 1, p.incarnation, p.served_end, &p.place)
         for p in included:
             if p.error:
                 count_error(FETCH, p.error)

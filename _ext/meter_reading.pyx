@@ -178,7 +178,7 @@ def read_usage(int process):
 
 
 def read_positions(int process):
-    """[(principal, client id, slot, incarnation, offset, at ms)]."""
+    """[(principal, client id, slot, incarnation, offset, at ms, readers)]."""
     cdef Copy copy = Copy()
     cdef MeterPosition* entry
     cdef list found = []
@@ -187,7 +187,8 @@ def read_positions(int process):
     for i in range(copy.position_count):
         entry = &copy.positions[i]
         if entry.since:
-            found.append((*copy.client(entry.key >> 32), entry.key & 0xFFFFFFFF, entry.incarnation, entry.offset, entry.at_ms))
+            found.append((*copy.client(entry.key >> 32), entry.key & 0xFFFFFFFF, entry.incarnation, entry.offset, entry.at_ms,
+                          entry.readers))
     return found
 
 

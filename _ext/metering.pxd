@@ -147,10 +147,10 @@ cdef struct MeterUsage:
 cdef struct MeterPosition:
     uint64_t since
     uint64_t key                  # client << 32 | slot
-    int64_t offset
-    uint64_t at_ms
+    int64_t offset                # behind the last record that was given, or what was asked for if that came later
+    uint64_t at_ms                # when it was asked for or given, or when the last reader left
     uint32_t incarnation
-    uint32_t spare
+    uint32_t readers              # connections that read the partition as this client; cleared when their process dies
 
 
 cdef struct MeterPage:
@@ -177,6 +177,11 @@ cdef struct MeterPage:
     MeterPosition[16384] positions
     MeterClient[4096] clients
     MeterTopic[8192] topics
+
+
+cdef struct ReaderPlace:          # the position that a connection's reading of a partition counts in, as it remembers it
+    uint32_t number               # of the entry + 1; 0: none
+    uint64_t since                # of the entry then: if that is another, the entry is another's
 
 
 cdef struct Client:               # a client's number as somebody remembers it
@@ -206,6 +211,8 @@ cdef void count_stored(uint32_t topic, uint32_t size) noexcept nogil
 cdef void count_request(int api, int version) noexcept nogil
 cdef void count_error(int api, int code) noexcept nogil
 cdef void count_times(int api, uint64_t n, int64_t queue_us, int64_t local_us, int64_t remote_us, int64_t send_us) noexcept nogil
-cdef void put_position(uint32_t client, uint32_t slot, uint32_t incarnation, int64_t offset) noexcept nogil
+# Note where the client stands. `place` counts as a reader of that entry until it is put elsewhere or leaves.
+cdef void put_position(uint32_t client, uint32_t slot, uint32_t incarnation, int64_t offset, ReaderPlace* place) noexcept nogil
+cdef void leave_position(ReaderPlace* place) noexcept nogil
 cdef int software_opened(int listener, bytes name, bytes version) except -2     # its place, for `software_closed`
 cdef void software_closed(int place) noexcept nogil

@@ -448,19 +448,56 @@ cdef MeterUsage* usage_of(uint32_t client, uint32_t topic, int api) noexcept nog
     return entry
 
 
-cdef void put_position(uint32_t client, uint32_t slot, uint32_t incarnation, int64_t offset) noexcept nogil:
+# -- positions of readers -------------------------------------------------------------------------------------------
+
+cdef MeterPosition* place_entry(MeterPage* page, ReaderPlace* place) noexcept nogil:
+    """The entry that `place` remembers; NULL if it has none, or if the entry was freed since."""
+    cdef MeterPosition* entry
+    if place.number == 0:
+        return NULL
+    entry = &page.positions[place.number - 1]
+    return entry if entry.since == place.since else NULL
+
+
+cdef void put_position(uint32_t client, uint32_t slot, uint32_t incarnation, int64_t offset, ReaderPlace* place) noexcept nogil:
     cdef MeterPage* page = own_page()
+    cdef MeterPosition* entry = place_entry(page, place)
+    if entry == NULL or entry.key != (<uint64_t>client << 32 | slot) or entry.incarnation != incarnation:
+        leave_position(place)
+        entry = position_entry(page, client, slot, incarnation)
+        if entry == NULL:
+            return
+        entry.readers += 1
+        place.number = <uint32_t>(entry - &page.positions[0]) + 1
+        place.since = entry.since
+    entry.offset = offset
+    entry.at_ms = <uint64_t>state.now_ms
+
+
+cdef void leave_position(ReaderPlace* place) noexcept nogil:
+    cdef MeterPosition* entry
+    if place.number == 0:
+        return
+    entry = place_entry(own_page(), place)
+    place.number = 0
+    if entry != NULL and entry.readers:
+        if entry.readers == 1:
+            turn_clock()
+            entry.at_ms = <uint64_t>state.now_ms
+        entry.readers -= 1
+
+
+cdef MeterPosition* position_entry(MeterPage* page, uint32_t client, uint32_t slot, uint32_t incarnation) noexcept nogil:
+    """The entry of a client and a partition, a new one if need be; NULL for the client `other`, or if there is no room."""
     cdef MeterPosition* entry
     cdef uint64_t key = <uint64_t>client << 32 | slot
     cdef uint32_t place = place_of(key, state.positions.mask), i
     if client == CLIENT_OTHER:
-        return                    # of nobody in particular
+        return NULL
     while state.positions.places[place]:
         entry = &page.positions[state.positions.places[place] - 1]
         if entry.key == key and entry.incarnation == incarnation:
-            entry.offset = offset
-            entry.at_ms = <uint64_t>state.now_ms
-            return
+            return entry
         place = (place + 1) & state.positions.mask
     if state.live_positions >= METER_POSITIONS * 3 // 4:
         retire()
@@ -470,16 +507,18 @@ cdef void put_position(uint32_t client, uint32_t slot, uint32_t incarnation, int
     state.free_position = i
     if i == METER_POSITIONS:
         page.words[FOLDED] += 1
-        return
+        return NULL
     entry = &page.positions[i]
     page.positions_used = max(page.positions_used, <uint64_t>i + 1)
     entry.key = key
     entry.incarnation = incarnation
-    entry.offset = offset
-    entry.at_ms = <uint64_t>state.now_ms
+    entry.offset = 0
+    entry.at_ms = 0               # until the caller stores the position, the entry counts as unused for long
+    entry.readers = 0
     store_release_64(&entry.since, new_since(page))
     enter_index(&state.positions, key, i)
     state.live_positions += 1
+    return entry
 
 
 # -- batches --------------------------------------------------------------------------------------------------------
@@ -634,13 +673,17 @@ def count_failed_request(context not None, int api_key):
     count_usage(context.principal.encode(), (context.client_id or "").encode(), None, api_key, one_failed)
 
 
-def put_reader_position(bytes principal, bytes client_id, uint32_t slot, uint32_t incarnation, int64_t offset):
-    """Note the offset that a reader asked for last."""
+def put_reader_position(bytes principal, bytes client_id, uint32_t slot, uint32_t incarnation, int64_t offset, bint ended=False):
+    """Note a reader's position in a partition. :param ended: it was the reader's last: its connection is closed."""
     cdef Client client
+    cdef ReaderPlace place
+    memset(&place, 0, sizeof(ReaderPlace))
     own_page()
     turn_clock()
     find_client(principal, len(principal), <const uint8_t*><const char*>client_id, len(client_id), &client)
-    put_position(client.number, slot, incarnation, offset)
+    put_position(client.number, slot, incarnation, offset, &place)
+    if ended:
+        leave_position(&place)
 
 
 def tables():

@@ -26,7 +26,7 @@ from broker._ext.atomics cimport (
     store_release_32,
     store_release_64,
 )
-from broker._ext.metering cimport METER_GAUGES, METER_LISTENERS, METER_SOFTWARE, MeterPage
+from broker._ext.metering cimport METER_GAUGES, METER_LISTENERS, METER_POSITIONS, METER_SOFTWARE, MeterPage
 from broker._ext.waking cimport clear_ready, take_ready, wake_after_death, wake_process
 
 import os
@@ -102,7 +102,7 @@ cdef MeterPage* meter_page(int process) noexcept nogil:
 
 
 cdef void clear_gauges(int process) noexcept nogil:
-    """What a dead process had open or parked, it has no more; what it counted stays [R 9]."""
+    """Clear what a dead process had open or parked, the readers of its connections among them; its counts stay [R 9]."""
     cdef MeterPage* page = meter_page(process)
     cdef int i
     memset(page.words, 0, METER_GAUGES * 8)
@@ -111,6 +111,8 @@ cdef void clear_gauges(int process) noexcept nogil:
         page.listeners[i].other_software = 0
     for i in range(METER_SOFTWARE):
         page.software[i].open = 0
+    for i in range(<int>min(page.positions_used, <uint64_t>METER_POSITIONS)):
+        page.positions[i].readers = 0
 
 
 cdef uint64_t align(uint64_t n, uint64_t to) noexcept nogil:

@@ -186,16 +186,11 @@ class Collector:
             self._save()
 
     def readers(self, rows: Rows) -> list[of_groups.Reader]:
-        """How far each client is behind that fetched within `metrics.usage.idle.ms`."""
+        """How far each client is behind that reads, without those that have ended (`of_groups.live_positions`)."""
         where = {row.slot: (topic, row) for topic, found in rows.items() for row in found}
-        since = self._wall() - self._settings.idle_ms
-        positions = (
-            position
-            for place in self.workers()
-            for position in pages.positions(self.shm, place.page)
-            if position.at_ms >= since
-        )
-        return list(of_groups.readers(positions, where, self.history, self._clock()))
+        positions = (position for place in self.workers() for position in pages.positions(self.shm, place.page))
+        live = of_groups.live_positions(positions, self._wall(), self._settings.idle_ms)
+        return list(of_groups.readers(live, where, self.history, self._clock()))
 
     def group_lags(self, group: GroupRow, rows: Rows) -> list[of_groups.Lag]:
         """How far a group is behind."""

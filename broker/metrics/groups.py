@@ -1,4 +1,4 @@
-"""Families about consumer groups and about readers that never commit: offsets, lag in records, lag in seconds."""
+"""Families about consumer groups, and about readers, which may never commit: offsets, lag in records, lag in seconds."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,6 +14,11 @@ from broker.metrics.partitions import Rows, serves
 
 STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty", "Assigning", "Reconciling")
 """What Kafka calls the states of groups, of both protocols."""
+
+
+READER_ENDS_AFTER_MS = 2 * 60_000
+"""The series of a reader end this long after the last connection that read the partition was closed or turned to others. A
+reader that connects again sooner goes on with its series. Each alert about readers waits longer than this."""
 
 
 class Lag(NamedTuple):
@@ -89,7 +94,9 @@ def group_families(
 def readers(
     positions: Iterable[PositionRow], where: Mapping[int, tuple[str, Partition]], history: EndHistory, now_ms: int
 ) -> Iterator[Reader]:
-    """How far each reader is behind: where it asked last, whichever worker it asked.
+    """How far each reader is behind, whichever worker it reads from.
+
+    Of several positions the newest counts that is still read; if none is, the newest.
 
     :param where: slot to topic and partition.
     """
@@ -97,7 +104,7 @@ def readers(
     for position in positions:
         key = position.principal, position.client_id, position.slot
         known = newest.get(key)
-        if known is None or known.at_ms <= position.at_ms:
+        if known is None or (known.readers > 0, known.at_ms) <= (position.readers > 0, position.at_ms):
             newest[key] = position
     for position in newest.values():
         found = where.get(position.slot)
@@ -105,6 +112,13 @@ def readers(
             continue
         lag = lag_of(found[0], found[1], position.offset, history, now_ms)
         yield Reader(position.principal, position.client_id, lag)
+
+
+def live_positions(positions: Iterable[PositionRow], now_ms: int, idle_ms: int) -> Iterator[PositionRow]:
+    """Those of readers that have not ended. :param now_ms: by the wall clock. :param idle_ms: `metrics.usage.idle.ms`."""
+    for position in positions:
+        if position.at_ms >= now_ms - (idle_ms if position.readers else min(idle_ms, READER_ENDS_AFTER_MS)):
+            yield position
 
 
 def reader_families(found: Iterable[Reader]) -> Iterator[Family]:

@@ -101,9 +101,10 @@ GROUPS = (
         GAUGE,
         READER,
         {
-            "position": "The offset that a client has asked for last, whether it commits or not.",
-            "lag": "Records between that offset and the end of the log.",
-            "lag_seconds": "How long ago the log went past that offset; 0 without lag.",
+            "position": "The offset behind the last record that the broker has sent to a client, or the offset that the "
+            "client has asked for since. It does not depend on commits.",
+            "lag": "Records between a reader's position and the end of the log.",
+            "lag_seconds": "How long ago the log went past a reader's position; 0 without lag.",
         },
         "odradek_reader_",
     ),
@@ -380,7 +381,8 @@ USAGE = (
             "odradek_usage_bytes_in_total": "Bytes received: with a topic those of records, without one all others.",
             "odradek_usage_bytes_out_total": "Bytes sent: with a topic those of records, without one all others.",
             "odradek_usage_records_in_total": "Records appended.",
-            "odradek_usage_records_out_total": "Records that a reader went forward.",
+            "odradek_usage_records_out_total": "Records sent to consumers. Of a response that a size limit cut, the first "
+            "batch is counted at once, the others when the consumer asks for the records behind them.",
             "odradek_usage_requests_total": "Requests: without a topic all, with one those that named it.",
             "odradek_usage_errors_total": "Of these requests, those with an error.",
             "odradek_usage_throttle_seconds_total": "Time for which clients were told to wait.",

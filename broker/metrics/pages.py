@@ -47,7 +47,12 @@ class UsageRow(NamedTuple):
 
 
 class PositionRow(NamedTuple):
-    """The offset a reader asked for last of a partition: that of the slot, if the slot has that incarnation still."""
+    """Where a client reads a partition: that of the slot, if the slot still has that incarnation.
+
+    :param offset: behind the last record that it was given, or the offset that it has asked for since.
+    :param at_ms: when it last asked or was given records, or when the last of its readers ended.
+    :param readers: how many open connections read the partition as this client; 0: all have ended.
+    """
 
     page: int
     principal: str
@@ -56,6 +61,7 @@ class PositionRow(NamedTuple):
     incarnation: int
     offset: int
     at_ms: int
+    readers: int
 
 
 class RequestTimes(NamedTuple):
@@ -80,7 +86,7 @@ def usage_rows(shm: SharedMemory, page: int) -> Iterator[UsageRow]:
 
 
 def positions(shm: SharedMemory, page: int) -> Iterator[PositionRow]:
-    """Where the readers of one page's process stand."""
+    """The positions of the clients that read from one page's process."""
     for row in meter_reading.read_positions(page):
         yield PositionRow(page, *row)
 

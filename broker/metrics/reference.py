@@ -29,7 +29,10 @@ ones of a process, and our own under `odradek_`. A metric of type untyped is a g
 - Sums of `odradek_usage_*` over all labels are the broker's totals, less what clients did that have gone since. Add up
   `requests` either with `topic=""`, which are all requests, or with topics, which are those that named the topic.
 - Series of groups are absent while the coordinator is away or loads groups; `odradek_process_up` says so.
-- Readers (`odradek_reader_*`) are all clients that fetched within `metrics.usage.idle.ms`, those of groups too.
+- Readers (`odradek_reader_*`) are clients with open connections that fetched within `metrics.usage.idle.ms`, members of groups
+  included. All connections with the same principal and client id are one reader. The series of a partition end two minutes
+  after the last connection that read it was closed, or fetches it no longer because the client was assigned other partitions.
+  A client that connects again within two minutes goes on with its series.
 """
 
 

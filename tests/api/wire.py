@@ -23,6 +23,8 @@ NOBODY = bytes(15) + b"\x01"
 class Wire:
     """One connection to a broker. Raises OSError when nothing comes for `TIMEOUT_S`, EOFError when the broker closed it."""
 
+    client_id: str | None = "wire"  # of the requests that follow
+
     def __init__(self, host: str, port: int) -> None:
         self._take(socket.create_connection((host, port), timeout=TIMEOUT_S))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -51,7 +53,7 @@ class Wire:
         number = next(self._numbers)
         self._sent.append((api_key, version, number))
         header = RequestHeader(
-            request_api_key=api_key, request_api_version=version, correlation_id=number, client_id="wire"
+            request_api_key=api_key, request_api_version=version, correlation_id=number, client_id=self.client_id
         )
         return encode_frame(header, request_header_version(api_key, version), request, version)
 

@@ -10,8 +10,11 @@ from broker._ext import slots
 from broker.metrics.collector import Collector, Settings
 from broker.metrics.exposition import pieces
 from broker.metrics.group_rows import GroupRow
+from broker.metrics.groups import READER_ENDS_AFTER_MS, readers
+from broker.metrics.lag import EndHistory
 from broker.metrics.memory import Memory
 from broker.metrics.names import METRICS
+from broker.metrics.pages import PositionRow
 from broker.metrics.partitions import Address
 from tests.shm.one_broker import OneBroker, batch
 
@@ -205,6 +208,47 @@ def test_readers_that_never_commit_have_a_lag(broker):
     assert value(found, "odradek_reader_position", **place) == 4
     assert value(found, "odradek_reader_lag", **place) == 6
     assert value(found, "odradek_reader_lag_seconds", **place) == 5.0
+
+
+def test_a_reader_that_ended_has_no_lag_two_minutes_later(broker):
+    clock = Clock()
+    slot, made = broker.create("t", 0), collector(broker, clock=clock)
+    slots.append(slot, [batch(10)])
+    incarnation = slots.incarnation_of(slot)
+    for client, ago_ms, ended in (
+        (b"left", READER_ENDS_AFTER_MS, True),
+        (b"left-before", READER_ENDS_AFTER_MS + 1, True),
+        (b"quiet", SETTINGS.idle_ms, False),
+        (b"forgotten", SETTINGS.idle_ms + 1, False),
+    ):
+        use_clock(NOW_MS - ago_ms)
+        put_reader_position(ANYBODY, client, slot, incarnation, 4, ended)
+        use_clock(NOW_MS)
+        use(client, b"t", FETCH)
+    found = samples(made)
+    lags = {dict(labels)["client_id"]: lag for (name, labels), lag in found.items() if name == "odradek_reader_lag"}
+    assert lags == {"left": 6, "quiet": 6}
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_the_positions_of_a_reader_in_several_workers_one_that_is_read_counts(broker, order):
+    slot = broker.create("t", 0)
+    slots.append(slot, [batch(10)])
+    rows = rows_by_slot(broker)
+    key = ("User:a", "c", slot, slots.incarnation_of(slot))
+    found = [
+        PositionRow(1, *key, 3, NOW_MS - 50_000, 1),
+        PositionRow(2, *key, 5, NOW_MS - 60_000, 1),
+        PositionRow(3, *key, 9, NOW_MS, 0),
+    ]
+    (reader,) = readers(found[::order], rows, EndHistory(), 0)
+    assert (reader.lag.offset, reader.lag.lag) == (3, 7)
+    (ended,) = readers([row._replace(readers=0) for row in found[::order]], rows, EndHistory(), 0)
+    assert (ended.lag.offset, ended.lag.lag) == (9, 1)
+
+
+def rows_by_slot(broker):
+    return {row.slot: (topic, row) for topic, found in collector(broker).partitions().items() for row in found}
 
 
 def test_counters_go_on_over_the_death_of_a_reporter(broker, memory):

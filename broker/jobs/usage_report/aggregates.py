@@ -335,7 +335,7 @@ def _stored_daily(tables: Tables, states: pd.DataFrame, first: int, last: int) -
 def _unread(
     tables: Tables, states: pd.DataFrame, first: int, last: int, history_first: int
 ) -> tuple[pd.DataFrame, int, int]:
-    """Topics that hold records and of which nobody fetched any in the period, or the last week if that is longer.
+    """Topics that hold records and of which no client was sent any in the period, or the last week if that is longer.
 
     The largest: topic, stored_bytes, records_a_day, last_read (hour, null if not in the history); with the bytes and the
     number of all of them. Names that begin with `__` are the broker's own.
@@ -343,7 +343,7 @@ def _unread(
     since = min(first, last - WEEK)
     reads = _collected(
         tables.read("traffic_hourly", history_first, last)
-        .where(F.col("topic").isNotNull() & (F.col("api") == "Fetch") & (F.col("records_out") > 0))
+        .where(F.col("topic").isNotNull() & (F.col("api") == "Fetch") & (F.col("bytes_out") > 0))
         .groupBy("topic")
         .agg(F.max("hour").alias("last_read"))
     )
