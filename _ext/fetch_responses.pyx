@@ -36,7 +36,6 @@ from broker._ext.metering cimport (
     USAGE_ERRORS,
     USAGE_RECORDS_OUT,
     Client,
-    MeterUsage,
     add,
     count_error,
     put_position,
@@ -193,7 +192,8 @@ cdef class FetchResponses:
                 values = usage_of(client, p.counted.counted(), FETCH).values
                 values[USAGE_BYTES_OUT] += <uint64_t>p.length
                 values[USAGE_RECORDS_OUT] += <uint64_t>(p.served_end - p.fetch_offset)
-                put_position(client, p.slot - 1, p.incarnation, p.served_end, &p.place)
+                if p.slot:
+                    put_position(client, p.slot - 1, p.incarnation, p.served_end, &p.place)
         for p in included:
             if p.error:
                 count_error(FETCH, p.error)

@@ -19,7 +19,7 @@ from broker._ext.shared cimport monotonic_ms
 cdef enum:
     SLICE = 256                       # partitions that are planned in one go
     COLD_AT_ONCE = 32                 # look-ups that a reader does before it turns to another request
-    PARTITION_BYTES = 280             # of memory: a FetchPartition and its place in the list
+    PARTITION_BYTES = 312             # of memory: a FetchPartition and its place in the list
     WATCHED_BYTES = 400               # an entry of the room for a slot that nobody else watches
     BYTES_OBJECT = 40                 # a bytes object without its content
 

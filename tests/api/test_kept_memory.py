@@ -14,7 +14,7 @@ from broker.protocol import decode, fetch, produce
 from tests.api.wire import batch, fetch_request, produce_request, values
 from tests.api.worker_harness import HandWorker
 
-PARTITION = 280
+PARTITION = 312
 IDLE_MS, UNFINISHED_MS = 2_000, 11_000
 LONG_MS = 600_000
 
