@@ -12,6 +12,7 @@ KEYS = {
     "usage": usage_totals.KEYS,
     "retired": ("page",),
     "topic": ("topic", "id"),
+    "stored": ("topic", "path"),
     "log_dir": ("path",),
     "group": ("group", "topic"),
     "reader": ("principal", "client", "topic"),
@@ -86,6 +87,11 @@ def topic(
         "retention_ms": retention_ms,
         "retention_bytes": retention_bytes,
     }
+
+
+def stored(topic_name: str, path: str, *, stored_bytes: int) -> Row:
+    """What a log directory holds of a topic."""
+    return {"kind": "stored", "topic": topic_name, "path": path, "bytes": stored_bytes}
 
 
 def log_dir(path: str, *, free_bytes: int, total_bytes: int, online: bool) -> Row:

@@ -138,6 +138,12 @@ class UsageReports:
                 retention_ms=retention[0],
                 retention_bytes=retention[1],
             )
+            if len(self._log_dirs) > 1:
+                by_dir: dict[int, int] = {}
+                for row, size in zip(served, sizes, strict=True):
+                    by_dir[row.log_dir] = by_dir.get(row.log_dir, 0) + size
+                for number, size in sorted(by_dir.items()):
+                    yield spool_rows.stored(name, str(self._log_dirs[number]), stored_bytes=size)
 
     def _disks(self) -> Iterator[Row]:
         """Those that the cleaner has looked at."""

@@ -59,7 +59,8 @@ def job_of(given: Any, now: datetime) -> Job:
         prices=files["prices"], owners=files["owners"], what_if=tuple(given.what_if), png=given.png, pdf=given.pdf,
         source=str(source),
     )  # fmt: skip
-    return Job(source, from_ms, to_ms, check_out(given.out), options, given.master, given.memory)
+    default = given.from_ is None and given.to is None
+    return Job(source, from_ms, to_ms, check_out(given.out), options, given.master, given.memory, default)
 
 
 def main(arguments: Sequence[str]) -> int:

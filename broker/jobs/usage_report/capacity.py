@@ -4,14 +4,15 @@ Runs in the driver of the report's job, on the small frames of `aggregates`; `fo
 
 A disk is full when the broker refuses producers: at its hard mark, 256 MiB free or one percent if that is less
 (`odradek.log.dir.hard.free.*` by default). Log directories of one broker that show the same numbers lie on one file
-system and are one disk. A day counts if half of its hours are known, with the highest use of the day. Topics are not known by
-log directory: what changes with them is shared out among several disks by how much they hold.
+system and are one disk. A day counts if half of its hours are known, with the highest use of the day. The spool of a
+broker with several log directories says where a topic lies; without that, the effect of a what-if is divided among the disks
+by how much they hold.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -55,6 +56,7 @@ class Disk:
     full: Fullness | None
     refusal: str
     scenarios: tuple[Scenario, ...]
+    knows_topics: bool = True  # which topics lie on it
 
     @property
     def label(self) -> str:
@@ -86,19 +88,41 @@ def topics_of(states: pd.DataFrame) -> tuple[list[whatif.Topic], dict[str, int]]
     return topics, partitions
 
 
-def disks(log_dirs: pd.DataFrame, states: pd.DataFrame, what_ifs: Sequence[whatif.WhatIf]) -> list[Disk]:
-    """Return the disks, the one that is full first at the head."""
+def disks(
+    log_dirs: pd.DataFrame, states: pd.DataFrame, what_ifs: Sequence[whatif.WhatIf], placed: pd.DataFrame
+) -> list[Disk]:
+    """Return the disks, the one that is full first at the head. :param placed: `Figures.placed`"""
     series = _file_systems(log_dirs)
     topics, partitions = topics_of(states)
-    in_use = {key: float(rows["total"].iloc[-1] - rows["free"].iloc[-1]) for key, rows in series.items()}
-    all_used = sum(in_use.values()) or 1.0
-    slowing = whatif.filling(topics, HORIZON_DAYS)
-    changes = [whatif.change(topics, partitions, one, HORIZON_DAYS) for one in what_ifs]
+    shares = _shares(series, topics, placed)
+    known = len(series) == 1 or not placed.empty
     result = [
-        _disk(broker, name, rows, in_use[broker, name] / all_used, slowing, list(zip(what_ifs, changes, strict=True)))
+        replace(_disk(broker, name, rows, topics, partitions, shares[broker, name], what_ifs), knows_topics=known)
         for (broker, name), rows in series.items()
     ]
     return sorted(result, key=_urgency)
+
+
+def _shares(
+    series: dict[tuple[str, str], pd.DataFrame], topics: Sequence[whatif.Topic], placed: pd.DataFrame
+) -> dict[tuple[str, str], dict[str, float]]:
+    """By disk the part of each topic that lies there; of a topic that `placed` lacks, the disk's part of all used bytes."""
+    used = {key: float(rows["total"].iloc[-1] - rows["free"].iloc[-1]) for key, rows in series.items()}
+    all_used = sum(used.values()) or 1.0
+    disk_of = {(key[0], path): key for key, rows in series.items() for path in rows.attrs["paths"]}
+    found: dict[str, dict[tuple[str, str], float]] = {}
+    for row in placed.itertuples(index=False):
+        disk = disk_of.get((row.broker, row.path))
+        if disk is not None and row.bytes > 0:
+            of_topic = found.setdefault(row.topic, {})
+            of_topic[disk] = of_topic.get(disk, 0.0) + float(row.bytes)
+    result: dict[tuple[str, str], dict[str, float]] = {key: {} for key in series}
+    for topic in topics:
+        of_topic = found.get(topic.name) or used
+        total = sum(of_topic.values()) if topic.name in found else all_used
+        for disk, size in of_topic.items():
+            result[disk][topic.name] = size / total
+    return result
 
 
 def _urgency(disk: Disk) -> tuple[float, float, str, str]:
@@ -111,11 +135,14 @@ def _file_systems(log_dirs: pd.DataFrame) -> dict[tuple[str, str], pd.DataFrame]
     found: dict[tuple[str, str], pd.DataFrame] = {}
     for (broker, path), rows in log_dirs.groupby(["broker", "path"], sort=True):
         rows = rows.sort_values("hour", ignore_index=True)
+        rows.attrs["paths"] = (str(path),)
         twin = next((key for key, other in found.items() if key[0] == broker and _same(rows, other)), None)
         if twin is None:
             found[str(broker), str(path)] = rows
         else:
-            found[twin[0], f"{twin[1]}, {path}"] = found.pop(twin)
+            both = found.pop(twin)
+            both.attrs["paths"] += (str(path),)
+            found[twin[0], f"{twin[1]}, {path}"] = both
     return found
 
 
@@ -136,20 +163,23 @@ def daily(rows: pd.DataFrame) -> tuple[tuple[int, ...], tuple[float, ...]]:
 
 
 def _disk(
-    broker: str, name: str, rows: pd.DataFrame, share: float, slowing: np.ndarray,
-    changes: list[tuple[whatif.WhatIf, np.ndarray]],
+    broker: str, name: str, rows: pd.DataFrame, topics: Sequence[whatif.Topic], partitions: dict[str, int],
+    shares: dict[str, float], what_ifs: Sequence[whatif.WhatIf],
 ) -> Disk:  # fmt: skip
     total, free = int(rows["total"].iloc[-1]), int(rows["free"].iloc[-1])
     limit = total - min(HARD_MARK_BYTES, HARD_MARK_SHARE * total)
     days, used = daily(rows)
     made, full, refusal, scenarios = None, None, "", []
     try:
-        made = fit(days, used, HORIZON_DAYS, resolution=_STEP_SHARE * total).shifted(slowing * share)
+        slowing = whatif.filling(topics, shares, HORIZON_DAYS)
+        made = fit(days, used, HORIZON_DAYS, resolution=_STEP_SHARE * total).shifted(slowing)
     except TooShort as error:
         refusal = f"a forecast {error}"
     if made is not None:
         full = made.until(limit)
-        for what_if, change in changes:
-            other = made.shifted(change * share)
+        for what_if in what_ifs:
+            matched = sum(topic.stored * shares.get(topic.name, 0.0) for topic in topics if what_if.matches(topic.name))
+            change = whatif.change(topics, partitions, shares, what_if, HORIZON_DAYS)
+            other = made.shifted(change, floor=max(0.0, total - free - matched))
             scenarios.append(Scenario(what_if, other, other.until(limit)))
     return Disk(name, broker, total, free, limit, days, used, made, full, refusal, tuple(scenarios))

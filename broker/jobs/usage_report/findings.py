@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -17,6 +18,10 @@ from broker.jobs.usage_report.page import text
 
 BAD, WARN, NOTE, GOOD = "bad", "warn", "note", "good"
 _ORDER = (BAD, WARN, NOTE, GOOD)
+#: A lag below this many records is no finding.
+_LEAST_LAG = 1000
+#: So many known hours in which a lag never fell, up to the end of the period, make a finding if it grew.
+_STALL_HOURS = 6
 _SPOOL_FILE = re.compile(r"usage-\d{8}T\d{2}-[^\s,;:]+?\.jsonl(?:\.gz)?")
 
 
@@ -78,7 +83,13 @@ def span_of_days(low: float | None, high: float | None) -> str:
     if high is None:
         return f"{begin} to more than {HORIZON_DAYS} days"
     end = -int(-high // 1)
-    return f"{begin} to {end} days" if end > begin else f"{begin} days"
+    return f"{begin} to {end} days" if end > begin else text.counted(begin, "day")
+
+
+def in_days(value: float) -> str:
+    """A number of days with its noun."""
+    shown = text.days(value, HORIZON_DAYS)
+    return f"{shown} {'day' if shown == '1' else 'days'}"
 
 
 def _disks(disks: list[Disk]) -> list[Finding]:
@@ -109,9 +120,9 @@ def _disks(disks: list[Disk]) -> list[Finding]:
         else:
             day = text.date(disk.forecast.last_day + full.median)
             sentence = (
-                f"{where} will be full in {text.days(full.median, HORIZON_DAYS)} days, about {day} "
+                f"{where} will be full in {in_days(full.median)}, about {day} "
                 f"(80 % interval: {span}); it is {text.percent(disk.used_share, 0)} full and grows by "
-                f"{text.bytes_(disk.forecast.slope)} a day."
+                f"{text.bytes_(disk.forecast.growth_a_day)} a day."
             )
         found.append(Finding(level, "disk_fills", where, sentence, "capacity"))
     if calm:
@@ -125,36 +136,61 @@ def _missing(figures: Figures, gaps: Gaps) -> list[Finding]:
     if gaps.hours == len(figures.hours):
         return [Finding(BAD, "no_data", "", "There are no data of this period at all.", "gaps")]
     if gaps.hours or gaps.seconds:
+        whole = f" ({text.counted(gaps.hours, 'whole hour')})" if gaps.hours else ""
         sentence = (
-            f"{text.duration(gaps.seconds or gaps.hours * HOUR)} of the period are missing ({gaps.hours} whole hours); "
-            "sums leave them out and charts show them as gaps."
+            f"Data of {text.duration(max(gaps.seconds, gaps.hours * HOUR))} of the period are missing{whole}; "
+            "charts show whole missing hours in grey."
         )
         found.append(Finding(WARN, "gaps", "", sentence, "gaps"))
     if gaps.damaged_files:
         many = len(gaps.damaged_files)
-        verb = "file of the spool was" if many == 1 else "files of the spool were"
-        sentence = f"{many} {verb} damaged, and skipped from there on: {', '.join(gaps.damaged_files[:3])}"
-        more = f" and {many - 3} more." if many > 3 else "."
-        found.append(Finding(WARN, "damaged_files", "", sentence + more, "gaps"))
+        verb = "file of the spool is" if many == 1 else "files of the spool are"
+        names = ", ".join(gaps.damaged_files[:3]) + (f" and {text.count(many - 3)} more" if many > 3 else "")
+        sentence = f"{text.count(many)} {verb} damaged: {names}. The report skipped only the parts that cannot be read."
+        found.append(Finding(WARN, "damaged_files", "", sentence, "gaps"))
     return found
 
 
 def _lag(lag: pd.DataFrame) -> list[Finding]:
+    """Groups and readers whose lag doubled, and those that read nothing while their topic grew.
+
+    The members of a group are observed as readers too: a reader that is no further behind than a group with a finding on
+    the same topic is left out.
+    """
     found = []
-    for row in lag.itertuples(index=False):
+    groups: dict[str, float] = {}
+    for row in lag.sort_values("kind", kind="stable").itertuples(index=False):  # groups before readers
         first, late = row.lag_first, row.lag_last
-        if pd.isna(first) or pd.isna(late) or late < 1000 or late < 2 * max(first, 1):
+        stalled = row.stall_hours >= _STALL_HOURS and row.stall_end - row.stall_begin >= _LEAST_LAG
+        grows = not pd.isna(first) and not pd.isna(late) and late >= max(_LEAST_LAG, 2 * first)
+        if not stalled and not grows:
+            continue
+        behind = max(float(row.lag_max), 0.0)
+        if row.kind == "group":
+            groups[row.topic] = max(behind, groups.get(row.topic, 0.0))
+        elif behind <= 1.1 * groups.get(row.topic, 0.0):
             continue
         seconds = row.lag_seconds_max
-        behind = "" if pd.isna(seconds) else f", up to {text.duration(seconds)}"
-        who = "Group" if row.kind == "group" else "Reader"
-        level = WARN if pd.isna(seconds) or seconds >= 300 else NOTE
-        sentence = (
-            f"{who} {row.name} falls behind on {row.topic}: {text.count(late)} records at the end of the period"
-            f"{behind}, {text.count(first)} at its beginning."
+        level = WARN if stalled or pd.isna(seconds) or seconds >= 300 else NOTE
+        found.append(
+            (behind, Finding(level, "lag_grows", f"{row.name} {row.topic}", _lag_sentence(row, stalled), "lag"))
         )
-        found.append(Finding(level, "lag_grows", f"{row.name} {row.topic}", sentence, "lag"))
-    return found[:3]
+    return [one for _, one in sorted(found, key=lambda entry: -entry[0])][:3]
+
+
+def _lag_sentence(row: Any, stalled: bool) -> str:
+    who = f"{'Group' if row.kind == 'group' else 'Reader'} {row.name}"
+    seconds = row.lag_seconds_max
+    behind = "" if pd.isna(seconds) else f", up to {text.duration(seconds)}"
+    if stalled:
+        return (
+            f"{who} does not catch up on {row.topic}: in the last {text.counted(row.stall_hours, 'known hour')} its lag "
+            f"never fell and grew from {text.count(row.stall_begin)} to {text.counted(row.stall_end, 'record')}{behind}."
+        )
+    return (
+        f"{who} falls behind on {row.topic}: {text.counted(row.lag_last, 'record')} at the end of the period"
+        f"{behind}, {text.count(row.lag_first)} at its beginning."
+    )
 
 
 def _errors(figures: Figures) -> list[Finding]:
@@ -163,13 +199,13 @@ def _errors(figures: Figures) -> list[Finding]:
     requests, errors = int(inside["requests"].sum()), int(inside["errors"].sum())
     if requests and errors / requests > 0.01:
         share = text.percent(errors / requests)
-        sentence = f"{text.count(errors)} errors in {text.count(requests)} requests ({share})."
+        sentence = f"{text.counted(errors, 'error')} in {text.counted(requests, 'request')} ({share})."
         found.append(Finding(WARN, "errors", "", sentence, "errors"))
     throttled = figures.clients[figures.clients["throttle_ms"] > 0].sort_values("throttle_ms", ascending=False)
     if len(throttled):
         first = throttled.iloc[0]
         sentence = (
-            f"{len(throttled)} client{'s were' if len(throttled) > 1 else ' was'} throttled, most of all "
+            f"{text.counted(len(throttled), 'client was', 'clients were')} throttled, most of all "
             f"{first['client']} ({first['principal']}): {text.duration(first['throttle_ms'] / 1000)} in all."
         )
         found.append(Finding(NOTE, "throttled", str(first["client"]), sentence, "errors"))
@@ -180,6 +216,16 @@ def inside_period(figures: Figures) -> pd.DataFrame:
     """The hourly traffic of the period, without the week before."""
     hourly = figures.hourly
     return hourly[(hourly["hour"] >= figures.first // HOUR * HOUR) & (hourly["hour"] < figures.last)]
+
+
+def busiest(figures: Figures) -> pd.DataFrame:
+    """The hours of the period with `moved`, their bytes in and out, the busiest first.
+
+    Hours that also hold what was counted in a gap before them are left out: their bytes are of a longer time.
+    """
+    inside = inside_period(figures)
+    inside = inside.assign(moved=inside["bytes_in"] + inside["bytes_out"])
+    return inside[~inside["hour"].isin(figures.carried)].sort_values(["moved", "hour"], ascending=[False, True])
 
 
 def week_sums(figures: Figures) -> tuple[int, int, bool]:
@@ -195,12 +241,12 @@ def _traffic(figures: Figures) -> list[Finding]:
     inside = inside_period(figures)
     if inside.empty:
         return []
-    moved = inside["bytes_in"] + inside["bytes_out"]
-    peak = inside.loc[moved.idxmax()]
-    sentence = (
-        f"{text.bytes_(inside['bytes_in'].sum())} came in and {text.bytes_(inside['bytes_out'].sum())} went out; "
-        f"the busiest hour was {text.moment(peak['hour'])} UTC with {text.rate(moved.max() / HOUR)}."
-    )
+    sentence = f"{text.bytes_(inside['bytes_in'].sum())} came in and {text.bytes_(inside['bytes_out'].sum())} went out"
+    peaks = busiest(figures)
+    if len(peaks):
+        peak = peaks.iloc[0]
+        sentence += f"; the busiest hour was {text.moment(peak['hour'])} UTC with {text.rate(peak['moved'] / HOUR)}"
+    sentence += "."
     now, before, known = week_sums(figures)
     if known and before:
         sentence = sentence[:-1] + f". Traffic against the week before: {text.change(now, before)}."
@@ -229,9 +275,9 @@ def _unread(figures: Figures) -> list[Finding]:
     if not many:
         return []
     largest = str(figures.unread["topic"].iloc[0])
-    verb = "topic that holds records was" if many == 1 else "topics that hold records were"
+    which = text.counted(many, "topic that holds records was", "topics that hold records were")
     sentence = (
-        f"{text.count(many)} {verb} read by nobody; {'it holds' if many == 1 else 'they hold'} "
+        f"{which} read by nobody; {'it holds' if many == 1 else 'they hold'} "
         f"{text.bytes_(figures.counts['unread_bytes'])}, the largest is {largest}."
     )
     return [Finding(NOTE, "unread", largest, sentence, "unread")]

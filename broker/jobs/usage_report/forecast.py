@@ -85,13 +85,25 @@ class Forecast:
     bends: tuple[tuple[int, float], ...] = ()
     season: tuple[float, ...] = field(default=())
 
-    def shifted(self, change: Floats) -> Forecast:
-        """Return this forecast with `change[k]` added to every path `k + 1` days ahead; never below zero."""
+    @property
+    def growth_a_day(self) -> float:
+        """Bytes a day of the median path over the next four weeks: the one figure for growth that the report gives."""
+        ahead = min(28, self.paths.shape[1] - 1)
+        median = np.quantile(self.paths[:, [0, ahead]], 0.5, axis=0)
+        return float((median[1] - median[0]) / ahead)
+
+    def shifted(self, change: Floats, floor: float = 0.0) -> Forecast:
+        """Return this forecast with `change[k]` added to every path `k + 1` days ahead.
+
+        :param floor: bytes that the change does not concern: it takes no path below them, nor below zero
+        """
         return Forecast(
             self.last_day,
             self.last_value,
             self.slope,
-            np.maximum(self.paths + change[None, : self.paths.shape[1]], 0.0),
+            np.maximum(
+                self.paths + change[None, : self.paths.shape[1]], np.minimum(np.maximum(self.paths, 0.0), floor)
+            ),
             self.measured_days,
             self.steps,
             self.bends,

@@ -65,7 +65,7 @@ def find_gaps(
     """
     found: list[Gap] = []
     to_ms = min(to_ms, now_ms)
-    usual_ms = median_low([span.elapsed_ms // span.intervals for span in spans]) if spans else 0
+    usual_ms = _usual_ms(spans)
     told: dict[tuple[str, int], list[tuple[int, str, str]]] = {}
     for boot, seq, end_ms, reason, source in damages:
         told.setdefault((boot, seq), []).append((end_ms, reason, source))
@@ -77,7 +77,7 @@ def find_gaps(
         for before, span in zip([None, *some], some, strict=False):
             if before is not None:
                 found += _between(before, span, told)
-            if span.longest_ms > 3 * usual_ms + 1000:
+            if _is_long(span, usual_ms):
                 reason = f"an interval of {span.longest_ms / 1000:.0f} s: what was counted in it counts at its end"
                 found.append(Gap(span.from_ms, span.end_ms, reason, span.source))
         latest = max(span.end_ms for span in some)
@@ -129,15 +129,37 @@ def clip(gaps: Iterable[Gap], from_ms: int, to_ms: int) -> list[Gap]:
     return sorted(result)
 
 
-def coverage(spans: Iterable[Span]) -> list[Mapping[str, Any]]:
-    """By hour of the period: how many intervals there are and how long they are together."""
+def coverage(spans: Sequence[Span]) -> list[Mapping[str, Any]]:
+    """By hour of the period: how many intervals there are, how long they are together, and `carried_ms`.
+
+    `carried_ms` says how long before the hour the gap (or the long interval) began whose counts are in this hour.
+    """
     hours: dict[int, list[int]] = {}
-    for span in spans:
-        if span.hour is not None:
-            hour = hours.setdefault(span.hour, [0, 0])
+    usual_ms = _usual_ms(spans)
+    for some in boots_in_order(spans):
+        for before, span in zip([None, *some], some, strict=False):
+            if span.hour is None:
+                continue
+            hour = hours.setdefault(span.hour, [0, 0, 0])
             hour[0] += span.intervals
             hour[1] += span.elapsed_ms
-    return [{"hour_ms": at, "intervals": count, "covered_ms": length} for at, (count, length) in sorted(hours.items())]
+            if before is not None and span.first_seq > before.seq + 1:
+                hour[2] = max(hour[2], span.hour - before.end_ms)
+            elif _is_long(span, usual_ms):
+                hour[2] = max(hour[2], span.hour - span.from_ms)
+    return [
+        {"hour_ms": at, "intervals": count, "covered_ms": length, "carried_ms": carried}
+        for at, (count, length, carried) in sorted(hours.items())
+    ]
+
+
+def _usual_ms(spans: Sequence[Span]) -> int:
+    return median_low([span.elapsed_ms // span.intervals for span in spans]) if spans else 0
+
+
+def _is_long(span: Span, usual_ms: int) -> bool:
+    """Whether the span has an interval that is much longer than the usual one: the spool could not be written meanwhile."""
+    return span.longest_ms > 3 * usual_ms + 1000
 
 
 class Scraped(NamedTuple):
@@ -178,17 +200,23 @@ def find_scrape_gaps(spans: Iterable[Scraped], from_ms: int, to_ms: int, now_ms:
 
 
 def scrape_coverage(spans: Iterable[Scraped]) -> list[Mapping[str, Any]]:
-    """By hour: samples of all instances, and how long the one that was there longest was."""
+    """By hour: samples of all instances, how long the longest known one is known, and `carried_ms` as in `coverage`."""
     hours: dict[int, dict[str, list[int]]] = {}
-    for span in spans:
-        one = hours.setdefault(span.hour, {}).setdefault(span.instance, [0, 0])
+    last: dict[str, Scraped] = {}
+    for span in sorted(spans, key=lambda span: span.from_ms):
+        one = hours.setdefault(span.hour, {}).setdefault(span.instance, [0, 0, 0])
         one[0] += span.samples
         one[1] += span.end_ms - span.from_ms
+        before = last.get(span.instance)
+        if before is not None and before.boot == span.boot and before.end_ms < span.from_ms:
+            one[2] = max(one[2], span.hour - before.end_ms)
+        last[span.instance] = span
     return [
         {
             "hour_ms": at,
-            "intervals": sum(count for count, _ in some.values()),
-            "covered_ms": max(length for _, length in some.values()),
+            "intervals": sum(count for count, _, _ in some.values()),
+            "covered_ms": max(length for _, length, _ in some.values()),
+            "carried_ms": max(carried for _, _, carried in some.values()),
         }
         for at, some in sorted(hours.items())
     ]

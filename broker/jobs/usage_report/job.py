@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING
 from broker.jobs.usage_report.errors import ReportError
 from broker.jobs.usage_report.gaps import Span
 from broker.jobs.usage_report.options import Job
+from broker.jobs.usage_report.page.text import counted
 from broker.jobs.usage_report.session import first_line, spark_session, stderr_in
 from broker.jobs.usage_report.times import DAY_MS, HOUR_MS, iso, moment
 
@@ -30,6 +32,11 @@ if TYPE_CHECKING:
 _DAMAGE = ("boot", "seq", "end_ms", "reason", "source")
 _SMALL = (*Span._fields, "reason")
 Say = Callable[[str], None]
+#: A run is for little data below this many bytes of compressed spool, or below this time of Prometheus.
+_LITTLE_BYTES = 64 << 20
+_LITTLE_MS = 2 * DAY_MS
+#: How many times smaller a file of the spool is when compressed, about.
+_PACKED = 7
 LOG = "spark.log"
 
 
@@ -44,18 +51,19 @@ def run(job: Job, say: Say) -> None:
     except ImportError as error:
         raise ReportError(f"{error.name or error} is missing: pip install 'odradek[jobs]'") from None
     report.check(job.options)
-    _check_source(job)
+    job = _with_data(job, say)
     with _opened(job) as (spark, log):
         _write_tables(spark, job, log, say)
+        to_ms = min(job.to_ms, _whole_days(job)[1])  # hours that have not begun are not missing
         with _told_in_a_line(log):
-            made = report.build(spark, job.out / "tables", job.out, moment(job.from_ms), moment(job.to_ms), job.options)
+            made = report.build(spark, job.out / "tables", job.out, moment(job.from_ms), moment(to_ms), job.options)
         for line in made.lines():
             say(line)
 
 
 def make_tables(job: Job, say: Say) -> None:
     """Only the tables, as `run` makes them."""
-    _check_source(job)
+    job = _with_data(job, say)
     with _opened(job) as (spark, log):
         _write_tables(spark, job, log, say)
 
@@ -64,8 +72,25 @@ def make_tables(job: Job, say: Say) -> None:
 def _opened(job: Job) -> Iterator[tuple["SparkSession", Path]]:
     """A session that has the output directory for itself, and where its messages go."""
     log = job.out / LOG
-    with _alone(job.out), _scratch(job.out) as scratch, spark_session(job.master, log, scratch, job.memory) as spark:
+    lean = _expects_little(job)
+    with (
+        _alone(job.out),
+        _scratch(job.out) as scratch,
+        spark_session(job.master, log, scratch, job.memory, lean) as spark,
+    ):
         yield spark, log
+
+
+def _expects_little(job: Job) -> bool:
+    """Whether Spark is better started for little data: see `session.tune`."""
+    from_ms, to_ms = _whole_days(job)
+    if job.source.spool is None:
+        return to_ms - from_ms <= _LITTLE_MS
+    from broker.jobs.usage_report import spool
+
+    files = spool.needed(spool.find(job.source.spool), from_ms, to_ms)
+    packed = sum(file.size if file.path.suffix == ".gz" else file.size // _PACKED for file in files)
+    return packed <= _LITTLE_BYTES
 
 
 def _whole_days(job: Job) -> tuple[int, int]:
@@ -74,8 +99,31 @@ def _whole_days(job: Job) -> tuple[int, int]:
     return job.from_ms // DAY_MS * DAY_MS, min(-(-job.to_ms // DAY_MS) * DAY_MS, -(-now_ms // HOUR_MS) * HOUR_MS)
 
 
+def _with_data(job: Job, say: Say) -> Job:
+    """The job, checked before Spark is started, which takes seconds: its source has data of the period.
+
+    If the period is the default, yesterday, and only today has data (the broker's first day), the job for today.
+    """
+    try:
+        _check_source(job)
+    except ReportError:
+        if not job.default_period:
+            raise
+        today_ms = int(time.time() * 1000) // DAY_MS * DAY_MS
+        today = replace(job, from_ms=today_ms, to_ms=today_ms + DAY_MS)
+        try:
+            _check_source(today)
+        except ReportError:
+            pass
+        else:
+            say(f"There are no data of yesterday yet; the report is of today so far, {iso(today_ms)[:10]}.")
+            return today
+        raise
+    return job
+
+
 def _check_source(job: Job) -> None:
-    """Before Spark is started, which takes a while: whether there is anything of the period at all."""
+    """:raises ReportError: the source holds nothing of the period"""
     from_ms, to_ms = _whole_days(job)
     source = job.source
     if source.spool is not None:
@@ -139,7 +187,7 @@ def _from_spool(spark: "SparkSession", job: Job, from_ms: int, to_ms: int, say: 
 
     assert job.source.spool is not None
     files = spool.needed(spool.find(job.source.spool), from_ms, to_ms)
-    shuffles = min(64, max(2, sum(file.size for file in files) >> 22))
+    shuffles = min(64, max(1, sum(file.size for file in files) >> 22))
     spark.conf.set("spark.sql.shuffle.partitions", str(shuffles))
     tasks = 4 * spark.sparkContext.defaultParallelism
     facts = spool.facts(spark, files, from_ms, to_ms, tasks).persist(StorageLevel.DISK_ONLY)
@@ -154,22 +202,32 @@ def _from_spool(spark: "SparkSession", job: Job, from_ms: int, to_ms: int, say: 
         found = gaps.find_gaps(spans, damages, from_ms, to_ms, int(time.time() * 1000))
         for boot, count in tables.without_start(facts, known_from):
             at_ms = max(from_ms, known_from[boot] or from_ms)
-            reason = f"{count} counters began before the spool that is there: what they counted first is not known"
+            began = counted(count, "counter")
+            reason = (
+                f"{began} began before the oldest file of the spool; what was counted before that file is not known"
+            )
             found.append(gaps.Gap(at_ms, at_ms, reason, f"boot {boot}"))
         if not any(span.hour is not None for span in spans):
             raise _nothing(job, from_ms, to_ms, files)
-        say(f"{len(files)} files, {sum(span.intervals for span in spans if span.hour is not None)} intervals")
-        _write(spark, job, from_ms, to_ms, tables.from_spool(facts, known_from), found, gaps.coverage(spans), say)
+        intervals = sum(span.intervals for span in spans if span.hour is not None)
+        say(f"{counted(len(files), 'file')}, {counted(intervals, 'interval')}")
+        _write(job, from_ms, to_ms, tables.from_spool(facts, known_from), found, gaps.coverage(spans), say)
     finally:
         facts.unpersist()
 
 
 def _nothing(job: Job, from_ms: int, to_ms: int, files: list["SpoolFile"]) -> ReportError:
     """No interval of the period is there."""
-    there = "no file usage-YYYYMMDDTHH-BOOT.jsonl is there"
-    if files:
-        first, last = (iso(how(file.hour_ms for file in files)) for how in (min, max))
-        there = f"its files are of the hours from {first} to {last}"
+    if not files:
+        there = "it has no file usage-YYYYMMDDTHH-BOOT.jsonl"
+    else:
+        first_ms, last_ms = min(file.hour_ms for file in files), max(file.hour_ms for file in files)
+        today_ms = int(time.time() * 1000) // DAY_MS * DAY_MS
+        if last_ms >= today_ms:
+            hint = "--from today --to tomorrow"
+        else:
+            hint = f"--from {iso(first_ms)[:10]} --to {iso(last_ms + DAY_MS)[:10]}"
+        there = f"its files are of the hours from {iso(first_ms)} to {iso(last_ms)}: try {hint}"
     return ReportError(f"{job.source}: holds nothing from {iso(from_ms)} to {iso(to_ms)}; {there}")
 
 
@@ -199,26 +257,27 @@ def _from_prometheus(spark: "SparkSession", job: Job, from_ms: int, to_ms: int, 
         found = gaps.find_scrape_gaps(spans, from_ms, to_ms, int(time.time() * 1000), source.step_s * 1000)
         unknown = facts.where(F.col("unknown") > 0).groupBy("hour").agg(F.sum("unknown").alias("count"))
         for row in unknown.orderBy("hour").collect():
-            reason = f"{row['count']} samples of counters with nothing known before them: what they gained is not known"
+            lost = counted(row["count"], "sample")
+            reason = f"{lost} of counters without an earlier sample; how much these counters grew is not known"
             found.append(gaps.Gap(row["hour"], row["hour"], reason, asked.url))
-        say(f"{len({span.instance for span in spans})} brokers, {sum(span.samples for span in spans)} samples")
+        brokers, samples = len({span.instance for span in spans}), sum(span.samples for span in spans)
+        say(f"{counted(brokers, 'broker')}, {counted(samples, 'sample')}")
         broker = int(ids[0]) if len(ids) == 1 and ids[0].isdigit() else None
         made = tables.from_prometheus(facts, broker)
-        _write(spark, job, from_ms, to_ms, made, found, gaps.scrape_coverage(spans), say)
+        _write(job, from_ms, to_ms, made, found, gaps.scrape_coverage(spans), say)
     finally:
         facts.unpersist()
 
 
 def _write(
-    spark: "SparkSession", job: Job, from_ms: int, to_ms: int, found_tables: dict[str, "DataFrame"], found_gaps: list,
+    job: Job, from_ms: int, to_ms: int, found_tables: dict[str, "DataFrame"], found_gaps: list,
     covered: list, say: Say,
 ) -> None:  # fmt: skip
     """Replace the days, but those of which an earlier run knew more."""
-    from broker.jobs.usage_report import tables
+    from broker.jobs.usage_report import table_files, tables
 
     directory = job.out / "tables"
-    for left in directory.glob("*/.spark-staging-*"):  # of a run that was killed
-        shutil.rmtree(left)
+    table_files.remove_staging(directory)
     days = tables.days_of(from_ms, to_ms)
     kind = "spool" if job.source.spool is not None else "prometheus"
     now: dict[str, int] = {}
@@ -231,12 +290,10 @@ def _write(
             kept.append(day)
             have = f"{now.get(day, 0) / HOUR_MS:.1f} of {covered_ms / HOUR_MS:.1f} hours that were there when they were written"
             say(f"warning: the tables of {day} are kept as they are: now there are {have}")
-    found_tables = dict(found_tables)
-    found_tables["gaps"] = tables.gaps_frame(spark, found_gaps)
-    found_tables["coverage_hourly"] = tables.coverage_frame(spark, covered, kind)
-    tables.write(directory, found_tables, [day for day in days if day not in kept])
+    coverage = [{**row, "source": kind} for row in covered]
+    table_files.write(directory, found_tables, found_gaps, coverage, [day for day in days if day not in kept])
     if found_gaps:
-        say(f"{len(found_gaps)} gaps, in the table and in the report")
+        say(f"{counted(len(found_gaps), 'gap')}; the report lists {'it' if len(found_gaps) == 1 else 'them'}")
 
 
 @contextmanager

@@ -53,7 +53,10 @@ class Options:
 
 @dataclass(frozen=True)
 class Job:
-    """A run: a period in milliseconds of the epoch without its end, and all the rest."""
+    """A run: a period in milliseconds of the epoch without its end, and all the rest.
+
+    :ivar default_period: the period is yesterday because no other was asked for
+    """
 
     source: Source
     from_ms: int
@@ -62,6 +65,7 @@ class Job:
     options: Options = Options()
     master: str | None = None
     memory: str = "1g"
+    default_period: bool = False
 
 
 def check_source(spool: str | None, prometheus: str | None, match: str = "", step_s: int = 60) -> Source:

@@ -21,7 +21,7 @@ from broker.jobs.usage_report.aggregates import (
     traffic_by_client_and_topic,
 )
 from broker.jobs.usage_report.errors import ReportError
-from broker.jobs.usage_report.findings import findings, gaps_of, inside_period, week_sums
+from broker.jobs.usage_report.findings import busiest, findings, gaps_of, inside_period, week_sums
 from broker.jobs.usage_report.options import Options
 from broker.jobs.usage_report.page import capacity_sections, document, text, traffic_sections
 from broker.jobs.usage_report.page.document import Page, Tile
@@ -84,7 +84,7 @@ def build(
 
 def compose(figures: Figures, owed: list[cost.Cost], asked: Asked, source: str) -> tuple[Page, Summary]:
     """Return the page and the summary of these figures, without files."""
-    disks = capacity.disks(figures.log_dirs, figures.states, asked.what_ifs)
+    disks = capacity.disks(figures.log_dirs, figures.states, asked.what_ifs, figures.placed)
     gaps = gaps_of(figures)
     found = findings(figures, disks, gaps)
     sections = (
@@ -128,7 +128,6 @@ def _name(first: int, last: int) -> str:
 def _tiles(figures: Figures, disks: list[capacity.Disk]) -> tuple[Tile, ...]:
     inside = inside_period(figures)
     into, out = int(inside["bytes_in"].sum()), int(inside["bytes_out"].sum())
-    moved = inside["bytes_in"] + inside["bytes_out"]
     known_hours = len(figures.hours) - figures.missing_hours
     now, before, known = week_sums(figures)
     against = (
@@ -145,15 +144,16 @@ def _tiles(figures: Figures, disks: list[capacity.Disk]) -> tuple[Tile, ...]:
     elif disks:
         share = max(disk.used_share for disk in disks)
         tiles.append(Tile("disk_used", "Fullest disk", text.percent(share, 0), share, disks[0].refusal))
-    peak = float(moved.max()) if len(moved) else 0.0
+    peaks = busiest(figures)
+    peak = float(peaks["moved"].iloc[0]) if len(peaks) else 0.0
     tiles += [
         Tile("bytes_in", "Bytes in", text.bytes_(into), into, against),
         Tile("bytes_out", "Bytes out", text.bytes_(out), out, f"{out / into:.1f} times the bytes in" if into else ""),
         Tile("peak", "Busiest hour", text.rate(peak / HOUR), peak,
-             f"{text.moment(inside.loc[moved.idxmax(), 'hour'])} UTC" if len(moved) else ""),
-        Tile("stored_bytes", "Stored", text.bytes_(stored), stored, f"{text.count(len(figures.states))} topics"),
+             f"{text.moment(peaks['hour'].iloc[0])} UTC" if len(peaks) else ""),
+        Tile("stored_bytes", "Stored", text.bytes_(stored), stored, text.counted(len(figures.states), "topic")),
         Tile("requests", "Requests", text.count(requests), requests,
-             f"{text.count(errors)} errors ({text.percent(errors / requests if requests else None, 2)})"),
+             f"{text.counted(errors, 'error')} ({text.percent(errors / requests if requests else None, 2)})"),
         Tile("known_hours", "Hours with data", f"{text.count(known_hours)} of {text.count(len(figures.hours))}", known_hours,
              "nothing missing" if not figures.missing_hours else f"{text.count(figures.missing_hours)} missing"),
     ]  # fmt: skip

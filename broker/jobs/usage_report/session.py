@@ -77,10 +77,23 @@ def started_in(directory: Path) -> Iterator[None]:
             os.environ["PYTHONPATH"] = path
 
 
+#: For little data, where compiling costs more than what the compiled code saves: Java's first compiler only, and Spark's own
+#: interpreter instead of generated classes. Adaptive plans start a job for each shuffle.
+_LEAN_JAVA = "-XX:TieredStopAtLevel=1"
+_LEAN_SQL = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+
+
+def tune(session: "SparkSession", lean: bool) -> None:
+    """Set on a session, which may be another owner's, what can be set while it runs."""
+    for key, value in {"spark.sql.adaptive.enabled": "false", **(_LEAN_SQL if lean else {})}.items():
+        session.conf.set(key, value)
+
+
 @contextmanager
-def spark_session(master: str | None, log: Path, scratch: Path, memory: str) -> Iterator["SparkSession"]:
+def spark_session(master: str | None, log: Path, scratch: Path, memory: str, lean: bool) -> Iterator["SparkSession"]:
     """A session for the job, stopped afterwards if it was started here.
 
+    :param lean: expect little data: start faster, and spend less on compilation
     :param master: a Spark master; None for `LOCAL`
     :param log: where Spark's messages go
     :param scratch: a directory for shuffles and spills, removed by the caller
@@ -94,7 +107,9 @@ def spark_session(master: str | None, log: Path, scratch: Path, memory: str) -> 
     active = SparkSession.getActiveSession()
     if active is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
         # a session that others own: only what can be set on it while it runs
-        yield active or SparkSession.builder.getOrCreate()
+        session = active or SparkSession.builder.getOrCreate()
+        tune(session, lean)
+        yield session
         return
     check_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -109,7 +124,7 @@ def spark_session(master: str | None, log: Path, scratch: Path, memory: str) -> 
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.sql.shuffle.partitions": "32",
         "spark.sql.session.timeZone": "UTC",
-        "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -Djava.io.tmpdir={scratch}",
+        "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC {_LEAN_JAVA if lean else ''} -Djava.io.tmpdir={scratch}",
         "spark.log.level": "WARN",
         # for Python and Java to find each other in this process; Spark's 15 s are few where everything has to wait
         "spark.python.authenticate.socketTimeout": "300s",
@@ -121,6 +136,7 @@ def spark_session(master: str | None, log: Path, scratch: Path, memory: str) -> 
             session = builder.getOrCreate()
         except Exception as error:  # whatever Java, Py4J or the master's URL made of it, for a person it is this line
             raise ReportError(f"Spark does not start with --master {chosen}: {first_line(error)}; see {log}") from None
+    tune(session, lean)
     try:
         yield session
     finally:

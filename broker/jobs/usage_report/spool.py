@@ -25,6 +25,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from broker.jobs.usage_report.errors import ReportError
 from broker.jobs.usage_report.intervals import Damage, Interval, read_intervals
+from broker.jobs.usage_report.page.text import counted
 from broker.jobs.usage_report.times import HOUR_MS, milliseconds
 
 _FILE = re.compile(r"usage-(\d{8})T(\d{2})-([0-9A-Za-z_]+)\.jsonl(\.gz)?")
@@ -43,6 +44,7 @@ _KINDS: dict[str, list[tuple[str, str, pa.DataType]]] = {
         ("bytes", "stored_bytes", _INT), ("largest", "largest_partition_bytes", _INT), ("end", "end_offsets", _INT),
         ("start", "start_offsets", _INT), ("retention_ms", "retention_ms", _INT), ("retention_bytes", "retention_bytes", _INT),
     ],
+    "stored": [("topic", "topic", _TEXT), ("path", "path", _TEXT), ("bytes", "stored_bytes", _INT)],
     "log_dir": [("path", "path", _TEXT), ("free", "free_bytes", _INT), ("total", "total_bytes", _INT)],
     "group": [
         ("group", "name", _TEXT), ("topic", "topic", _TEXT), ("lag", "lag", _INT), ("lag_s", "lag_seconds", pa.float64()),
@@ -72,9 +74,10 @@ FACTS = pa.schema([*_PLACE, *dict([(name, kind) for rows in _KINDS.values() for 
 
 _KEY_END = b',"in":'  # of a usage row: what stands before it is its series; no JSON string can hold these bytes
 _TOPIC_KEY_END = b',"partitions":'
+_STORED_KEY_END = b',"bytes":'
 _LAG_KEYS = {"group": ("name", "topic"), "reader": ("principal", "client", "topic")}
 _KIND_AT = len(b'{"kind":"')
-_USAGE, _TOPIC = b"ut"
+_USAGE, _TOPIC, _STORED = b"uts"
 
 
 class SpoolFile(NamedTuple):
@@ -198,7 +201,7 @@ class _Hour:
         self.seq = -1
         self._boot, self._broker = file.boot, 0
         self._spans: list[dict[str, Any]] = []
-        self._last: dict[str, dict[bytes, bytes]] = {"usage": {}, "topic": {}}
+        self._last: dict[str, dict[bytes, bytes]] = {"usage": {}, "topic": {}, "stored": {}}
         self._log_dirs: dict[str, dict[str, Any]] = {}
         self._workers: dict[int, dict[str, Any]] = {}
         self._lags: dict[tuple[str, ...], _Lag] = {}
@@ -229,13 +232,15 @@ class _Hour:
         self.seq = interval.seq
         self._elapsed_ms += interval.elapsed_ms
         self._count += 1
-        usage, topics = self._last["usage"], self._last["topic"]
+        usage, topics, stored = self._last["usage"], self._last["topic"], self._last["stored"]
         for line in interval.rows:
             first = line[_KIND_AT] if len(line) > _KIND_AT else 0
             if first == _USAGE:
                 usage[line[: line.find(_KEY_END)]] = line
             elif first == _TOPIC:
                 topics[line[: line.find(_TOPIC_KEY_END)]] = line
+            elif first == _STORED:
+                stored[line[: line.find(_STORED_KEY_END)]] = line
             else:
                 try:
                     self._add_small(json.loads(line))
@@ -285,7 +290,7 @@ class _Hour:
         if lags:
             yield self._batch(None, _rows(lags))
         if self._bad:
-            reason = f"holds {self._bad} rows that cannot be read, in spite of a right checksum"
+            reason = f"holds {counted(self._bad, 'row')} with a right checksum that cannot be read"
             source, end_ms = self._spans[-1]["source"], self._spans[-1]["end_ms"]
             damage = {"reason": reason, "source": source, "end_ms": end_ms}
             yield self._batch("damage", _rows([damage]))

@@ -19,6 +19,8 @@ from broker.jobs.usage_report.findings import Finding, Gaps, inside_period, week
 from broker.jobs.usage_report.forecast import Fullness
 from broker.jobs.usage_report.page.text import Table, table_lines
 
+#: How many rows a table has on a terminal, if not five: what-ifs are rows of the table of disks.
+_ROWS = {"disks": 24}
 #: Raised when a key changes its meaning.
 FORMAT = 1
 
@@ -95,7 +97,7 @@ def _disk(disk: Disk) -> dict[str, Any]:
         "log_dir": disk.name,
         "total_bytes": disk.total,
         "free_bytes": disk.free,
-        "growth_bytes_a_day": None if disk.forecast is None else round(disk.forecast.slope),
+        "growth_bytes_a_day": None if disk.forecast is None else round(disk.forecast.growth_a_day),
         "measured_days": len(disk.days),
         "no_forecast": disk.refusal or None,
         "days_until_full": _full(disk.full),
@@ -131,5 +133,5 @@ def lines(title: str, found: Sequence[Finding], tables: Sequence[Table]) -> tupl
     out += [f"{signs[one.level]} {one.sentence}" for one in found]
     for table in tables:
         if table.rows:
-            out += ["", f"{table.title}:", *(f"  {line}" for line in table_lines(table))]
+            out += ["", f"{table.title}:", *(f"  {line}" for line in table_lines(table, _ROWS.get(table.name, 5)))]
     return tuple(out)

@@ -6,53 +6,40 @@ computed, whole, and leaves the others alone. What is known of each hour:
 - ``traffic_hourly``: principal, client, topic (null: of none), api; bytes_in, bytes_out, records_in, records_out, requests,
   errors, throttle_ms, connection_ms. An increment belongs to the hour in which its interval ended.
   Hours without any are left out.
+- ``topic_dirs_hourly``: topic, broker, path (of a log directory); stored_bytes there, at the hour's end. Only of brokers with
+  several log directories; spools of older brokers and Prometheus have none of it.
 - ``topics_hourly``: topic; partitions, stored_bytes, largest_partition_bytes, end_offsets, start_offsets, retention_ms,
   retention_bytes, as they stood at the hour's end.
 - ``log_dirs_hourly``: broker, path; free_bytes_min, total_bytes.
 - ``lag_hourly``: kind (``group``, ``reader``), name (of the group, or principal/client), topic; lag_max, lag_avg,
   lag_seconds_max.
 - ``workers_hourly``: worker; connections_max, busy_share (0 to 1; null: not known), bytes_in, bytes_out.
-- ``coverage_hourly``: source; intervals, covered_ms.
+- ``coverage_hourly``: source; intervals, covered_ms, carried_ms (how long before this hour the gap began whose
+  counts are in this hour; 0 without such a gap, missing in tables of older versions).
 - ``gaps``: from, to, reason, source; one row a day that a gap touches; from = to where no time is known.
 
 Rows are in the order of their keys. Counts are 64-bit integers, times are timestamps in UTC.
 """
 
-import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from broker.jobs.usage_report.gaps import Gap
 from broker.jobs.usage_report.times import DAY_MS, day_name
 
 COUNTS = ("bytes_in", "bytes_out", "records_in", "records_out", "requests", "errors", "throttle_ms", "connection_ms")
+_TRAFFIC_KEYS = ("hour", "principal", "client", "topic", "api")
 _TOPIC_STATE = (
     "partitions", "stored_bytes", "largest_partition_bytes", "end_offsets", "start_offsets", "retention_ms",
     "retention_bytes",
 )  # fmt: skip
 
-#: By table the columns that tell its rows apart, in the order of the table; all have `hour` or `from` first.
-KEYS: dict[str, tuple[str, ...]] = {
-    "traffic_hourly": ("hour", "principal", "client", "topic", "api"),
-    "topics_hourly": ("hour", "topic"),
-    "log_dirs_hourly": ("hour", "broker", "path"),
-    "lag_hourly": ("hour", "kind", "name", "topic"),
-    "workers_hourly": ("hour", "worker"),
-    "coverage_hourly": ("hour", "source"),
-    "gaps": ("from", "to", "reason", "source"),
-}
-#: Tables of a few rows an hour, written by one task.
-_SMALL = ("log_dirs_hourly", "workers_hourly", "coverage_hourly", "gaps")
-
 
 def prepare(spark: SparkSession) -> None:
+    """Set what the tables need on a session, which may be another owner's."""
     spark.conf.set("spark.sql.session.timeZone", "UTC")
-    spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
 
 
 def from_spool(facts: DataFrame, known_from: Mapping[str, int | None]) -> dict[str, DataFrame]:
@@ -64,6 +51,7 @@ def from_spool(facts: DataFrame, known_from: Mapping[str, int | None]) -> dict[s
     return {
         "traffic_hourly": _traffic(facts, known_from),
         "topics_hourly": _topics(facts),
+        "topic_dirs_hourly": _topic_dirs(facts),
         "log_dirs_hourly": _log_dirs(facts),
         "lag_hourly": _lag(facts),
         "workers_hourly": _workers(facts, known_from),
@@ -102,8 +90,8 @@ def _traffic(facts: DataFrame, known_from: Mapping[str, int | None]) -> DataFram
         _series(facts)
         .withColumn("before", F.lag(F.struct(*COUNTS)).over(series))
         .where(F.col("hour").isNotNull())
-        .select(*KEYS["traffic_hourly"], *(_increment(name, before, at_zero) for name in COUNTS))
-        .groupBy(*KEYS["traffic_hourly"])
+        .select(*_TRAFFIC_KEYS, *(_increment(name, before, at_zero) for name in COUNTS))
+        .groupBy(*_TRAFFIC_KEYS)
         .agg(*(F.sum(name).alias(name) for name in COUNTS))
         .where(F.greatest(*COUNTS) > 0)
     )
@@ -135,6 +123,12 @@ def _topics(facts: DataFrame) -> DataFrame:
         .agg(state)
         .select("hour", "topic", *(F.col(f"state.{name}") for name in _TOPIC_STATE))
     )
+
+
+def _topic_dirs(facts: DataFrame) -> DataFrame:
+    last = F.max_by("stored_bytes", "seq").alias("stored_bytes")
+    rows = facts.where((F.col("kind") == "stored") & F.col("hour").isNotNull())
+    return rows.groupBy("hour", "topic", "broker", "path").agg(last)
 
 
 def _log_dirs(facts: DataFrame) -> DataFrame:
@@ -248,56 +242,6 @@ def from_prometheus(facts: DataFrame, broker: int | None) -> dict[str, DataFrame
             F.coalesce(F.sum(pick("bytes_out", "gained")), F.lit(0)).alias("bytes_out"),
         ),
     }
-
-
-def gaps_frame(spark: SparkSession, gaps: Iterable[Gap]) -> DataFrame:
-    """The table of gaps."""
-    schema = StructType([
-        StructField("from_ms", LongType()), StructField("to_ms", LongType()),
-        StructField("reason", StringType()), StructField("source", StringType()),
-    ])  # fmt: skip
-    rows = spark.createDataFrame([tuple(gap) for gap in gaps], schema)
-    return rows.select(
-        F.timestamp_millis("from_ms").alias("from"), F.timestamp_millis("to_ms").alias("to"), "reason", "source"
-    )
-
-
-def coverage_frame(spark: SparkSession, rows: Iterable[Mapping[str, Any]], source: str) -> DataFrame:
-    """The table of what is covered."""
-    schema = StructType([StructField(name, LongType()) for name in ("hour_ms", "intervals", "covered_ms")])
-    given = [(row["hour_ms"], row["intervals"], row["covered_ms"]) for row in rows]
-    return spark.createDataFrame(given, schema).select(
-        F.timestamp_millis("hour_ms").alias("hour"), F.lit(source).alias("source"), "intervals", "covered_ms"
-    )
-
-
-def write(directory: Path, tables: Mapping[str, DataFrame], days: Sequence[str]) -> None:
-    """Replace these days, whole; of a table that has no row of a day its partition goes.
-
-    :param tables: by name; an `hour` that is a number is milliseconds
-    """
-    for name, frame in tables.items():
-        if dict(frame.dtypes).get("hour") == "bigint":
-            frame = frame.withColumn("hour", F.timestamp_millis("hour"))
-        time, *_ = KEYS[name]
-        others = [column for column in frame.columns if column not in KEYS[name]]
-        rows = frame.select(*KEYS[name], *others, F.date_format(time, "yyyy-MM-dd").alias("day")).where(
-            F.col("day").isin(*days)
-        )
-        rows = (rows.coalesce(1) if name in _SMALL else rows.repartition("day")).sortWithinPartitions(
-            "day", *KEYS[name]
-        )
-        target = directory / name
-        before = {day: _files(target, day) for day in days}
-        rows.write.mode("overwrite").partitionBy("day").option("partitionOverwriteMode", "dynamic").parquet(str(target))
-        for day in days:
-            if before[day] and _files(target, day) == before[day]:
-                shutil.rmtree(target / f"day={day}")
-
-
-def _files(table: Path, day: str) -> set[str]:
-    directory = table / f"day={day}"
-    return {path.name for path in directory.glob("*.parquet")} if directory.is_dir() else set()
 
 
 def written_coverage(directory: Path, days: Iterable[str]) -> dict[str, tuple[str, int]]:

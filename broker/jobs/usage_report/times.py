@@ -1,4 +1,4 @@
-"""The times of the command line: ISO, ``yesterday``, ``today``, ``now``, ``-7d``, ``-12h``, ``-30m``; all in UTC.
+"""The times of the command line: ISO, ``yesterday``, ``today``, ``tomorrow``, ``now``, ``-7d``, ``-12h``, ``-30m``; all in UTC.
 
 Pure functions; the clock is handed in.
 """
@@ -14,7 +14,10 @@ DAY_MS = 86_400_000
 _AGO = re.compile(r"-(\d{1,6})([dhm])")
 _EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
 _LATEST = datetime(2200, 1, 1, tzinfo=UTC)
-_FORMS = "a date (2026-11-20), a time (2026-11-20T06:00Z), 'yesterday', 'today', 'now', or '-7d', '-12h', '-30m' ago"
+_FORMS = (
+    "a date (2026-11-20), a time (2026-11-20T06:00Z), 'yesterday', 'today', 'tomorrow', 'now', "
+    "or '-7d', '-12h', '-30m' ago"
+)
 
 
 def milliseconds(moment: datetime) -> int:
@@ -44,7 +47,12 @@ def parse_time(option: str, text: str, now: datetime) -> datetime:
     :raises ReportError: it is none of the forms, or no year of this and the next century
     """
     midnight = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    named = {"now": now.astimezone(UTC), "today": midnight, "yesterday": midnight - timedelta(days=1)}
+    named = {
+        "now": now.astimezone(UTC),
+        "today": midnight,
+        "yesterday": midnight - timedelta(days=1),
+        "tomorrow": midnight + timedelta(days=1),
+    }
     if text in named:
         return named[text]
     if (ago := _AGO.fullmatch(text)) is not None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import fnmatch
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -152,26 +152,34 @@ def stored_at(
     return np.minimum(fresh + old, retention_bytes + over_bytes)
 
 
-def change(topics: Iterable[Topic], partitions: dict[str, int], what_if: WhatIf, horizon: int) -> NDArray[np.float64]:
-    """Return by how many bytes all topics together differ under `what_if`, for 1 to `horizon` days from now."""
+def change(
+    topics: Iterable[Topic], partitions: Mapping[str, int], shares: Mapping[str, float], what_if: WhatIf, horizon: int
+) -> NDArray[np.float64]:
+    """Return by how many bytes a disk differs under `what_if`, for 1 to `horizon` days from now.
+
+    :param shares: which part of each topic (0 to 1) lies on the disk; a topic that is missing does not lie there
+    """
     days = np.arange(1, horizon + 1, dtype=np.float64)
     total = np.zeros(horizon)
     for topic in topics:
-        if not what_if.matches(topic.name):
+        share = shares.get(topic.name, 0.0)
+        if not share or not what_if.matches(topic.name):
             continue
         retention_days = topic.retention_days if what_if.retention_days is None else what_if.retention_days
         retention_bytes = topic.retention_bytes
         if what_if.retention_bytes is not None:
             retention_bytes = what_if.retention_bytes * max(1, partitions.get(topic.name, 1))
         base = stored_at(topic, days, 1.0, topic.retention_days, topic.retention_bytes)
-        total += stored_at(topic, days, what_if.growth, retention_days, retention_bytes) - base
+        total += share * (stored_at(topic, days, what_if.growth, retention_days, retention_bytes) - base)
     return total
 
 
-def filling(topics: Iterable[Topic], horizon: int) -> NDArray[np.float64]:
-    """Return how many bytes less than at today's pace the topics hold, because they come to their retention; never above 0.
+def filling(topics: Iterable[Topic], shares: Mapping[str, float], horizon: int) -> NDArray[np.float64]:
+    """Return how many bytes less than at today's pace a disk holds, because its topics come to their retention; never above 0.
 
-    Only topics that are clearly below their limits count; one that has come to it no longer grows, and the trend knows that.
+    Only topics that are clearly below their limits count: the trend of a topic at its limit already shows no growth.
+
+    :param shares: as of `change`
     """
     days = np.arange(1, horizon + 1, dtype=np.float64)
     total = np.zeros(horizon)
@@ -180,6 +188,9 @@ def filling(topics: Iterable[Topic], horizon: int) -> NDArray[np.float64]:
             continue
         if not topic.stored < 0.9 * topic.retention_bytes:
             continue
+        share = shares.get(topic.name, 0.0)
+        if not share:
+            continue
         unlimited = topic.stored + topic.rate * days
-        total += stored_at(topic, days, 1.0, topic.retention_days, topic.retention_bytes) - unlimited
+        total += share * (stored_at(topic, days, 1.0, topic.retention_days, topic.retention_bytes) - unlimited)
     return np.minimum(total, 0.0)

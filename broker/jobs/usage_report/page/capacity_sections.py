@@ -12,7 +12,7 @@ from broker.jobs.usage_report.capacity import HORIZON_DAYS, Disk
 from broker.jobs.usage_report.cost import GB, HOURS_A_MONTH, Cost, Prices
 from broker.jobs.usage_report.forecast import Forecast, Fullness
 from broker.jobs.usage_report.page import text
-from broker.jobs.usage_report.page.charts import BYTES, COUNT, Band, BarChart, Level, Line, TimeChart
+from broker.jobs.usage_report.page.charts import BYTES, MONEY, Band, BarChart, Level, Line, TimeChart
 from broker.jobs.usage_report.page.document import Section
 from broker.jobs.usage_report.page.text import Cell, Table, name_cell, time_cell
 
@@ -26,15 +26,21 @@ def capacity(disks: Sequence[Disk]) -> Section:
     charts = [disk_chart(disk) for disk in disks[:_MOST_CHARTS] if disk.days]
     rows = [row for disk in disks for row in _disk_rows(disk)]
     columns = (
-        ("disk", "Log directory"), ("size", "Size"), ("used", "Used"), ("growth", "Growth a day, 4 weeks"),
+        ("disk", "Log directory"), ("size", "Size"), ("used", "Used"), ("growth", "Growth a day"),
         ("median", "Days until full"), ("interval_80", "80 % interval"), ("interval_95", "95 % interval"),
         ("date", "Full about"),
     )  # fmt: skip
     refusals = sorted({disk.refusal for disk in disks if disk.refusal})
     note = (
         "Full is where the broker refuses producers: 256 MiB free, or 1 % if that is less. The intervals hold the day "
-        "of filling with the stated probability if the future behaves as the history did."
+        "of filling with the stated probability if the future behaves as the history did. Growth is the mean of the next "
+        "four weeks."
     )
+    if any(disk.scenarios and not disk.knows_topics for disk in disks):
+        note += (
+            " Which topics lie in which log directory is not known: the effect of each what-if is divided among the disks "
+            "by how much each holds."
+        )
     if refusals:
         note += f" No forecast: {'; '.join(refusals)}."
     table = Table("disks", "Days until each log directory is full", columns, tuple(rows), note)
@@ -75,7 +81,7 @@ def between(low: float | None, high: float | None) -> str:
 
 def _disk_rows(disk: Disk) -> list[tuple[Cell, ...]]:
     used = disk.total - disk.free
-    slope = None if disk.forecast is None else growth_ahead(disk.forecast)
+    slope = None if disk.forecast is None else disk.forecast.growth_a_day
     rows = [
         (
             name_cell(disk.label),
@@ -86,16 +92,10 @@ def _disk_rows(disk: Disk) -> list[tuple[Cell, ...]]:
         )
     ]
     for one in disk.scenarios:
-        growth = growth_ahead(one.forecast)
+        growth = one.forecast.growth_a_day
         cells = (Cell(""), Cell(""), Cell(text.bytes_(growth), growth), *_full_cells(one.full, one.forecast))
         rows += [(name_cell(f"what if {one.what_if.text}"), *cells)]
     return rows
-
-
-def growth_ahead(made: Forecast) -> float:
-    """Bytes a day of the median over the first four weeks."""
-    median = np.quantile(made.paths[:, [0, 28]], 0.5, axis=0)
-    return float((median[1] - median[0]) / 28)
 
 
 def disk_chart(disk: Disk) -> TimeChart:
@@ -229,8 +229,9 @@ def storage(figures: Figures) -> Section:
                ("retention", "Retention"), ("partitions", "Partitions"))  # fmt: skip
     table = Table("storage", "Topics that changed most", columns, tuple(rows))
     total = text.bytes_(states["stored_bytes"].sum())
+    lead = f"{text.counted(len(states), 'topic holds', 'topics hold')} {total} at the end of the period."
     return Section(
-        "storage", "Storage by topic", f"{text.count(len(states))} topics hold {total} at the end of the period.",
+        "storage", "Storage by topic", lead,
         ((chart,), (table,)),
     )  # fmt: skip
 
@@ -257,9 +258,13 @@ def unread(figures: Figures) -> Section:
         ("read", "Last read (UTC)"),
     )
     many = figures.counts["unread_topics"]
-    note = "" if many <= len(rows) else f"{text.count(many - len(rows))} more hold less."
+    note = (
+        ""
+        if many <= len(rows)
+        else f"{text.counted(many - len(rows), 'smaller topic is', 'smaller topics are')} not shown."
+    )
     return Section(
-        "unread", "Topics nobody reads", lead, ((Table("unread", f"{text.count(many)} topics", columns, rows, note),),)
+        "unread", "Topics nobody reads", lead, ((Table("unread", text.counted(many, "topic"), columns, rows, note),),)
     )
 
 
@@ -273,8 +278,7 @@ def cost(costs: Sequence[Cost], prices: Prices | None, figures: Figures) -> Sect
     money = prices.currency if prices else ""
 
     def paid(value: float) -> Cell:
-        shown = f"{value:,.2f}".replace(",", "\N{NARROW NO-BREAK SPACE}")
-        return Cell(f"{shown} {money}".strip(), value)
+        return Cell(f"{text.money(value)} {money}".strip(), value)
 
     rows = []
     for one in costs:
@@ -308,7 +312,7 @@ def cost(costs: Sequence[Cost], prices: Prices | None, figures: Figures) -> Sect
         )
         bars = tuple((one.owner, one.total) for one in costs[:TOP])
         title = f"Total cost by owner{f' ({money})' if money else ''}"
-        parts.append((BarChart("costs", title, COUNT, bars),))
+        parts.append((BarChart("costs", title, MONEY, bars),))
     parts.append((Table("costs", "Costs by owner" if prices else "Use by owner", tuple(columns), tuple(rows), note),))
     return Section("costs", "Costs by owner", lead, tuple(parts))
 
@@ -327,9 +331,8 @@ def gaps(figures: Figures, seconds: int, damaged: Sequence[str]) -> Section:
     )
     wanted = len(figures.hours)
     lead = (
-        f"{text.count(wanted - figures.missing_hours)} of {text.count(wanted)} hours have data; "
-        f"{text.duration(seconds)} lie within gaps; "
-        f"{text.count(len(damaged))} file{'' if len(damaged) == 1 else 's'} of the spool damaged."
+        f"{text.count(wanted - figures.missing_hours)} of {text.counted(wanted, 'hour')} with data; "
+        f"{text.duration(seconds)} within gaps; {text.counted(len(damaged), 'damaged file')} of the spool."
     )
     if not rows:
         empty = (
@@ -339,6 +342,6 @@ def gaps(figures: Figures, seconds: int, damaged: Sequence[str]) -> Section:
         )
         return Section("gaps", "Gaps and skipped files", lead, empty=empty)
     columns = (("from", "From (UTC)"), ("to", "To"), ("length", "Length"), ("reason", "Reason"), ("source", "Where"))
-    note = "" if len(rows) <= 50 else f"{len(rows) - 50} more stand in the table `gaps`."
-    table = Table("gaps", f"{text.count(len(rows))} findings", columns, rows[:50], note)
+    note = "" if len(rows) <= 50 else f"The table `gaps` holds {text.count(len(rows) - 50)} more."
+    table = Table("gaps", text.counted(len(rows), "finding"), columns, rows[:50], note)
     return Section("gaps", "Gaps and skipped files", lead, ((table,),))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 #: How values are written: the functions of `text` by these names.
-BYTES, RATE, COUNT, SHARE, SECONDS = "bytes", "rate", "count", "share", "seconds"
+BYTES, RATE, COUNT, SHARE, SECONDS, MONEY = "bytes", "rate", "count", "share", "seconds", "money"
 
 
 @dataclass(frozen=True)
@@ -106,15 +106,19 @@ class HeatChart:
 Chart = TimeChart | BarChart | HeatChart
 
 
-def ticks(highest: float, wanted: int = 4) -> list[float]:
-    """Return round values from 0 to at least `highest`."""
+def ticks(highest: float, unit: str, wanted: int = 4) -> list[float]:
+    """Return round values from 0 to at least `highest`; of a COUNT whole ones, because they are written as whole numbers."""
     if highest <= 0:
         return [0.0, 1.0]
     raw = highest / wanted
+    factors: tuple[float, ...] = (1, 2, 2.5, 5, 10)
+    if unit == COUNT:
+        raw = max(1.0, raw)
+        factors = (1, 2, 5, 10) if raw < 10 else factors
     power = 10.0 ** len(str(int(raw))) / 10 if raw >= 1 else 1.0
     while power > raw:
         power /= 10
-    step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= raw * 0.999)
+    step = next(power * factor for factor in factors if power * factor >= raw * 0.999)
     result = [0.0]
     while result[-1] < highest * 0.999:
         result.append(round(result[-1] + step, 10))

@@ -125,7 +125,7 @@ def _time(axes: Any, chart: TimeChart) -> None:
     for moment, label in chart.marks:
         axes.axvline(moment, color=_SOFT, linewidth=1, linestyle=":")
         axes.annotate(label, (moment, 0), (-4, 6), textcoords="offset points", fontsize=9, ha="right")
-    marks = ticks(chart.highest)
+    marks = ticks(chart.highest, chart.unit)
     top = chart.highest if chart.top is not None else max(marks[-1], chart.highest)
     axes.set_ylim(0, top)
     axes.set_yticks([value for value in marks if value <= top])

@@ -14,8 +14,12 @@
     }
     return `${seconds.toFixed(0)}\u202fs`;
   };
+  const count = (value) => {
+    const [mark, size] = [["tn", 1e12], ["bn", 1e9], ["M", 1e6]].find(([, least]) => Math.abs(value) >= least) ?? ["", 1];
+    return mark ? `${scaled(value / size, "")}\u202f${mark}` : scaled(value, "");
+  };
   const write = {
-    bytes: (value) => scaled(value, "B"), rate: (value) => scaled(value, "B/s"), count: (value) => scaled(value, ""),
+    bytes: (value) => scaled(value, "B"), rate: (value) => scaled(value, "B/s"), count,
     share: (value) => `${(value * 100).toFixed(1)}\u202f%`, seconds: lasting,
   };
   const moment = (seconds, step) => {

@@ -14,6 +14,7 @@ from broker.jobs.usage_report.page import text
 from broker.jobs.usage_report.page.charts import (
     BYTES,
     COUNT,
+    MONEY,
     RATE,
     SECONDS,
     SHARE,
@@ -37,6 +38,7 @@ FORMATS: dict[str, Callable[[float | None], str]] = {
     COUNT: text.count,
     SHARE: text.percent,
     SECONDS: text.duration,
+    MONEY: text.money,
 }
 
 
@@ -79,7 +81,7 @@ def _legend(entries: list[tuple[str, str]]) -> str:
 
 def _time(chart: TimeChart, width: int) -> tuple[str, str, dict]:
     first, last = chart.times[0], chart.times[-1] + chart.step
-    marks = ticks(chart.highest)
+    marks = ticks(chart.highest, chart.unit)
     top = max(marks[-1], chart.highest) if chart.top is None else chart.highest
     marks = [value for value in marks if value <= top]
     write = FORMATS[chart.unit]

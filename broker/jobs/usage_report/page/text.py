@@ -22,15 +22,15 @@ def quantity(value: float | None, unit: str = "") -> str:
         if size < 999.5 or prefix == "E":
             break
         size /= 1000
-    if size >= 99.95 or (prefix == "" and float(value).is_integer()):
-        digits = f"{size:.0f}"
-    elif size >= 9.995:
-        digits = f"{size:.1f}"
-    else:
-        digits = f"{size:.2f}"
+    digits = f"{size:.0f}" if prefix == "" and float(value).is_integer() else _three_digits(size)
     sign = _MINUS if value < 0 and float(digits) else ""
     tail = prefix + unit
     return f"{sign}{digits}{_THIN if tail else ''}{tail}"
+
+
+def _three_digits(size: float) -> str:
+    """A number of at least 0, with at least three digits."""
+    return f"{size:,.0f}".replace(",", _THIN) if size >= 99.95 else f"{size:.1f}" if size >= 9.995 else f"{size:.2f}"
 
 
 def bytes_(value: float | None) -> str:
@@ -42,13 +42,35 @@ def rate(value: float | None) -> str:
     return quantity(value, "B/s")
 
 
-def count(value: float | None) -> str:
-    """Return a whole number with its thousands apart, or a quantity from a million on."""
+_LARGE_COUNTS = (("tn", "trillion", 10**12), ("bn", "billion", 10**9), ("M", "million", 10**6))
+
+
+def count(value: float | None, *, long: bool = False) -> str:
+    """Return a whole number with its thousands apart; from a million on three digits with M, bn or tn.
+
+    :param long: write million, billion and trillion in full, as a sentence needs it
+    """
     if value is None or not math.isfinite(value):
         return MISSING
-    if abs(value) >= 1_000_000:
-        return quantity(value)
+    for short, word, size in _LARGE_COUNTS:
+        if abs(value) >= max(size * 0.9995, 1_000_000):
+            sign = _MINUS if value < 0 else ""
+            return f"{sign}{_three_digits(abs(value) / size)}{_THIN}{word if long else short}"
     return f"{round(value):,}".replace(",", _THIN).replace("-", _MINUS)
+
+
+def counted(value: float, singular: str, plural: str = "") -> str:
+    """Return a number with its noun: 1 gap, 2 gaps. `plural` is needed only for nouns that do not take an s."""
+    shown = count(value, long=True)
+    return f"{shown} {singular if shown == '1' else plural or f'{singular}s'}"
+
+
+def money(value: float | None) -> str:
+    """Return an amount with two decimals; an amount below a cent with two significant digits, so that it is not 0."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    digits = 2 if value == 0 or abs(value) >= 0.01 else 1 - math.floor(math.log10(abs(value)))
+    return f"{value:,.{digits}f}".replace(",", _THIN).replace("-", _MINUS)
 
 
 def percent(share: float | None, digits: int = 1) -> str:
@@ -84,7 +106,7 @@ def days(value: float | None, horizon: int) -> str:
     """Days until something; None is beyond the horizon."""
     if value is None:
         return f">{_THIN}{horizon}"
-    return f"{value:.1f}" if 0 < value < 3 else f"{value:.0f}"
+    return f"{value:.1f}" if 0 < value < 2.95 else f"{value:.0f}"
 
 
 def moment(seconds: float, form: str = "%a %d %b %H:%M") -> str:
@@ -179,16 +201,22 @@ def _number_class(table: Table, index: int) -> str:
 
 
 def table_lines(table: Table, most: int = 5, width: int = 98) -> list[str]:
-    """Return the table's first rows as lines of text for a terminal."""
+    """Return the table's first rows as lines of text for a terminal.
+
+    A name that does not fit beside its values has a line for itself, and its values follow on the next line.
+    """
     titles = [title for _, title in table.columns]
     rows = [[cell.text for cell in row] for row in table.rows[:most]]
     widths = [max(len(line[i]) for line in [titles, *rows]) for i in range(len(titles))]
     widths[0] = min(widths[0], max(16, width - sum(widths[1:]) - 2 * (len(widths) - 1)))
-    for row in rows:
-        if len(row[0]) > widths[0]:
-            row[0] = row[0][: widths[0] - 1] + "\N{HORIZONTAL ELLIPSIS}"
     right = [bool(table.rows) and table.rows[0][i].number for i in range(len(titles))]
-    return [_line(line, widths, right) for line in [titles, *rows]]
+    lines = []
+    for row in [titles, *rows]:
+        if len(row[0]) > widths[0]:
+            lines.append(row[0])
+            row[0] = ""
+        lines.append(_line(row, widths, right))
+    return lines
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:

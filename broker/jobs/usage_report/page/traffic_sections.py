@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from broker.jobs.usage_report.aggregates import HOUR, TOP, WEEK, Figures
-from broker.jobs.usage_report.findings import inside_period, partition_skew, worker_shares
+from broker.jobs.usage_report.findings import busiest, inside_period, partition_skew, worker_shares
 from broker.jobs.usage_report.page import text
 from broker.jobs.usage_report.page.charts import (
     BYTES,
@@ -25,6 +25,8 @@ from broker.jobs.usage_report.page.text import Cell, Table, name_cell, time_cell
 
 #: More hours than this are drawn as days.
 _MOST_HOURS = 24 * 45
+#: Days of which the heat chart is about as high as the table of the busiest hours.
+_AS_HIGH_AS_PEAKS = range(5, 12)
 
 
 def gap_spans(figures: Figures) -> tuple[tuple[float, float], ...]:
@@ -85,8 +87,9 @@ def traffic(figures: Figures) -> Section:
     axis, hourly = Hours(figures), figures.hourly
     lines = []
     for color, (name, column) in enumerate((("in", "bytes_in"), ("out", "bytes_out"))):
-        lines.append(Line(name, axis.line(hourly["hour"], hourly[column] / HOUR, zero=True), fill=True, color=color))
-        before = axis.line(hourly["hour"], hourly[column] / HOUR, zero=True, shift=WEEK)
+        rates = hourly[column] / seconds_of(hourly["hour"], figures)
+        lines.append(Line(name, axis.line(hourly["hour"], rates, zero=True), fill=True, color=color))
+        before = axis.line(hourly["hour"], rates, zero=True, shift=WEEK)
         if figures.last - figures.first <= WEEK and any(value is not None for value in before):
             lines.append(Line(f"{name}, a week before", before, "faint", color=color))
     chart = TimeChart(
@@ -99,7 +102,7 @@ def traffic(figures: Figures) -> Section:
         gaps=axis.gaps,
     )
     moved = inside["bytes_in"] + inside["bytes_out"]
-    busiest = inside.assign(moved=moved).sort_values(["moved", "hour"], ascending=[False, True]).head(6)
+    ranked = busiest(figures)
     mean = moved.sum() / max(1, len(figures.hours) - figures.missing_hours)
     rows = tuple(
         (
@@ -109,7 +112,7 @@ def traffic(figures: Figures) -> Section:
             Cell(f"{row.moved / mean:.1f}", float(row.moved / mean)),
             Cell(text.count(row.requests), row.requests),
         )
-        for row in busiest.itertuples(index=False)
+        for row in ranked.head(6).itertuples(index=False)
     )
     columns = (
         ("hour", "Hour (UTC)"),
@@ -119,28 +122,39 @@ def traffic(figures: Figures) -> Section:
         ("requests", "Requests"),
     )
     parts: list[tuple] = [(chart,)]
-    peaks = Table("peaks", "The busiest hours", columns, rows)
-    if len(figures.hours) > 24:
-        parts.append((_heat(figures, inside), peaks))
-    else:
+    left_out = len(inside) - len(ranked)
+    note = "" if not left_out else (
+        f"{text.counted(left_out, 'hour after a gap is', 'hours after a gap are')} not ranked, because "
+        f"{'it holds' if left_out == 1 else 'they hold'} what was counted in the gap, too. Charts divide it by that whole time."
+    )  # fmt: skip
+    peaks = Table("peaks", "The busiest hours", columns, rows, note)
+    heat = _heat(figures, inside) if len(figures.hours) > 24 else None
+    if heat is None:
         parts.append((peaks,))
+    elif len(heat.rows) in _AS_HIGH_AS_PEAKS:
+        parts.append((heat, peaks))
+    else:  # beside one that is much higher or lower half of the page would be empty
+        parts += [(heat,), (peaks,)]
     total = (
         f"{text.bytes_(inside['bytes_in'].sum())} in and {text.bytes_(inside['bytes_out'].sum())} out, "
-        f"{text.count(inside['records_in'].sum())} records in and {text.count(inside['records_out'].sum())} out."
+        f"{text.counted(inside['records_in'].sum(), 'record')} in and {text.count(inside['records_out'].sum(), long=True)} out."
     )
     return Section("traffic", title, total, tuple(parts), (_days(figures, inside),))
 
 
+def seconds_of(hours: pd.Series, figures: Figures) -> pd.Series:
+    """How many seconds the counts of each hour are of: more than an hour after a gap whose counts it holds, too."""
+    return hours.map(lambda hour: HOUR + figures.carried.get(int(hour), 0.0))
+
+
 def _heat(figures: Figures, inside: pd.DataFrame) -> HeatChart:
-    moved = {
-        int(hour): float(value)
-        for hour, value in zip(inside["hour"], inside["bytes_in"] + inside["bytes_out"], strict=True)
-    }
+    rates = (inside["bytes_in"] + inside["bytes_out"]) / seconds_of(inside["hour"], figures)
+    moved = {int(hour): float(value) for hour, value in zip(inside["hour"], rates, strict=True)}
     days = sorted({hour // 86400 for hour in figures.hours})[-28:]
     wanted = set(figures.hours)
     cells = [
         tuple(
-            moved.get(at, 0.0) / HOUR if at in figures.covered and at in wanted else None
+            moved.get(at, 0.0) if at in figures.covered and at in wanted else None
             for at in range(day * 86400, (day + 1) * 86400, HOUR)
         )
         for day in days
@@ -179,7 +193,7 @@ def comparison_note(figures: Figures) -> str:
     if not figures.compared:
         return "No hour of the period is known both now and a week before, so there is nothing to compare."
     return (
-        f"Change: {text.count(len(figures.compared))} of {text.count(figures.compared_wanted)} hours that are known now "
+        f"Change: {text.count(len(figures.compared))} of {text.counted(figures.compared_wanted, 'hour')} known both now "
         "and a week before, against the same hours of that week."
     )
 
@@ -235,12 +249,12 @@ def _ranking(
 
 def topics(figures: Figures) -> Section:
     rows = figures.topics[(figures.topics["bytes_in"] + figures.topics["bytes_out"]) > 0]
-    many = text.count(figures.counts["topics_with_traffic"])
+    many = text.counted(figures.counts["topics_with_traffic"], "topic")
     if rows.empty:
         return Section("topics", "Top topics", "", empty="No topic was written or read in this period.")
     extra = (("records_in", "Records in"), ("records_out", "Records out"))
     parts = _ranking(rows, [str(name) for name in rows["topic"]], figures, "topic", "Topic", extra)
-    return Section("topics", "Top topics", f"{many} topics had traffic.", parts, _fallen(figures))
+    return Section("topics", "Top topics", f"{many} had traffic.", parts, _fallen(figures))
 
 
 def _fallen(figures: Figures) -> tuple[Table, ...]:
@@ -270,12 +284,12 @@ def client_name(row: pd.Series) -> str:
 
 def clients(figures: Figures) -> Section:
     rows = figures.clients[(figures.clients["bytes_in"] + figures.clients["bytes_out"]) > 0]
-    many = text.count(figures.counts["clients"])
+    many = text.counted(figures.counts["clients"], "client")
     if rows.empty:
         return Section("clients", "Top clients", "", empty="No client was counted in this period.")
     names = [client_name(row) for _, row in rows.iterrows()]
     parts = _ranking(rows, names, figures, "client", "Client", (("requests", "Requests"), ("errors", "Errors")))
-    return Section("clients", "Top clients", f"{many} clients, by client id and principal.", parts)
+    return Section("clients", "Top clients", f"{many}, by client id and principal.", parts)
 
 
 def lag(figures: Figures) -> Section:
@@ -412,7 +426,7 @@ def errors(figures: Figures) -> Section:
     axis, hourly = Hours(figures), figures.hourly
     requests, wrong = int(inside["requests"].sum()), int(inside["errors"].sum())
     waited = text.duration(inside["throttle_ms"].sum() / 1000)
-    lead += f" {text.count(wrong)} errors, {text.count(requests)} requests, {waited} throttled."
+    lead += f" {text.counted(wrong, 'error')}, {text.counted(requests, 'request')}, {waited} throttled."
     wrong_line = Line("errors", axis.line(hourly["hour"], hourly["errors"], zero=True), fill=True, color=6)
     waiting = Line("throttled", axis.line(hourly["hour"], hourly["throttle_ms"] / 1000, zero=True), fill=True, color=4)
     charts = (
