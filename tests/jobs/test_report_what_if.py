@@ -93,31 +93,48 @@ def test_the_model_of_a_topic_agrees_with_a_belt_moved_step_by_step(
     assert found == pytest.approx(wanted, abs=2 * topic.rate * 0.01 * max(1, growth))
 
 
+def whole(topics: list[Topic]) -> dict[str, float]:
+    """All of each topic lies on the disk."""
+    return dict.fromkeys((topic.name for topic in topics), 1.0)
+
+
+def test_a_topic_counts_on_a_disk_by_the_part_that_lies_there() -> None:
+    topics = [Topic("a", 700.0, 100.0, 7, math.inf), Topic("b", 300.0, 100.0, 7, math.inf)]
+    growth = whatif.parse("growth=2")
+    part = whatif.change(topics, {}, {"a": 0.25}, growth, 30)
+    assert part == pytest.approx(whatif.change(topics[:1], {}, {"a": 1.0}, growth, 30) / 4)
+    assert not whatif.change(topics, {}, {}, growth, 30).any()
+    assert whatif.filling(topics, {"b": 0.5}, 10) == pytest.approx(whatif.filling(topics[1:], {"b": 1.0}, 10) / 2)
+
+
 def test_only_the_topics_of_the_pattern_change_and_nothing_changes_by_nothing() -> None:
     topics = [Topic("orders.a", 700.0, 100.0, 7, math.inf), Topic("web", 50.0, 10.0, math.inf, math.inf)]
-    assert not whatif.change(topics, {}, whatif.parse("growth=1"), 30).any()
-    assert not whatif.change(topics, {}, whatif.parse("growth=2,topic=none*"), 30).any()
-    both = whatif.change(topics, {}, whatif.parse("growth=2"), 30)
-    parts = [whatif.change(topics, {}, whatif.parse(f"growth=2,topic={name}"), 30) for name in ("orders.*", "web")]
+    assert not whatif.change(topics, {}, whole(topics), whatif.parse("growth=1"), 30).any()
+    assert not whatif.change(topics, {}, whole(topics), whatif.parse("growth=2,topic=none*"), 30).any()
+    both = whatif.change(topics, {}, whole(topics), whatif.parse("growth=2"), 30)
+    parts = [
+        whatif.change(topics, {}, whole(topics), whatif.parse(f"growth=2,topic={name}"), 30)
+        for name in ("orders.*", "web")
+    ]
     assert both == pytest.approx(parts[0] + parts[1])
     assert both[29] == pytest.approx(7 * 100 + 30 * 10)
 
 
 def test_retention_bytes_count_for_each_partition() -> None:
     topic = Topic("t", 700.0, 100.0, math.inf, math.inf)
-    change = whatif.change([topic], {"t": 4}, whatif.parse("retention.bytes=100"), 5)
+    change = whatif.change([topic], {"t": 4}, whole([topic]), whatif.parse("retention.bytes=100"), 5)
     assert change == pytest.approx([400 - (700 + 100 * day) for day in range(1, 6)])
 
 
 def test_a_topic_that_is_beyond_its_retention_today_stays_so() -> None:
     late = Topic("segments still open", 900.0, 100.0, 7, math.inf)
-    assert whatif.change([late], {}, whatif.parse("retention.ms=7d"), 20) == pytest.approx(np.zeros(20))
+    assert whatif.change([late], {}, whole([late]), whatif.parse("retention.ms=7d"), 20) == pytest.approx(np.zeros(20))
 
 
 def test_topics_that_fill_up_slow_the_growth_and_others_do_not() -> None:
     young = Topic("young", 300.0, 100.0, 7, math.inf)
-    found = whatif.filling([young], 10)
+    found = whatif.filling([young], whole([young]), 10)
     assert found == pytest.approx([0, 0, 0, 0, -100, -200, -300, -400, -500, -600])
     endless = Topic("endless", 300.0, 100.0, math.inf, math.inf)
     steady = Topic("steady", 700.0, 100.0, 7, math.inf)
-    assert not whatif.filling([endless, steady], 10).any()
+    assert not whatif.filling([endless, steady], whole([endless, steady]), 10).any()

@@ -144,7 +144,7 @@ def test_rows_that_cannot_be_read_are_told_in_spite_of_their_checksum(tmp_path: 
     path.write_bytes(rows + spools.line(line))
     facts = [row for batch in read_share(find(tmp_path), DAY, DAY + HOUR_MS) for row in batch.to_pylist()]
     assert [row["kind"] for row in facts] == ["span", "damage"]
-    assert facts[-1]["reason"] == "holds 4 rows that cannot be read, in spite of a right checksum"
+    assert facts[-1]["reason"] == "holds 4 rows with a right checksum that cannot be read"
 
 
 def test_files_are_found_by_name_and_time_and_boot(tmp_path: Path) -> None:

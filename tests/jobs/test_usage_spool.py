@@ -196,7 +196,7 @@ def test_counters_older_than_the_spool_count_from_its_first_row(report: Report, 
     report.run(Source(spool=directory), DAY, NEXT_DAY)
     found = traffic_of(report)
     assert {key[2]: values[0] for key, values in found.items()} == {"old": 3, "new": 5}
-    assert any("1 counters began before the spool" in row["reason"] for row in report.rows("gaps"))
+    assert any("1 counter began before the oldest file of the spool" in row["reason"] for row in report.rows("gaps"))
 
 
 def test_what_a_rotated_spool_no_longer_has_is_kept(report: Report, tmp_path: Path) -> None:
@@ -216,3 +216,46 @@ def test_what_a_rotated_spool_no_longer_has_is_kept(report: Report, tmp_path: Pa
     with pytest.raises(ReportError, match="holds nothing from 2025-11-20T00:00:00Z"):
         report.run(source, DAY, NEXT_DAY)
     assert {name: report.rows(name) for name in TABLES} == before
+
+
+def test_bytes_of_a_topic_by_log_directory_are_those_at_the_end_of_the_hour(report: Report, tmp_path: Path) -> None:
+    directory = tmp_path / "spool"
+    directory.mkdir()
+    boot = spools.Boot(directory, "ff06", at("2025-11-20T10:00:00"))
+    for minute in range(90):
+        boot.set(kind="stored", topic='a "b",\\c', path="/disk1", bytes=1000 + minute)
+        boot.set(kind="stored", topic='a "b",\\c', path="/disk2", bytes=7)
+        boot.tick()
+    report.run(Source(spool=directory), DAY, NEXT_DAY)
+    ten = at("2025-11-20T10:00:00")
+    assert [
+        (row["hour"], row["topic"], row["broker"], row["path"], row["stored_bytes"])
+        for row in report.rows("topic_dirs_hourly")
+    ] == [
+        (ten + hour * HOUR_MS, 'a "b",\\c', 1, path, size)
+        for hour, sizes in ((0, (1058, 7)), (1, (1089, 7)))
+        for path, size in zip(("/disk1", "/disk2"), sizes, strict=True)
+    ]
+
+
+def test_a_spool_without_bytes_by_log_directory_makes_an_empty_table_of_them(report: Report, tmp_path: Path) -> None:
+    directory = tmp_path / "spool"
+    directory.mkdir()
+    boot = spools.Boot(directory, "aa07", at("2025-11-20T10:00:30"))
+    spools.live(boot, 70, seed=3)
+    report.run(Source(spool=directory), DAY, NEXT_DAY)
+    assert report.rows("topic_dirs_hourly") == []
+    assert traffic_of(report) == spools.traffic(boot)
+
+
+def test_coverage_names_the_hour_that_holds_the_counts_of_lost_intervals(report: Report, tmp_path: Path) -> None:
+    directory = tmp_path / "spool"
+    directory.mkdir()
+    boot = spools.Boot(directory, "bb08", at("2025-11-20T10:00:00"))
+    spools.live(boot, 5 * 60, seed=4)
+    for path in boot.files[1:3]:  # of 11:00 and 12:00
+        path.unlink()
+    report.run(Source(spool=directory), DAY, NEXT_DAY)
+    eleven = at("2025-11-20T11:00:00")
+    carried = {row["hour"]: row["carried_ms"] for row in report.rows("coverage_hourly") if row["carried_ms"]}
+    assert carried == {eleven + 2 * HOUR_MS: 2 * HOUR_MS + MINUTE_MS}

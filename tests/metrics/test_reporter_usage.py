@@ -60,7 +60,21 @@ def test_the_spool_tells_all_that_there_is_until_the_end(tmp_path):
     group = rows(found, "group")[-1]
     assert (group["group"], group["topic"], group["lag"], group["members"]) == ("g", "t", 6, 0)
     assert rows(found, "log_dir")[-1]["path"] == str(broker.data_dir)
+    assert rows(found, "stored") == [], "a broker with one log directory needs no rows by log directory"
     assert {row["worker"] for row in rows(found, "worker")} == {0, 1}
+
+
+def test_the_spool_says_what_each_of_several_log_directories_holds_of_a_topic(tmp_path):
+    directories = [tmp_path / name for name in ("one", "two")]
+    config = SPOOLING | {"log.dirs": ",".join(map(str, directories))}
+    with Broker(config, {"t": 2}, directory=tmp_path) as broker:
+        produce(broker, "t", 0, 10)
+        produce(broker, "t", 1, 30)
+        broker.stop()
+        told = {row["path"]: row["bytes"] for row in rows(intervals(broker.data_dir), "stored") if row["topic"] == "t"}
+    sizes = {str(path): sum(log.stat().st_size for log in path.glob("t-*/*.log")) for path in directories}
+    assert len([size for size in sizes.values() if size]) == 2, f"each directory has a partition: {sizes}"
+    assert told == sizes
 
 
 @pytest.fixture(scope="module")

@@ -54,7 +54,7 @@ def run(job: Job, say: Say) -> None:
     job = _with_data(job, say)
     with _opened(job) as (spark, log):
         _write_tables(spark, job, log, say)
-        to_ms = min(job.to_ms, _whole_days(job)[1])  # hours that have not begun are not missing
+        to_ms = end_of_page_ms(job)
         with _told_in_a_line(log):
             made = report.build(spark, job.out / "tables", job.out, moment(job.from_ms), moment(to_ms), job.options)
         for line in made.lines():
@@ -97,6 +97,11 @@ def _whole_days(job: Job) -> tuple[int, int]:
     """The period as tables are written: whole days, but of today only the hours that have begun."""
     now_ms = int(time.time() * 1000)
     return job.from_ms // DAY_MS * DAY_MS, min(-(-job.to_ms // DAY_MS) * DAY_MS, -(-now_ms // HOUR_MS) * HOUR_MS)
+
+
+def end_of_page_ms(job: Job) -> int:
+    """The end of the period that the page is of: hours that have not begun yet do not belong to it, so they are not missing."""
+    return min(job.to_ms, _whole_days(job)[1])
 
 
 def _with_data(job: Job, say: Say) -> Job:

@@ -92,6 +92,7 @@ def write(
                     written[name, day] = _new_file(staging)
                     pq.write_table(rows, written[name, day])
         for name in (*tables, "gaps", "coverage_hourly"):
+            (directory / name).mkdir(exist_ok=True)  # a table without rows is there, too
             for day in days:
                 _replace(directory / name / f"day={day}", written.get((name, day)), staging)
     finally:
@@ -116,7 +117,6 @@ def _replace(target: Path, file: str | None, staging: Path) -> None:
     if target.is_dir():
         target.rename(staging / uuid.uuid4().hex)
     if file is not None:
-        target.parent.mkdir(exist_ok=True)
         Path(file).parent.rename(target)
 
 
