@@ -22,7 +22,6 @@ from broker._ext.producer_runs cimport count_event
 from broker._ext.producers cimport expire_producers, shrink_producers
 from broker._ext.shared cimport (
     FORGOTTEN_EARLY,
-    SLOT_DELETED,
     SLOT_LOADING,
     SLOT_OFFLINE,
     SLOT_ONLINE,
