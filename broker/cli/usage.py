@@ -8,7 +8,7 @@ import click
 
 from broker.cli.failure import fail
 from broker.cli.lazy import LazyGroup
-from broker.cli.options import JSON_OPTION
+from broker.cli.options import JSON_OPTION, SERVERS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,11 +24,15 @@ SHOWN = 20
 
 
 def on_broker(function: Command) -> Command:
-    """The function gets a `Place`, `timeout` in seconds and `as_json` before its own options; no figures are one line."""
+    """The function gets a `Place`, `timeout` in seconds and `as_json` before its own options; no figures are one line.
+
+    Of what names a broker, options count more than the environment, and --metrics more than --bootstrap-server.
+    """
 
     @wraps(function)
     def run(
         metrics: str | None,
+        servers: str | None,
         config_file: str | None,
         overrides: tuple[str, ...],
         data_dir: str | None,
@@ -39,11 +43,17 @@ def on_broker(function: Command) -> Command:
 
         from broker.cli.usage_source import Place, UsageError
 
-        source = click.get_current_context().get_parameter_source("metrics")
-        if source == ParameterSource.ENVIRONMENT and (config_file or overrides or data_dir or pid):
-            metrics = None  # what is typed counts more than what is set for always
+        typed = {
+            name
+            for name in ("metrics", "servers")
+            if click.get_current_context().get_parameter_source(name) == ParameterSource.COMMANDLINE
+        }
+        if "metrics" not in typed and (config_file or overrides or data_dir or pid or "servers" in typed):
+            metrics = None
+        if "servers" not in typed and (config_file or overrides or data_dir or pid or metrics):
+            servers = None
         try:
-            return function(Place(metrics, config_file, overrides, data_dir, pid), **options)
+            return function(Place(metrics, config_file, overrides, data_dir, pid, servers), **options)
         except UsageError as error:
             fail(error)
 
@@ -61,6 +71,15 @@ def on_broker(function: Command) -> Command:
         click.option("--data-dir", metavar="DIR", help="The first log directory of a broker of this machine."),
         click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Set one key; wins over the file."),
         click.option("--config", "config_file", metavar="FILE", help="The configuration of a broker of this machine."),
+        click.option(
+            "-b",
+            "--bootstrap-server",
+            "servers",
+            metavar="HOST:PORT",
+            envvar=SERVERS,
+            show_envvar=True,
+            help="Ask this broker where its metrics.listener is.",
+        ),
         click.option(
             "-m",
             "--metrics",

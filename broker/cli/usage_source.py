@@ -6,6 +6,7 @@ In the process of the command.
 import http.client
 import json
 from collections.abc import Mapping, Sequence
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
@@ -29,6 +30,7 @@ class Place(NamedTuple):
 
     :param metrics: HOST:PORT; None if it was not given.
     :param config_file, overrides, data_dir, pid: of a broker of this machine, as for `odradek status`.
+    :param servers: HOST:PORT of a broker's Kafka listener; None if it was not given.
     """
 
     metrics: str | None
@@ -36,6 +38,7 @@ class Place(NamedTuple):
     overrides: Sequence[str] = ()
     data_dir: str | None = None
     pid: int | None = None
+    servers: str | None = None
 
     @property
     def names_a_broker(self) -> bool:
@@ -52,6 +55,8 @@ class Source:
     def __init__(self, place: Place, timeout: float) -> None:
         if place.metrics is None and place.names_a_broker:
             self.host, self.port = _of_broker(place)
+        elif place.metrics is None and place.servers is not None:
+            self.host, self.port = _of_server(place.servers, timeout)
         else:
             self.host, self.port = parse_address(place.metrics or DEFAULT_ADDRESS)
         self._timeout = timeout
@@ -136,6 +141,47 @@ def _of_broker(place: Place) -> tuple[str, int]:
             f"the broker of {directory} tells nobody: its metrics.listener is empty; give it one, e.g. {DEFAULT_ADDRESS}"
         )
     return parse_address(address_of(metrics))
+
+
+def _of_server(servers: str, timeout: float) -> tuple[str, int]:
+    """Where the broker at a Kafka listener serves its figures, as its configuration says."""
+    from broker.clients.cluster import Cluster, parse_servers
+    from broker.clients.configs import Resource, describe
+    from broker.clients.errors import ClientError
+
+    key = "metrics.listener"
+    try:
+        address = parse_servers(servers)[0]
+        shown = f"{address.host}:{address.port}"
+        with Cluster(shown, timeout) as cluster:
+            brokers = cluster.view().brokers
+            node_id = next((number for number, one in brokers.items() if one == address), min(brokers))
+            entry = describe(cluster, Resource("broker", str(node_id)), [key]).get(key)
+    except ClientError as error:
+        raise UsageError(f"{error}; --metrics HOST:PORT names a broker's metrics.listener directly") from None
+    if entry is None:
+        raise UsageError(f"the broker at {shown} has no {key}: it is not an odradek, and reports no usage")
+    if not entry.value:
+        raise UsageError(
+            f"the {key} of the broker at {shown} is empty: it reports no usage; set it, e.g. {DEFAULT_ADDRESS}"
+        )
+    host, _, port = entry.value.rpartition(":")
+    host = host.strip("[]")
+    if port == "0":
+        raise UsageError(f"the {key} of the broker at {shown} has a port that it chose itself; {_HOW_TO_NAME}")
+    host = brokers[node_id].host if host in _ANY_HOST else host
+    if _is_loopback(host) and not _is_loopback(address.host):
+        raise UsageError(
+            f"the {key} of the broker at {shown} is {entry.value}, which only its own machine reaches; run this there"
+        )
+    return host, int(port)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def spool_directory(given: str | None, place: Place, timeout: float) -> Path:

@@ -13,6 +13,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from broker.cli.usage_source import Place, Source
+from broker.clients import configs
 from broker.metrics.pages import NO_API, OTHER, RETIRED, UsageRow
 from broker.metrics.usage import BadQuery, document
 from tests.cli.command import Command
@@ -317,3 +319,33 @@ def test_a_look_imports_no_more_than_it_needs(usage):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0 and done.stderr == "[]\n"
+
+
+LISTENERS = [
+    ("127.0.0.1:9404", ("127.0.0.1", 9404)),
+    (":9405", ("127.0.0.1", 9405)),
+    ("[::]:9406", ("127.0.0.1", 9406)),
+    ("10.1.1.1:9407", ("10.1.1.1", 9407)),
+]
+
+
+@pytest.mark.parametrize(("value", "expected"), LISTENERS, ids=[row[0] for row in LISTENERS])
+def test_a_broker_that_is_named_by_its_kafka_listener_is_asked_where_its_figures_are(
+    cli_broker, monkeypatch, value, expected
+):
+    entry = configs.Entry("metrics.listener", value, 4, True, False, 2, None, ())
+    monkeypatch.setattr(configs, "describe", lambda *_: {"metrics.listener": entry})
+    place = Place(None, None, (), None, None, cli_broker.bootstrap_servers)
+    source = Source(place, 10.0)
+    assert (source.host, source.port) == expected
+
+
+def test_what_names_a_broker_is_never_replaced_by_the_default_address(reporter, cli_broker, monkeypatch):
+    monkeypatch.delenv("ODRADEK_METRICS", raising=False)
+    silent = Command(cli_broker.bootstrap_servers)
+    silent.refused("usage", "top", "--once", words=["metrics.listener", cli_broker.bootstrap_servers, "is empty"])
+    Command("127.0.0.1:1").refused("usage", "show", words=["127.0.0.1:1", "--metrics"])
+    monkeypatch.setenv("ODRADEK_METRICS", reporter.address)
+    typed = ("usage", "show", "-b", cli_broker.bootstrap_servers)
+    Command("127.0.0.1:1").refused(*typed, words=["is empty"])
+    assert Command("127.0.0.1:1").json(*typed, "-m", reporter.address)["rows"]
