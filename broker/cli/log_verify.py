@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from broker.cli.interrupt import noting
-from broker.cli.output import size
-from broker.storage.verify import DirectoryFiles, DirectoryReport, list_directory, verify
+from broker.cli.output import count, size
+from broker.storage.log_directory import META_PROPERTIES
+from broker.storage.verify import DirectoryFiles, DirectoryReport, NotALogDirectoryError, list_directory, verify
 from broker.storage.verify_log import Finding
 
 MOST_SHOWN = 200
@@ -64,6 +66,9 @@ def verify_directories(
 def run_verify(paths: Sequence[str], *, as_json: bool, processes: int, deep: bool) -> int:
     """The whole command; its exit code: 1 if anything is wrong. Raises NotALogDirectoryError, VerifyError, OSError."""
     directories = [list_directory(path) for path in paths]
+    for files in directories:
+        if not files.logs and not Path(files.path, META_PROPERTIES).exists():
+            raise NotALogDirectoryError(f"{files.path} holds no logs: name one of log.dirs, or a partition's directory")
     began = time.monotonic()
     reports = verify_directories(directories, processes=processes, deep=deep, quiet=as_json)
     seconds = time.monotonic() - began
@@ -111,11 +116,12 @@ def print_findings(console: Console, findings: Sequence[Finding]) -> None:
 def print_report(report: DirectoryReport, seconds: float) -> None:
     """What a person wants to know of a directory."""
     console = Console(highlight=False, soft_wrap=True)
-    numbers = summary(report)
-    size = sum(log.size for log in report.logs.values())
+    logs = report.logs.values()
+    batches = sum(log.batches for log in logs)
     console.print(
-        f"{numbers['directory']}: {numbers['partitions']} partitions, {numbers['segments']} segments, "
-        f"{numbers['batches']} batches, {numbers['records']} records, {size / 1e9:.3f} GB in {seconds:.1f} s",
+        f"{report.files.path}: {count(len(logs), 'partition')}, {count(sum(log.segments for log in logs), 'segment')}, "
+        f"{batches:,} batch{'' if batches == 1 else 'es'}, {count(sum(log.records for log in logs), 'record')}, "
+        f"{size(sum(log.size for log in logs))} in {seconds:.1f} s",
         markup=False,
     )
     if report.files.locked:
@@ -127,4 +133,7 @@ def print_report(report: DirectoryReport, seconds: float) -> None:
     if report.all_findings:
         print_findings(console, report.all_findings)
     errors = len(report.errors)
-    console.print("Nothing is wrong." if not errors else f"{errors} error(s).")
+    if errors:
+        console.print(f"{count(errors, 'error')}.")
+    else:
+        console.print("Nothing is wrong." if report.logs else "There are no logs in it: nothing was checked.")

@@ -49,7 +49,7 @@ def test_damage_ends_with_1_and_names_file_offset_and_position(log_dir):
     shown = odradek("log", "verify", log_dir)
     assert (
         shown.returncode == 1
-        and "1 error(s)" in shown.stdout
+        and "1 error." in shown.stdout
         and f"{log}, offset 4, position {4 * size}: " in shown.stdout
     )
 
@@ -68,3 +68,15 @@ def test_what_is_no_directory_is_one_line(tmp_path, name):
     done = odradek("log", "verify", tmp_path / name)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == f"odradek: {tmp_path / name} is not a directory\n"
+
+
+def test_a_directory_without_logs_is_not_called_sound(tmp_path):
+    done = odradek("log", "verify", tmp_path)
+    assert done.returncode == 1 and f"{tmp_path} holds no logs" in done.stderr and not done.stdout
+    (tmp_path / "meta.properties").write_text("version=1\n")
+    done = odradek("log", "verify", tmp_path)
+    assert done.returncode == 0 and "There are no logs in it: nothing was checked." in done.stdout
+
+
+def test_sizes_have_a_fitting_unit(log_dir):
+    assert " kB in " in odradek("log", "verify", log_dir).stdout
