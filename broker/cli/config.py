@@ -6,7 +6,15 @@ import click
 
 from broker.cli.failure import fail
 from broker.cli.lazy import LazyGroup
-from broker.cli.options import DRY_RUN_OPTION, YES_OPTION, Command, complete_groups, complete_topics, on_cluster
+from broker.cli.options import (
+    DRY_RUN_OPTION,
+    YES_OPTION,
+    Command,
+    complete_groups,
+    complete_settings,
+    complete_topics,
+    on_cluster,
+)
 
 if TYPE_CHECKING:
     from broker.clients.cluster import Cluster
@@ -70,7 +78,7 @@ def _shown(row: "dict[str, Any]") -> str | None:
 @config.command("get")
 @on_cluster
 @resource_options
-@click.argument("keys", metavar="[KEY]...", nargs=-1)
+@click.argument("keys", metavar="[KEY]...", nargs=-1, shell_complete=complete_settings)
 @click.option("--changed", is_flag=True, help="Only what is not the default.")
 def get(
     cluster: "Cluster",
@@ -117,7 +125,7 @@ def get(
 @config.command("set")
 @on_cluster
 @resource_options
-@click.argument("words", metavar="[KEY=VALUE]...", nargs=-1)
+@click.argument("words", metavar="[KEY=VALUE]...", nargs=-1, shell_complete=complete_settings)
 @click.option("--unset", metavar="KEY", multiple=True, help="Give a setting back to the default.")
 @YES_OPTION
 @DRY_RUN_OPTION
@@ -152,7 +160,7 @@ def set_(
 @config.command("explain")
 @on_cluster
 @resource_options
-@click.argument("key", metavar="KEY[=VALUE]")
+@click.argument("key", metavar="KEY[=VALUE]", shell_complete=complete_settings)
 def explain(
     cluster: "Cluster",
     as_json: bool,
@@ -240,7 +248,6 @@ def _from_broker(cluster: "Cluster", resource: "Resource", name: str, value: str
 
 def _print(told: dict[str, Any]) -> None:
     from broker.cli.config_change import print_losses
-    from broker.cli.output import print_table
     from broker.clients.freed_space import DELETION_POLICY, SpaceRules
     from broker.clients.retention import Loss
 
@@ -262,6 +269,6 @@ def _print(told: dict[str, Any]) -> None:
         if deletes["records_at_most"]:
             print_losses(losses, SpaceRules(**deletes["space"]), deletes["exact"])
         else:
-            print_table([], [], "  it deletes nothing")
+            click.echo("  it deletes nothing")
         if policy := deletes["space"]["deletion_policy"]:
             click.echo(f"the class {policy} of the brokers may delete more segments ({DELETION_POLICY})")

@@ -1,7 +1,7 @@
 """A change of configuration as a person makes it: said first, with what it would delete, then done."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -77,6 +77,17 @@ def unknown_key(name: str, resource: object, known: Sequence[str]) -> str:
 
     close = get_close_matches(name, known, 1, 0.5)
     return f"{resource} has no setting '{name}'" + (f"; did you mean '{close[0]}'?" if close else "")
+
+
+def similar_keys(names: Iterable[str]) -> str:
+    """A hint for the settings of a topic among these names that are probably misspelled; empty if none is."""
+    from difflib import get_close_matches
+
+    from broker.config.table import TOPIC_KEYS
+
+    unknown = [name for name in names if name not in TOPIC_KEYS]
+    close = [match for name in unknown for match in get_close_matches(name, list(TOPIC_KEYS), 1, 0.5)]
+    return f"; did you mean '{close[0]}'?" if close else ""
 
 
 def is_exact(entries: Mapping[str, configs.Entry], settings: Mapping[str, str]) -> bool:

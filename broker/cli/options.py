@@ -1,7 +1,7 @@
 """What commands share that talk to a cluster: which one, how long to wait, JSON or tables, and asking before destroying."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -116,6 +116,31 @@ def complete_groups(context: click.Context, _: click.Parameter, begun: str) -> "
         return sorted({one.group_id for one in list_groups(cluster)}.union(tree_offsets.groups(cluster)))
 
     return _completed(context, begun, names)
+
+
+def complete_settings(context: click.Context, _: click.Parameter, begun: str) -> "list[CompletionItem]":
+    """Keys of settings for the shell: of a topic or a broker as --topic or --broker says, else of both. No broker is asked."""
+    from broker.config.table import BROKER_KEYS, TOPIC_KEYS
+
+    given = context.params
+    of_topic = bool(given.get("topic"))
+    of_broker = given.get("broker") is not None or bool(given.get("all_brokers"))
+    return _keys(begun, *([] if of_broker else [TOPIC_KEYS]), *([] if of_topic else [BROKER_KEYS]))
+
+
+def complete_topic_settings(_: click.Context, __: click.Parameter, begun: str) -> "list[CompletionItem]":
+    """Keys of a topic's settings for the shell."""
+    from broker.config.table import TOPIC_KEYS
+
+    return _keys(begun, TOPIC_KEYS)
+
+
+def _keys(begun: str, *tables: Mapping[str, Any]) -> "list[CompletionItem]":
+    from click.shell_completion import CompletionItem
+
+    return [
+        CompletionItem(name) for name in sorted({name for table in tables for name in table}) if name.startswith(begun)
+    ]
 
 
 def _completed(context: click.Context, begun: str, names: "Callable[[Cluster], Any]") -> "list[CompletionItem]":

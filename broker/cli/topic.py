@@ -13,6 +13,7 @@ from broker.cli.options import (
     TOPIC_ARGUMENT,
     TOPICS_ARGUMENT,
     YES_OPTION,
+    complete_topic_settings,
     confirm,
     key_values,
     on_cluster,
@@ -29,6 +30,7 @@ CONFIG_OPTION = click.option(
     metavar="KEY=VALUE",
     multiple=True,
     callback=key_values,
+    shell_complete=complete_topic_settings,
     help="A setting of the topic; 7d or 512MiB will do for times and sizes.",
 )
 
@@ -63,6 +65,7 @@ def create(
     dry_run: bool,
 ) -> None:
     """Create topics."""
+    from broker.cli.config_change import similar_keys
     from broker.cli.output import count, echo_json
     from broker.cli.values import config_value
     from broker.clients import topics as verbs
@@ -76,7 +79,8 @@ def create(
             made = verbs.create(cluster, name, partitions or -1, replication_factor or -1, settings, placed, dry_run)
         except Refused as error:
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-                raise Refused(error.code, f"topic '{name}' was not created: {error.reason}") from None
+                hint = similar_keys(settings) if error.code == ErrorCode.INVALID_CONFIG else ""
+                raise Refused(error.code, f"topic '{name}' was not created: {error.reason}{hint}") from None
             if not if_not_exists:
                 fail(
                     f"there is a topic '{name}' already; `odradek topic describe {name}` shows it, --if-not-exists takes it"

@@ -3,6 +3,8 @@
 import re
 from datetime import datetime
 
+from broker.clients.errors import ClientError
+
 UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 UNITS_BYTES = {"b": 1, "k": 1 << 10, "kb": 1000, "kib": 1 << 10, "m": 1 << 20, "mb": 10**6, "mib": 1 << 20}
 UNITS_BYTES |= {"g": 1 << 30, "gb": 10**9, "gib": 1 << 30, "t": 1 << 40, "tb": 10**12, "tib": 1 << 40}
@@ -50,12 +52,15 @@ def time_ms(text: str, now_ms: int) -> int:
 
 
 def config_value(key: str, text: str) -> str:
-    """A configuration's value as brokers read it: spans for keys of ms and sizes for keys of bytes become numbers."""
+    """A configuration's value as brokers read it: spans for keys of ms and sizes for keys of bytes become numbers.
+
+    Raises ClientError.
+    """
     try:
         if key.endswith(".ms"):
             return str(duration_ms(text))
         if key.endswith(".bytes"):
             return str(size_bytes(text))
-    except ValueError:
-        return text  # the broker says what it takes
+    except ValueError as error:
+        raise ClientError(f"{key}: {error}") from None
     return text

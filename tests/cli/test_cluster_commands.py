@@ -43,7 +43,8 @@ def test_what_is_wrong_with_a_topic_is_one_line(odradek, name):
     odradek.refused("topic", "create", name, words=["already", f"odradek topic describe {name}", "--if-not-exists"])
     assert odradek.json("topic", "create", name, "--if-not-exists")["created"] is False
     odradek.refused("topic", "create", "x y", words=["x y"])
-    odradek.refused("topic", "create", f"{name}-x", "-c", "retention.ms=soon", words=["retention.ms", "soon"])
+    odradek.refused("topic", "create", f"{name}-x", "-c", "retention.ms=soon", words=["retention.ms", "soon", "7d"])
+    odradek.refused("topic", "create", f"{name}-x", "-c", "retension.ms=1", words=["did you mean 'retention.ms'"])
     odradek.refused("topic", "create", f"{name}-x", "-r", 3, words=["was not created"])
     odradek.refused("topic", "describe", f"{name}-x", words=[f"{name}-x", "odradek topic list"])
     odradek.refused("topic", "alter", name, "-p", 2, words=["has 2 partitions"])
@@ -246,6 +247,9 @@ def test_settings_are_shown_with_their_source_and_explained(odradek, name):
     assert "integer" in table["allowed"]
     odradek.refused("config", "get", "-t", name, "retention.m", words=["did you mean 'retention.ms'"])
     odradek.refused("config", "explain", "retention.m", words=["did you mean 'retention.ms'"])
+    odradek.refused("config", "set", "-t", name, "segment.bytes=big", words=["segment.bytes", "big", "512MiB"])
+    done = odradek.run("config", "explain", "-t", name, "retention.ms=1d")
+    assert "it deletes nothing" in done.stdout and not done.stderr
     odradek.refused("config", "get", "-t", f"{name}-x", words=["no topic", "odradek topic list"])
     odradek.refused("config", "get", code=2, words=["--topic TOPIC"])
     odradek.refused("config", "get", "--broker", 77, words=["no broker 77"])

@@ -105,6 +105,9 @@ def test_a_shell_completes_commands_and_topics(odradek, name, cli_broker):
     assert "plain,truncate" in completed("odradek topic t", cli_broker.bootstrap_servers)
     assert f"plain,{name}" in completed(f"odradek topic describe {name[:-1]}", cli_broker.bootstrap_servers)
     assert completed("odradek topic describe x", "127.0.0.1:1") == []
+    assert "plain,retention.ms" in completed("odradek config explain ret", "127.0.0.1:1")
+    assert "plain,retention.ms" in completed("odradek topic create t -c retention.m", "127.0.0.1:1")
+    assert completed("odradek config get -t t log.ret", "127.0.0.1:1") == []
 
 
 def test_without_the_client_library_only_groups_and_its_settings_do_not_work(odradek, name, cli_broker, tmp_path):
