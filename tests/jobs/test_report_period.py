@@ -52,6 +52,8 @@ def test_the_hint_for_an_old_spool_names_its_days(spool: Path) -> None:
         job._with_data(made(spool), print)
 
 
-def test_hours_that_have_not_begun_do_not_belong_to_the_page(spool: Path) -> None:
+def test_hours_that_have_not_begun_do_not_belong_to_the_page(spool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert job.end_of_page_ms(made(spool, "today", "tomorrow")) == TODAY + 6 * HOUR_MS
     assert job.end_of_page_ms(made(spool, "-3d")) == TODAY
+    monkeypatch.setattr(job.time, "time", lambda: at("2026-03-10T05:00") / 1000)
+    assert job.end_of_page_ms(made(spool, "2026-03-10T05:00", "tomorrow")) == TODAY + 6 * HOUR_MS

@@ -100,8 +100,11 @@ def _whole_days(job: Job) -> tuple[int, int]:
 
 
 def end_of_page_ms(job: Job) -> int:
-    """The end of the period that the page is of: hours that have not begun yet do not belong to it, so they are not missing."""
-    return min(job.to_ms, _whole_days(job)[1])
+    """The end of the period that the page is of: hours that have not begun yet do not belong to it, so they are not missing.
+
+    It has at least one hour: at a full hour, a period that begins now has none that has begun.
+    """
+    return max(job.from_ms + HOUR_MS, min(job.to_ms, _whole_days(job)[1]))
 
 
 def _with_data(job: Job, say: Say) -> Job:
