@@ -16,6 +16,8 @@ from types import FrameType
 from typing import Any, NoReturn
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+REPEAT_S = 0.1
+"""Between two alarms: the first may come just before a call that blocks, which only another one ends."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -118,7 +120,7 @@ class Interruption:
         if again or self._at_once:
             raise raised_by(number)
         if self._at_latest_s is not None:
-            signal.setitimer(signal.ITIMER_REAL, self._at_latest_s)
+            signal.setitimer(signal.ITIMER_REAL, self._at_latest_s, REPEAT_S)
 
     def _waited_too_long(self, *_: object) -> None:
         self.check()

@@ -39,7 +39,7 @@ from broker.metadata.store import (
     parent_of,
 )
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.controller")
 
 FILE_NAME = "odradek-metadata.db"
 FORMAT = 1  # PRAGMA user_version of the file

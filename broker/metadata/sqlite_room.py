@@ -21,7 +21,7 @@ import os
 import sqlite3
 from pathlib import Path
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.controller")
 
 LOG_BYTES = 1 << 20
 CHECKPOINT_PAGES = 100

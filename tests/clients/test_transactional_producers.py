@@ -13,6 +13,7 @@ import textwrap
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka.admin import NewTopic
 
 from tests import toolchains
 from tests.clients.conftest import Cluster
@@ -61,7 +62,7 @@ def test_the_java_client(cluster: Cluster) -> None:
 
 @pytest.mark.java
 def test_kafkas_tool_for_transactions(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> None:
-    cluster.create_topics({"without-transactions": "none"}, 1)
+    cluster.admin.create_topics([NewTopic("without-transactions", 1, 1)])["without-transactions"].result(90)
     with KafkaTools(cluster.bootstrap_servers, tmp_path_factory.mktemp("tools") / "errors") as tools:
         described = tools.run("transactions", "describe", "--transactional-id", "t")
         assert described.code != 0 and "Failed to describe transaction state" in described.err

@@ -170,11 +170,11 @@ CLOSED = {
     "a cut Produce": (request_frame(0, 3, produce_request(TOPIC, 0, batch_of(b"x")))[:30], None),
     "a Produce of 2 billion topics": (
         framed(header_of(0, 3) + struct.pack(">hhii", -1, -1, 1, 2**31 - 1)),
-        ["Produce", "cannot be read"],
+        ["Produce", "names more than 65536"],
     ),
     "a Fetch of 2 billion topics": (
         framed(header_of(1, 4) + struct.pack(">iiiibi", -1, 0, 1, 1, 0, 2**31 - 1)),
-        ["Fetch", "cannot be read"],
+        ["Fetch", "names more than 65536"],
     ),
 }
 """What is sent, and what the broker's log says of the close; None where the sender closes first."""

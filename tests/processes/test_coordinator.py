@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from broker.config import broker_config
 from broker.metadata import group_offsets, znodes
 from broker.metadata.sqlite import FILE_NAME, SqliteStore
 from broker.processes.coordinator import Office
@@ -154,7 +155,7 @@ def test_a_successor_never_hands_out_a_producer_id_again(broker):
 
 def test_offsets_for_the_tree_are_not_kept_for_a_topic_that_was_deleted_meanwhile(tmp_path):
     """The loop's mirror of the topics may be older than what the controller thread did."""
-    office = Office(SimpleNamespace())
+    office = Office(SimpleNamespace(config=broker_config.load(None)))
     office._store = SqliteStore(tmp_path / "store.db")
     image = SimpleNamespace(topics={"there": None, "going": None}, deleting={"going"})
     office._view = SimpleNamespace(controller=SimpleNamespace(image=image))

@@ -78,7 +78,14 @@ def test_plain_messages_become_one_batch(magic):
     times = (100, 90) if magic else (-1, -1)
     assert batch.records() == [Record(b"k", b"a", times[0], offset=0), Record(None, None, times[1], offset=1)]
     assert (batch.codec, batch.producer_id, batch.max_timestamp) == (0, -1, times[0])
-    assert found == {"keyless": True, "found_max_timestamp": times[0], "found_min_timestamp": times[1]}
+    assert found.pop("records") == batch.payload
+    assert found == {
+        "keyless": True,
+        "found_max_timestamp": times[0],
+        "found_min_timestamp": times[1],
+        "log_append_time": False,
+        "separate": True,
+    }
 
 
 @PACKED
@@ -219,7 +226,8 @@ def test_the_bound_of_a_message_is_its_whole_size():
 
 
 def test_times_that_a_producer_must_not_send():
-    assert up(message(0, b"x", magic=1, timestamp=5, attributes=LOG_APPEND_TIME))[0] == BAD_TIMESTAMP
+    error, found, _ = up(message(0, b"x", magic=1, timestamp=5, attributes=LOG_APPEND_TIME))
+    assert (error, found["log_append_time"]) == (0, True)  # the topic's settings decide
     assert up(message(0, b"x", magic=1, timestamp=-2))[0] == BAD_TIMESTAMP
     assert up(wrap(message(0, b"x"), 1, 1, attributes=LOG_APPEND_TIME))[0] == BAD_TIMESTAMP
     assert up(wrap(message(0, b"x", timestamp=-2), 1, 1))[0] == BAD_TIMESTAMP
