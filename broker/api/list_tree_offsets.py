@@ -3,21 +3,26 @@
 from typing import Any
 
 from broker.api.coordinator_call import CoordinatorCall
+from broker.api.stepwise import Pace, Steps
 from broker.metadata import group_offsets
 from broker.protocol import list_tree_offsets
 
+STEP = 500
 Response = list_tree_offsets.Response
 
 
-def handle(request: Any, call: CoordinatorCall) -> Any:
+def handle(request: Any, call: CoordinatorCall) -> Steps:
     """The names of all groups; or the offsets of those that are named, without the groups that are not in the tree."""
     store = call.view.store
     if request.group_ids is None:
         return Response(groups=[Response.Group(group_id=name) for name in group_offsets.groups(store)])
     groups = []
+    pace = Pace(STEP)
     for name in dict.fromkeys(request.group_ids):
         topics: dict[str, list[Any]] = {}
         found = group_offsets.describe(store, name) if group_offsets.may_be_in_tree(name) else {}
+        if pace.over(1 + len(found)):
+            yield
         for (topic, partition), offset in sorted(found.items()):
             one = Response.Partition(partition_index=partition, committed_offset=offset)
             topics.setdefault(topic, []).append(one)

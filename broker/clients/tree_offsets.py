@@ -13,6 +13,9 @@ from broker.protocol.errors import ErrorCode
 
 Place = tuple[str, int]
 
+GROUPS_AT_ONCE = 1000
+"""In one request: a broker closes the connection for requests with too many elements."""
+
 
 def groups(cluster: Cluster) -> list[str]:
     """The groups in the tree, by name; none if the broker does not serve ListTreeOffsets. Raises Refused, ClientError."""
@@ -22,15 +25,16 @@ def groups(cluster: Cluster) -> list[str]:
 
 def of_groups(cluster: Cluster, group_ids: Sequence[str]) -> dict[str, dict[Place, int]]:
     """All offsets that these groups have in the tree; without groups that have none. Raises Refused, ClientError."""
-    answer = _listed(cluster, group_ids)
-    return {
-        one.group_id: {
-            (topic.name, part.partition_index): part.committed_offset
-            for topic in one.topics
-            for part in topic.partitions
-        }
-        for one in (answer.groups if answer is not None else ())
-    }
+    found = {}
+    for first in range(0, len(group_ids), GROUPS_AT_ONCE):
+        answer = _listed(cluster, group_ids[first : first + GROUPS_AT_ONCE])
+        for one in answer.groups if answer is not None else ():
+            found[one.group_id] = {
+                (topic.name, part.partition_index): part.committed_offset
+                for topic in one.topics
+                for part in topic.partitions
+            }
+    return found
 
 
 def _listed(cluster: Cluster, group_ids: Sequence[str] | None) -> Any:

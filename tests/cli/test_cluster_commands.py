@@ -213,9 +213,9 @@ def test_groups_in_the_tree_are_listed_described_migrated_and_deleted(odradek, c
 
     assert types() == ["Tree"]
     assert [row["group"] for row in odradek.json("group", "list", "--type", "tree")].count(name) == 1
-    told = odradek.json("group", "describe", name)
-    assert (told["type"], told["offsets"], told["members"]) == ("Tree", [], [])
-    assert [(row["partition"], row["committed"], row["lag"]) for row in told["tree"]] == [(0, 4, 6), (1, 0, 0)]
+    described = odradek.json("group", "describe", name)
+    assert (described["type"], described["offsets"], described["members"]) == ("Tree", [], [])
+    assert [(row["partition"], row["committed"], row["lag"]) for row in described["tree"]] == [(0, 4, 6), (1, 0, 0)]
     assert "metadata tree only" in odradek("group", "describe", name)
 
     usage = odradek.run("offsets", "migrate", "--to", "log")
@@ -233,6 +233,16 @@ def test_groups_in_the_tree_are_listed_described_migrated_and_deleted(odradek, c
         tree_offsets.commit(cluster, name, {(name, 0): 4})
     assert odradek.json("group", "delete", name, "--yes") == [{"group": name, "deleted": True, "offsets": 1}]
     assert types() == []
+
+
+def test_more_groups_are_looked_up_in_the_tree_than_one_request_may_name(odradek, cli_broker, name):
+    odradek("topic", "create", name)
+    names = [f"{name}-{number}" for number in range(10_001)]
+    with Cluster(cli_broker.bootstrap_servers) as cluster:
+        for group_id in (names[0], names[-1]):
+            assert tree_offsets.commit(cluster, group_id, {(name, 0): 4}) == {}
+        expected = {group_id: {(name, 0): 4} for group_id in (names[0], names[-1])}
+        assert tree_offsets.of_groups(cluster, names) == expected
 
 
 def test_settings_are_shown_with_their_source_and_explained(odradek, name):
