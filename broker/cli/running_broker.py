@@ -13,7 +13,7 @@ from broker.config.running import PID_FILE, STATUS_SOCKET, RunningBroker, read_p
 from broker.testing.process_tree import open_files, wait_for_end
 from broker.testing.status import read_status
 
-_ANY_HOST = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
+ANY_HOST = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 _WHICH = ", Kafka's default: name the broker's configuration by --config FILE, or its directory by --data-dir DIR"
 
 
@@ -127,5 +127,5 @@ def status_of(directory: str, running: RunningBroker) -> dict[str, Any]:
 
 def address_of(listener: Mapping[str, Any]) -> str:
     """HOST:PORT to connect to, of a metrics.listener in a supervisor's status."""
-    host = _ANY_HOST.get(listener["host"], listener["host"])
+    host = ANY_HOST.get(listener["host"], listener["host"])
     return f"[{host}]:{listener['port']}" if ":" in host else f"{host}:{listener['port']}"

@@ -145,6 +145,7 @@ def _of_broker(place: Place) -> tuple[str, int]:
 
 def _of_server(servers: str, timeout: float) -> tuple[str, int]:
     """Where the broker at a Kafka listener serves its figures, as its configuration says."""
+    from broker.cli.running_broker import ANY_HOST
     from broker.clients.cluster import Cluster, parse_servers
     from broker.clients.configs import Resource, describe
     from broker.clients.errors import ClientError
@@ -169,7 +170,7 @@ def _of_server(servers: str, timeout: float) -> tuple[str, int]:
     host = host.strip("[]")
     if port == "0":
         raise UsageError(f"the {key} of the broker at {shown} has a port that it chose itself; {_HOW_TO_NAME}")
-    host = brokers[node_id].host if host in _ANY_HOST else host
+    host = brokers[node_id].host if host in ANY_HOST else host
     if _is_loopback(host) and not _is_loopback(address.host):
         raise UsageError(
             f"the {key} of the broker at {shown} is {entry.value}, which only its own machine reaches; run this there"
