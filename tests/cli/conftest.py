@@ -7,12 +7,17 @@ import pytest
 from broker.testing import Broker
 from tests.cli.command import Command
 
+NEVER_MS = 86_400_000
 _numbers = itertools.count()
 
 
 @pytest.fixture(scope="session")
 def cli_broker(tmp_path_factory):
-    config = {"group.initial.rebalance.delay.ms": 0, "auto.create.topics.enable": "false"}
+    config = {
+        "group.initial.rebalance.delay.ms": 0,
+        "auto.create.topics.enable": "false",
+        "log.initial.task.delay.ms": NEVER_MS,  # so that retention deletes nothing between two commands of a test
+    }
     with Broker(config, directory=tmp_path_factory.mktemp("cli")) as broker:
         yield broker
 
