@@ -264,9 +264,10 @@ cdef class Fetching:
     # -- memory kept for a connection -------------------------------------------------------------------------------
 
     cdef int64_t kept_bytes(self, Connection connection) except -1:
-        """About how much memory the partitions take that the connection asked for last, without a session."""
+        """About how much memory the partitions take that the connection asked for last, without a session or in one that has ended:
+        sessions have bounds of their own."""
         cdef FetchWait wait = connection.session
-        if wait is None or wait.by_key is not None:
+        if wait is None or (wait.by_key is not None and not wait.ended):
             return 0
         if wait.measured_ms != wait.last_used_ms:
             wait.measured_bytes = wait.measure()
@@ -281,6 +282,8 @@ cdef class Fetching:
             return 0
         wait.unwatch_all()
         wait.partitions = []                # its entry among the deadlines may outlive it for long
+        if wait.by_key is not None:
+            wait.by_key = {}
         connection.session = None
         return kept
 

@@ -21,6 +21,7 @@ cdef enum:
     COLD_AT_ONCE = 32                 # look-ups that a reader does before it turns to another request
     PARTITION_BYTES = 312             # of memory: a FetchPartition and its place in the list
     WATCHED_BYTES = 400               # an entry of the room for a slot that nobody else watches
+    KEYED_BYTES = 170                 # its key and its place among the partitions of a session
     BYTES_OBJECT = 40                 # a bytes object without its content
 
 
@@ -154,6 +155,8 @@ cdef class FetchWait(FetchContext):
         cdef bytes topic = None
         cdef int64_t total = 0
         cdef int64_t each = PARTITION_BYTES if self.watched is None else PARTITION_BYTES + WATCHED_BYTES
+        if self.by_key is not None:
+            each += KEYED_BYTES
         for p in self.partitions:
             total += each
             if p.topic is not topic:        # the partitions of a topic are usually adjacent and share its name

@@ -33,7 +33,7 @@ def read(store: Store, group_id: str, places: Sequence[Place]) -> dict[Place, in
     for place, node in zip(places, found, strict=True):
         if node is not None:
             text = node[0].decode("ascii", "replace").strip()
-            if text.lstrip("-").isdigit():
+            if text.removeprefix("-").isdigit():
                 offsets[place] = int(text)
     return offsets
 

@@ -55,5 +55,7 @@ class LoopSlices:
                 log.exception("a step of long work failed; the work is dropped")
             if time.monotonic() >= until:
                 break
-        self._settle()
-        self._schedule()
+        try:
+            self._settle()
+        finally:
+            self._schedule()

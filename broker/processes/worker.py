@@ -336,7 +336,8 @@ class Worker:
                 pending.worked()
         except Exception as failure:
             self._append_failed(pending, failure)
-        self.room.serve()
+        finally:
+            self.room.serve()
         self._settle()
 
     def _opened_large(self, pending: Any, error: BaseException | None) -> None:

@@ -120,6 +120,23 @@ def test_a_session_is_not_dropped(worker):
     assert values(wire.receive().responses[0].partitions[0].records) == [b"x"]
 
 
+def test_what_an_ended_session_leaves_is_counted_and_dropped(worker):
+    """Whoever knows its id may end it, and so does the eviction of sessions that nobody uses."""
+    wire, other = worker.connect(), worker.connect()
+    places = [("topic", number, 0) for number in range(1000)]
+    wire.send(fetch_request(places, session_epoch=0), fetch.API_KEY, 12)
+    worker.turn()
+    session_id = wire.receive().session_id
+    assert session_id and look(worker, 0).kept == 0
+    other.send(fetch_request([], session_id=session_id, session_epoch=-1), fetch.API_KEY, 12)
+    worker.turn()
+    other.receive()
+    assert look(worker, 1 << 30).kept >= 1000 * PARTITION
+    memory = look(worker, 0)
+    assert (memory.kept, memory.dropped, memory.closed) == (0, 1, 0)
+    assert len(fetches(worker, wire, 1000).responses) == 10
+
+
 def test_a_connection_at_work_keeps_what_it_has(worker):
     wire = worker.connect()
     fetches(worker, wire, 1000)
