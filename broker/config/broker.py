@@ -52,31 +52,32 @@ KEYS = (
     ConfigKey("broker.rack", STRING, None, None, MEDIUM, READ_ONLY, NONE_YET,
         "The rack or zone of this broker: for the placement of replicas and fetching from the nearest one."),
     ConfigKey("process.roles", LIST, (), OneOf(("broker", "controller")), HIGH, READ_ONLY, NONE,
-        "Accepted from KRaft files; must contain broker, and controller too unless metadata.store is set: this broker cannot "
-        "join the controllers of a KRaft cluster."),
+        "Accepted from KRaft files. The list must contain broker, and also controller unless metadata.store is set, because "
+        "this broker cannot join the controllers of a KRaft cluster."),
     ConfigKey("auto.create.topics.enable", BOOLEAN, True, None, HIGH, READ_ONLY, NOW,
         "Whether a Metadata request for a topic that does not exist creates it."),
     ConfigKey("delete.topic.enable", BOOLEAN, True, None, HIGH, READ_ONLY, NOW,
         "Whether topics may be deleted."),
     ConfigKey("log.level", STRING, "INFO", OneOf(tuple(LEVELS), any_case=True), MEDIUM, READ_ONLY, NOW,
-        "The least severe messages of the broker that are logged. Until the next start, kafka-configs with --entity-type "
-        "broker-loggers changes the level of each logger, root among them. Odradek's own key."),
+        "The level of the log messages that the broker writes: messages less severe than this are dropped. kafka-configs with "
+        "--entity-type broker-loggers changes the level of single loggers, or of root, until the next start. Odradek's own "
+        "key."),
     ConfigKey("log.levels", LIST, (), LOGGER_LEVEL, MEDIUM, READ_ONLY, NOW,
-        "Levels of single loggers, as odradek.cleaner=DEBUG, comma-separated; a logger that is not named has the level of its "
-        "parent. docs/logs.md lists the loggers. Odradek's own key."),
+        "Levels of single loggers, comma-separated, such as odradek.cleaner=DEBUG. A logger without an entry has the level of "
+        "its parent. docs/logs.md lists the loggers. Odradek's own key."),
     ConfigKey("log.format", STRING, "text", OneOf(("text", "json")), MEDIUM, READ_ONLY, NOW,
-        "How a message is written to the standard error stream: text for people, or json, one object a line, with the fields "
-        "in docs/logs.md. Odradek's own key."),
+        "The format of log messages on the standard error stream: text for people, or json with one object a line and the "
+        "fields that docs/logs.md lists. Odradek's own key."),
     ConfigKey("odradek.max.partitions", INT, 65536, Range(64, 1_048_576), LOW, READ_ONLY, NOW,
         "The most partitions this broker can hold at once; unused room costs no memory. Odradek's own key."),
     ConfigKey("odradek.stop.timeout.ms", INT, 30000, Range(1), LOW, READ_ONLY, NOW,
         "At the ordered stop, how long each kind of process may take to end before it is killed. Odradek's own key."),
     ConfigKey("odradek.stuck.lock.ms", INT, 10000, Range(100), LOW, READ_ONLY, NOW,
-        "A process that holds the lock of one partition for so long is killed and replaced, unless it waits for a device. "
-        "Odradek's own key."),
+        "How long in ms a process may hold the lock of one partition before the supervisor kills and replaces it. Processes "
+        "that wait for a device are not killed. Odradek's own key."),
     ConfigKey("odradek.stuck.process.ms", INT, 30000, Range(100), LOW, READ_ONLY, NOW,
-        "A process whose loop has not turned for so long is killed and replaced, unless it waits for a device. "
-        "Odradek's own key."),
+        "How long in ms the event loop of a process may make no progress before the supervisor kills and replaces the process. "
+        "Processes that wait for a device are not killed. Odradek's own key."),
     ConfigKey("num.partitions", INT, 1, Range(1), MEDIUM, READ_ONLY, NOW,
         "Partitions of a topic that is created without saying how many."),
     ConfigKey("default.replication.factor", INT, 1, Range(1), MEDIUM, READ_ONLY, NOW,
@@ -137,7 +138,8 @@ KEYS = (
     ConfigKey("telemetry.max.bytes", INT, 1_048_576, Range(1), LOW, READ_ONLY, NONE_YET,
         "The largest push of client metrics accepted (KIP-714)."),
     ConfigKey("metadata.store", STRING, None, OneOf(("embedded", "zookeeper")), HIGH, READ_ONLY, NOW,
-        "Our own. Where the cluster's metadata is kept: embedded, in the first log directory; or zookeeper, which is not "
-        "supported yet and refused at the start. Unset: zookeeper if zookeeper.connect is set, else embedded. Unset, a start "
-        "is also refused if process.roles is broker alone: the metadata of such a cluster is kept by its controllers."),
+        "Where the broker keeps the cluster's metadata: embedded, in the first log directory, or zookeeper, which is not "
+        "supported yet: the broker refuses to start with it. Default: zookeeper if zookeeper.connect is set, else embedded. If "
+        "this key is not set, the broker also refuses to start with process.roles=broker, because the controllers of such a "
+        "cluster keep its metadata. Odradek's own key."),
 )

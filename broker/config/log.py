@@ -82,12 +82,12 @@ KEYS = (
     ConfigKey("log.retention.bytes", LONG, -1, Range(-1), HIGH, CLUSTER_WIDE, NOW,
         "The size of a partition beyond which its oldest segments go; -1 is no limit."),
     ConfigKey("odradek.retention.exact", BOOLEAN, False, None, MEDIUM, CLUSTER_WIDE, NOW,
-        "Whether the retention time applies to records: the log start offset moves to the first record that is not older, at "
-        "every check, although the files are deleted by whole segments. false: a record stays as long as its segment. "
-        "Odradek's own key."),
+        "Whether retention.ms also applies to single records. true: every retention check moves the log start offset to the "
+        "first record that is not older than the retention time; files are still deleted as whole segments. false: a record "
+        "can be read as long as its segment exists. Odradek's own key."),
     ConfigKey("odradek.segment.deletion.policy.class.name", CLASS, None, None, LOW, READ_ONLY, NOW,
-        "A Python class, as package.module:Class, that may delete segments besides retention by time and size: see "
-        "docs/policies.md. Odradek's own key."),
+        "A Python class, written as package.module:Class, that chooses segments to delete in addition to retention by time and "
+        "size. See docs/policies.md. Odradek's own key."),
     ConfigKey("log.retention.check.interval.ms", LONG, 300_000, Range(1), MEDIUM, READ_ONLY, NOW,
         "How often to look for segments to delete."),
     ConfigKey("log.initial.task.delay.ms", LONG, 30000, Range(0), LOW, READ_ONLY, NOW,
@@ -111,8 +111,8 @@ KEYS = (
     ConfigKey("log.flush.offset.checkpoint.interval.ms", INT, 60000, Range(0), HIGH, READ_ONLY, NOW,
         "How often the recovery points are written to their checkpoint file."),
     ConfigKey("log.flush.start.offset.checkpoint.interval.ms", INT, 60000, Range(0), HIGH, READ_ONLY, NONE,
-        "How often the log start offsets are written to their checkpoint file; here with the recovery points, and whenever one "
-        "was raised by a client."),
+        "How often Kafka writes the log start offsets to their checkpoint file. No effect: this broker writes them together "
+        "with the recovery points, and whenever a client raised one."),
     ConfigKey("log.preallocate", BOOLEAN, False, None, MEDIUM, CLUSTER_WIDE, NONE,
         "Whether Kafka gives a new segment its whole size on disk at once. Files here are always as long as what is in them: "
         "that is what recovery goes by. For disks that fill up see odradek.log.dir.soft.free.bytes."),
@@ -154,8 +154,8 @@ KEYS = (
     ConfigKey("log.cleaner.min.compaction.lag.ms", LONG, 0, Range(0), MEDIUM, CLUSTER_WIDE, NOW,
         "How long a record stays uncompacted at least."),
     ConfigKey("log.cleaner.max.compaction.lag.ms", LONG, MAX_LONG, Range(1), MEDIUM, CLUSTER_WIDE, NOW,
-        "The longest time in ms that a record of a compacted topic waits for compaction. The active segment is rolled after "
-        "it, whether or not records are appended."),
+        "The longest time in ms that a record of a compacted topic stays uncompacted. The active segment is rolled after this "
+        "time, even if no records are appended."),
     ConfigKey("delete.records.purgatory.purge.interval.requests", INT, 1, None, MEDIUM, READ_ONLY, NONE,
         "How often Kafka sweeps its waiting DeleteRecords requests; here nothing needs sweeping."),
     ConfigKey("fetch.purgatory.purge.interval.requests", INT, 1000, None, MEDIUM, READ_ONLY, NONE,

@@ -44,18 +44,23 @@ KEYS = (
         OneOf(("INFO", "DEBUG", "TRACE"), any_case=True), LOW, READ_ONLY, NONE,
         "How detailed Kafka's metrics are."),
     ConfigKey("metrics.listener", STRING, "127.0.0.1:9404", ADDRESS, MEDIUM, READ_ONLY, NOW,
-        "Our own. Where /metrics, /healthz, /readyz and /usage are served over HTTP, host:port; port 0 is a free one, an "
-        "empty host all interfaces, and all empty turns them off."),
+        "The address, as host:port, at which the broker serves /metrics, /healthz, /readyz and /usage over HTTP. Port 0 is a "
+        "free port, an empty host means all interfaces, and an empty value turns the listener off. Odradek's own key."),
     ConfigKey("metrics.max.topics", INT, 10_000, Range(0), LOW, READ_ONLY, NOW,
-        "Our own. How many topics have series by name in /metrics; the others' counts are shown as topic=\"other\"."),
+        "How many topics have series of their own in /metrics; the counts of all others are shown as topic=\"other\". "
+        "Odradek's own key."),
     ConfigKey("metrics.max.clients", INT, 1000, Range(0), LOW, READ_ONLY, NOW,
-        "Our own. How many clients (principal and client id) have series by name in /metrics; the rest is \"other\"."),
+        "How many clients (principal and client id) have series of their own in /metrics; all others are shown as \"other\". "
+        "Odradek's own key."),
     ConfigKey("metrics.usage.idle.ms", LONG, 3_600_000, Range(1000), LOW, READ_ONLY, NOW,
-        "Our own. A client or topic not used for this long may lose its place in the tables of usage to another."),
+        "After how many ms without use a client or topic may lose its place in the tables of usage to another. Odradek's own "
+        "key."),
     ConfigKey("usage.spool.dir", STRING, "", None, LOW, READ_ONLY, NOW,
-        "Our own. Where usage is written minute by minute; empty: files usage-* in the first log directory."),
+        "The directory to which the broker writes its usage (the spool). Empty: files usage-* in the first log directory. "
+        "Odradek's own key."),
     ConfigKey("usage.spool.interval.ms", LONG, 60_000, Range(1000, 3_600_000), LOW, READ_ONLY, NOW,
-        "Our own. How often usage is written there."),
+        "How often in ms the broker writes its usage to the spool. Odradek's own key."),
     ConfigKey("usage.spool.max.bytes", LONG, 1 << 30, Range(0), LOW, READ_ONLY, NOW,
-        "Our own. How large that directory's files may become together, the oldest go first; 0 turns the spool off."),
+        "The most bytes that all files of the spool may have together; beyond that the oldest are deleted. 0 turns the spool "
+        "off. Odradek's own key."),
 )

@@ -69,10 +69,10 @@ KEYS = (
     ConfigKey("connections.max.idle.ms", LONG, 600_000, None, MEDIUM, READ_ONLY, NOW,
         "A connection without a request for so long is closed; negative means never."),
     ConfigKey("odradek.connections.kept.bytes", LONG, 67_108_864, Range(1_048_576), MEDIUM, READ_ONLY, NOW,
-        "The most memory in bytes that all workers together keep for idle connections, each worker its share: the partitions "
-        "of fetches without a session, requests that have not arrived whole, and responses that clients do not take. Above it "
-        "the state of the fetches that are idle for the longest is dropped, and clients that have not finished a request, "
-        "or not taken a response, for 10 s are disconnected."),
+        "The most memory in bytes that all workers together keep for idle connections; each worker may use an equal share. It "
+        "holds the state of fetches without a session, incomplete requests, and responses that clients do not read. Above the "
+        "limit a worker drops the fetch state that was idle longest, and closes connections whose request is incomplete, or "
+        "whose response is unread, for 10 s. Odradek's own key."),
     ConfigKey("connections.max.reauth.ms", LONG, 0, None, MEDIUM, READ_ONLY, NONE_YET,
         "How long a SASL session lasts before it must authenticate again; 0 is for ever."),
     ConfigKey("connection.failed.authentication.delay.ms", INT, 100, Range(0), LOW, READ_ONLY, NONE_YET,
@@ -87,20 +87,21 @@ KEYS = (
     ConfigKey("max.connection.creation.rate", INT, MAX_INT, Range(0), MEDIUM, CLUSTER_WIDE, NONE_YET,
         "New connections a second, in all or for a listener."),
     ConfigKey("max.incremental.fetch.session.cache.slots", INT, 1000, Range(0), MEDIUM, READ_ONLY, NOW,
-        "The most incremental fetch sessions (KIP-227) that are kept, of all clients together. A client that gets none "
-        "names all its partitions in every fetch."),
+        "The most incremental fetch sessions (KIP-227) that the broker keeps for all clients together. A client without a "
+        "session names all its partitions in every fetch."),
     ConfigKey("odradek.fetch.session.max.partitions", INT, 250_000, Range(0), MEDIUM, READ_ONLY, NOW,
-        "The most partitions that the incremental fetch sessions of all clients together may name: bounds their memory, "
-        "about 500 bytes a partition. A session that does not fit is not made, and one that outgrows it ends; its client "
-        "names all its partitions in every fetch."),
+        "The most partitions that the incremental fetch sessions of all clients together may contain, which limits their "
+        "memory: about 500 bytes a partition. The broker does not create a session that would exceed the limit, and ends a "
+        "session that grows beyond it; the client then names all its partitions in every fetch. Odradek's own key."),
     ConfigKey("odradek.fetch.max.wait.ms", INT, 300_000, Range(0), MEDIUM, READ_ONLY, NOW,
-        "The longest time that a Fetch waits for records, whatever max_wait_ms its client asks for; after that it is answered "
-        "with what there is."),
+        "The longest time in ms that a Fetch waits for records, even if the client's max_wait_ms is longer. After that the "
+        "broker responds with the records that it has. Odradek's own key."),
     ConfigKey("fetch.max.bytes", INT, 57_671_680, Range(1024), MEDIUM, READ_ONLY, NOW,
         "The most bytes that a Fetch response carries, whatever the client asks for."),
     ConfigKey("odradek.produce.max.decompressed.bytes", LONG, 536_870_912, Range(134_217_728), MEDIUM, READ_ONLY, NOW,
-        "The most bytes that the compressed records of one Produce request may open to, all partitions together. Partitions "
-        "beyond it are refused with a retriable error (NOT_ENOUGH_REPLICAS). The records of one batch may open to 128 MiB."),
+        "The most bytes that the compressed batches of one Produce request may have after decompression, all partitions "
+        "together. The broker refuses the partitions beyond the limit with NOT_ENOUGH_REPLICAS, which producers retry. A "
+        "single batch may have at most 128 MiB after decompression. Odradek's own key."),
     ConfigKey("max.request.partition.size.limit", INT, 2000, Range(1), MEDIUM, READ_ONLY, NOW,
         "The most partitions that a DescribeTopicPartitions response lists."),
 )

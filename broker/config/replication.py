@@ -36,7 +36,8 @@ KEYS = (
     ConfigKey("replica.fetch.wait.max.ms", INT, 500, Range(0), HIGH, READ_ONLY, NONE_YET,
         "How long a follower's fetch waits for records."),
     ConfigKey("replica.high.watermark.checkpoint.interval.ms", LONG, 5000, Range(1), HIGH, READ_ONLY, NONE_YET,
-        "How often the high watermarks are written to their checkpoint file; so far with the recovery points."),
+        "How often the high watermarks are written to their checkpoint file. No effect yet: the broker writes them together "
+        "with the recovery points."),
     ConfigKey("replica.lag.time.max.ms", LONG, 30000, Range(1), HIGH, READ_ONLY, NONE_YET,
         "A follower that has not caught up for so long leaves the in-sync set."),
     ConfigKey("replica.selector.class", STRING, None, OnlyDefault(None), MEDIUM, READ_ONLY, NONE_YET,

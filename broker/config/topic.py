@@ -68,8 +68,8 @@ KEYS = (
         "How long records stay on this disk if they are also in remote storage; -2 follows retention.ms.",
         "topic", (Synonym("log.local.retention.ms"),)),
     ConfigKey("max.compaction.lag.ms", LONG, MAX_LONG, Range(1), MEDIUM, CLUSTER_WIDE, NOW,
-        "The longest time in ms that a record of a compacted topic waits for compaction. The active segment is rolled after "
-        "it, whether or not records are appended.", "topic", (Synonym("log.cleaner.max.compaction.lag.ms"),)),
+        "The longest time in ms that a record of a compacted topic stays uncompacted. The active segment is rolled after this "
+        "time, even if no records are appended.", "topic", (Synonym("log.cleaner.max.compaction.lag.ms"),)),
     ConfigKey("max.message.bytes", INT, 1_048_588, Range(0), MEDIUM, CLUSTER_WIDE, NOW,
         "The largest record batch accepted, as sent (compressed, with its header).",
         "topic", (Synonym("message.max.bytes"),)),
@@ -101,9 +101,10 @@ KEYS = (
         "In-sync replicas, the leader among them, that a write with acks=all needs.",
         "topic", (Synonym("min.insync.replicas"),)),
     ConfigKey("odradek.retention.exact", BOOLEAN, False, None, MEDIUM, CLUSTER_WIDE, NOW,
-        "Whether retention.ms applies to records: the log start offset moves to the first record that is not older, at every "
-        "check (log.retention.check.interval.ms), although the files are deleted by whole segments. false: a record stays as "
-        "long as its segment. Odradek's own key.", "topic", (Synonym("odradek.retention.exact"),)),
+        "Whether retention.ms also applies to single records. true: every check (log.retention.check.interval.ms) moves the "
+        "log start offset to the first record that is not older than retention.ms; files are still deleted as whole segments. "
+        "false: a record can be read as long as its segment exists. Odradek's own key.",
+        "topic", (Synonym("odradek.retention.exact"),)),
     ConfigKey("preallocate", BOOLEAN, False, None, MEDIUM, CLUSTER_WIDE, NONE,
         "Whether Kafka gives a new segment its whole size on disk at once. Not done here, see log.preallocate.",
         "topic", (Synonym("log.preallocate"),)),

@@ -24,22 +24,22 @@ TITLE = "Idempotent producers and transactions."
 # fmt: off
 KEYS = (
     ConfigKey("producer.id.expiration.ms", INT, 86_400_000, Range(1), LOW, CLUSTER_WIDE, NOW,
-        "How long a partition remembers an idempotent producer from which the broker receives nothing, by the broker's clock. "
-        "A producer that repeats a request later than that may append it twice."),
+        "How long in ms a partition remembers an idempotent producer after its last append or retry, by the broker's clock. If "
+        "a producer repeats a request later than that, the records may be appended twice."),
     ConfigKey("producer.id.expiration.check.interval.ms", INT, 600_000, Range(1), LOW, READ_ONLY, NOW,
         "How often to look for producers to forget."),
     ConfigKey("odradek.producer.state.max.bytes", LONG, 1_073_741_824, Range(1_048_576, 274_877_906_944), MEDIUM, READ_ONLY,
         NOW,
-        "The most memory that the state of idempotent producers may take, over all partitions; each producer takes 256 to 512 "
-        "bytes in each partition that it writes to. Memory that was never needed is not taken. If it is full, new producers "
-        "are refused with NOT_ENOUGH_REPLICAS, and repeat their request. Odradek's own key."),
+        "The most memory in bytes for the state of idempotent producers in all partitions; each producer takes 256 to 512 "
+        "bytes in each partition that it writes to. The broker takes this memory only as it needs it. When it is full, the "
+        "broker refuses the batches of new producers with NOT_ENOUGH_REPLICAS, and the producers retry. Odradek's own key."),
     ConfigKey("odradek.producer.state.client.max.percent", INT, 25, Range(1, 100), MEDIUM, READ_ONLY, NOW,
-        "How much of odradek.producer.state.max.bytes, and of each partition's producers, the producers of one client may "
-        "take. A client is an IP address, or a network of 64 bits in IPv6. At the limit a new producer takes the place of the "
-        "client's own least recent one. 100: no limit by client. Odradek's own key."),
+        "The largest share, in percent, of odradek.producer.state.max.bytes and of the producers of each partition that one "
+        "client may use. A client is an IPv4 address or an IPv6 /64 network. At the limit, a new producer of a client replaces "
+        "the client's least recently used producer. 100 means no limit for a client. Odradek's own key."),
     ConfigKey("odradek.producer.state.partition.max.producers", INT, 32768, Range(128, 1_048_576), MEDIUM, READ_ONLY, NOW,
-        "How many idempotent producers a partition remembers at most, but no more than fit into an eighth of "
-        "odradek.producer.state.max.bytes. In a full partition a new producer takes the place of one that was silent for 15 "
+        "The most idempotent producers that a partition remembers, and never more than fit into an eighth of "
+        "odradek.producer.state.max.bytes. In a full partition, a new producer replaces one that has not written for 15 "
         "minutes. Odradek's own key."),
     ConfigKey("transaction.max.timeout.ms", INT, 900_000, Range(1), HIGH, READ_ONLY, NONE_YET,
         "The longest transaction timeout a producer may ask for."),

@@ -31,8 +31,8 @@ TITLE = "ZooKeeper, the metadata store of clusters."
 # fmt: off
 KEYS = (
     ConfigKey("zookeeper.connect", STRING, None, SERVERS, HIGH, READ_ONLY, NONE_YET,
-        "ZooKeeper's servers, host:port comma-separated, with an optional /chroot at the end. Not supported yet: the broker "
-        "does not start with it, unless metadata.store=embedded is set as well; then it is ignored."),
+        "The ZooKeeper servers, as comma-separated host:port pairs with an optional /chroot at the end. Not supported yet: the "
+        "broker refuses to start with this key, unless metadata.store=embedded is set; then the key is ignored."),
     ConfigKey("zookeeper.connection.timeout.ms", INT, None, Range(1), HIGH, READ_ONLY, NONE_YET,
         "How long to wait for ZooKeeper at the start; unset, zookeeper.session.timeout.ms.",
         "broker", (Synonym("zookeeper.session.timeout.ms"),)),

@@ -101,10 +101,10 @@ GROUPS = (
         GAUGE,
         READER,
         {
-            "position": "The offset behind the last record that the broker has sent to a client, or the offset that the "
-            "client has asked for since. It does not depend on commits.",
+            "position": "The offset after the last record that the broker sent to a client, or the offset from which "
+            "the client has fetched since then. It does not depend on commits.",
             "lag": "Records between a reader's position and the end of the log.",
-            "lag_seconds": "How long ago the log went past a reader's position; 0 without lag.",
+            "lag_seconds": "Seconds since the log end passed a reader's position; 0 without lag.",
         },
         "odradek_reader_",
     ),
@@ -120,9 +120,9 @@ TRAFFIC = (
             "messagesin_total": "Records appended.",
             "totalproducerequests_total": "Produce requests that named the topic.",
             "totalfetchrequests_total": "Fetch requests that named the topic.",
-            "failedproducerequests_total": "Of these Produce requests, those with an error.",
-            "failedfetchrequests_total": "Of these Fetch requests, those with an error.",
-            "bytesrejected_total": "Bytes of records that were refused, for whatever reason.",
+            "failedproducerequests_total": "Produce requests that named the topic and failed with an error.",
+            "failedfetchrequests_total": "Fetch requests that named the topic and failed with an error.",
+            "bytesrejected_total": "Bytes of records that the broker refused for any reason.",
         },
         "kafka_server_brokertopicmetrics_",
     ),
@@ -130,16 +130,17 @@ TRAFFIC = (
         HISTOGRAM,
         "le",
         {
-            "odradek_produced_batch_bytes": "Sizes in bytes of the record batches that producers sent, as they were sent, "
-            "compressed or not; refused ones are counted too. A message set of an old client counts as one batch."
+            "odradek_produced_batch_bytes": "Sizes in bytes of the record batches that producers sent, as sent "
+            "(compressed or not), including refused batches. A message set of an old client counts as one batch."
         },
     ),
     *_rows(
         GAUGE,
         "topic",
         {
-            "odradek_topic_largest_batch_bytes": "Size in bytes of the largest record batch of producers that was "
-            "appended to a topic, as it is stored. Forgotten when nobody has used the topic for metrics.usage.idle.ms."
+            "odradek_topic_largest_batch_bytes": "Size in bytes, as stored, of the largest record batch that "
+            "producers appended to a topic. The value is reset when no client has used the topic for "
+            "metrics.usage.idle.ms."
         },
     ),
     *_rows(
@@ -199,8 +200,8 @@ TRAFFIC = (
         GAUGE,
         "",
         {
-            "numincrementalfetchsessions": "Incremental fetch sessions that are kept.",
-            "numincrementalfetchpartitionscached": "Partitions that incremental fetch sessions name, all sessions together.",
+            "numincrementalfetchsessions": "Incremental fetch sessions that the broker keeps.",
+            "numincrementalfetchpartitionscached": "Partitions in all incremental fetch sessions together.",
         },
         "kafka_server_fetchsessioncache_",
     ),
@@ -208,9 +209,8 @@ TRAFFIC = (
         COUNTER,
         "",
         {
-            "kafka_server_fetchsessioncache_incrementalfetchsessionevictions_total": (
-                "Incremental fetch sessions that ended to make room for others."
-            )
+            "kafka_server_fetchsessioncache_incrementalfetchsessionevictions_total": "Incremental fetch sessions that "
+            "the broker evicted to make room for others."
         },
     ),
 )
@@ -263,7 +263,9 @@ PROCESSES = (
             "kafka_server_kafkaserver_linux_disk_write_bytes": "Bytes that a process had written to devices.",
         },
     ),
-    *_rows(COUNTER, "process ordinal", {"odradek_process_restarts_total": "How often a process was started again."}),
+    *_rows(
+        COUNTER, "process ordinal", {"odradek_process_restarts_total": "How often the supervisor restarted a process."}
+    ),
     *_rows(GAUGE, "version", {"odradek_build_info": "The broker's version; always 1."}),
     *_rows(
         GAUGE,
@@ -275,30 +277,32 @@ PROCESSES = (
         COUNTER,
         "worker",
         {
-            "odradek_worker_busy_seconds_total": "Time in which a worker's loop did something.",
+            "odradek_worker_busy_seconds_total": "Seconds in which a worker's event loop was not idle.",
             "odradek_sendfile_bytes_total": "Bytes sent from the page cache by sendfile.",
             "odradek_socket_bytes_in_total": "Bytes read from clients' sockets.",
             "odradek_socket_bytes_out_total": "Bytes written to clients' sockets, those by sendfile included.",
-            "odradek_unsent_bytes_total": "Bytes of answers that were made and not sent, because the connection was closed.",
-            "odradek_bad_frames_total": "Frames that closed their connection, because they cannot be what a client means.",
-            "odradek_idle_connections_memory_dropped_bytes_total": "Bytes of memory kept for idle connections that were "
-            "given up, by dropping state of fetches or by closing connections: odradek.connections.kept.bytes was exceeded.",
+            "odradek_unsent_bytes_total": "Bytes of responses that were not sent because the connection was closed.",
+            "odradek_bad_frames_total": "Malformed frames, after each of which the broker closed the connection.",
+            "odradek_idle_connections_memory_dropped_bytes_total": "Bytes of memory kept for idle connections that a "
+            "worker freed because odradek.connections.kept.bytes was exceeded, by dropping fetch state or "
+            "closing connections.",
         },
     ),
     *_rows(
         GAUGE,
         "worker",
         {
-            "odradek_idle_connections_memory_bytes": "Bytes of memory that a worker keeps for connections on which nothing "
-            "moved for a second: state of fetches without a session, parts of requests, responses that are not taken.",
+            "odradek_idle_connections_memory_bytes": "Bytes of memory that a worker keeps for connections that were "
+            "idle for at least a second: state of fetches without a session, incomplete requests, and responses "
+            "that clients do not read.",
         },
     ),
     *_rows(
         COUNTER,
         "process ordinal",
         {
-            "odradek_late_requests_total": "Requests that were not executed, because they waited for 1 s or longer and their "
-            "clients closed the connection meanwhile.",
+            "odradek_late_requests_total": "Requests that were not executed because they had waited for 1 s or longer "
+            "when their clients closed the connection.",
         },
     ),
     *_rows(COUNTER, "worker reason", {"odradek_connections_closed_total": "Connections closed, by reason."}),
@@ -307,8 +311,10 @@ PROCESSES = (
         COUNTER,
         "",
         {
-            "odradek_connections_full_total": "How often that many were open: who comes then waits until others close.",
-            "odradek_connections_refused_total": "Connections closed at once: their address has max.connections.per.ip.",
+            "odradek_connections_full_total": "How often the open connections reached max.connections. New "
+            "connections then wait until others close.",
+            "odradek_connections_refused_total": "Connections closed at once because their address already has "
+            "max.connections.per.ip connections.",
         },
     ),
     *_rows(
@@ -321,8 +327,8 @@ PROCESSES = (
         COUNTER,
         "",
         {
-            "odradek_lock_busy_total": "Times a partition's lock was found taken.",
-            "odradek_lock_recoveries_total": "Locks taken over from a process that died with them.",
+            "odradek_lock_busy_total": "How often a process found a partition's lock held by another.",
+            "odradek_lock_recoveries_total": "Partition locks taken over from a process that died while holding them.",
         },
     ),
 )
@@ -333,9 +339,10 @@ STORAGE = (
         "log_dir",
         {
             "odradek_recovery_bytes": "Bytes behind the recovery points that the last start found.",
-            "odradek_recovered_bytes": "Bytes of these that were read, or cut off.",
-            "odradek_recovery_logs": "Logs that the last start opens.",
-            "odradek_recovered_logs": "Logs of these that are open.",
+            "odradek_recovered_bytes": "Bytes behind the recovery points that the last start has read or cut off so "
+            "far.",
+            "odradek_recovery_logs": "Logs that the last start has to open.",
+            "odradek_recovered_logs": "Logs that the last start has opened so far.",
             "odradek_recovery_truncated_bytes": "Bytes that the last start cut off, because they were no whole batch.",
             "odradek_log_dir_online": "1 while a log directory is in use, 0 once it has failed.",
             "odradek_log_dir_full_state": "0 roomy, 1 low, 2 full: producers are refused.",
@@ -353,8 +360,8 @@ PRODUCERS = (
         "",
         {
             "odradek_producer_state_bytes": "Bytes of shared memory that hold the state of idempotent producers.",
-            "odradek_producer_state_max_bytes": "Most bytes that the state of idempotent producers may take: "
-            "odradek.producer.state.max.bytes.",
+            "odradek_producer_state_max_bytes": "The most bytes that the state of idempotent producers may take "
+            "(odradek.producer.state.max.bytes).",
             "odradek_producer_state_producers": "Idempotent producers that the partitions of this broker remember; a producer "
             "counts once in each partition that it writes to.",
         },
@@ -363,11 +370,14 @@ PRODUCERS = (
         COUNTER,
         "reason",
         {
-            "odradek_producers_evicted_total": "Idempotent producers that a partition forgot before producer.id.expiration.ms, "
-            "by reason. client: their client is at its limit and brought new ones; silent: the partition or the memory is full "
-            "and they wrote nothing for 15 minutes; early: the memory is nearly full; start: a start restored more than fits.",
-            "odradek_producer_batches_refused_total": "Record batches of new idempotent producers that were refused with "
-            "NOT_ENOUGH_REPLICAS, by the limit that was reached. client: odradek.producer.state.client.max.percent; partition: "
+            "odradek_producers_evicted_total": "Idempotent producers that a partition forgot before "
+            "producer.id.expiration.ms, by reason. client: evicted for a new producer of the same client, which "
+            "is at its limit; silent: evicted for a new producer after 15 minutes without a write, because the "
+            "partition or the memory is full; early: expired early because the memory is nearly full; start: "
+            "dropped at a start that restored more producers than fit.",
+            "odradek_producer_batches_refused_total": "Record batches of new idempotent producers that were refused "
+            "with NOT_ENOUGH_REPLICAS, by the limit that was reached. client: "
+            "odradek.producer.state.client.max.percent; partition: "
             "odradek.producer.state.partition.max.producers; memory: odradek.producer.state.max.bytes.",
         },
     ),
@@ -381,8 +391,8 @@ USAGE = (
             "odradek_usage_bytes_in_total": "Bytes received: with a topic those of records, without one all others.",
             "odradek_usage_bytes_out_total": "Bytes sent: with a topic those of records, without one all others.",
             "odradek_usage_records_in_total": "Records appended.",
-            "odradek_usage_records_out_total": "Records sent to consumers. Of a response that a size limit cut, the first "
-            "batch is counted at once, the others when the consumer asks for the records behind them.",
+            "odradek_usage_records_out_total": "Records sent to consumers. If a size limit cuts a response, its first "
+            "batch is counted at once, and the other batches when the consumer fetches the records after them.",
             "odradek_usage_requests_total": "Requests: without a topic all, with one those that named it.",
             "odradek_usage_errors_total": "Of these requests, those with an error.",
             "odradek_usage_throttle_seconds_total": "Time for which clients were told to wait.",
