@@ -21,18 +21,19 @@ OpenMetrics, by the request's Accept header, compressed if it allows gzip. With 
 Names are kafka_exporter's, those of Kafka's own metrics as Strimzi's rules for the JMX exporter spell them, the standard
 ones of a process, and our own under `odradek_`. A metric of type untyped is a gauge whose name ends as parts of a summary do.
 
-- Counters do not go back while the broker lives, whichever of its processes dies: `odradek_boot_time_seconds` says since
-  when.
-- `metrics.max.topics` and `metrics.max.clients` bound the series. The largest have names, the rest is `other`; who has a
-  name keeps it until it is gone, and who gets one late begins at 0 under it. Groups are bounded by `metrics.max.clients`
-  as well.
-- Sums of `odradek_usage_*` over all labels are the broker's totals, less what clients did that have gone since. Add up
-  `requests` either with `topic=""`, which are all requests, or with topics, which are those that named the topic.
-- Series of groups are absent while the coordinator is away or loads groups; `odradek_process_up` says so.
-- Readers (`odradek_reader_*`) are clients with open connections that fetched within `metrics.usage.idle.ms`, members of groups
-  included. All connections with the same principal and client id are one reader. The series of a partition end two minutes
-  after the last connection that read it was closed, or fetches it no longer because the client was assigned other partitions.
-  A client that connects again within two minutes goes on with its series.
+- Counters do not go back while the broker runs, even if one of its processes dies. All of them began at 0 at
+  `odradek_boot_time_seconds`.
+- `metrics.max.topics` and `metrics.max.clients` limit the number of series. The largest topics and clients have series of
+  their own; all others are counted as `other`. A topic or client keeps its series until it is removed, and a series that is
+  added later begins at 0. Groups are limited by `metrics.max.clients` as well.
+- The sum of an `odradek_usage_*` metric over all labels is the broker's total, without the counts of clients that were removed.
+  Add up `requests` either with `topic=""`, which counts all requests, or over the topics, which count the requests that named
+  them.
+- The series of groups are absent while no coordinator runs or while it loads groups; `odradek_process_up` shows this.
+- Readers (`odradek_reader_*`) are clients with open connections that fetched within `metrics.usage.idle.ms`, including members
+  of groups. All connections with the same principal and client id are one reader. The series of a reader's partition end two
+  minutes after its last connection that read the partition was closed, or stopped fetching it because the client was
+  assigned other partitions. If the client connects again within two minutes, its series continue.
 """
 
 
