@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 ROOT = "root"
 LOGGERS = {
-    ROOT: "Everything, also what libraries log.",
+    ROOT: "All messages, including those of libraries.",
     "odradek": "The broker: the parent of all loggers below.",
     "odradek.supervisor": "Start and stop of the broker; processes that end and are restarted; the service manager.",
     "odradek.config": "Settings that change while the broker runs.",
@@ -24,7 +24,7 @@ LOGGERS = {
     "odradek.controller": "Topics and partitions: created, changed, deleted; the metadata store; policies.",
     "odradek.groups": "Consumer groups, their members and offsets.",
     "odradek.storage": "Files of logs and checkpoints: calls that fail, syncs.",
-    "odradek.disks": "Room on the disks; log directories that fail.",
+    "odradek.disks": "Free space on the disks; log directories that fail.",
     "odradek.loader": "Opening and recovery of logs at the start.",
     "odradek.cleaner": "Passes of the cleaner: removal of deleted partitions, idle producers, leader epochs.",
     "odradek.cleaner.retention": "Segments deleted by time, by size, by DeleteRecords and by a deletion policy.",
