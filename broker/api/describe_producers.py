@@ -36,7 +36,7 @@ def _refused(partition: int) -> Any:
     return Response.PartitionResponse(
         partition_index=partition,
         error_code=ErrorCode.INVALID_REQUEST,
-        error_message=f"The partitions before this one have {MOST_PRODUCERS} producers or more: ask for fewer in a request.",
+        error_message=f"The partitions before this one have {MOST_PRODUCERS} producers or more: name fewer partitions.",
     )
 
 

@@ -31,10 +31,10 @@ def handle(request: Any, call: CoordinatorCall) -> Any:
     try:
         producer_id = call.view.producer_ids.next()
     except StoreError as error:
-        log.warning("no producer id for %s, which will ask again: %s", call.client, error)
+        log.warning("cannot assign a producer id to %s; the client will retry: %s", call.client, error)
         return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     except ProducerIdsExhausted as error:
-        log.error("no producer id for %s: %s", call.client, error)
+        log.error("cannot assign a producer id to %s: %s", call.client, error)
         return _refused(ErrorCode.UNKNOWN_SERVER_ERROR)
     return init_producer_id.Response(producer_id=producer_id, producer_epoch=0)
 

@@ -89,7 +89,7 @@ def _require_leave(found: Adoption, force: bool, again: bool) -> None:
             f"{path} was taken over before; if Kafka has written there since, --again replaces the metadata"
         )
     if found.obstacles and not force:
-        raise AdoptError(f"{count(len(found.obstacles), 'obstacle')}, see above; --force takes over in spite of them")
+        raise AdoptError(f"{count(len(found.obstacles), 'obstacle')}, see above; --force takes over despite them")
 
 
 def _config(config_file: str | None, overrides: Sequence[str], directories: Sequence[str]) -> BrokerConfig:

@@ -109,7 +109,7 @@ class DirectReading:
             finally:
                 self._reader.flush()
             if self._ends is not None and not self._over() and time.monotonic() - heard > timeout_s:
-                raise ClientError(f"nothing came for {timeout_s:g} s, before the end of the topics")
+                raise ClientError(f"no records arrived for {timeout_s:g} s, before the end of the topics")
 
     def _over(self) -> bool:
         return bool(self._reader.full) or not self._positions or (self._ends is not None and self._ends.done)

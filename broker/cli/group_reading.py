@@ -62,7 +62,7 @@ class GroupReading:
             if messages:
                 heard = time.monotonic()
             elif self._ends is not None and time.monotonic() - heard > timeout_s:
-                self.failure = f"nothing came for {timeout_s:g} s, before the end of the topics"
+                self.failure = f"no records arrived for {timeout_s:g} s, before the end of the topics"
             for message in messages:
                 self._take(message)
                 if self._over():
@@ -122,7 +122,10 @@ class GroupReading:
             try:
                 self._consumer.commit(offsets=offsets, asynchronous=asynchronous)
             except self._confluent.KafkaException as error:
-                self.failure = self.failure or f"what was read could not be committed: {in_words(error.args[0])}"
+                self.failure = (
+                    self.failure
+                    or f"the offsets of the records that were read could not be committed: {in_words(error.args[0])}"
+                )
         self._read.clear()  # what another member has by now must not be put back
 
     def finish(self) -> None:

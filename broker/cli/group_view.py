@@ -148,13 +148,13 @@ def _progress(
 def _note(row: dict[str, Any], topic_there: bool) -> str | None:
     """What is odd about a committed offset."""
     if not topic_there:
-        return "the topic is gone"
+        return "the topic does not exist"
     if row["end"] is None:
         return "no leader"
     if row["committed"] is None:
         return "nothing committed"
     if row["committed"] > row["end"]:
-        return "behind the end of the log"
+        return "beyond the end of the log"
     if row["start"] is not None and row["committed"] < row["start"]:
         return f"{row['start'] - row['committed']} records were deleted unread"
     return None

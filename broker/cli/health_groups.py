@@ -33,7 +33,7 @@ def examine_groups(cluster: Cluster, view: View) -> list[Finding]:
                 f"groups {some(stuck)}",
                 "they are rebalancing right now",
                 "their members may read nothing meanwhile",
-                f"if it lasts, `odradek group explain {stuck[0]}` tells who comes and goes",
+                f"if it lasts, `odradek group explain {stuck[0]}` shows which members join and leave",
             )
         )
     for one in listed:
@@ -132,7 +132,7 @@ def judge_group(seen: GroupSeen, starts: Mapping[Place, int], ends: Mapping[Plac
             "error",
             f"group {seen.group_id}",
             f"{sum(lost.values()):,} records that it had not read were deleted, of {some(map(_name, lost))}",
-            "it has lost them, or begins elsewhere by its auto.offset.reset",
+            "it has skipped them, or continues where its auto.offset.reset says",
             "keep records longer (`odradek config explain --topic TOPIC retention.ms`), or make its consumers faster",
         )
     ahead = [place for place, at in seen.committed.items() if place in ends and at.offset > ends[place]]
@@ -140,8 +140,8 @@ def judge_group(seen: GroupSeen, starts: Mapping[Place, int], ends: Mapping[Plac
         yield Finding(
             "error",
             f"group {seen.group_id}",
-            f"its offsets lie behind the end of {some(map(_name, ahead))}",
-            "it reads nothing until the log gets there, or begins elsewhere; the topic was made anew, or lost its end",
+            f"its offsets are beyond the end of {some(map(_name, ahead))}",
+            "it reads nothing until the log reaches them, or follows auto.offset.reset; the topic was recreated or cut",
             f"stop its members and `odradek group reset-offsets {seen.group_id} --to latest`, or to earliest",
         )
     waiting = sum(max(0, ends[place] - at.offset) for place, at in seen.committed.items() if place in ends)

@@ -49,7 +49,7 @@ def judge_metrics(text: str) -> Iterator[Finding]:
     reason = "a consumer needs memory for the whole batch, and receives such batches one by one, each in an answer of its own"
     if old:
         reason += (
-            "; clients older than 0.10.1, some of which fetch here, never get past a batch larger than their limit"
+            "; clients older than 0.10.1, of which this broker has some, never get past a batch larger than their limit"
         )
     largest = max(large.values())
     names = sorted(large, key=lambda one: -large[one])

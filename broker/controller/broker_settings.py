@@ -133,7 +133,7 @@ class BrokerSettings:
         if late:
             log.warning(
                 "%d processes have not taken over the new settings within %g s, at the places %s of the process table; "
-                "they will when their loop turns",
+                "they will when their event loops continue",
                 len(late), TAKEN_OVER_WITHIN_S, ", ".join(map(str, late)),
             )  # fmt: skip
 

@@ -145,12 +145,12 @@ class Controller:
         return True
 
     def _take_out(self, topics: Mapping[str, Sequence[int]]) -> None:
-        """Delete partitions of which the store knows nothing."""
+        """Delete partitions that are not in the metadata store."""
         self._partitions.delete(topics)
         try:
             self._partitions.forget(topics)
         except OSError as error:
-            log.error("the checkpoints still name partitions of %s: %s", ", ".join(topics), error)
+            log.error("cannot remove the partitions of %s from the checkpoints: %s", ", ".join(topics), error)
 
     # -- leader epochs --------------------------------------------------------------------------------------------
 

@@ -414,7 +414,7 @@ class _Changes:
         )
         done = self._db.executemany(statement, sorted(changes)).rowcount  # in the tree's order: a third faster
         if changes and done != len(changes):
-            raise BadVersion(f"{len(changes) - done} of {len(changes)} nodes are not there, or have another version")
+            raise BadVersion(f"{len(changes) - done} of {len(changes)} nodes do not exist, or have another version")
 
     def delete(self, path: str, version: int) -> None:
         self.check(path, version)

@@ -185,7 +185,10 @@ def forget_partitions(shm: SharedMemory, log_dirs: Sequence[Path], deleted: Coll
                 note_error(number, error.errno)
                 no_room = error
             else:
-                log.error("lines of deleted partitions cannot be removed from the checkpoints: %s", error)
+                log.error(
+                    "cannot remove the lines of deleted partitions from the checkpoints; the log directory goes offline: %s",
+                    error,
+                )
                 shm.set_log_dir_offline(number)
     if no_room is not None:
         raise no_room
@@ -201,7 +204,7 @@ def _forget(path: Path, deleted: Collection[Partition], topics: Sequence[bytes])
     try:
         before = read_offset_checkpoint(path)
     except CorruptCheckpointError as error:
-        log.error("lines of deleted partitions stay: %s", error)
+        log.error("cannot remove the lines of deleted partitions from a checkpoint: %s", error)
         return
     lines = CheckpointLines()
     for (topic, partition), offset in before.items():

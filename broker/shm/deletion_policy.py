@@ -147,7 +147,7 @@ class PolicyThread:
             self._stuck[self._current] = question
             self._current = -1
             log.warning(
-                "the deletion policy %s has not answered about %s for %g s: it deletes nothing there until this call returns",
+                "the deletion policy %s has not answered about %s for %g s: nothing is deleted there until this call returns",
                 self._name, question.name, self._patience_s,
             )  # fmt: skip
         self._start_thread()
@@ -160,7 +160,7 @@ class PolicyThread:
                 if self._tells_suspended:
                     self._tells_suspended = False
                     log.error(
-                        "the deletion policy %s hangs on %d logs: it is not asked about any until one of its calls returns",
+                        "the deletion policy %s hangs on %d logs: the broker does not call it until one of these calls returns",
                         self._name, len(self._stuck),
                     )  # fmt: skip
                 return

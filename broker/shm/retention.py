@@ -91,7 +91,7 @@ class Retention:
             try:
                 removal = self._plan(slot, now_ms, questions)
             except (OSError, ValueError) as error:
-                log.error("retention cannot look at slot %d: %s; trying again at the next check", slot, error)
+                log.error("retention cannot read the log of slot %d: %s; trying again at the next check", slot, error)
                 continue
             if removal is not None:
                 removals.append(removal)

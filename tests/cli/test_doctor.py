@@ -184,7 +184,7 @@ T = ("t", 0)
         ("Empty", 9, 0, 9, None),
         ("Empty", 5, 0, 9, "it has no members and 4 records to read"),
         ("Stable", 5, 7, 9, "2 records that it had not read were deleted, of t-0"),
-        ("Stable", 12, 0, 9, "its offsets lie behind the end of t-0"),
+        ("Stable", 12, 0, 9, "its offsets are beyond the end of t-0"),
     ],
 )
 def test_offsets_of_groups_are_judged(state, committed, start, end, says):
