@@ -111,7 +111,7 @@ cdef class KeptMemory:
             if self.kept <= self.budget:
                 return 0
             if now_ms - c.last_activity_ms >= UNFINISHED_MS and buffered(c) and (c.pending_count == 0 or c.out.head != NULL):
-                self.close(c, CLOSE_IDLE, "a request that is not finished" if c.out.head == NULL else "responses that are not taken")
+                self.close(c, CLOSE_IDLE, "an incomplete request" if c.out.head == NULL else "unread responses")
         return 0
 
     cdef int close_largest(self, list idle) except -1:

@@ -75,7 +75,7 @@ class Given(NamedTuple):
     type=click.Choice(tuple(ACKS)),
     default="all",
     show_default=True,
-    help="Which replicas must have a record before it counts as sent: all in-sync replicas, 1 (the leader), or 0 (none).",
+    help="Which replicas must have a record before it counts as sent: all in-sync replicas, 1 (the leader), or 0 (no replica).",
 )
 @click.option("--null", "empty_is_null", is_flag=True, help="An empty value is null: a tombstone.")
 @click.option(

@@ -114,8 +114,8 @@ KEYS = (
         "How often Kafka writes the log start offsets to their checkpoint file. No effect: this broker writes them together "
         "with the recovery points, and whenever a client raised one."),
     ConfigKey("log.preallocate", BOOLEAN, False, None, MEDIUM, CLUSTER_WIDE, NONE,
-        "Whether Kafka gives a new segment its whole size on disk at once. Files here are always as long as what is in them: "
-        "that is what recovery goes by. For disks that fill up see odradek.log.dir.soft.free.bytes."),
+        "Whether Kafka allocates the whole size of a new segment on disk at once. Here files are always as long as their "
+        "content, because recovery relies on it. For disks that fill up see odradek.log.dir.soft.free.bytes."),
     ConfigKey("log.message.timestamp.type", STRING, "CreateTime",
         OneOf(("CreateTime", "LogAppendTime")), MEDIUM, CLUSTER_WIDE, NOW,
         "Whether a record keeps its producer's time (CreateTime) or gets the broker's (LogAppendTime)."),

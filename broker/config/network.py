@@ -31,7 +31,8 @@ KEYS = (
         "Addresses to listen on: NAME://host:port, comma-separated; an empty host is all interfaces, port 0 a free "
         "one."),
     ConfigKey("advertised.listeners", LIST, None, NonEmpty(), HIGH, READ_ONLY, NOW,
-        "Addresses that clients are told; unset, those of listeners, with this machine's name for all interfaces."),
+        "The addresses that the broker returns to clients. Default: the listeners, with this machine's name for those on all "
+        "interfaces."),
     ConfigKey("listener.security.protocol.map", STRING,
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
         None, LOW, READ_ONLY, NOW,

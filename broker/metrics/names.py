@@ -395,7 +395,7 @@ USAGE = (
             "batch is counted at once, and the other batches when the consumer fetches the records after them.",
             "odradek_usage_requests_total": "Requests: without a topic all, with one those that named it.",
             "odradek_usage_errors_total": "Of these requests, those with an error.",
-            "odradek_usage_throttle_seconds_total": "Time for which clients were told to wait.",
+            "odradek_usage_throttle_seconds_total": "Seconds of throttle time in responses to clients.",
         },
     ),
     *_rows(
