@@ -82,6 +82,9 @@ class BegunEpochs:
     transaction."""
 
     def __init__(self) -> None:
+        self.complete = True
+        """Whether all log directories are there. If not, a later start of this boot begins the epochs of the others: what the
+        page cache held of them is lost all the same."""
         self._changes: list[tuple[str, bytes, int]] = []
         self._slots: list[tuple[int, int]] = []
         # By the former state's id: of thousands of states most are one object.
@@ -109,7 +112,8 @@ class BegunEpochs:
         try:
             if self._changes:
                 store.set_many(self._changes)
-            note_boot(store)
+            if self.complete:
+                note_boot(store)
         except StoreError as error:
             count = len(self._changes)
             log.error("new leader epochs of %d partitions are not stored yet, the coordinator does: %s", count, error)
@@ -138,6 +142,7 @@ def prepare(context: ProcessContext, partitions: LocalPartitions, store: SqliteS
     report_strays(context, image, directories)
     offline = [index for index in range(len(context.log_dirs)) if context.shm.log_dir_offline(index)]
     begun = BegunEpochs()
+    begun.complete = not offline
     cache_lost = may_have_lost_cache(store)
     for name, indexes in mine.items():
         topic = image.topics[name]

@@ -12,6 +12,7 @@ from broker.metadata import znodes
 from broker.metadata.cluster import ADOPTED_PRODUCER_IDS_FROM, machine_boot
 from broker.metadata.sqlite import SqliteStore
 from broker.metadata.store import StoreUnavailable
+from broker.processes import loader
 from broker.processes.loader import BegunEpochs
 from broker.storage.batch import Record, build_batch
 from broker.storage.checkpoints import read_leader_epochs, write_leader_epochs, write_offset_checkpoint
@@ -202,6 +203,14 @@ def adopt(cluster, boot=b""):
         cluster.store.create(znodes.MACHINE_BOOT, boot, make_parents=True)
 
 
+def noted_boot(cluster):
+    store = SqliteStore(cluster.path)
+    try:
+        return store.get(znodes.MACHINE_BOOT)[0]
+    finally:
+        store.close()
+
+
 def test_an_adopted_cluster_keeps_its_epochs_while_the_machine_runs(cluster, monkeypatch, tmp_path):
     """Kafka, once it is back, knows no epochs of ours; a kill loses nothing of the page cache."""
     cluster.controller.create_topics([NewTopic("a")])
@@ -230,6 +239,7 @@ def test_the_first_start_of_an_adopted_cluster_goes_by_whether_kafka_ran_in_this
     adopt(cluster, boot)
     load(cluster, clean=False)
     assert stored(cluster, "a") == (1, 1)
+    assert noted_boot(cluster) == machine_boot()
     load(cluster, clean=False)
     assert stored(cluster, "a") == (1, 1)
 
@@ -246,6 +256,21 @@ def test_a_boot_is_not_noted_before_the_epochs_that_it_asks_for(cluster, monkeyp
         load(cluster, clean=False)
     load(cluster, clean=False)
     assert stored(cluster, "a") == (1, 1)
+
+
+def test_a_boot_is_not_noted_while_a_log_directory_is_away(cluster, monkeypatch):
+    """What its logs lost of the page cache is to be noticed by the start that finds it again."""
+    cluster.controller.create_topics([NewTopic("a")])
+    adopt(cluster, b"another")
+    find = loader.find_directories
+
+    def without_the_last_one(context):
+        context.shm.set_log_dir_offline(len(cluster.data) - 1)
+        return find(context)
+
+    monkeypatch.setattr(loader, "find_directories", without_the_last_one)
+    load(cluster, clean=False)
+    assert noted_boot(cluster) == b"another"
 
 
 def test_in_an_adopted_cluster_a_log_that_lost_records_is_led_in_a_new_epoch_all_the_same(cluster):
