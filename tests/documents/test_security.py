@@ -20,8 +20,11 @@ def test_there_are_limits():
 @pytest.mark.parametrize("row", ROWS)
 def test_the_test_of_a_limit_exists(row):
     (place,) = re.findall(r"`(tests/[^`]+)`", row)
-    path, _, name = place.partition("::")
-    assert re.search(rf"^def {name}\(", (ROOT / path).read_text(), re.MULTILINE), place
+    path, *classes, name = place.split("::")
+    text = (ROOT / path).read_text()
+    for class_name in classes:
+        assert f"\nclass {class_name}:" in text, place
+    assert re.search(rf"^{'    ' * len(classes)}def {name}\(", text, re.MULTILINE), place
 
 
 @pytest.mark.parametrize("row", ROWS)
