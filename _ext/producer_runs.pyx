@@ -14,6 +14,7 @@ from broker._ext.faults cimport (
     PRODUCER_RUN_FILLED,
     fault,
 )
+from broker._ext.producers cimport newest_batch
 from broker._ext.shared cimport PRODUCER_OWNERS, Slot, region
 from broker._ext.siphash cimport hash_word
 
@@ -341,10 +342,63 @@ cdef void release_run(Slot* slot) noexcept nogil:
     give_run(old, True, True)
 
 
+cdef inline bint heard_before(ProducerEntry* one, ProducerEntry* other) noexcept nogil:
+    """Whether the broker heard of `one` earlier; within a millisecond the offset of the newest batch decides."""
+    cdef ProducerBatch* batch = newest_batch(one)
+    cdef ProducerBatch* other_batch = newest_batch(other)
+    if one.heard_ms != other.heard_ms or batch == NULL or other_batch == NULL:
+        return one.heard_ms < other.heard_ms
+    return batch.last_offset < other_batch.last_offset
+
+
+cdef uint32_t merge_by_age(Run* run, uint32_t one, uint32_t other) noexcept nogil:
+    """Merge two chains that are sorted by age, oldest first; the place of the first entry + 1. The chains are linked through
+    `following`, which holds the next entry's place + 1, or 0 at the end."""
+    cdef uint32_t first = 0
+    cdef uint32_t* end = &first
+    while one and other:
+        if heard_before(&run.entries[other - 1], &run.entries[one - 1]):
+            end[0] = other
+            end = &run.entries[other - 1].following
+            other = end[0]
+        else:
+            end[0] = one
+            end = &run.entries[one - 1].following
+            one = end[0]
+    end[0] = one if one else other
+    return first
+
+
+cdef uint32_t chain_by_age(Run* run, uint32_t used) noexcept nogil:
+    """Link all living entries into one chain, as `merge_by_age` returns it, and the free ones into the list of free places. A
+    merge sort: `sorted[n]` is a chain of 2**n entries, or 0."""
+    cdef uint32_t[32] sorted
+    cdef uint32_t chain, i
+    cdef int n
+    memset(sorted, 0, sizeof(sorted))
+    for i in range(used):
+        if run.entries[i].key == 0:
+            run.entries[i].following = run.head.free
+            run.head.free = i + 1
+            continue
+        chain = i + 1
+        run.entries[i].following = 0
+        n = 0
+        while sorted[n]:
+            chain = merge_by_age(run, sorted[n], chain)
+            sorted[n] = 0
+            n += 1
+        sorted[n] = chain
+    chain = 0
+    for n in range(32):
+        chain = merge_by_age(run, sorted[n], chain)
+    return chain
+
+
 cdef void repair_run(Slot* slot) noexcept nogil:
     cdef Run run
     cdef ProducerEntry* entry
-    cdef uint32_t i, used, living = 0
+    cdef uint32_t i, used, next_place, living = 0
     if slot.producer_run == 0:
         slot.producer_count = 0
         return
@@ -353,14 +407,12 @@ cdef void repair_run(Slot* slot) noexcept nogil:
     for i in range(used):
         run.entries[i].list_count = 0   # no list has a beginning, for `enlist`
     clear_derived(&run, used)
-    for i in range(used):
-        entry = &run.entries[i]
-        if entry.key == 0:
-            entry.following = run.head.free
-            run.head.free = i + 1
-            continue
+    next_place = chain_by_age(&run, used)
+    while next_place:
+        entry = &run.entries[next_place - 1]
+        next_place = entry.following    # before `enlist` overwrites it
         living += 1
-        put_cell(&run, i + 1)
+        put_cell(&run, number_of(&run, entry) + 1)
         enlist(&run, entry)
         if entry.transaction_first_offset >= 0:
             run.head.open_transactions += 1

@@ -97,6 +97,17 @@ def test_a_change_of_producers_killed_anywhere(broker: OneBroker, point: FaultPo
     check_arena(broker, [slot])
 
 
+def test_after_a_death_the_oldest_producers_are_still_evicted_first(broker: OneBroker) -> None:
+    """New producers take the places of those that were evicted; the lists are made again by age, not by place."""
+    slot = broker.create()
+    oldest, newer = range(1000, 1064), range(2000, 2004)
+    bring(slot, ALICE, oldest)  # as many as a client may have here
+    broker.die(lambda: bring(slot, ALICE, range(2000, 2005)), FaultPoint.PRODUCER_HALF_DROPPED, countdown=5)
+    bring(slot, ALICE, range(3000, 3060))
+    assert slots.describe(slot)["lock_recoveries"] == 1
+    assert check(broker, slot) == {*newer, *range(3000, 3060)}
+
+
 @pytest.mark.parametrize("countdown", [1, 2, 3, 4])
 @pytest.mark.parametrize("point", ARENA, ids=lambda point: point.name)
 def test_an_allocation_killed_anywhere(broker: OneBroker, point: FaultPoint, countdown: int) -> None:
