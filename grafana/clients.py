@@ -30,14 +30,15 @@ def _in_range(name: str, chosen: str = CHOSEN) -> str:
 
 
 COUNTS = Row(
-    "The chosen clients",
+    "The selected clients",
     4,
     [
         (
             4,
             number(
                 "Clients",
-                "Client ids that used the broker. Beyond metrics.max.clients they are counted as one, other.",
+                "Client ids that used the broker. Clients beyond metrics.max.clients are counted together as the "
+                "client `other`.",
                 "none",
                 Query(f"count(count by (client_id) (odradek_usage_connection_seconds_total{{{CHOSEN}}}))", "clients"),
             ),
@@ -46,7 +47,7 @@ COUNTS = Row(
             4,
             number(
                 "Received",
-                "Bytes received from them in the shown time, to the byte of every request.",
+                "Bytes received from the selected clients in the selected time range, whole requests included.",
                 "bytes",
                 Query(f"sum(increase(odradek_usage_bytes_in_total{{{CHOSEN}}}[$__range]))", "in"),
             ),
@@ -55,7 +56,7 @@ COUNTS = Row(
             4,
             number(
                 "Sent",
-                "Bytes sent to them in the shown time.",
+                "Bytes sent to the selected clients in the selected time range.",
                 "bytes",
                 Query(f"sum(increase(odradek_usage_bytes_out_total{{{CHOSEN}}}[$__range]))", "out"),
             ),
@@ -64,7 +65,7 @@ COUNTS = Row(
             4,
             number(
                 "Requests",
-                "Their requests in the shown time.",
+                "Requests of the selected clients in the selected time range.",
                 "short",
                 Query(f'sum(increase(odradek_usage_requests_total{{{CHOSEN},topic=""}}[$__range]))', "requests"),
             ),
@@ -73,7 +74,8 @@ COUNTS = Row(
             4,
             number(
                 "Errors",
-                "Errors that they got in the shown time, by request. Produce and Fetch may get one a partition.",
+                "Errors returned to the selected clients, divided by their requests, in the selected time range. "
+                "Produce and Fetch can have one error per partition.",
                 "percentunit",
                 Query(
                     f"sum(increase(odradek_usage_errors_total{{{CHOSEN}}}[$__range])) "
@@ -87,7 +89,7 @@ COUNTS = Row(
             4,
             number(
                 "Throttled",
-                "Time for which they were told to wait, in the shown time.",
+                "Throttle time returned to the selected clients in the selected time range.",
                 "s",
                 Query(
                     f"sum(increase(odradek_usage_throttle_seconds_total{{{CHOSEN}}}[$__range]))",
@@ -161,7 +163,7 @@ TRAFFIC = Row(
             8,
             time_series(
                 "Errors",
-                "Errors that a client got: one a request, of Produce and Fetch one a partition.",
+                "Errors returned to a client: one per request, for Produce and Fetch one per partition.",
                 "reqps",
                 Query(largest(15, _used("errors"), "client_id"), "{{client_id}}"),
                 link=ONLY,
@@ -171,7 +173,7 @@ TRAFFIC = Row(
             8,
             time_series(
                 "Connections",
-                "Connections that a client had open, on average: connection seconds in a second.",
+                "Mean number of open connections of a client.",
                 "none",
                 Query(largest(15, _used("connection_seconds"), "client_id"), "{{client_id}}"),
                 stacked=True,
@@ -189,7 +191,7 @@ SPLIT = Row(
             8,
             time_series(
                 "Bytes by API",
-                "Bytes in and out of the chosen clients by what they called.",
+                "Bytes in and out of the selected clients, by API.",
                 "Bps",
                 Query(largest(10, both_ways(CHOSEN, "api"), "api"), "{{api}}"),
                 stacked=True,
@@ -199,7 +201,7 @@ SPLIT = Row(
             8,
             time_series(
                 "Requests by API",
-                "Requests of the chosen clients by what they called.",
+                "Requests of the selected clients, by API.",
                 "reqps",
                 Query(largest(10, _used("requests", CHOSEN + ',topic=""', "api"), "api"), "{{api}}"),
                 stacked=True,
@@ -209,7 +211,7 @@ SPLIT = Row(
             8,
             bars(
                 "Topics",
-                "The ten topics with the most bytes of records of the chosen clients, in and out.",
+                "The ten topics for which the selected clients sent and received the most bytes of records.",
                 "Bps",
                 Query("topk(10, " + both_ways(CHOSEN_TOPIC + ',topic!=""', "topic") + ")", "{{topic}}"),
                 link=TO_TOPIC,
@@ -219,7 +221,7 @@ SPLIT = Row(
             24,
             rows(
                 "Usage",
-                "What each client used in the shown time.",
+                "What each client used in the selected time range.",
                 "short",
                 {"client_id": "Client", "principal": "Principal"},
                 Query(_in_range("bytes_in"), "In", unit="bytes"),
@@ -245,7 +247,7 @@ CONNECTIONS = Row(
             8,
             time_series(
                 "By software",
-                "Open connections by the name and version that clients tell (KIP-511).",
+                "Open connections by the software name and version that clients report (KIP-511).",
                 "none",
                 Query(
                     largest(
@@ -277,7 +279,8 @@ CONNECTIONS = Row(
             8,
             time_series(
                 "Closed",
-                "Connections closed, by reason; refused: at once, because their address has max.connections.per.ip.",
+                "Connections closed, by reason. `refused`: closed on arrival because their address already had "
+                "max.connections.per.ip connections.",
                 "cps",
                 Query(f"sum by (reason) (rate(odradek_connections_closed_total{{{BROKER}}}[{RATE}]))", "{{reason}}"),
                 Query(f"sum(rate(odradek_connections_refused_total{{{BROKER}}}[{RATE}]))", "refused"),
@@ -303,7 +306,7 @@ CONNECTIONS = Row(
             12,
             time_series(
                 "Bad frames",
-                "Connections that sent what no client of Kafka sends, and were closed for it.",
+                "Connections that were closed because they sent bytes that are not a valid Kafka request.",
                 "cps",
                 Query(f"sum by (instance) (rate(odradek_bad_frames_total{{{BROKER}}}[{RATE}]))", "{{instance}}"),
                 steps=[(1, ORANGE)],

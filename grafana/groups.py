@@ -14,14 +14,14 @@ SELF = Link("Only this group", UID, {"consumergroup": "Group"})
 TO_TOPIC = Link("The topic", "odradek-topics", {"topic": "Topic"})
 
 COUNTS = Row(
-    "The chosen groups",
+    "The selected groups",
     4,
     [
         (
             5,
             number(
                 "Groups",
-                "How many groups are chosen.",
+                "Number of selected groups.",
                 "none",
                 Query(f'count(kafka_consumergroup_members{{{CLUSTER},consumergroup=~"$consumergroup"}})', "groups"),
             ),
@@ -30,7 +30,7 @@ COUNTS = Row(
             5,
             number(
                 "Members",
-                "Their members.",
+                "Members of the selected groups.",
                 "none",
                 Query(f'sum(kafka_consumergroup_members{{{CLUSTER},consumergroup=~"$consumergroup"}})', "members"),
             ),
@@ -39,7 +39,7 @@ COUNTS = Row(
             5,
             number(
                 "Lag",
-                "Records that they have not committed yet.",
+                "Records that the selected groups have not committed yet.",
                 "short",
                 Query(f"sum(kafka_consumergroup_lag_sum{{{CHOSEN}}})", "lag"),
             ),
@@ -48,7 +48,7 @@ COUNTS = Row(
             5,
             number(
                 "Largest lag",
-                "The age of the oldest record that one of them has not committed yet.",
+                "The age of the oldest record that one of the selected groups has not committed yet.",
                 "s",
                 Query(f"max(odradek_consumergroup_lag_seconds{{{CHOSEN}}})", "lag"),
                 steps=SECONDS_STEPS,
@@ -58,7 +58,7 @@ COUNTS = Row(
             4,
             number(
                 "Without members",
-                "Groups that have offsets, and nobody who goes on.",
+                "Groups with committed offsets but without members: nobody consumes for them.",
                 "none",
                 Query(
                     f'count(kafka_consumergroup_members{{{CLUSTER},consumergroup=~"$consumergroup"}} == 0) or vector(0)',
@@ -78,7 +78,7 @@ LAG = Row(
             12,
             time_series(
                 "Lag in records",
-                "Records between a group's committed offsets and the ends of the logs.",
+                "Records between a group's committed offsets and the ends of the logs, summed over partitions.",
                 "short",
                 Query(
                     largest(15, f"sum by ({GROUP_TOPIC}) (kafka_consumergroup_lag_sum{{{CHOSEN}}})", GROUP_TOPIC),
@@ -104,7 +104,7 @@ LAG = Row(
             12,
             time_series(
                 "Consumed",
-                "How fast committed offsets move.",
+                "Rate at which committed offsets advance.",
                 "recps",
                 Query(
                     largest(
@@ -121,7 +121,7 @@ LAG = Row(
             time_series(
                 "Lag at this pace",
                 "The lag divided by how fast the group consumes: how long it would take to read "
-                "what it lacks now. Groups that stand still are not shown.",
+                "what it lacks now. Groups that make no progress are not shown.",
                 "s",
                 Query(
                     f"sum by (consumergroup, topic) (kafka_consumergroup_lag_sum{{{CHOSEN}}}) / (sum by (consumergroup, "
@@ -134,7 +134,7 @@ LAG = Row(
             24,
             rows(
                 "Partitions",
-                "Each group's place in each partition.",
+                "Committed offset and lag of each group in each partition.",
                 "none",
                 {"consumergroup": "Group", "topic": "Topic", "partition": "Partition"},
                 Query(
@@ -166,7 +166,8 @@ MEMBERS = Row(
             8,
             time_series(
                 "Members",
-                "Members of each group. A step shows a deployment, a saw a consumer that is thrown out.",
+                "Members of each group. A step is usually a deployment; a saw-tooth is a consumer that is removed "
+                "and joins again.",
                 "none",
                 Query(
                     largest(
@@ -182,7 +183,7 @@ MEMBERS = Row(
             8,
             time_series(
                 "States",
-                "Groups in each state. Much time in PreparingRebalance is time without consumption.",
+                "Groups in each state. Classic groups do not consume while they are in PreparingRebalance.",
                 "none",
                 Query(
                     f"sum by (state) (kafka_coordinator_group_groupmetadatamanager_numgroups{{{CLUSTER}}})", "{{state}}"
@@ -194,7 +195,7 @@ MEMBERS = Row(
             8,
             time_series(
                 "Requests of groups",
-                "Requests by which groups live, by API.",
+                "Requests of the group protocols, by API.",
                 "reqps",
                 Query(
                     "sum by (request) (rate(kafka_network_requestmetrics_requests_total"
@@ -240,7 +241,7 @@ READING = Row(
             8,
             time_series(
                 "Read",
-                "How fast the positions of clients move.",
+                "Rate at which the positions of clients advance.",
                 "recps",
                 Query(
                     largest(
@@ -256,7 +257,7 @@ READING = Row(
             24,
             rows(
                 "Positions",
-                "Each reader's place in each partition.",
+                "Position and lag of each reader in each partition.",
                 "none",
                 {"client_id": "Client", "principal": "Principal", "topic": "Topic", "partition": "Partition"},
                 Query(

@@ -28,7 +28,7 @@ HEALTH = Row(
             4,
             number(
                 "Broker",
-                "The state that the broker tells of itself.",
+                "The state that the broker reports.",
                 "none",
                 Query(f"kafka_server_kafkaserver_brokerstate{{{BROKER}}}", "{{instance}}"),
                 names=BROKER_STATES,
@@ -38,7 +38,7 @@ HEALTH = Row(
             4,
             number(
                 "Up for",
-                "Since the shared memory was made. A restart of a child process does not end it.",
+                "Time since the broker started. A restart of a child process does not reset it.",
                 "s",
                 Query(f"time() - odradek_boot_time_seconds{{{BROKER}}}", "{{instance}}"),
                 steps=[(0, ORANGE), (600, GREEN)],
@@ -48,7 +48,7 @@ HEALTH = Row(
             4,
             number(
                 "Version",
-                "The version that runs.",
+                "The version of the running broker.",
                 "none",
                 Query(f"odradek_build_info{{{BROKER}}}", "{{version}}"),
                 steps=[(0, GRAY)],
@@ -59,7 +59,7 @@ HEALTH = Row(
             4,
             number(
                 "Processes down",
-                "Processes of the broker that do not serve just now.",
+                "Processes of the broker that are not running now.",
                 "none",
                 Query(f"count(odradek_process_up{{{BROKER}}} == 0) or vector(0)", "down"),
                 steps=[(1, RED)],
@@ -69,7 +69,7 @@ HEALTH = Row(
             4,
             number(
                 "Restarts",
-                "Child processes that died and were started again in the shown time.",
+                "Child processes that died and were restarted in the selected time range.",
                 "none",
                 Query(f"sum(increase(odradek_process_restarts_total{{{BROKER}}}[$__range]))", "restarts"),
                 steps=[(0.5, ORANGE), (3, RED)],
@@ -80,7 +80,7 @@ HEALTH = Row(
             4,
             number(
                 "Alerts",
-                "Alerts of Odradek's rules that fire just now (deploy/prometheus/rules).",
+                "Odradek alerts that are firing now (rules in deploy/prometheus/rules).",
                 "none",
                 Query(f'count(ALERTS{{alertname=~"Odradek.+",alertstate="firing",{CLUSTER}}}) or vector(0)', "alerts"),
                 steps=[(1, RED)],
@@ -100,7 +100,7 @@ HEALTH = Row(
             4,
             number(
                 "Active controllers",
-                "One in each cluster, never more and never none.",
+                "Brokers that act as the controller. A cluster has exactly one.",
                 "none",
                 Query(f"sum(kafka_controller_kafkacontroller_activecontrollercount{{{CLUSTER}}})", "controllers"),
                 steps=[(0, RED), (1, GREEN), (2, RED)],
@@ -110,7 +110,7 @@ HEALTH = Row(
             4,
             number(
                 "Offline partitions",
-                "Partitions that nobody serves.",
+                "Partitions without a leader: clients can neither write nor read them.",
                 "none",
                 Query(f"max(kafka_controller_kafkacontroller_offlinepartitionscount{{{CLUSTER}}})", "partitions"),
                 steps=[(1, RED)],
@@ -130,7 +130,7 @@ HEALTH = Row(
             4,
             number(
                 "Failed log directories",
-                "Log directories that went offline. They come back by a restart only.",
+                "Log directories that are offline after a device error. They stay offline until the broker restarts.",
                 "none",
                 Query(f"sum(kafka_log_logmanager_offlinelogdirectorycount{{{BROKER}}})", "directories"),
                 steps=[(1, RED)],
@@ -140,7 +140,7 @@ HEALTH = Row(
             4,
             number(
                 "Largest lag",
-                "The longest time that a record waits for a consumer group, over all groups.",
+                "The age of the oldest uncommitted record, over all consumer groups.",
                 "s",
                 Query(f"max(odradek_consumergroup_lag_seconds{{{CLUSTER}}})", "lag"),
                 steps=[(60, YELLOW), (300, RED)],
@@ -192,7 +192,7 @@ TRAFFIC = Row(
             12,
             time_series(
                 "Requests",
-                "Requests answered, the ten most frequent APIs.",
+                "Requests answered per second, for the ten most frequent APIs.",
                 "reqps",
                 Query(
                     largest(
@@ -208,7 +208,7 @@ TRAFFIC = Row(
             12,
             time_series(
                 "Errors",
-                "Error codes in answers, without NONE. Clients retry many of them by themselves.",
+                "Error codes in responses, without NONE. Clients retry many of them themselves.",
                 "cps",
                 Query(
                     largest(
@@ -244,8 +244,8 @@ LATENCY = Row(
             8,
             time_series(
                 "Time to answer",
-                "99 of 100 requests are answered within this, over the last five minutes. A Fetch waits for "
-                "data as long as its client wants.",
+                "99th percentile of the time to answer a request, over the last five minutes. A Fetch waits for "
+                "data as long as its client asks for.",
                 "ms",
                 Query(
                     largest(
@@ -297,7 +297,7 @@ WHO = Row(
             8,
             bars(
                 "Topics by bytes in",
-                "The ten topics that are written most.",
+                "The ten topics with the most bytes from producers.",
                 "Bps",
                 Query(
                     "topk(10, sum by (topic) "
@@ -311,7 +311,7 @@ WHO = Row(
             8,
             bars(
                 "Groups by lag",
-                "The ten consumer groups that are furthest behind, in seconds.",
+                "The ten consumer groups with the largest lag in seconds.",
                 "s",
                 Query(
                     f"topk(10, max by (consumergroup) (odradek_consumergroup_lag_seconds{{{CLUSTER}}}))",
@@ -378,6 +378,6 @@ CAPACITY = Row(
 BOARD = Board(
     UID,
     "Odradek / Overview",
-    "Is the broker well, how much goes through it, how fast, for whom, and how long the disk lasts.",
+    "Health, traffic, latency, the largest users, and disk space of the broker.",
     [HEALTH, TRAFFIC, LATENCY, WHO, CAPACITY],
 )

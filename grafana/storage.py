@@ -25,8 +25,8 @@ STATE = Row(
             6,
             number(
                 "Until the disk is full",
-                "The log directory that is full first, if things go on as in the time chosen above. "
-                "3650 days stand for never.",
+                "Time until the first log directory is full, at the growth of the period chosen under Trend over. "
+                "3650 days means never.",
                 "s",
                 Query(f"min({UNTIL_FULL})", "until full"),
                 steps=FULL_STEPS,
@@ -62,7 +62,7 @@ STATE = Row(
             4,
             number(
                 "Times full",
-                "How often a log directory was full and refused producers, in the shown time.",
+                "How often a log directory became full and refused producers, in the selected time range.",
                 "none",
                 Query(f"sum(increase(odradek_log_dir_full_total{{{BROKER}}}[$__range]))", "times"),
                 steps=[(0.5, RED)],
@@ -80,8 +80,8 @@ CAPACITY = Row(
             12,
             time_series(
                 "Free space",
-                "Free bytes of the file system below each log directory, and where the trend of the time "
-                "chosen above leads within a week. Below zero is full.",
+                "Free bytes of the file system of each log directory, and the free bytes in a day and in a week at the "
+                "growth of the period chosen under Trend over. Below zero means full.",
                 "bytes",
                 Query(FREE, f"{DIRECTORY} free"),
                 Query(f"predict_linear({FREE}[$history], {DAY})", f"{DIRECTORY} in a day"),
@@ -94,8 +94,8 @@ CAPACITY = Row(
             12,
             time_series(
                 "Until full",
-                "How long until each log directory is full if things go on as in the time chosen above. "
-                "3650 days stand for never.",
+                "Time until each log directory is full, at the growth of the period chosen under Trend over. "
+                "3650 days means never.",
                 "s",
                 Query(UNTIL_FULL, DIRECTORY),
             ),
@@ -104,7 +104,7 @@ CAPACITY = Row(
             8,
             bars(
                 "Used",
-                "Used share of each file system, whoever uses it.",
+                "Used share of each file system, other programs included.",
                 "percentunit",
                 Query(f"1 - {FREE} / {TOTAL}", DIRECTORY),
                 steps=[(0.7, YELLOW), (0.85, ORANGE), (0.95, RED)],
@@ -115,7 +115,8 @@ CAPACITY = Row(
             8,
             states(
                 "State of the disks",
-                "Low hastens retention; full refuses producers until there is room.",
+                "State low: the broker deletes removed segments at once. State full: it refuses producers until "
+                "there is room.",
                 Query(f"odradek_log_dir_full_state{{{BROKER}}}", DIRECTORY),
                 {0: ("roomy", GREEN), 1: ("low", ORANGE), 2: ("full", RED)},
             ),
@@ -124,7 +125,7 @@ CAPACITY = Row(
             8,
             states(
                 "Online",
-                "A directory whose device failed is offline until the next restart.",
+                "A log directory goes offline after a device error and stays offline until the broker restarts.",
                 Query(f"odradek_log_dir_online{{{BROKER}}}", DIRECTORY),
                 {1: ("online", GREEN), 0: ("offline", RED)},
             ),
@@ -153,8 +154,8 @@ GROWTH = Row(
             12,
             time_series(
                 "Growth by topic",
-                "How fast logs grow over the time chosen above, what retention removes taken off. "
-                "The fifteen that grow most.",
+                "Net growth of the logs (written minus deleted) over the period chosen under Trend over. "
+                "The fifteen topics that grow most.",
                 "Bps",
                 Query(
                     largest(
@@ -170,7 +171,7 @@ GROWTH = Row(
             12,
             time_series(
                 "Written",
-                "Bytes of records written, all topics: what growth would be without retention.",
+                "Bytes of records written, all topics: the growth without retention.",
                 "Bps",
                 Query(
                     f'sum(rate(kafka_server_brokertopicmetrics_bytesin_total{{{BROKER},topic=""}}[{RATE}]))', "written"
@@ -190,7 +191,8 @@ GROWTH = Row(
             24,
             rows(
                 "Topics",
-                "The fifty largest topics, and what they will be in a week at the growth of the time chosen above.",
+                "The fifty largest topics, and their size in a week at the growth of the period chosen under Trend "
+                "over.",
                 "bytes",
                 {"topic": "Topic"},
                 Query(f"topk(50, sum by (topic) (odradek_topic_stored_bytes{{{BROKER_TOPIC}}}))", "Stored"),
@@ -214,7 +216,7 @@ RECOVERY = Row(
             6,
             bars(
                 "Recovered bytes",
-                "How much of what the last start had to look at is done.",
+                "Bytes of logs that the last start has checked so far.",
                 "percentunit",
                 Query(
                     f"odradek_recovered_bytes{{{BROKER}}} / (odradek_recovery_bytes{{{BROKER}}} > 0) "
@@ -228,7 +230,7 @@ RECOVERY = Row(
             6,
             bars(
                 "Opened logs",
-                "How many of the logs of each directory are open.",
+                "Number of opened logs in each log directory.",
                 "percentunit",
                 Query(
                     f"odradek_recovered_logs{{{BROKER}}} / (odradek_recovery_logs{{{BROKER}}} > 0) "
@@ -242,8 +244,8 @@ RECOVERY = Row(
             6,
             bars(
                 "Cut off at the start",
-                "Bytes at the ends of logs that were no whole batch: what had not been acknowledged when the "
-                "broker or the machine fell.",
+                "Bytes removed from the ends of logs at a start because they were not a complete batch: "
+                "unacknowledged data after a crash.",
                 "bytes",
                 Query(f"odradek_recovery_truncated_bytes{{{BROKER}}}", DIRECTORY),
                 steps=[(1, ORANGE)],
@@ -253,7 +255,7 @@ RECOVERY = Row(
             6,
             number(
                 "Spool",
-                "Bytes of the spool of usage; it is bounded by usage.spool.max.bytes.",
+                "Bytes of the usage spool; usage.spool.max.bytes limits it.",
                 "bytes",
                 Query(f"sum(odradek_spool_bytes{{{BROKER}}})", "spool"),
             ),
@@ -262,7 +264,8 @@ RECOVERY = Row(
             24,
             time_series(
                 "Intervals of the spool",
-                "Intervals of usage written, one in each usage.spool.interval.ms, and those that could not be written.",
+                "Usage intervals written to the spool (one every usage.spool.interval.ms), and intervals that could "
+                "not be written.",
                 "cps",
                 Query(
                     f"sum by (instance) (rate(odradek_spool_intervals_total{{{BROKER}}}[{RATE}]))",
@@ -279,7 +282,7 @@ RECOVERY = Row(
 BOARD = Board(
     UID,
     "Odradek / Storage and capacity",
-    "What is free, how fast it goes, when it will be gone, and which topics take it.",
+    "Free disk space, how fast it shrinks, when it will be used up, and which topics use it.",
     [STATE, CAPACITY, GROWTH, RECOVERY],
     variables=[TOPIC],
     history=True,

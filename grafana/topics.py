@@ -1,4 +1,4 @@
-"""Topics: what is written and read, how it lies in partitions, and whether all replicas are there."""
+"""Topics: what is written and read, how it is distributed over partitions, and whether all replicas are in sync."""
 
 from grafana.board import BROKER, CLIENT, CLUSTER, RATE, TOPIC, Board, Row, largest
 from grafana.panels import ORANGE, RED, YELLOW, Link, Query, bars, number, rows, time_series
@@ -17,14 +17,14 @@ def _traffic(name: str) -> str:
 
 
 COUNTS = Row(
-    "The chosen topics",
+    "The selected topics",
     4,
     [
         (
             4,
             number(
                 "Topics",
-                "How many topics are chosen.",
+                "Number of selected topics.",
                 "none",
                 Query(f"count(kafka_topic_partitions{{{CLUSTER_TOPIC}}})", "topics"),
             ),
@@ -33,7 +33,7 @@ COUNTS = Row(
             4,
             number(
                 "Partitions",
-                "Their partitions.",
+                "Partitions of the selected topics.",
                 "none",
                 Query(f"sum(kafka_topic_partitions{{{CLUSTER_TOPIC}}})", "partitions"),
             ),
@@ -42,8 +42,8 @@ COUNTS = Row(
             4,
             number(
                 "Records kept",
-                "Offsets between the beginning and the end of their logs. Compaction and control records "
-                "leave fewer records than that.",
+                "Offsets between the start and the end of the logs of the selected topics. With compaction or "
+                "control records there are fewer records than offsets.",
                 "short",
                 Query(
                     f"sum(kafka_topic_partition_current_offset{{{CLUSTER_TOPIC}}}) "
@@ -56,7 +56,7 @@ COUNTS = Row(
             4,
             number(
                 "Stored",
-                "Bytes of their logs.",
+                "Bytes of the logs of the selected topics.",
                 "bytes",
                 Query(f"sum(odradek_topic_stored_bytes{{{BROKER_TOPIC}}})", "stored"),
             ),
@@ -75,7 +75,7 @@ COUNTS = Row(
             4,
             number(
                 "Not on the preferred leader",
-                "Partitions led by another than their first replica.",
+                "Partitions whose leader is not their first replica.",
                 "none",
                 Query(
                     f"count(kafka_topic_partition_leader_is_preferred{{{CLUSTER_TOPIC}}} == 0) or vector(0)",
@@ -146,7 +146,7 @@ TRAFFIC = Row(
             8,
             time_series(
                 "Failed requests",
-                "Produce and Fetch requests that got an error for the topic.",
+                "Produce and Fetch requests for which the topic had an error.",
                 "reqps",
                 Query(
                     "sum by (topic) "
@@ -176,7 +176,7 @@ TRAFFIC = Row(
             12,
             time_series(
                 "Offsets",
-                "How fast the ends of the logs move, as the cluster tells it.",
+                "Rate at which the log end offsets advance, from the cluster's metrics.",
                 "recps",
                 Query(
                     largest(
@@ -199,7 +199,7 @@ WHO = Row(
             12,
             rows(
                 "Writers",
-                "Clients that wrote to the chosen topics in the shown time.",
+                "Clients that wrote to the selected topics in the selected time range.",
                 "bytes",
                 {"topic": "Topic", "client_id": "Client", "principal": "Principal"},
                 Query(
@@ -220,7 +220,7 @@ WHO = Row(
             12,
             rows(
                 "Readers",
-                "Clients that read the chosen topics in the shown time, whether they commit or not.",
+                "Clients that read the selected topics in the selected time range, with or without commits.",
                 "bytes",
                 {"topic": "Topic", "client_id": "Client", "principal": "Principal"},
                 Query(
@@ -248,8 +248,8 @@ PARTITIONS = Row(
             8,
             bars(
                 "Skew",
-                "The largest partition of a topic as a multiple of their mean. 1 is even; beyond 2 the keys are "
-                "worth a look. The ten most uneven.",
+                "The largest partition of a topic as a multiple of their mean. 1 is even; above 2 check "
+                "the distribution of keys. The ten most uneven topics.",
                 "none",
                 Query(
                     f"topk(10, max by (topic) (kafka_log_log_size{{{BROKER_TOPIC}}}) "
@@ -273,7 +273,7 @@ PARTITIONS = Row(
             8,
             time_series(
                 "Segments",
-                "Segments of the logs: each costs open files and memory maps.",
+                "Segments of the logs. Each uses open files and memory maps.",
                 "none",
                 Query(
                     largest(15, f"sum by (topic) (kafka_log_log_numlogsegments{{{BROKER_TOPIC}}})", "topic"),
@@ -308,7 +308,8 @@ PARTITIONS = Row(
 BOARD = Board(
     UID,
     "Odradek / Topics",
-    "What is written to and read from topics, by whom, how it lies in partitions, and whether all replicas are there.",
+    "What is written to and read from topics, by whom, how it is distributed over partitions, and "
+    "whether all replicas are in sync.",
     [COUNTS, TRAFFIC, WHO, PARTITIONS],
     variables=[TOPIC, CLIENT],
 )

@@ -40,7 +40,7 @@ STATE = Row(
             4,
             number(
                 "Idle",
-                "Share of the last minute in which workers had nothing to do.",
+                "Share of the last minute in which workers were idle.",
                 "percentunit",
                 Query(f"avg(kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent{{{BROKER}}})", "idle"),
                 steps=[(0, RED), (0.1, YELLOW), (0.3, GREEN)],
@@ -50,7 +50,7 @@ STATE = Row(
             4,
             number(
                 "Memory",
-                "Resident memory of all processes together. What they share is counted in each.",
+                "Resident memory of all processes together. Shared memory is counted in each of them.",
                 "bytes",
                 Query(f"sum(process_resident_memory_bytes{{{PROCESSES}}})", "memory"),
             ),
@@ -75,7 +75,7 @@ LOAD = Row(
             8,
             time_series(
                 "Busy",
-                "Share of its time in which a worker's loop does something. Near 1 its clients wait.",
+                "Share of the time in which a worker's event loop is busy. Near 1 its clients wait.",
                 "percentunit",
                 Query(_by_worker("odradek_worker_busy_seconds_total"), WORKER),
                 high=1,
@@ -86,7 +86,8 @@ LOAD = Row(
             8,
             time_series(
                 "Delay of the loop",
-                "How long one turn kept the others waiting: the largest of 100, and of 2.",
+                "Duration of one turn of a worker's event loop, during which its other clients wait: 99th percentile "
+                "and median.",
                 "s",
                 Query(
                     "histogram_quantile(0.99, sum by (instance, worker, le) "
@@ -105,7 +106,7 @@ LOAD = Row(
             8,
             histogram(
                 "Turns of the loop",
-                "How many turns took how long, all workers together.",
+                "Distribution of the durations of event-loop turns, all workers together.",
                 "s",
                 Query(
                     f"sum by (le) (increase(odradek_worker_loop_delay_seconds_bucket{{{BROKER}}}[{RATE}]))", "{{le}}"
@@ -116,7 +117,7 @@ LOAD = Row(
             8,
             time_series(
                 "Connections",
-                "Open connections of each worker. The acceptor gives a new one to who has fewest.",
+                "Open connections of each worker. The acceptor hands a new connection to the worker with the fewest.",
                 "none",
                 Query(f"odradek_worker_connections{{{BROKER}}}", WORKER),
                 stacked=True,
@@ -136,7 +137,7 @@ LOAD = Row(
             8,
             time_series(
                 "Bytes out",
-                "Bytes written to sockets, those by sendfile included.",
+                "Bytes written to sockets, including those sent by sendfile.",
                 "Bps",
                 Query(_by_worker("odradek_socket_bytes_out_total"), WORKER),
                 stacked=True,
@@ -156,7 +157,7 @@ LOAD = Row(
             8,
             time_series(
                 "Never sent",
-                "Bytes of answers whose connection was closed before they left.",
+                "Bytes of responses that were not sent because the connection was closed.",
                 "Bps",
                 Query(_by_worker("odradek_unsent_bytes_total"), WORKER),
             ),
@@ -164,7 +165,7 @@ LOAD = Row(
         (
             8,
             time_series(
-                "Idle, as Kafka tells it",
+                "Idle, by Kafka's metrics",
                 "Shares of the last minute in which network threads and request handlers of Kafka "
                 "would be idle; a worker is both.",
                 "percentunit",
@@ -189,7 +190,7 @@ WAITING = Row(
             8,
             time_series(
                 "Purgatory",
-                "Requests that wait, by kind: fetches for data, produces for replicas or a flush.",
+                "Delayed requests, by kind: fetches wait for data, produce requests for replicas or a flush.",
                 "none",
                 Query(f"sum by (kind) (odradek_purgatory_size{{{BROKER}}})", "{{kind}}"),
                 stacked=True,
@@ -198,8 +199,8 @@ WAITING = Row(
         (
             8,
             time_series(
-                "Purgatory, as Kafka tells it",
-                "The same by Kafka's names of delayed operations.",
+                "Purgatory, by Kafka's metrics",
+                "Delayed requests by Kafka's names of delayed operations.",
                 "none",
                 Query(
                     f"sum by (delayedoperation) (kafka_server_delayedoperationpurgatory_purgatorysize{{{BROKER}}})",
@@ -212,7 +213,8 @@ WAITING = Row(
             8,
             time_series(
                 "Locks of partitions",
-                "How often a lock was found taken, and was taken over from a process that had died with it.",
+                "How often a process found a partition's lock taken, and how often it recovered the lock of a dead "
+                "process.",
                 "cps",
                 Query(f"sum(rate(odradek_lock_busy_total{{{BROKER}}}[{RATE}]))", "found taken"),
                 Query(f"sum(rate(odradek_lock_recoveries_total{{{BROKER}}}[{RATE}]))", "taken over"),
@@ -271,7 +273,7 @@ PROCESS_ROW = Row(
             16,
             rows(
                 "Processes",
-                "Each process: since when it runs, how often it was started again, what it uses.",
+                "Each process: start time, number of restarts, resources.",
                 "none",
                 {"instance": "Broker", "process": "Process", "ordinal": "Number"},
                 Query(
@@ -297,6 +299,7 @@ PROCESS_ROW = Row(
 BOARD = Board(
     UID,
     "Odradek / Workers and processes",
-    "How busy the processes are, how long turns of their loops take, what waits, what they use, what died.",
+    "How busy the processes are, how long turns of their loops take, which requests wait, what the "
+    "processes use, and which died.",
     [STATE, LOAD, WAITING, PROCESS_ROW],
 )

@@ -443,7 +443,7 @@ def errors(figures: Figures) -> Section:
         )
         for row in apis.itertuples(index=False)
     )
-    columns = (("api", "API"), ("requests", "Requests"), ("errors", "Errors"), ("share", "Errors a request"))
+    columns = (("api", "API"), ("requests", "Requests"), ("errors", "Errors"), ("share", "Errors per request"))
     by_api = Table("apis", "By API", columns, rows)
     who = figures.clients[(figures.clients["errors"] > 0) | (figures.clients["throttle_ms"] > 0)]
     who = who.sort_values(["errors", "throttle_ms", "client"], ascending=[False, False, True]).head(TOP)
