@@ -78,12 +78,12 @@ KEYS = (
         "How often Kafka matches subscriptions by pattern with the topics again, for what members may see can change without "
         "the topics. Here it is done whenever topics come or go, and all members see all of them."),
     ConfigKey("offset.metadata.max.bytes", INT, 4096, Range(0), HIGH, READ_ONLY, NOW,
-        "The longest note that may be committed with an offset."),
+        "Longest metadata string, in bytes, that may be committed with an offset."),
     ConfigKey("offsets.commit.required.acks", SHORT, -1, Range(-1, 1), HIGH, READ_ONLY, NONE_YET,
         "The acks of offset commits (until Kafka 3.9)."),
     ConfigKey("offsets.commit.timeout.ms", INT, 5000, Range(1), HIGH, READ_ONLY, NOW,
-        "How long whatever the coordinator writes for a client waits for its replicas; then the client is told "
-        "COORDINATOR_NOT_AVAILABLE."),
+        "How long, in milliseconds, the coordinator waits until a record that it writes for a client is replicated; "
+        "after that the client receives COORDINATOR_NOT_AVAILABLE."),
     ConfigKey("offsets.load.buffer.size", INT, 5_242_880, Range(1), HIGH, READ_ONLY, NONE_YET,
         "Bytes read at a time while offsets are loaded."),
     ConfigKey("offsets.retention.check.interval.ms", LONG, 600_000, Range(1), HIGH, READ_ONLY, NOW,

@@ -97,4 +97,4 @@ def _unescape(text: str, number: int, file: str) -> str:
     try:
         return joined.decode("utf-16-le")
     except UnicodeDecodeError:
-        raise ConfigError("", None, "half of a \\u surrogate pair stands alone", f"{file}:{number}") from None
+        raise ConfigError("", None, "a \\u escape is half of a surrogate pair", f"{file}:{number}") from None

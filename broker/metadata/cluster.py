@@ -77,7 +77,7 @@ def register_broker(store: Store, broker_id: int, registration: znodes.BrokerReg
         stat = store.exists(path)
         if stat is not None and stat.owner != (store.session.id if store.session else 0):
             raise BrokerIdTaken(
-                f"another broker is registered with broker.id={broker_id}: give this one an id of its own"
+                f"another broker is registered with broker.id={broker_id}: set a different broker.id for this one"
             ) from None
         if stat is None:
             store.create(path, data, ephemeral=True)

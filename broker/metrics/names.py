@@ -412,7 +412,7 @@ SPOOL = (
 )
 
 SECTIONS = (
-    ("The cluster, as kafka_exporter tells it", CLUSTER),
+    ("The cluster, by the names of kafka_exporter", CLUSTER),
     ("Groups and readers", GROUPS),
     ("Traffic and requests", TRAFFIC),
     ("The broker", BROKER),

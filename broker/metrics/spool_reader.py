@@ -92,7 +92,7 @@ def _interval(path: Path, line: bytes, rows: list[bytes], end: int) -> Interval 
     try:
         told = json.loads(line)
         if told["rows"] != len(rows):
-            return f"has an interval of {len(rows)} rows that says it has {told['rows']}"
+            return f"has an interval with {len(rows)} rows instead of {told['rows']}"
         if told["crc"] != zlib.crc32(b"".join(rows)):
             return "has an interval whose rows have another checksum"
         return Interval(

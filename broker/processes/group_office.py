@@ -405,7 +405,7 @@ class GroupOffice:
         group_log, _ = self._led[partition]
         if group_log.closed:  # also by this: whoever waits is told, and comes here
             return
-        log.warning("the groups of %s-%d are loaded anew, because an append failed", CONSUMER_OFFSETS, partition)
+        log.warning("an append to %s-%d failed; loading its groups from the log again", CONSUMER_OFFSETS, partition)
         group_log.look()
         group_log.close()  # nothing that builds on what is lost may follow it
         self._loop.call_soon(self._reload, partition, group_log)

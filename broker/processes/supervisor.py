@@ -227,7 +227,7 @@ class Supervisor:
         self.directories.now_unclean()
         if self.state != "stopping":
             self.state = "starting"
-            self.notifier.send(STATUS=f"starting anew after a memory fault: {fault}")
+            self.notifier.send(STATUS=f"restarting all children after a memory fault: {fault}")
 
     def _run_child(self, child: Child) -> int:
         """In the child: close what is not its own, then its main function.

@@ -307,7 +307,8 @@ class Compaction:
         try:
             return read_offset_checkpoint(self._path(log_dir))
         except CorruptCheckpointError as error:
-            log.error("compaction in %s begins anew with every log: %s", self._log_dirs[log_dir], error)
+            log.error("cannot read the compaction checkpoint of %s: %s; every log is compacted from its start again",
+                      self._log_dirs[log_dir], error)  # fmt: skip
             return {}
 
     def _note(self, chosen: LogToClean, offset: int) -> None:
@@ -369,7 +370,7 @@ class Compaction:
         dirty = min(checkpoint.get(key, start), max(facts["gap_limit"], start))
         if not start <= dirty <= facts["log_end_offset"]:
             if dirty > start or not facts["delete"]:
-                log.warning("%s-%d: compacted up to %d, but the log is %d to %d: beginning anew",
+                log.warning("%s-%d: compacted up to %d, but the log has offsets %d to %d; compacting from its start",
                             *key, dirty, start, facts["log_end_offset"])  # fmt: skip
             dirty = start
         seen = self._look(slot, facts)

@@ -267,10 +267,10 @@ class Retention:
             try:
                 told = native.remove_before(removal.slot, removal.bases[last], incarnation=removal.incarnation)
             except OSError as error:
-                log.error("cannot remove segments of slot %d: %s; trying again at the next check", removal.slot, error)
+                log.error("cannot remove segments of slot %d: %s; retrying at the next check", removal.slot, error)
                 return
             if told != "ok":
-                log.info("segments of slot %d stay until the next check: the log is %s", removal.slot, told)
+                log.info("segments of slot %d are kept until the next check: the log is %s", removal.slot, told)
                 return
             self.removed_segments += last - first
             self.removed_bytes += sum(removal.sizes[first:last])

@@ -294,7 +294,7 @@ def test_damaged_intervals_are_skipped_and_named_with_their_place(tmp_path):
     path.write_bytes(b"".join(lines)[:-10])  # the end of seq 5
     damages = [part for part in read_file(path) if isinstance(part, Damage)]
     assert [one.position for one in damages] == [ends[1], ends[3], ends[4] - len(row_line(4))]
-    assert "another checksum" in damages[0].reason and "0 rows that says it has 1" in damages[1].reason
+    assert "another checksum" in damages[0].reason and "0 rows instead of 1" in damages[1].reason
     assert str(damages[2]) == f"{path}, byte {damages[2].position}: ends in the middle of an interval"
     history = History(tmp_path, 0, FOREVER)
     assert len(history.damages) == 3 and [(one.missing, one.boot) for one in history.gaps] == [(1, "b0")]
@@ -316,7 +316,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
         ("aa", "cannot be read"),
         ("bb", "cannot be read"),
         ("cc", "directory"),
-        ("dd", "says it has x"),
+        ("dd", "instead of x"),
     ):
         assert [one for one in told if f"-{name}." in one and words in one], (name, told)
     assert len(told) == 4

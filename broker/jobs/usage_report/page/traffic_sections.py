@@ -420,7 +420,7 @@ def connections(figures: Figures) -> Section:
 def errors(figures: Figures) -> Section:
     """Errors and throttling over time, by API and by client."""
     inside = inside_period(figures)
-    lead = "Answers with an error code, and how long clients were told to wait by quotas."
+    lead = "Responses with an error code, and the throttle time that quotas gave to clients."
     if inside.empty:
         return Section("errors", "Errors and throttling", lead, empty="No request was counted in this period.")
     axis, hourly = Hours(figures), figures.hourly
