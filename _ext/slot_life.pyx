@@ -62,7 +62,7 @@ from broker._ext.shared cimport (
     state_now,
 )
 from broker._ext.slots cimport LOCK_PATIENCE_MS, busy, checked_slot, topic_of
-from broker._ext.taking cimport note_failure, wait_slot
+from broker._ext.taking cimport load_again, note_failure, wait_slot
 from broker._ext.waking cimport wake_after, wake_everyone, wake_process
 
 
@@ -419,8 +419,11 @@ cdef int change_role(uint32_t index, Slot* slot, uint32_t incarnation, uint32_t 
         result = note_epoch(slot, slot.leader_epoch, commit.log_end_offset)
         if result == 0:
             follow_flushed(slot)
+    if is_full(result):
+        load_again(slot)
+    elif result != 0:
+        store_release_32(&slot.state, SLOT_OFFLINE)
     if result != 0:
-        store_release_32(&slot.state, SLOT_LOADING if is_full(result) else SLOT_OFFLINE)
         note_failure(slot, result)
     wake_everyone(index, slot)
     return result
@@ -492,6 +495,23 @@ def epochs_stored(stored):
                 unlock(index, slot)
         if not taken:
             raise busy(index)
+
+
+def mark_epoch(uint32_t index, int leader_epoch):
+    """The log of a LOADING slot must be led in this leader epoch, which is not in the metadata store yet. By the one writer of the
+    table only."""
+    cdef Slot* slot = checked_slot(index)
+    cdef int32_t epoch = leader_epoch
+    cdef bint taken
+    with nogil:
+        taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
+        if taken:
+            if slot.state == SLOT_LOADING and epoch > slot.leader_epoch:
+                slot.leader_epoch = epoch
+                slot.begun_epoch = EPOCH_UNSTORED
+            unlock(index, slot)
+    if not taken:
+        raise busy(index)
 
 
 def put_epoch(uint32_t index, int leader_epoch, int partition_epoch):

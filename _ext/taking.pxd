@@ -34,5 +34,9 @@ cdef AppendResult check_slot(Slot* slot, uint32_t incarnation, int32_t leader_ep
 # After a file call under the slot's lock failed with `result` (-errno): the slot, its directory [R 4.4].
 cdef void note_failure(Slot* slot, int result) noexcept nogil
 
-# A change that stopped half way: the slot is OFFLINE, or LOADING, to be loaded anew, if only room was missing.
+# An ONLINE slot becomes LOADING: the coordinator loads its log again once the disk has room. Its leader epoch no longer counts as one
+# that was begun for a load, because clients were served in it.
+cdef void load_again(Slot* slot) noexcept nogil
+
+# A change that stopped half way: the slot is OFFLINE, or LOADING, to be loaded again, if only room was missing.
 cdef void give_up(Slot* slot, int result) noexcept nogil

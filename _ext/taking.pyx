@@ -25,7 +25,18 @@ from broker._ext.log_writing cimport clear_recent
 from broker._ext.redo cimport redo
 from broker._ext.removal cimport INTENT_REMOVE, finish_removal
 from broker._ext.segment_files cimport cut_leftover, unlink_segment
-from broker._ext.shared cimport SLOT_LOADING, SLOT_OFFLINE, SLOT_ONLINE, Commit, Slot, monotonic_ms, region, slot_at
+from broker._ext.shared cimport (
+    EPOCH_KEPT,
+    EPOCH_STORED,
+    SLOT_LOADING,
+    SLOT_OFFLINE,
+    SLOT_ONLINE,
+    Commit,
+    Slot,
+    monotonic_ms,
+    region,
+    slot_at,
+)
 from broker._ext.swapping cimport INTENT_SWAP, finish_swap
 from broker._ext.truncation cimport INTENT_TRUNCATE, finish_truncation
 from broker._ext.waking cimport wake_everyone
@@ -45,11 +56,17 @@ cdef void note_failure(Slot* slot, int result) noexcept nogil:
         store_release_32(&slot.state, SLOT_OFFLINE)
 
 
+cdef void load_again(Slot* slot) noexcept nogil:
+    if slot.begun_epoch == EPOCH_STORED:
+        slot.begun_epoch = EPOCH_KEPT         # clients have been served in it [R 3.5]
+    store_release_32(&slot.state, SLOT_LOADING)
+
+
 cdef void give_up(Slot* slot, int result) noexcept nogil:
     note_device(slot.log_dir, result)
     if is_full(result):
         store_release_64(&slot.intent, 0)     # loading finds the log as far as it is cut
-        store_release_32(&slot.state, SLOT_LOADING)
+        load_again(slot)
     else:
         store_release_32(&slot.state, SLOT_OFFLINE)
 

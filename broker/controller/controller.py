@@ -119,6 +119,7 @@ class Controller:
                 log.warning("topic %s (%s) is not in the metadata: taken out of service", name, entry.topic_id.hex())
                 self._take_out({name: entry.settled + entry.unsettled})
                 del kept[name]
+        self._store_epochs(self._partitions.unstored_epochs())
         for topic in image.topics.values():
             if topic.name in image.deleting:
                 continue
@@ -126,8 +127,9 @@ class Controller:
             missing = [partition for partition in topic.assignment.partitions if partition not in settled]
             self._partitions.configure(topic)
             if missing:
-                self._partitions.ensure(topic, self._complete_states(topic, missing))
-        self._store_epochs(self._partitions.unstored_epochs())
+                states = self._complete_states(topic, missing)
+                self._begin_epochs(self._partitions.with_slots(topic.name, missing))
+                self._partitions.ensure(topic, states, self._begin_epoch)
         self.image = image
         self.metadata_version = self._partitions.announce_all()
         self._stale = not deleted
@@ -155,32 +157,48 @@ class Controller:
     # -- leader epochs --------------------------------------------------------------------------------------------
 
     def open_waiting(self) -> None:
-        """Open the logs that waited for room, where there is some now, with recovery. Raises StoreError.
+        """Open the logs that waited for room, if there is room now, with recovery. Raises StoreError.
 
-        In new leader epochs; in a cluster that may go back to Kafka only those that lost records.
+        Each is led in a new leader epoch; in a cluster that may return to Kafka only if it lost records.
         """
         waiting = self._partitions.to_open()
-        if not waiting:
-            return
-        if not was_adopted(self._store):
-            self._store_epochs({(topic, partition): (slot, 0) for topic, partition, slot in waiting}, above=True)
-        self._partitions.open_waiting(waiting)
-        self._store_epochs(self._partitions.unstored_epochs())
+        if waiting:
+            self._store_epochs(self._partitions.unstored_epochs())
+            self._begin_epochs(waiting)
+            self._partitions.open_waiting(waiting, self._begin_epoch)
 
-    def _store_epochs(self, epochs: Mapping[tuple[str, int], tuple[int, int]], above: bool = False) -> None:
-        """Make leader epochs durable: {(topic, partition): (slot, leader epoch)}. Raises StoreError.
+    def _begin_epochs(self, waiting: Sequence[tuple[str, int, int]]) -> None:
+        """Begin a new leader epoch for each log of `waiting` that needs one whatever its files contain. Raises StoreError.
 
-        A start began them, because the logs were not closed in order or lost records; nobody is served by them before.
-
-        :param above: each partition's next epoch instead, whatever the mapping says.
+        A log gets one epoch, however many attempts to open it fail: its slot says whether it has one that nobody was served in.
+        If a predecessor stored that epoch and died before it was in the slot, the slot gets it now.
         """
+        epochs = self._partitions.epochs_not_begun(waiting)
+        if epochs and not was_adopted(self._store):
+            self._store_epochs({place: (slot, epoch + 1) for place, (slot, epoch) in epochs.items()})
+
+    def _begin_epoch(self, topic: str, partition: int, slot: int, leader_epoch: int) -> None:
+        """Begin a leader epoch for a log that turned out to need it, before the log is served. Raises StoreError.
+
+        The slot has it first: the next attempt finds the log already cut, and no sign that records were lost.
+        """
+        self._partitions.mark_epoch(slot, leader_epoch)
+        self._store_epochs({(topic, partition): (slot, leader_epoch)})
+
+    def _store_epochs(self, epochs: Mapping[tuple[str, int], tuple[int, int]]) -> None:
+        """Make leader epochs durable, then put them into their slots, before anybody is served in them. Raises StoreError.
+
+        :param epochs: {(topic, partition): (slot, leader epoch)}. If the store has a newer epoch already, the slot gets that one.
+        """
+        if not epochs:
+            return
         topics: dict[str, list[int]] = {}
         for topic, partition in epochs:
             topics.setdefault(topic, []).append(partition)
         stored = []
         changes = []
         for place, (state, version) in load_states(self._store, topics.items()).items():
-            epoch = state.leader_epoch + 1 if above else epochs[place][1]
+            epoch = epochs[place][1]
             if state.leader_epoch < epoch and state.leader == self._broker_id:
                 state = state._replace(leader_epoch=epoch, controller_epoch=self.epoch)
                 changes.append((znodes.state_path(*place), znodes.encode_state(state), version))
@@ -298,7 +316,9 @@ class Controller:
         slots = []
         self._stale = True  # until slots and image have followed
         for made in plans:
-            slots += self._partitions.ensure(made.topic, {p: (state, 0) for p, state in made.states.items()})
+            slots += self._partitions.ensure(
+                made.topic, {p: (state, 0) for p, state in made.states.items()}, self._begin_epoch
+            )
             self.image.put(made.topic)
             log.info("added %d partitions to topic %s", len(made.added), made.topic.name)
             _warn(made.topic, {} if made.replaces is None else made.topic.config)

@@ -10,13 +10,13 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
 import broker._ext.slot_life as slot_life
 import broker._ext.slots as slots
-from broker._ext.shared import DiskState, SlotState
+from broker._ext.shared import BegunEpoch, DiskState, SlotState
 from broker.config.broker_config import BrokerConfig
 from broker.config.errors import ConfigError
 from broker.config.key import Value
@@ -31,6 +31,10 @@ from broker.storage.file_names import PARTITION_METADATA, STRAY, marked_director
 from broker.storage.log_directory import CorruptMetadataError, encode_uuid, read_partition_metadata
 
 log = logging.getLogger("odradek.controller")
+
+BeginEpoch = Callable[[str, int, int, int], None]
+"""(topic, partition, slot, leader epoch): makes the leader epoch durable and puts it into the slot. Called before a log is served
+that must be led in a new leader epoch."""
 
 AS_SENT = 255
 NO_CHECKPOINTS = Checkpoints({}, {}, {})
@@ -235,10 +239,13 @@ class LocalPartitions:
             if slot >= 0:
                 self._table.configure(slot, settings)
 
-    def ensure(self, topic: Topic, states: Mapping[int, tuple[PartitionState, int]]) -> list[int]:
+    def ensure(
+        self, topic: Topic, states: Mapping[int, tuple[PartitionState, int]], begin_epoch: BeginEpoch
+    ) -> list[int]:
         """Create and open what is missing of the partitions in `states` that this broker keeps; their slots.
 
-        A partition whose directory cannot be made is offline afterwards, with a line in the log: the topic exists.
+        If the directory of a partition cannot be created, the partition is offline, and the log says so: the topic exists. What
+        `begin_epoch` raises is raised here.
         """
         opened = []
         known: dict[int, Checkpoints] = {}
@@ -252,13 +259,23 @@ class LocalPartitions:
             except (ValueError, NoLogDirectory) as error:
                 log.error("partition %s-%d cannot be served: %s", topic.name, partition, error)
                 continue
-            # Mostly there is nothing yet; what a dead predecessor or a loader may have begun is recovered.
-            if self._table.path(slot).exists():
-                self.open(slot, self._checkpoints(known, slots.log_dir_of(slot)), clean=False)
-            else:
-                self.open(slot, clean=True)
+            # Usually nothing is there; what a dead predecessor or a loader may have begun is recovered.
+            self._open_existing(slot, known, begin_epoch)
             opened.append(slot)
         return opened
+
+    def _open_existing(self, slot: int, known: dict[int, Checkpoints], begin_epoch: BeginEpoch) -> None:
+        """Open the log of a slot while clients may be served, with recovery if its directory exists."""
+        if not self._table.path(slot).exists():
+            self.open(slot, clean=True, begin_epoch=begin_epoch)
+            return
+        state = slots.describe(slot)
+        found, place = self._checkpoints(known, state["log_dir"]), (state["topic"], state["partition"])
+        point, start = found.recovery_points.get(place, 0), found.log_start_offsets.get(place, 0)
+        if state["log_end_offset"] > 0:  # it was open before, and less may be on the device since
+            point = min(point, max(state["flushed_offset"], 0))
+        found = Checkpoints({place: point}, {place: max(state["log_start_offset"], start)}, found.cleaner_offsets)
+        self.open(slot, found, clean=False, begin_epoch=begin_epoch)
 
     def _checkpoints(self, known: dict[int, Checkpoints], log_dir: int) -> Checkpoints:
         """The checkpoints of a log directory, read once for all logs of a call."""
@@ -273,13 +290,16 @@ class LocalPartitions:
         *,
         clean: bool,
         at_start: bool = False,
+        begin_epoch: BeginEpoch | None = None,
     ) -> int:
-        """Make or load the log of a slot that waits for it; if that fails the slot is offline, with a line in the log.
+        """Create or load the log of a LOADING slot. If that fails, the log of the broker says why; the slot is OFFLINE then, or
+        still LOADING if the disk has no room.
 
-        How many bytes of logs had to be cut off; lines in the log say which. A directory in the way that belongs to a
-        former topic of the same name is renamed, as Kafka does, and what the checkpoints say is of that one.
+        Returns how many bytes were cut off the log; the log of the broker says which. A directory in the way that belongs to a
+        former topic of the same name is renamed, as Kafka does; the checkpoints are about that topic, and are ignored.
 
         :param checkpoints: of its log directory. :param clean: whether the log directory was closed in order.
+        :param begin_epoch: see `BeginEpoch`; None while the broker starts. What it raises is raised here.
         """
         if slots.state_of(slot) != SlotState.SLOT_LOADING:
             return 0
@@ -301,6 +321,7 @@ class LocalPartitions:
                 producers_before_ms=int(time.time() * 1000) - self._config.integer("producer.id.expiration.ms"),
                 at_start=at_start,
                 is_made=owner == topic_id,
+                begin_epoch=None if begin_epoch is None else partial(begin_epoch, topic, partition, slot),
             )
         except (OSError, CorruptMetadataError) as error:
             if isinstance(error, OSError) and error.errno in NO_ROOM:
@@ -329,24 +350,32 @@ class LocalPartitions:
             if disks[log_dir][0] != DiskState.DISK_FULL
         ]
 
-    def open_waiting(self, waiting: Iterable[tuple[str, int, int]] | None = None) -> list[int]:
-        """Open logs that waited for room; their slots. They are recovered as after a crash, in leader epochs that have
-        begun for it.
+    def with_slots(self, topic: str, partitions: Iterable[int]) -> list[tuple[str, int, int]]:
+        """(topic, partition, slot) of those partitions of a topic that have a slot."""
+        found = [(topic, partition, self._table.find(topic, partition)) for partition in partitions]
+        return [place for place in found if place[2] >= 0]
 
-        :param waiting: (topic, partition, slot); None: all of `to_open`.
+    def epochs_not_begun(self, waiting: Iterable[tuple[str, int, int]]) -> dict[tuple[str, int], tuple[int, int]]:
+        """{(topic, partition): (slot, leader epoch)} of the logs that may have lost records, and whose leader epoch is one in which
+        clients may have been served. A log without a directory was never written to.
+
+        :param waiting: (topic, partition, slot).
         """
-        opened = []
-        known: dict[int, Checkpoints] = {}
-        for topic, partition, slot in self.to_open() if waiting is None else waiting:
+        found = {}
+        for topic, partition, slot in waiting:
             state = slots.describe(slot)
-            found, place = self._checkpoints(known, state["log_dir"]), (topic, partition)
-            point, start = found.recovery_points.get(place, 0), found.log_start_offsets.get(place, 0)
-            if state["log_end_offset"] > 0:  # it was open before, and less may be on the device since
-                point = min(point, max(state["flushed_offset"], 0))
-            found = Checkpoints({place: point}, {place: max(state["log_start_offset"], start)}, found.cleaner_offsets)
-            self.open(slot, found, clean=False)
-            opened.append(slot)
-        return opened
+            if state["begun_epoch"] == BegunEpoch.EPOCH_KEPT and self._table.path(slot).exists():
+                found[topic, partition] = (slot, int(state["leader_epoch"]))
+        return found
+
+    def open_waiting(self, waiting: Iterable[tuple[str, int, int]], begin_epoch: BeginEpoch) -> None:
+        """Open logs that waited for room, with recovery.
+
+        :param waiting: (topic, partition, slot). :param begin_epoch: see `BeginEpoch`; what it raises is raised here.
+        """
+        known: dict[int, Checkpoints] = {}
+        for _, _, slot in waiting:
+            self._open_existing(slot, known, begin_epoch)
 
     def _set_aside(self, path: str, topic: str, partition: int) -> None:
         aside = Path(path).with_name(marked_directory_name(topic, partition, STRAY))
@@ -420,6 +449,10 @@ class LocalPartitions:
     def unstored_epochs(self) -> dict[tuple[str, int], tuple[int, int]]:
         """{(topic, partition): (slot, leader epoch)} where the metadata store has an older epoch, or may have."""
         return {(topic, partition): (slot, epoch) for slot, topic, partition, epoch in slot_life.unstored_epochs()}
+
+    def mark_epoch(self, slot: int, leader_epoch: int) -> None:
+        """The log of a LOADING slot must be led in this new leader epoch, which the metadata store does not have yet."""
+        slot_life.mark_epoch(slot, leader_epoch)
 
     def put_epoch(self, topic: str, partition: int, leader_epoch: int, partition_epoch: int) -> None:
         """The metadata store has this leader epoch of a partition now, in a state node of this version."""

@@ -9,7 +9,7 @@ import logging
 import os
 import uuid
 from array import array
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import broker._ext.flushing as flushing
@@ -17,7 +17,7 @@ import broker._ext.slot_life as slot_life
 import broker._ext.slots as slots
 from broker._ext.log_dirs import note_error
 from broker._ext.segments import ANY_GAP, LoadedLog, UnsupportedLogError, load_log
-from broker._ext.shared import SharedMemory, SlotState
+from broker._ext.shared import BegunEpoch, SharedMemory, SlotState
 from broker._ext.topics import Topic, TopicDirectory
 from broker.shm.checkpoints import forget_partitions
 from broker.storage import file_names
@@ -132,6 +132,7 @@ class PartitionTable:
         producers_before_ms: int | None = None,
         at_start: bool = False,
         is_made: bool = False,
+        begin_epoch: Callable[[int], None] | None = None,
     ) -> LoadedLog | None:
         """Make or load the partition's log and put the slot ONLINE; None if it was open already.
 
@@ -144,6 +145,10 @@ class PartitionTable:
         :param at_start: whether the broker starts: the bytes recovered are counted in the shared header, and if the memory for
             producers is short, partitions that have more of them than this one lose some.
         :param is_made: its directory is known to be there, with the topic's id in it.
+        :param begin_epoch: called before the log is served, if it must be led in a new leader epoch because it lost records or
+            contains batches of a newer epoch than the slot's. It makes the given epoch durable and puts it into the slot. What
+            it raises is raised here, and the slot stays LOADING. None: nobody is served yet, and the slot gets the epoch
+            marked EPOCH_UNSTORED.
         :raises OSError: the log cannot be read or written, or holds what this broker does not open; the slot is
             OFFLINE then, or still LOADING if only room on its disk was missing.
         """
@@ -172,6 +177,8 @@ class PartitionTable:
             shortened = loaded.shortened
             lost = shortened or loaded.lost_bytes > 0
             flushed = clean and not shortened
+            if begin_epoch is not None and (epoch := _epoch_to_begin(slot, loaded, lost)) is not None:
+                begin_epoch(epoch)
             for place, dropped in slot_life.fill(slot, loaded, flushed, before_ms, at_start, lost=lost):
                 log.error(DROPPED, dropped, place)
             if slots.awaits_flush(slot):
@@ -216,6 +223,21 @@ class PartitionTable:
     def find(self, topic: str, partition: int) -> int:
         """The slot of a partition, announced or not; -1 if there is none."""
         return self._in_use().get(topic, partition)
+
+
+def _epoch_to_begin(slot: int, loaded: LoadedLog, lost: bool) -> int | None:
+    """The leader epoch that must begin before a loaded log is served; None if the slot's epoch may be used.
+
+    A log that was open before has lost records if it ends before its last commit: this is still known after an attempt that cut
+    the log and failed.
+    """
+    state = slots.describe(slot)
+    current: int = state["leader_epoch"]
+    newest: int = loaded.epochs[-1][0] if loaded.epochs else -1
+    if newest > current:
+        return newest + 1
+    lost = lost or loaded.log_end_offset < state["log_end_offset"]
+    return current + 1 if lost and state["begun_epoch"] == BegunEpoch.EPOCH_KEPT else None
 
 
 def _sync(slot: int, path: str) -> None:
