@@ -188,7 +188,7 @@ class Controller:
     def _store_epochs(self, epochs: Mapping[tuple[str, int], tuple[int, int]]) -> None:
         """Make leader epochs durable, then put them into their slots, before anybody is served in them. Raises StoreError.
 
-        :param epochs: {(topic, partition): (slot, leader epoch)}. If the store has a newer epoch already, the slot gets that one.
+        :param epochs: {(topic, partition): (slot, leader epoch)}. If the store has a newer one already, the slot gets that.
         """
         if not epochs:
             return

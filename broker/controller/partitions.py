@@ -33,8 +33,8 @@ from broker.storage.log_directory import CorruptMetadataError, encode_uuid, read
 log = logging.getLogger("odradek.controller")
 
 BeginEpoch = Callable[[str, int, int, int], None]
-"""(topic, partition, slot, leader epoch): makes the leader epoch durable and puts it into the slot. Called before a log is served
-that must be led in a new leader epoch."""
+"""(topic, partition, slot, leader epoch): makes the epoch durable and puts it into the slot. Called before a log is served that
+must be led in a new leader epoch."""
 
 AS_SENT = 255
 NO_CHECKPOINTS = Checkpoints({}, {}, {})
@@ -356,8 +356,8 @@ class LocalPartitions:
         return [place for place in found if place[2] >= 0]
 
     def epochs_not_begun(self, waiting: Iterable[tuple[str, int, int]]) -> dict[tuple[str, int], tuple[int, int]]:
-        """{(topic, partition): (slot, leader epoch)} of the logs that may have lost records, and whose leader epoch is one in which
-        clients may have been served. A log without a directory was never written to.
+        """{(topic, partition): (slot, leader epoch)} of the logs that may have lost records, and whose epoch may be one that
+        clients were served in. A log without a directory was never written to.
 
         :param waiting: (topic, partition, slot).
         """

@@ -1,4 +1,4 @@
-"""A log that was served, was left half way for lack of room, and is opened again: its leader epoch is not the one it was served in.
+"""A log that was served, and left half way for lack of room, is opened again: when it is led in a new leader epoch.
 
 Needs the debug build, and runs in its copy of the project: ``make test-faults``.
 """
