@@ -11,7 +11,7 @@ from broker._ext.faults cimport *
 from broker._ext.leader_epochs cimport new_epoch, note_epoch
 from broker._ext.locks cimport LOCK_BUSY, unlock
 from broker._ext.log_writing cimport MAX_JOINED, AppendItem, AppendOutcome, advance, tell_outcome, write_and_commit
-from broker._ext.producer_room cimport ROOM_BUSY, ROOM_READY, Brought, Room, reserve_producer
+from broker._ext.producer_room cimport ROOM_BUSY, ROOM_READY, Brought, Room, count_refused, reserve_producer
 from broker._ext.producer_runs cimport ProducerBatch, ProducerEntry, find_producer, place_of_entry
 from broker._ext.producers cimport (
     PRODUCER_DUPLICATE,
@@ -90,42 +90,60 @@ cdef bint check_before(AppendItem* items, int at, ProducerCheck* check) noexcept
     return decided
 
 
-cdef int check_producer(uint32_t index, Slot* slot, AppendItem* items, int at, Brought* brought) noexcept nogil:
-    """Whether items[at] may be appended, given the slot and the items before it that will be: 1 yes, 0 no, APPEND_BUSY.
+cdef bint check_producer(Slot* slot, AppendItem* items, int at, bint* needs_room, ProducerEntry** known) noexcept nogil:
+    """Whether the sequence of items[at] allows it, given the slot and the items before it that will be appended.
 
-    `brought` counts the producers of this write.
+    `needs_room`: room for its producer, whose entry is `known`, is still to be reserved; an item before it had it reserved otherwise.
     """
     cdef AppendItem* item = &items[at]
     cdef ProducerBatch duplicate
     cdef ProducerCheck check = PRODUCER_NEXT, by_slot
-    cdef ProducerEntry* known
-    cdef Room room
-    cdef bint decided
-    if item.info.producer_id < 0:
-        return 1
-    item.place = 0
-    decided = not item.info.control and check_before(items, at, &check)
+    cdef bint decided = not item.info.control and check_before(items, at, &check)
     if check == PRODUCER_DUPLICATE:
-        return 0
+        return False
     if decided and check == PRODUCER_NEXT:
-        return 1                        # room was reserved for an item before
-    known = find_producer(slot, item.info.producer_id)
+        return True
+    known[0] = find_producer(slot, item.info.producer_id)
     if (not decided or check == PRODUCER_OUT_OF_ORDER) and not item.info.control:
-        by_slot = check_sequence(known, item.info.producer_epoch, item.info.base_sequence,
+        by_slot = check_sequence(known[0], item.info.producer_epoch, item.info.base_sequence,
                                  last_sequence_of(item.info.base_sequence, item.info.last_offset_delta), &duplicate)
         if by_slot == PRODUCER_DUPLICATE:
-            known.heard_ms = coarse_ms()
+            known[0].heard_ms = coarse_ms()
             item.duplicate = 1
             item.base_offset = duplicate.base_offset
             if slot.settings.log_append_time:
                 item.append_time = duplicate.timestamp
-            return 0
+            return False
         if not decided:
             check = by_slot
     if check != PRODUCER_NEXT:
         item.error = ERROR_INVALID_PRODUCER_EPOCH if check == PRODUCER_FENCED else ERROR_OUT_OF_ORDER_SEQUENCE
-        return 0
-    room = reserve_producer(index, slot, known, item.owner, brought)
+        return False
+    needs_room[0] = True
+    return True
+
+
+cdef Room refused_before(AppendItem* items, int at) noexcept nogil:
+    """Why a batch of the same producer before items[at] got no room; ROOM_READY if none was refused for that reason.
+
+    A partition that does not know a producer takes any sequence of it. If it took this batch, it would refuse the retry of the one
+    before it as out of order.
+    """
+    cdef int i
+    for i in range(at):
+        if items[i].room and items[i].info.producer_id == items[at].info.producer_id:
+            return <Room>items[i].room
+    return ROOM_READY
+
+
+cdef int take_room(uint32_t index, Slot* slot, AppendItem* items, int at, ProducerEntry* known, Brought* brought) noexcept nogil:
+    """Reserve room for the producer of items[at], whose entry is `known` (NULL: none): 1, 0 if it is refused, APPEND_BUSY."""
+    cdef AppendItem* item = &items[at]
+    cdef Room room = ROOM_READY if known != NULL else refused_before(items, at)
+    if room != ROOM_READY:
+        count_refused(room)
+    else:
+        room = reserve_producer(index, slot, known, item.owner, brought)
     if room == ROOM_BUSY:
         return APPEND_BUSY
     if room != ROOM_READY:
@@ -134,6 +152,30 @@ cdef int check_producer(uint32_t index, Slot* slot, AppendItem* items, int at, B
         return 0
     item.place = place_of_entry(slot, known)
     return 1
+
+
+cdef int check_item(uint32_t index, Slot* slot, AppendItem* items, int at, bint full, Brought* brought) noexcept nogil:
+    """Whether items[at] may be appended, given the slot and the items before it that will be: 1 yes, 0 no, APPEND_BUSY.
+
+    `full`: the disk is, so that nothing may be appended. `brought` counts the producers of this write. Room for a producer is
+    reserved last, because another producer may be evicted for it: a batch that is refused anyway must not have that effect.
+    """
+    cdef AppendItem* item = &items[at]
+    cdef ProducerEntry* known = NULL
+    cdef bint needs_room = False
+    if item.info.producer_id >= 0:
+        item.place = 0
+        if not check_producer(slot, items, at, &needs_room, &known):
+            if full and item.error == ERROR_OUT_OF_ORDER_SEQUENCE:
+                item.error = ERROR_NOT_ENOUGH_REPLICAS      # the one before it may be missing because it was refused
+            return 0
+    if item.info.size > slot.settings.segment_bytes:
+        item.error = ERROR_BATCH_TOO_LARGE
+        return 0
+    if full:
+        item.error = ERROR_NOT_ENOUGH_REPLICAS
+        return 0
+    return take_room(index, slot, items, at, known, brought) if needs_room else 1
 
 
 cdef AppendResult append_as_leader(uint32_t index, uint32_t incarnation, int32_t leader_epoch, AppendItem* items, int count,
@@ -145,7 +187,7 @@ cdef AppendResult append_as_leader(uint32_t index, uint32_t incarnation, int32_t
     cdef AppendResult checked
     cdef Commit commit
     cdef Brought brought
-    cdef int i, n, result = 0, verdict, refused = 0
+    cdef int i, n, result = 0, refused = 0
     cdef int64_t before
     cdef bint alone, full
     outcome.error_number = 0
@@ -165,15 +207,10 @@ cdef AppendResult append_as_leader(uint32_t index, uint32_t incarnation, int32_t
         items[i].duplicate = items[i].appended = items[i].room = 0
         items[i].base_offset = items[i].append_time = -1
     for i in range(count):
-        verdict = check_producer(index, slot, items, i, &brought)
-        if verdict == APPEND_BUSY:
+        if check_item(index, slot, items, i, full, &brought) == APPEND_BUSY:
             unlock(index, slot)
             return APPEND_BUSY
-        if verdict == 1 and items[i].info.size > slot.settings.segment_bytes:
-            items[i].error = ERROR_BATCH_TOO_LARGE
-        if full and not items[i].duplicate and items[i].error in (0, ERROR_OUT_OF_ORDER_SEQUENCE):
-            items[i].error = ERROR_NOT_ENOUGH_REPLICAS      # also where one before it is missing because it was refused
-            refused += 1
+        refused += full and items[i].error == ERROR_NOT_ENOUGH_REPLICAS
     if refused == count:
         tell_outcome(slot, 0, outcome)
         unlock(index, slot)

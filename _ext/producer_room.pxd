@@ -24,5 +24,8 @@ cdef struct Brought:              # producers of the write at hand that are not 
 # after the commit nothing may fail. Counts it in `brought` if it is ready.
 cdef Room reserve_producer(uint32_t index, Slot* slot, ProducerEntry* known, uint32_t owner, Brought* brought) noexcept nogil
 
+# Count a batch that was refused for want of room, for the metric; `reserve_producer` counts those that it refuses.
+cdef void count_refused(Room room) noexcept nogil
+
 # Where there is no turning back: waits for the arena, and evicts anybody without open transaction. 0, or -ENOMEM.
 cdef int reserve_anyhow(uint32_t index, Slot* slot, ProducerEntry* known, Brought* brought) noexcept nogil

@@ -102,8 +102,12 @@ cdef Room reserve_producer(uint32_t index, Slot* slot, ProducerEntry* known, uin
         brought.fresh += room == ROOM_READY
     brought.producers += room == ROOM_READY
     if room >= ROOM_OF_CLIENT:
-        count_event(REFUSED_CLIENT + room - ROOM_OF_CLIENT, 1)
+        count_refused(room)
     return room
+
+
+cdef void count_refused(Room room) noexcept nogil:
+    count_event(REFUSED_CLIENT + room - ROOM_OF_CLIENT, 1)
 
 
 cdef int reserve_anyhow(uint32_t index, Slot* slot, ProducerEntry* known, Brought* brought) noexcept nogil:

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from broker._ext.shared import DiskState
 
 from broker._ext import owners, slot_upkeep, slots
 from broker.storage.batch import TRANSACTIONAL
 from tests.shm.one_broker import OneBroker, batch
 from tests.shm.test_producers import first
 
-NOT_ENOUGH_REPLICAS = 19
+NOT_ENOUGH_REPLICAS, RECORD_LIST_TOO_LARGE = 19, 18
 ALICE, BOB, CAROL, DAVE, ERIN = range(1, 6)
 
 
@@ -145,6 +146,44 @@ class TestOfAPartition:
         fresh = [first(number) for number in range(64)]
         assert [answer[0] for answer in slots.append(slot, fresh, owner=ERIN)] == [0] * 64
         assert [answer[2] for answer in slots.append(slot, fresh, owner=ERIN)] == [True] * 64
+
+    def full_of_silent(self, broker: OneBroker, busy: tuple[int, ...] = (), **settings: int) -> int:
+        """A partition that is full of producers that may be evicted, except those of `busy`, which have open transactions."""
+        slot = broker.create(**settings)
+        for owner in (ALICE, BOB, CAROL, DAVE):
+            fields = {"attributes": TRANSACTIONAL} if owner in busy else {}
+            for number in range(1000 * owner, 1000 * owner + 64):
+                assert slots.append(slot, [first(number, **fields)], owner=owner)[0][0] == 0
+        return slot
+
+    def test_behind_a_refused_batch_no_other_of_its_producer_is_appended(self, hasty: OneBroker) -> None:
+        """The partition does not know the producer, so it would take the second batch for the first one, and the retry of the
+        first for one that is out of order. The search for a silent producer goes on behind the 128 that it looked at."""
+        slot = self.full_of_silent(hasty, busy=(ALICE, BOB))
+        refused, end = hasty.shm.producer_state["refused_partition"], slots.describe(slot)["log_end_offset"]
+        pipelined = [first(1), following_of(1)]
+        answers = slots.append(slot, [*pipelined, first(2)], owner=ERIN)
+        assert [error for error, *_ in answers] == [NOT_ENOUGH_REPLICAS, NOT_ENOUGH_REPLICAS, 0]
+        assert hasty.shm.producer_state["refused_partition"] == refused + 2
+        assert set(slots.producers(slot)) & {1, 2} == {2}
+        assert slots.append(slot, pipelined, owner=ERIN) == [(0, end + 1, False), (0, end + 2, False)]
+
+    def test_a_batch_that_is_larger_than_a_segment_evicts_nobody(self, hasty: OneBroker) -> None:
+        slot = self.full_of_silent(hasty, segment_bytes=1000)
+        before = slots.producers(slot)
+        assert slots.append(slot, [first(1, value=b"v" * 2000)], owner=ERIN) == [(RECORD_LIST_TOO_LARGE, -1, False)]
+        assert slots.producers(slot) == before
+        assert hasty.shm.producer_state["evicted_silent"] == 0
+
+    def test_a_batch_that_a_full_disk_refuses_evicts_nobody(self, hasty: OneBroker) -> None:
+        slot = self.full_of_silent(hasty)
+        before = slots.producers(slot)
+        hasty.shm.set_disk(0, DiskState.DISK_FULL, 0, 0)
+        assert bring(slot, ERIN, range(3)) == [NOT_ENOUGH_REPLICAS] * 3
+        assert slots.producers(slot) == before
+        assert hasty.shm.producer_state["evicted_silent"] == 0
+        hasty.shm.set_disk(0, DiskState.DISK_ROOMY, 0, 0)
+        assert bring(slot, ERIN, range(3)) == [0] * 3
 
 
 class TestOfTheArena:
