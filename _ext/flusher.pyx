@@ -1,4 +1,4 @@
-"""The threads of a process that sync logs for whoever waits for the device; see flusher.pxd."""
+"""The threads of a process that sync logs for those who wait for the device; see flusher.pxd."""
 
 import logging
 import os
@@ -9,7 +9,7 @@ from libc.stdlib cimport calloc, free
 
 from broker._ext.flushing cimport flush_slot
 from broker._ext.locks cimport LANE_FLUSH, set_lane
-from broker._ext.shared cimport SLOT_ONLINE, Commit, Slot, monotonic_ms, read_commit, region, slot_at
+from broker._ext.shared cimport MAX_LOG_DIRS, SLOT_ONLINE, Commit, Slot, monotonic_ms, read_commit, region, slot_at
 from broker._ext.slots cimport topic_of
 
 
@@ -37,18 +37,23 @@ cdef enum:
     REPORT_AGAIN_MS = 10000
 
 
-cdef class Flusher:
-    """The threads start with the first request: a process that is never asked has none.
+cdef class DirectoryQueue:
+    """The loop's thread adds slots, the threads of the directory take them.
 
-    The loop asks and never waits. A request for a slot that another process is flushing is dropped, because that process wakes all
-    who wait when it ends; they look, and ask again. If flush.messages records were appended while a sync ran, the next sync follows
-    without a request.
+    A slot may move to another directory while it is in the queue, if its partition was deleted and another one got the slot. The
+    thread that takes it then skips it: a request for the new partition is in the queue of its own directory.
     """
 
-    def __cinit__(self):
+    def __cinit__(self, int log_dir):
+        cdef uint64_t room = region().header.max_slots
         pthread_mutex_init(&self.mutex, NULL)
         pthread_cond_init(&self.asked, NULL)
-        self.threads = []
+        self.log_dir = log_dir
+        self.queued = <uint8_t*>calloc(room, 1)
+        self.ring = <uint32_t*>calloc(room, sizeof(uint32_t))
+        if self.ring == NULL or self.queued == NULL:
+            raise MemoryError("no memory for the queue of flushes")
+        self.room = room
 
     def __dealloc__(self):
         free(self.queued)
@@ -56,42 +61,13 @@ cdef class Flusher:
         pthread_cond_destroy(&self.asked)
         pthread_mutex_destroy(&self.mutex)
 
-    cdef int request(self, uint32_t slot) except -1:
-        cdef bint grow
-        if self.closing:
-            return 0
-        if self.room == 0:
-            self.make_queue()
+    cdef bint add(self, uint32_t slot) noexcept nogil:
+        cdef bint too_few
         pthread_mutex_lock(&self.mutex)
         self.put(slot)
-        grow = self.idle == 0
+        too_few = self.end - self.first > <uint64_t>self.idle       # one that was signalled is idle until it has run
         pthread_mutex_unlock(&self.mutex)
-        if grow and len(self.threads) < FLUSH_THREADS:
-            self.start_thread()
-        return 0
-
-    cdef int make_queue(self) except -1:
-        cdef uint64_t room = region().header.max_slots
-        free(self.queued)               # of an attempt that got only one of the two
-        free(self.ring)
-        self.queued = <uint8_t*>calloc(room, 1)
-        self.ring = <uint32_t*>calloc(room, sizeof(uint32_t))
-        if self.ring == NULL or self.queued == NULL:
-            raise MemoryError("no memory for the queue of flushes")
-        self.room = room
-        return 0
-
-    cdef int start_thread(self) except -1:
-        thread = threading.Thread(target=self._run, args=(LANE_FLUSH + len(self.threads),), name="flush", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError as error:
-            if not self.threads and monotonic_ms() >= self.report_from_ms:
-                self.report_from_ms = monotonic_ms() + REPORT_AGAIN_MS
-                LOG.error("cannot start a thread that syncs logs: %s; until that succeeds the cleaner syncs them, within a second", error)
-            return 0
-        self.threads.append(thread)
-        return 0
+        return too_few
 
     cdef void put(self, uint32_t slot) noexcept nogil:
         """Into the queue, unless it is there; under the mutex."""
@@ -130,17 +106,19 @@ cdef class Flusher:
                 return
             index = <uint32_t>taken
             slot = slot_at(index)
+            if slot.log_dir != self.log_dir:
+                continue
             result = flush_slot(index, False)
             if result == 0:
                 continue
             if result < 0:
                 with gil:
                     LOG.error("the log of %s-%d could not be synced: %s", topic_of(slot), slot.partition, os.strerror(-result))
-                if slot.state != SLOT_ONLINE or region().header.log_dir_offline[slot.log_dir]:
+                if slot.state != SLOT_ONLINE or region().header.log_dir_offline[self.log_dir]:
                     continue
                 pause.tv_sec = AGAIN_AFTER_MS // 1000
                 pause.tv_nsec = 0
-                nanosleep(&pause, NULL)     # for what others hold, descriptors say; there is no event to wait for
+                nanosleep(&pause, NULL)     # until others close descriptors; there is no event to wait for
             read_commit(slot, &commit)
             if result < 0 or commit.log_end_offset - slot.flushed_offset >= slot.settings.flush_messages:
                 pthread_mutex_lock(&self.mutex)
@@ -148,9 +126,61 @@ cdef class Flusher:
                     self.put(index)
                 pthread_mutex_unlock(&self.mutex)
 
-    def _run(self, int lane):
+    def run(self, int lane):
+        """What a thread of the directory does until `end_soon`."""
         with nogil:
             self.serve(lane)
+
+    cdef void end_soon(self) noexcept nogil:
+        """The threads sync what is in the queue, then they end."""
+        pthread_mutex_lock(&self.mutex)
+        self.closing = True
+        pthread_cond_broadcast(&self.asked)
+        pthread_mutex_unlock(&self.mutex)
+
+
+cdef class Flusher:
+    """A thread starts with the first request for its directory: a process that gets none has no threads.
+
+    The loop requests and never waits. A request for a slot that another process is flushing is dropped, because that process wakes
+    all who wait when it ends; they look, and request again. If flush.messages records were appended while a sync ran, the next sync
+    follows without a request.
+    """
+
+    def __cinit__(self):
+        self.queues = [None] * MAX_LOG_DIRS
+        self.threads = []
+
+    cdef int request(self, uint32_t slot) except -1:
+        cdef int log_dir = slot_at(slot).log_dir
+        cdef DirectoryQueue queue
+        if self.closing:
+            return 0
+        queue = self.queues[log_dir]
+        if queue is None:
+            queue = self.queues[log_dir] = DirectoryQueue(log_dir)
+        if queue.add(slot) and self.may_start(queue):
+            self.start_thread(queue)
+        return 0
+
+    cdef bint may_start(self, DirectoryQueue queue):
+        """Whether the directory may have one more thread: its first always, and four if enough are left for the other directories."""
+        cdef Py_ssize_t kept = region().header.log_dir_count - self.served
+        return queue.threads == 0 or (queue.threads < THREADS_OF_DIRECTORY and len(self.threads) + kept < FLUSH_THREADS)
+
+    cdef int start_thread(self, DirectoryQueue queue) except -1:
+        thread = threading.Thread(target=queue.run, args=(LANE_FLUSH + len(self.threads),), name="flush", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            if queue.threads == 0 and monotonic_ms() >= self.report_from_ms:
+                self.report_from_ms = monotonic_ms() + REPORT_AGAIN_MS
+                LOG.error("cannot start a thread that syncs logs: %s; until that succeeds the cleaner syncs them, within a second", error)
+            return 0
+        self.threads.append(thread)
+        self.served += queue.threads == 0
+        queue.threads += 1
+        return 0
 
     def ask(self, uint32_t slot):
         """`request`, for Python."""
@@ -161,11 +191,12 @@ cdef class Flusher:
         return len(self.threads)
 
     def close(self):
-        """Finish what was asked for, then end the threads."""
-        pthread_mutex_lock(&self.mutex)
+        """Sync what was requested, then end the threads."""
+        cdef DirectoryQueue queue
         self.closing = True
-        pthread_cond_broadcast(&self.asked)
-        pthread_mutex_unlock(&self.mutex)
+        for queue in self.queues:
+            if queue is not None:
+                queue.end_soon()
         for thread in self.threads:
             thread.join()
         self.threads.clear()

@@ -73,6 +73,10 @@ class Syncs:
         """How often each file was synced; `what`: "begin", "end" or "failed"."""
         return Counter(file for said, file, _, _ in self._lines() if said == what)
 
+    def begun_by(self, part: str) -> Counter[int]:
+        """How many syncs of files with `part` in their path each process has begun, by its id."""
+        return Counter(pid for said, file, _, pid in self._lines() if said == "begin" and part in file)
+
     def bytes_on_device(self, part: str) -> int:
         """How much of the log file with `part` in its path was there at the begin of a sync that has ended."""
         sizes = (n for said, file, n, _ in self._lines() if said == "end" and part in file and file.endswith(".log"))

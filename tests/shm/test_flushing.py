@@ -1,8 +1,10 @@
 """What a flush syncs and says of it: records alone, or indexes and names too; one slot, many, or a whole file system."""
 
+import os
 import shutil
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -11,9 +13,11 @@ from broker._ext.shared import SlotState
 
 from broker._ext import flushing, slots
 from broker.shm import upkeep
+from broker.shm.partition_table import PartitionTable
 from broker.storage import file_names
 from broker.storage.checkpoints import read_offset_checkpoint
-from tests.shm.one_broker import OneBroker, batch
+from tests.shm.one_broker import SETTINGS, OneBroker, batch
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -273,3 +277,44 @@ def test_a_flusher_has_no_thread_before_it_is_asked_and_ends_what_it_was_asked_f
     assert 1 <= flusher.thread_count <= 4
     flusher.close()
     assert {state(slot, "flushed_offset") for slot in made} == {(1,)}
+
+
+def in_directory(broker: OneBroker, table: PartitionTable, log_dir: int, partition: int) -> int:
+    """A partition in a log directory, with one record that is not synced; its slot."""
+    slot = table.create(
+        "t", bytes(15) + b"t", partition, log_dir=log_dir, replicas=[1], in_sync=[1], leader_id=1, leader_epoch=0,
+        partition_epoch=0, settings=SETTINGS | {"flush_messages": 1},
+    )  # fmt: skip
+    table.open(slot)
+    assert slots.append(slot, [batch()])[0][0] == 0
+    return slot
+
+
+def test_however_many_log_directories_hang_each_other_one_has_a_thread(tmp_path: Path) -> None:
+    """A FIFO takes the place of a log's file: a thread that opens it to sync it waits until somebody opens it for writing."""
+    paths = [tmp_path / f"{number}" for number in range(16)]
+    for path in paths:
+        path.mkdir()
+    with OneBroker(paths[0], max_slots=256) as broker, ExitStack() as stack:
+        for path in paths[1:]:
+            descriptor = os.open(path, os.O_RDONLY)
+            stack.callback(os.close, descriptor)
+            broker.shm.add_log_dir(descriptor)
+        table = PartitionTable(broker.shm, paths)
+        hanging = [in_directory(broker, table, number // 6, number) for number in range(15 * 6)]
+        files = [table.path(slot) / f"{0:020d}.log" for slot in hanging]
+        for file in files:
+            file.unlink()
+            os.mkfifo(file)
+        quick = [in_directory(broker, table, 15, 1000 + number) for number in range(6)]
+        flusher = Flusher()
+        for slot in hanging + quick:
+            flusher.ask(slot)
+        assert flusher.thread_count == 20
+        until(
+            lambda: {state(slot, "flushed_offset") for slot in quick} == {(1,)}, "the last directory's logs are synced"
+        )
+        assert {state(slot, "flushed_offset") for slot in hanging} == {(0,)}
+        for file in files:
+            stack.callback(os.close, os.open(file, os.O_RDWR))
+        flusher.close()
