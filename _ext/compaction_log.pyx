@@ -66,8 +66,10 @@ class CorruptSegmentError(Exception):
 
 
 def take_lane():
-    """To be called by a thread that compacts before it takes a slot's lock by other ways than a pass; its caller holds the lock
-    that keeps these threads one after another [R 5]."""
+    """Give the calling thread the lane that all compacting threads share, for slots' locks that it takes outside of a pass.
+
+    It must hold the `swap_lock` of the compacting threads whenever it holds a slot's lock [R 5].
+    """
     set_lane(LANE_SECOND)
 
 

@@ -94,6 +94,7 @@ cpdef enum FaultPoint:
     GAP_LIMIT_NAMED = 101
     GAP_LIMIT_DURABLE = 102
     CLEANER_OFFSET_WRITTEN = 103
+    GAP_LIMIT_PREPARED = 104
     # A producer snapshot
     SNAPSHOT_WRITTEN = 110
     SNAPSHOT_SYNCED = 111

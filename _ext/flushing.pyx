@@ -230,15 +230,26 @@ cdef int flush_slot(uint32_t index, bint whole) noexcept nogil:
     return end_flush(&flush)
 
 
-def flush(uint32_t index, bint whole=False):
-    """Sync the log to the device up to its end; whether there was anything to do, and nobody else at it.
+def flush(uint32_t index, bint whole=False, *, turn=None):
+    """Sync the log to the device up to its end; True if it did, False if there was nothing to do or another thread is syncing it.
 
-    :param whole: the indexes too, which a recovery could build anew; else only those of segments that were rolled.
+    :param whole: the indexes too, which a recovery could rebuild; else only those of segments that were rolled.
+    :param turn: a lock of threads that share a lane. It is held while the slot's mutex is, not while the device works.
     :raises OSError: a file could not be opened or synced; if it could not be synced, its log directory is offline.
     """
+    cdef Flush flush
     cdef int result
-    with nogil:
-        result = flush_slot(index, whole)
+    if turn is None:
+        with nogil:
+            result = flush_slot(index, whole)
+    else:
+        with nogil:
+            result = begin_flush(index, whole, &flush)
+            if result == 1:
+                sync(&flush)
+        if result == 1:
+            with turn, nogil:
+                result = end_flush(&flush)
     if result < 0:
         raise failure(index, result)
     return result == 1

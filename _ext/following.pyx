@@ -9,7 +9,7 @@ from libc.string cimport memset
 from broker._ext.atomics cimport store_release_64
 from broker._ext.commits cimport current
 from broker._ext.faults cimport TRUNCATE_INTENT_STORED, fault
-from broker._ext.gap_limit cimport put_gap_limit
+from broker._ext.gap_limit cimport is_gap_limit_below, put_gap_limit
 from broker._ext.high_watermark cimport set_high_watermark
 from broker._ext.leader_epochs cimport cut_epochs, new_epoch, note_epoch
 from broker._ext.locks cimport LOCK_BUSY, unlock
@@ -123,7 +123,8 @@ cdef AppendResult append_as_follower(uint32_t index, uint32_t incarnation, int32
                     result = min(result, 0)
                     at = size           # after what was taken so far
                     break
-            if items[n].info.base_offset > max(commit.log_end_offset, slot.gap_limit):
+            # A limit that is not known covers every gap, but it is replaced soon by one that may not cover this gap.
+            if items[n].info.base_offset > commit.log_end_offset and is_gap_limit_below(slot, items[n].info.base_offset):
                 gap = items[n].info.base_offset
             items[n].data = data + at
             items[n].base_offset = items[n].info.base_offset

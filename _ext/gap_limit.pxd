@@ -5,7 +5,7 @@ that begins above the limit was made by a loss of power, which kept a later part
 recovery and `odradek log verify` decide by this.
 """
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport INT64_MAX, int64_t
 
 from broker._ext.log_state cimport LogState
 from broker._ext.shared cimport Slot
@@ -29,8 +29,12 @@ cdef void gap_limit_path(Slot* slot, char* out) noexcept nogil
 # -errno: the slot says what it said before.
 cdef int put_gap_limit(Slot* slot, int64_t limit, bint durable) noexcept nogil
 
+# Whether the log needs a higher limit: offsets may be missing below `limit`. A limit that is not known is replaced by one that is.
+cdef inline bint is_gap_limit_below(Slot* slot, int64_t limit) noexcept nogil:
+    return slot.gap_limit < limit or slot.gap_limit == INT64_MAX
+
 # To raise the limit without the slot's lock being held while the device works: make the file, under another name and synced;
-# then, with the lock, give it its name, and change the slot's limit; then sync the name. Each 0, or -errno.
+# then, with the lock, if `is_gap_limit_below`, give it its name, and change the slot's limit; then sync the name. Each 0, or -errno.
 cdef int prepare_gap_limit(int directory, int64_t limit) noexcept nogil
 cdef int name_gap_limit(Slot* slot, int directory, int64_t limit) noexcept nogil
 cdef int sync_gap_limit(int directory) noexcept nogil

@@ -157,7 +157,8 @@ cdef int lower_gap_limit(Slot* slot, int64_t limit) noexcept nogil:
     result = read_file(directory, &present)
     close(directory)
     if result == -ENOENT:
-        result = 0
+        # A limit that is not known would become known here, and a start must know it as well.
+        result = put_gap_limit(slot, limit, True) if slot.gap_limit == INT64_MAX else 0
     elif result == 0 and not 0 <= present <= limit:
         result = put_gap_limit(slot, limit, True)
     if result == 0 and slot.gap_limit > limit:

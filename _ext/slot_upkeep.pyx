@@ -3,8 +3,11 @@
 Called by the cleaner, the coordinator and the ordered stop, never from a worker's loop; what changes a slot waits for its lock.
 """
 
+from contextlib import nullcontext
+
 from broker._ext.slots import SlotChanged
 
+from libc.errno cimport ENOENT
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from posix.unistd cimport close
@@ -12,9 +15,15 @@ from posix.unistd cimport close
 from broker._ext.arena cimport UnnamedRun, gather_unnamed, give_unnamed
 from broker._ext.atomics cimport load_acquire_32, store_release_64
 from broker._ext.append_files cimport open_directory
-from broker._ext.faults cimport GAP_LIMIT_DURABLE, GAP_LIMIT_NAMED, fault
+from broker._ext.faults cimport GAP_LIMIT_DURABLE, GAP_LIMIT_NAMED, GAP_LIMIT_PREPARED, fault
 from broker._ext.file_calls cimport file_error
-from broker._ext.gap_limit cimport drop_prepared_gap_limit, name_gap_limit, prepare_gap_limit, sync_gap_limit
+from broker._ext.gap_limit cimport (
+    drop_prepared_gap_limit,
+    is_gap_limit_below,
+    name_gap_limit,
+    prepare_gap_limit,
+    sync_gap_limit,
+)
 from broker._ext.locks cimport unlock
 from broker._ext.log_dirs cimport note_device
 from broker._ext.producer_snapshots cimport snapshot_producers
@@ -39,6 +48,8 @@ from broker._ext.taking cimport note_failure, recover_dead_owners, wait_slot
 cdef enum:
     LOOKED_AT = 1024              # producers under one hold of a slot's lock
     RECLAIMED_AT_ONCE = 4096
+
+being_raised = set()                  # slots whose gap limit a thread of this process is raising
 
 
 # -- after a death ----------------------------------------------------------------------------------------------------
@@ -207,53 +218,88 @@ def compaction_facts(uint32_t index):
     }
 
 
-def raise_gap_limit(uint32_t index, int64_t limit, *, uint32_t incarnation, uint64_t truncations):
-    """Let offsets be missing below `limit`, which compaction is about to make true; the device knows it when this returns.
+def raise_gap_limit(uint32_t index, int64_t limit, *, uint32_t incarnation, uint64_t truncations, turn=None):
+    """Let offsets be missing below `limit`, which compaction is about to make true; the device has the limit when this returns.
 
-    The slot's lock is held for a renaming, not while the device works.
+    A limit that is as high already stays: a follower may have raised it further. The slot's lock is held for a look and for a
+    renaming, not while the device works.
 
+    :param turn: a lock of threads that share a lane. It is held while the slot's lock is.
     :raises SlotChanged: the slot holds another log, or the log was truncated: what was durable below `limit` may not be.
-        Also if the log is not synced up to `limit`.
+        Also if the log is not synced up to `limit`, if the partition's directory does not exist any more, or if another thread of
+        this process is raising the limit.
     :raises OSError: the log's gap limit could not be written.
     """
     cdef Slot* slot = checked_slot(index)
-    cdef int result = 0
-    cdef int directory = open_directory(slot)
-    cdef bint stale = False, taken
-    cdef bint raised = slot.gap_limit < limit or slot.gap_limit == INT64_MAX
-    if directory < 0:
-        note_device(slot.log_dir, directory)
-        raise file_error(-directory, f"{topic_of(slot)}-{slot.partition}")
-    if raised:
-        with nogil:
-            result = prepare_gap_limit(directory, limit)
+    cdef int log_dir = slot.log_dir
+    if index in being_raised:
+        raise SlotChanged(f"slot {index}: another thread is raising the gap limit")
+    being_raised.add(index)             # two threads would write the same temporary file
     try:
-        with nogil:
-            taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
-            if taken:
-                # A truncation counts itself before it lowers what is synced: the caller may have read the numbers in between.
-                stale = slot.incarnation != incarnation or slot.state != SLOT_ONLINE or slot.truncations != truncations \
-                    or limit > slot.synced_end
-                if result == 0 and not stale and raised:
-                    result = name_gap_limit(slot, directory, limit)
-                unlock(index, slot)
-        if not taken:
-            drop_prepared_gap_limit(directory)
-            raise busy(index)
-        if raised and (stale or result != 0):
-            drop_prepared_gap_limit(directory)
-        fault(GAP_LIMIT_NAMED)
-        if result == 0:
-            with nogil:
-                result = sync_gap_limit(directory)     # also where somebody else had named it: nobody may have synced that
+        result = raise_limit(index, slot, limit, incarnation, truncations, nullcontext() if turn is None else turn)
     finally:
-        close(directory)
-    if stale:
-        raise SlotChanged(f"slot {index} is not incarnation {incarnation} with {truncations} truncations, synced up to {limit}")
-    note_device(slot.log_dir, result)
+        being_raised.discard(index)
+    if result == -ENOENT:
+        raise SlotChanged(f"slot {index}: {topic_of(slot)}-{slot.partition} has no directory any more")
+    note_device(log_dir, result)
     if result != 0:
         raise file_error(-result, f"{topic_of(slot)}-{slot.partition} gap limit")
     fault(GAP_LIMIT_DURABLE)
+
+
+cdef int raise_limit(uint32_t index, Slot* slot, int64_t limit, uint32_t incarnation, uint64_t truncations, turn) except? -1:
+    """The steps of `raise_gap_limit`; 0, or -errno."""
+    cdef int directory = -1, result
+    try:
+        result = look_at_limit(index, slot, limit, incarnation, truncations, turn, &directory)
+        if result == 1:
+            with nogil:
+                result = prepare_gap_limit(directory, limit)
+            if result != 0:
+                return result
+            fault(GAP_LIMIT_PREPARED)
+            try:
+                result = look_at_limit(index, slot, limit, incarnation, truncations, turn, &directory)
+            finally:
+                drop_prepared_gap_limit(directory)      # nothing is left of it if it got its name
+            fault(GAP_LIMIT_NAMED)
+        if result == 0:
+            with nogil:
+                result = sync_gap_limit(directory)      # also if another process named it: it may have died before it synced that
+        return result
+    finally:
+        if directory >= 0:
+            close(directory)
+
+
+cdef int look_at_limit(uint32_t index, Slot* slot, int64_t limit, uint32_t incarnation, uint64_t truncations, turn,
+                       int* directory) except? -1:
+    """Decide under the slot's lock: 0 if its limit is as high as `limit`, or -errno.
+
+    The first look opens the directory of the log that the slot holds; it returns 1 if a file is to be prepared. The second look
+    finds the directory open, and gives the prepared file its name if the limit is still lower.
+    """
+    cdef int result = 0
+    cdef bint stale = False, taken
+    with turn, nogil:
+        taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
+        if taken:
+            # A truncation counts itself before it lowers what is synced: the caller may have read the numbers in between.
+            stale = slot.incarnation != incarnation or slot.state != SLOT_ONLINE or slot.truncations != truncations \
+                or limit > slot.synced_end
+            if not stale and directory[0] < 0:
+                directory[0] = open_directory(slot)
+                result = min(directory[0], 0)
+                if result == 0 and is_gap_limit_below(slot, limit):
+                    result = 1
+            elif not stale and is_gap_limit_below(slot, limit):
+                result = name_gap_limit(slot, directory[0], limit)
+            unlock(index, slot)
+    if not taken:
+        raise busy(index)
+    if stale:
+        raise SlotChanged(f"slot {index} is not incarnation {incarnation} with {truncations} truncations, synced up to {limit}")
+    return result
 
 
 def of_unknown_gap_limit():

@@ -270,23 +270,23 @@ class Compaction:
         :raises OSError: a file could not be written or synced.
         """
         until = time.monotonic() + SYNC_WAIT_S
-        with self._swap_lock:
-            take_lane()
-            while True:
-                facts = slot_upkeep.compaction_facts(chosen.slot)
-                if facts is None or facts["incarnation"] != chosen.incarnation:
-                    raise CompactionAborted("the partition was deleted or went offline")
-                if facts["synced_base"] >= chosen.first_uncleanable_offset:
-                    break
-                synced = flushing.flush(chosen.slot, whole=True)
-                if not synced and (time.monotonic() > until or self._stopping.wait(SYNC_AGAIN_S)):
-                    raise CompactionAborted("other processes sync the log")
-            slot_upkeep.raise_gap_limit(
-                chosen.slot,
-                chosen.first_uncleanable_offset,
-                incarnation=facts["incarnation"],
-                truncations=facts["truncations"],
-            )
+        take_lane()
+        while True:
+            facts = slot_upkeep.compaction_facts(chosen.slot)
+            if facts is None or facts["incarnation"] != chosen.incarnation:
+                raise CompactionAborted("the partition was deleted or went offline")
+            if facts["synced_base"] >= chosen.first_uncleanable_offset:
+                break
+            synced = flushing.flush(chosen.slot, whole=True, turn=self._swap_lock)
+            if not synced and (time.monotonic() > until or self._stopping.wait(SYNC_AGAIN_S)):
+                raise CompactionAborted("other processes sync the log")
+        slot_upkeep.raise_gap_limit(
+            chosen.slot,
+            chosen.first_uncleanable_offset,
+            incarnation=facts["incarnation"],
+            truncations=facts["truncations"],
+            turn=self._swap_lock,
+        )
 
     def _give_up(self, chosen: LogToClean, name: str, reason: str) -> None:
         with self._lock:

@@ -42,7 +42,9 @@ class GapLimits:
         for slot in unknown:
             try:
                 self._settle(slot)
-            except (OSError, SlotChanged) as error:
+            except SlotChanged as reason:
+                log.info("slot %d: the log gets no gap limit, because it changed: %s", slot, reason)
+            except OSError as error:
                 log.error("slot %d: cannot write the log's gap limit; retrying in the next pass: %s", slot, error)
             self._shm.beat()
         for number, path in enumerate(self._log_dirs):
@@ -61,7 +63,8 @@ class GapLimits:
             slot_upkeep.raise_gap_limit(
                 slot, state["synced_end"], incarnation=facts["incarnation"], truncations=facts["truncations"]
             )
-            log.info("%s-%d: offsets may be missing below %d", facts["topic"], facts["partition"], state["synced_end"])
+            limit = slots.describe(slot)["gap_limit"]
+            log.info("%s-%d: offsets may be missing below %d", facts["topic"], facts["partition"], limit)
 
     def _lower(self, number: int, path: Path) -> None:
         offsets = read_offset_checkpoint(path / CLEANER_CHECKPOINT)

@@ -44,7 +44,12 @@ SWAP = {
     FaultPoint.SWAP_UNLOCKED: 1,
 }
 #: Of a whole pass, in the order in which they are met, before the first swap and behind the last.
-AROUND_THE_SWAPS = (FaultPoint.GAP_LIMIT_NAMED, FaultPoint.GAP_LIMIT_DURABLE, FaultPoint.CLEANER_OFFSET_WRITTEN)
+AROUND_THE_SWAPS = (
+    FaultPoint.GAP_LIMIT_PREPARED,
+    FaultPoint.GAP_LIMIT_NAMED,
+    FaultPoint.GAP_LIMIT_DURABLE,
+    FaultPoint.CLEANER_OFFSET_WRITTEN,
+)
 CASES = [(point, count) for point, times in SWAP.items() for count in range(1, times + 1)]
 
 
@@ -124,10 +129,12 @@ def test_a_pass_killed_before_or_behind_its_swaps_loses_nothing(
 
     broker.die(pass_over, point)
     done = point == FaultPoint.CLEANER_OFFSET_WRITTEN
-    assert read_gap_limit(log.path) == border
+    assert read_gap_limit(log.path) == (None if point == FaultPoint.GAP_LIMIT_PREPARED else border)
     assert after_load(log, tmp_path / "copy") == (after if done else before)
     assert read_offset_checkpoint(broker.path / "cleaner-offset-checkpoint") == ({("t", 0): border} if done else {})
     pass_over()
+    assert slots.describe(log.slot)["gap_limit"] == read_gap_limit(log.path) == border
+    assert not list(log.path.glob("*.prepared"))
     assert log.content() == after
     assert after_load(log, tmp_path / "copy") == after
     assert read_offset_checkpoint(broker.path / "cleaner-offset-checkpoint") == {("t", 0): border}

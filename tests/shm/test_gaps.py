@@ -105,6 +105,18 @@ def test_a_limit_beyond_what_is_on_the_device_is_refused(broker: OneBroker) -> N
     assert slots.describe(slot)["gap_limit"] == read_gap_limit(broker.path / "t-0") == 1
 
 
+def test_the_limit_of_a_partition_that_was_deleted_meanwhile_is_not_raised(broker: OneBroker) -> None:
+    slot = broker.create()
+    slots.append(slot, [batch(2)])
+    flushing.flush(slot, whole=True)
+    facts = slot_upkeep.compaction_facts(slot)
+    assert facts is not None
+    shutil.rmtree(broker.table.path(slot))  # as far as the files are concerned
+    with pytest.raises(SlotChanged, match="no directory"):
+        slot_upkeep.raise_gap_limit(slot, 1, incarnation=facts["incarnation"], truncations=facts["truncations"])
+    assert slots.describe(slot)["gap_limit"] == 0
+
+
 @pytest.mark.parametrize("compact", [1, 0], ids=["still compacted", "policy changed to delete"])
 def test_gaps_of_compaction_are_kept_whatever_the_policy_is_by_now(
     broker: OneBroker, tmp_path: Path, compact: int
@@ -239,6 +251,22 @@ def test_a_follower_notes_the_gaps_that_it_copies(broker: OneBroker, tmp_path: P
     assert read_gap_limit(path) == 12
 
 
+def test_a_follower_whose_gaps_are_not_known_notes_those_that_it_copies(broker: OneBroker, tmp_path: Path) -> None:
+    """The limit that the log is about to get was read before: it does not cover them."""
+    log = compacted_log(broker)
+    (log.path / GAPS_CHECKPOINT).unlink()
+    slot = reopened(broker, log, 3, 8)["slot"]
+    path = broker.path / "u-0"
+    flushing.flush(slot, whole=True)
+    broker.obey(slot, 1)
+    state = slots.describe(slot)
+    assert (state["gap_limit"], state["synced_end"]) == (ANY_GAP, 8)
+    slots.follow(slot, batch(1, base_offset=8) + batch(1, base_offset=20), 0)
+    slot_upkeep.raise_gap_limit(slot, 8, incarnation=state["incarnation"], truncations=state["truncations"])
+    assert slots.describe(slot)["gap_limit"] == read_gap_limit(path) == 20
+    assert broker.reload(slot, tmp_path / "copy").log_end_offset == 21
+
+
 def test_a_truncation_lowers_the_limit_with_the_log(broker: OneBroker, tmp_path: Path) -> None:
     slot = following(broker)
     path = broker.table.path(slot)
@@ -252,6 +280,17 @@ def test_a_truncation_lowers_the_limit_with_the_log(broker: OneBroker, tmp_path:
     shutil.copytree(path, copy)
     (copy / f"{8:020d}.log").write_bytes(b"")
     assert load_log(copy).log_end_offset == 8, "before the truncation offsets up to 12 were missing, none is now"
+
+
+def test_a_truncation_makes_a_limit_known_to_a_start_too(broker: OneBroker, tmp_path: Path) -> None:
+    """A log whose gaps are not known: without a file, and without an entry of the cleaner, a start allows no gaps."""
+    log = compacted_log(broker)
+    (log.path / GAPS_CHECKPOINT).unlink()
+    slot = reopened(broker, log, None, 8)["slot"]
+    broker.obey(slot, 1)
+    slots.truncate(slot, 7)
+    assert slots.describe(slot)["gap_limit"] == read_gap_limit(broker.path / "u-0") == 7
+    assert broker.reload(slot, tmp_path / "copy").log_end_offset == 7
 
 
 @pytest.mark.parametrize(
