@@ -17,4 +17,5 @@ cdef class KeptMemory:
     cdef int drop_states(self, list idle) except -1
     cdef int close_unfinished(self, list idle, int64_t now_ms) except -1
     cdef int close_largest(self, list idle) except -1
-    cdef int close(self, Connection c, int reason, object what) except -1
+    cdef int close_by_owner(self, list idle, list candidates, int reason) except -1
+    cdef int close(self, Connection c, int reason) except -1

@@ -36,7 +36,7 @@ from broker.controller.topics import (
     write_plans,
     write_states,
 )
-from broker.metadata import group_offsets, znodes
+from broker.metadata import znodes
 from broker.metadata.cluster import elect_controller, was_adopted
 from broker.metadata.store import NodeError, Store, StoreError, delete_tree, ensure_path, parent_of
 from broker.protocol.errors import ErrorCode
@@ -66,6 +66,7 @@ class Controller:
 
     :param store: with a session begun.
     :param chance: where the first replicas of topics are put.
+    :ivar deleted: topics deleted so far.
     :raises ConfigError: a policy that the configuration names cannot be loaded.
     """
 
@@ -88,6 +89,7 @@ class Controller:
         self.epoch = 0
         self.image = ClusterImage()
         self.metadata_version = 0
+        self.deleted = 0
 
     # -- office ---------------------------------------------------------------------------------------------------
 
@@ -305,8 +307,6 @@ class Controller:
 
     def _carry_out(self, plans: list[Plan], outcomes: dict[str, Outcome]) -> None:
         try:
-            # Versions before left offsets in the tree when they deleted a topic: they must not become the new topic's.
-            group_offsets.delete_topics(self._store, [made.topic.name for made in plans if made.replaces is None])
             write_plans(self._store, plans, self._epoch_version)
         except StoreError as error:
             log.warning("topic change refused by the metadata store: %s", error)
@@ -464,11 +464,11 @@ class Controller:
         self.image.deleting.update(names)
 
     def _remove_deleted(self, image: ClusterImage, names: Sequence[str], topics: Mapping[str, Sequence[int]]) -> None:
-        """Finish deletions whose slots and directories are removed: the lines in the checkpoints and the offsets in the
-        tree first, then the nodes, the mark of the deletion with the last ones. From then on the names are free.
-        Raises StoreError, OSError."""
+        """Finish deletions whose slots and directories are removed: the lines in the checkpoints first, then the nodes, the
+        mark of the deletion with the last ones. From then on the names are free. Offsets that groups have in the tree are
+        deleted later, see `broker.metadata.offset_sweep`. Raises StoreError, OSError.
+        """
         self._partitions.forget(topics)
-        group_offsets.delete_topics(self._store, names)
         for name in names:
             delete_tree(self._store, znodes.partitions_path(name))
             transaction = self._store.transaction().check(znodes.CONTROLLER_EPOCH, self._epoch_version)
@@ -477,6 +477,7 @@ class Controller:
                     transaction.delete(path)
             transaction.commit()
             image.remove(name)
+            self.deleted += 1
             log.info("topic %s deleted", name)
 
 

@@ -3,22 +3,28 @@
 `/consumers/<group>/offsets/<topic>/<partition>` holds the offset as decimal text. Used in the controller's thread. A consumer
 of that time registers itself as a child of `/consumers/<group>/ids`. Offsets here do not expire; they are deleted with their
 topic or their group.
+
+The number of groups has no limit, so that a deletion of a topic does not look for its offsets. An offset counts only if its
+topic exists and is not newer than the offset, by the transactions that wrote the two nodes; `offset_sweep` deletes the other
+offsets later. Long work is done in portions (see docs/decisions/0026-offsets-in-the-tree.md), each in one transaction: what a
+portion does is durable, and done wholly or not at all.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 
-from broker.metadata.store import NoNode, Store, delete_tree, ensure_path
+from broker.metadata import znodes
+from broker.metadata.store import NoNode, Store, delete_some
 
 CONSUMERS = "/consumers"
-OF_TOPICS = ("offsets", "owners")
-"""Parts of a group's node that have a child for each topic."""
+PORTION = 250
+"""Offsets that are read or written in one step."""
 
 Place = tuple[str, int]
 
 
-def may_be_in_tree(group_id: str) -> bool:
-    """Whether a group's id can be the name of a node."""
-    return group_id not in ("", ".", "..") and "/" not in group_id and "\0" not in group_id
+def may_be_in_tree(name: str) -> bool:
+    """Whether a group's id, or a topic's name, can be the name of a node."""
+    return name not in ("", ".", "..") and "/" not in name and "\0" not in name
 
 
 def offset_path(group_id: str, topic: str, partition: int) -> str:
@@ -26,80 +32,121 @@ def offset_path(group_id: str, topic: str, partition: int) -> str:
     return f"{CONSUMERS}/{group_id}/offsets/{topic}/{partition}"
 
 
+def portions(places: Iterable[Place]) -> Iterator[list[Place]]:
+    """The places in lists of `PORTION`; the last list has the rest, which may be empty."""
+    portion: list[Place] = []
+    for place in places:
+        portion.append(place)
+        if len(portion) == PORTION:
+            yield portion
+            portion = []
+    yield portion
+
+
 def read(store: Store, group_id: str, places: Sequence[Place]) -> dict[Place, int]:
-    """The offsets that are there; what is no number is left out. Raises StoreError."""
+    """The offsets of a portion that exist. Data that is not a number is left out. Raises StoreError."""
+    places = [place for place in places if may_be_in_tree(place[0])]
+    created = creations(store, {topic for topic, _ in places})
     found = store.get_many([offset_path(group_id, topic, partition) for topic, partition in places])
     offsets = {}
     for place, node in zip(places, found, strict=True):
-        if node is not None:
+        if node is not None and place[0] in created and created[place[0]] <= node[1].modified:
             text = node[0].decode("ascii", "replace").strip()
             if text.removeprefix("-").isdigit():
                 offsets[place] = int(text)
     return offsets
 
 
+def creations(store: Store, topics: Collection[str]) -> dict[str, int]:
+    """The transactions that created these topics, without topics that do not exist. Raises StoreError."""
+    found = store.get_many([znodes.topic_path(topic) for topic in topics])
+    return {topic: node[1].created for topic, node in zip(topics, found, strict=True) if node is not None}
+
+
+def read_in_steps(store: Store, group_id: str, places: Sequence[Place]) -> Generator[None, None, dict[Place, int]]:
+    """`read` for any number of places; yields between two portions."""
+    offsets: dict[Place, int] = {}
+    for number, portion in enumerate(portions(places)):
+        if number:
+            yield
+        offsets |= read(store, group_id, portion)
+    return offsets
+
+
 def write(store: Store, group_id: str, offsets: Mapping[Place, int]) -> None:
-    """Keep these offsets. Raises StoreError; those before the one that failed are kept."""
-    for (topic, partition), offset in offsets.items():
-        path, data = offset_path(group_id, topic, partition), str(offset).encode()
-        ensure_path(store, path)
-        store.set(path, data)
+    """Store the offsets of a portion in one transaction: all of them are durable when this returns.
+
+    `/consumers` exists in every cluster. Raises StoreError; then none of them is stored.
+    """
+    if not offsets:
+        return
+    data = {offset_path(group_id, *place): str(offset).encode() for place, offset in offsets.items()}
+    group = f"{CONSUMERS}/{group_id}"
+    above = [group, f"{group}/offsets"]
+    above += [f"{group}/offsets/{topic}" for topic in dict.fromkeys(topic for topic, _ in offsets)]
+    transaction = store.transaction()
+    for path, node in zip(above, store.get_many(above), strict=True):
+        if node is None:
+            transaction.create(path)
+    for (path, text), node in zip(data.items(), store.get_many(list(data)), strict=True):
+        if node is None:
+            transaction.create(path, text)
+        else:
+            transaction.set(path, text)
+    transaction.commit()
 
 
-def groups(store: Store) -> list[str]:
-    """The names of all groups in the tree, sorted. Raises StoreError."""
-    return _children(store, CONSUMERS)
+def groups(store: Store, after: str = "", most: int = PORTION) -> list[str]:
+    """The names of up to `most` groups in the tree, sorted, beginning with the first name above `after`. Raises StoreError."""
+    return _some_children(store, CONSUMERS, after, most)
 
 
-def describe(store: Store, group_id: str) -> dict[Place, int]:
-    """All offsets of a group. Raises StoreError."""
+def describe(store: Store, group_id: str) -> Generator[None, None, dict[Place, int]]:
+    """All offsets of a group; yields between two portions. Raises StoreError."""
+    offsets: dict[Place, int] = {}
+    for number, portion in enumerate(portions(_places(store, group_id))):
+        if number:
+            yield
+        offsets |= read(store, group_id, portion)
+    return offsets
+
+
+def _places(store: Store, group_id: str) -> Iterator[Place]:
     root = f"{CONSUMERS}/{group_id}/offsets"
-    return read(
-        store,
-        group_id,
-        [
-            (topic, int(partition))
-            for topic in _children(store, root)
-            for partition in _children(store, f"{root}/{topic}")
-            if partition.isdigit()
-        ],
-    )
+    for topic in children(store, root):
+        for partition in children(store, f"{root}/{topic}"):
+            if partition.isdigit():
+                yield topic, int(partition)
 
 
 def has_members(store: Store, group_id: str) -> bool:
     """Whether consumers of the group are registered in the tree. Raises StoreError."""
-    return bool(_children(store, f"{CONSUMERS}/{group_id}/ids"))
+    return bool(_some_children(store, f"{CONSUMERS}/{group_id}/ids", "", 1))
 
 
-def delete_group(store: Store, group_id: str) -> bool:
-    """Delete a group from the tree; whether there was one. Raises StoreError."""
+def delete_group(store: Store, group_id: str) -> Generator[None, None, bool]:
+    """Delete a group from the tree; returns whether there was one. Yields between two portions. Raises StoreError.
+
+    Of a commit to the group in the meantime, the portions that are written after the last step remain.
+    """
     path = f"{CONSUMERS}/{group_id}"
     found = store.exists(path) is not None
-    delete_tree(store, path)
+    while found and not delete_some(store, path, PORTION):
+        yield
     return found
 
 
-def delete_topics(store: Store, topics: Collection[str]) -> None:
-    """Delete what groups have of these topics, and groups that have nothing else; may be repeated. Raises StoreError."""
-    names = groups(store)
-    for topic in topics if names else ():
-        paths = [f"{CONSUMERS}/{name}/{part}/{topic}" for name in names for part in OF_TOPICS]
-        present = [path for path, node in zip(paths, store.get_many(paths), strict=True) if node is not None]
-        for path in present:
-            delete_tree(store, path)
-        for name in dict.fromkeys(path.split("/")[2] for path in present):
-            _delete_if_empty(store, name)
+def children(store: Store, path: str) -> Iterator[str]:
+    """The names of all children of a node, read in portions when they are needed; none if there is no such node."""
+    after: str | None = ""
+    while after is not None:
+        names = _some_children(store, path, after, PORTION)
+        yield from names
+        after = names[-1] if len(names) == PORTION else None
 
 
-def _delete_if_empty(store: Store, group_id: str) -> None:
-    path = f"{CONSUMERS}/{group_id}"
-    parts = _children(store, path)
-    if not any(_children(store, f"{path}/{part}") for part in parts):
-        delete_tree(store, path)
-
-
-def _children(store: Store, path: str) -> list[str]:
+def _some_children(store: Store, path: str, after: str, most: int) -> list[str]:
     try:
-        return store.children(path)
+        return store.some_children(path, after, most)
     except NoNode:
         return []

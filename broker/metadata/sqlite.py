@@ -66,6 +66,7 @@ SELECT path, data, version, created, modified, owner, (SELECT count(*) FROM node
 FROM node WHERE path IN ({places})
 """
 _NODES_AT_ONCE = 500
+_ALL = -1  # as a LIMIT
 
 
 class SqliteStore:
@@ -237,13 +238,20 @@ class SqliteStore:
 
     def children(self, path: str, watch: Watch | None = None) -> list[str]:
         """See `Store`."""
+        names = self.some_children(path, "", _ALL)
+        if watch is not None:
+            self._child_watches.setdefault(path, []).append(watch)
+        return names
+
+    def some_children(self, path: str, after: str, most: int) -> list[str]:
+        """See `Store`."""
         check_path(path)
         with self._errors():
             if self._db.execute("SELECT 1 FROM node WHERE path = ?", (path,)).fetchone() is None:
                 raise NoNode(path)
-            rows = self._db.execute("SELECT name FROM node WHERE parent = ? ORDER BY name", (path,)).fetchall()
-        if watch is not None:
-            self._child_watches.setdefault(path, []).append(watch)
+            rows = self._db.execute(
+                "SELECT name FROM node WHERE parent = ? AND name > ? ORDER BY name LIMIT ?", (path, after, most)
+            ).fetchall()
         return [name for (name,) in rows]
 
     # -- writing --------------------------------------------------------------------------------------------------

@@ -162,6 +162,13 @@ class Store(Protocol):
         """Names of the children, sorted; the watch hears when one comes or goes, or of the deletion. Raises NoNode."""
         ...
 
+    def some_children(self, path: str, after: str, most: int) -> list[str]:
+        """Names of up to `most` children, sorted, beginning with the first name above `after` ("" for the first of all).
+
+        For nodes that may have so many children that one call must not read all of them. Raises NoNode.
+        """
+        ...
+
     def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
         """What ``get`` gives for each path, None where there is no node; one round trip where there is a network."""
         ...
@@ -234,33 +241,50 @@ def delete_tree(store: Store, path: str, batch: int = 256) -> None:
 
     Not atomic beyond a batch: what remains after a death is a smaller tree with its root.
     """
-    pending: list[str] = []
-    try:
-        order = _below(store, path)
-    except NoNode:
-        return
-    for node in order:
-        pending.append(node)
-        if len(pending) == batch:
-            _delete_all(store, pending)
-            pending = []
-    _delete_all(store, pending)
+    while not delete_some(store, path, batch):
+        pass
 
 
-def _below(store: Store, path: str) -> list[str]:
-    """All nodes from `path` down, children before parents."""
-    order: list[str] = []
-    stack = [path]
-    while stack:
-        node = stack.pop()
-        order.append(node)
-        prefix = "" if node == "/" else node
-        stack += [f"{prefix}/{child}" for child in store.children(node)]
-    order.reverse()
-    return order
+def delete_some(store: Store, path: str, most: int) -> bool:
+    """Delete up to `most` nodes of the tree below and including `path` in one transaction, children before parents.
+
+    Returns whether no node of the tree is left. Nodes may be added to the tree between two calls.
+    """
+    nodes = lowest_nodes(store, path, most)
+    delete_nodes(store, nodes)
+    return not nodes or nodes[-1] == path
 
 
-def _delete_all(store: Store, paths: Sequence[str]) -> None:
+def lowest_nodes(store: Store, path: str, most: int) -> list[str]:
+    """Up to `most` nodes of the tree below and including `path`, in an order in which they can be deleted.
+
+    The last one is `path` if these are all nodes of the tree. Empty if there is no such node.
+    """
+    found: list[str] = []
+
+    def add(node: str, has_children: bool) -> bool:
+        after = ""
+        while has_children:
+            names = store.some_children(node, after, most)
+            children = [f"{node}/{name}" for name in names]
+            for child, entry in zip(children, store.get_many(children), strict=True):
+                if entry is not None and not add(child, entry[1].children > 0):
+                    return False
+            has_children = len(names) == most
+            after = names[-1] if names else ""
+        if len(found) == most:
+            return False
+        found.append(node)
+        return True
+
+    stat = store.exists(path)
+    if stat is not None:
+        add(path, stat.children > 0)
+    return found
+
+
+def delete_nodes(store: Store, paths: Sequence[str]) -> None:
+    """Delete nodes in one transaction, in this order. Raises NoNode, NotEmpty; then none is deleted."""
     if not paths:
         return
     transaction = store.transaction()

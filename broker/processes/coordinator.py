@@ -15,9 +15,11 @@ import logging
 import signal
 import sqlite3
 import time
+import uuid
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import uvloop
 
@@ -31,7 +33,7 @@ from broker._ext.shared import ProcessState
 from broker.api.coordinator_call import CoordinatorCall, CoordinatorView
 from broker.api.dispatch import frame_response
 from broker.api.group_call import OffsetTree
-from broker.api.stepwise import Stepwise
+from broker.api.stepwise import Steps, Stepwise
 from broker.api.table import BY_KEY, Where, handlers_of, limits_of
 from broker.controller.broker_settings import BrokerSettings
 from broker.controller.controller import Controller, NotController, Outcome
@@ -39,6 +41,8 @@ from broker.controller.partitions import LocalPartitions
 from broker.controller.producer_ids import ProducerIds
 from broker.metadata import group_offsets, sqlite
 from broker.metadata.cluster import BrokerIdTaken, WrongCluster, ensure_cluster_id, register_broker
+from broker.metadata.group_offsets import Place
+from broker.metadata.offset_sweep import OffsetSweep
 from broker.metadata.sqlite import SqliteStore
 from broker.metadata.store import Session, StoreError
 from broker.metadata.znodes import BrokerRegistration
@@ -65,6 +69,7 @@ log = logging.getLogger("odradek.controller")
 
 TICK_S = 0.5
 STOP_LIMIT_S = 10.0
+SWEEP_RETRY_S = 60.0
 CREATED_AT_A_STEP = 50
 """Topics."""
 
@@ -83,6 +88,9 @@ class Office:
         self._limits = limits_of(context.config)
         self._store: SqliteStore | None = None
         self._view: CoordinatorView | None = None
+        self._sweep: OffsetSweep | None = None
+        self._swept = 0  # topics that were deleted before the last pass of the sweep was requested
+        self._sweep_after = 0.0
 
     def open(self) -> None:
         """Join the cluster and become controller.
@@ -105,6 +113,7 @@ class Office:
         settings = BrokerSettings(store, controller, config, self._context.running, shm)
         settings.load()
         controller.take_office()
+        self._sweep = OffsetSweep(store)
         self._view = CoordinatorView(config, store, controller, ProducerIds(store, config.node_id), table, settings)
 
     def execute(self, request: Arrival, told: Callable[[Untold | None], None]) -> Generator[None, None, ForwardReply]:
@@ -189,21 +198,31 @@ class Office:
         """Of the topics in the store, also of those without a slot; None before `open`. From any thread: one look at a dict."""
         return None if self._view is None else frozenset(self._view.controller.image.topics)
 
-    def read_offsets(self, group_id: str, places: list[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        """Offsets that a group keeps in the metadata tree (OffsetFetch of version 0)."""
+    def read_offsets(self, group_id: str, places: list[Place]) -> Generator[None, None, dict[Place, int]]:
+        """Offsets that a group keeps in the metadata tree (OffsetFetch of version 0), in steps."""
         assert self._store is not None
-        return group_offsets.read(self._store, group_id, places)
+        return (yield from group_offsets.read_in_steps(self._store, group_id, places))
 
-    def write_offsets(self, group_id: str, offsets: dict[tuple[str, int], int]) -> set[str]:
-        """Keep offsets of a group in the metadata tree (OffsetCommit of version 0); the topics that do not exist any more.
+    def write_offsets(self, group_id: str, offsets: dict[Place, int]) -> Generator[None, None, set[str]]:
+        """Store offsets of a group in the metadata tree (OffsetCommit of version 0), in steps. Returns the topics that do not
+        exist any more; the offsets of all others are durable then. After a failure or a death, the first portions are stored.
 
-        The loop's mirror of the topics may be older than this thread's: an offset written after its topic was deleted would be
-        the next topic's of that name.
+        The loop's mirror of the topics may be older than this thread's, and a topic may be deleted, and created again,
+        between two steps: an offset written after that would count as the new topic's.
         """
         assert self._store is not None and self._view is not None
-        image = self._view.controller.image
-        gone = {topic for topic, _ in offsets if topic not in image.topics or topic in image.deleting}
-        group_offsets.write(self._store, group_id, {place: at for place, at in offsets.items() if place[0] not in gone})
+        gone: set[str] = set()
+        ids: dict[str, uuid.UUID | None] = {}
+        for number, portion in enumerate(group_offsets.portions(offsets)):
+            if number:
+                yield
+            image = self._view.controller.image
+            for topic in dict.fromkeys(topic for topic, _ in portion):
+                known = image.topics.get(topic)
+                if known is None or topic in image.deleting or ids.setdefault(topic, known.topic_id) != known.topic_id:
+                    gone.add(topic)
+            kept = {place: offsets[place] for place in portion if place[0] not in gone}
+            group_offsets.write(self._store, group_id, kept)
         return gone
 
     def has_members(self, group_id: str) -> bool:
@@ -211,10 +230,10 @@ class Office:
         assert self._store is not None
         return group_offsets.has_members(self._store, group_id)
 
-    def delete_group(self, group_id: str) -> bool:
-        """Delete a group from the metadata tree; whether there was one."""
+    def delete_group(self, group_id: str) -> Generator[None, None, bool]:
+        """Delete a group from the metadata tree, in steps. Returns whether there was one."""
         assert self._store is not None
-        return group_offsets.delete_group(self._store, group_id)
+        return (yield from group_offsets.delete_group(self._store, group_id))
 
     def import_handlers(self) -> None:
         """What requests will need; not before, since nobody need wait for it."""
@@ -224,6 +243,19 @@ class Office:
         """Open the logs that could not be opened, or were left half way, for lack of room, once there is some."""
         if self._view is not None:
             self._view.controller.open_waiting()
+
+    def sweep_offsets(self) -> None:
+        """Do a step of the deletion of offsets in the metadata tree whose topics were deleted."""
+        if self._view is None or self._sweep is None or time.monotonic() < self._sweep_after:
+            return
+        if self._swept != self._view.controller.deleted:
+            self._swept = self._view.controller.deleted
+            self._sweep.request()
+        try:
+            self._sweep.step()
+        except StoreError as error:
+            self._note_store_error(error)
+            self._sweep_after = time.monotonic() + SWEEP_RETRY_S
 
     def close(self) -> None:
         """The broker leaves the cluster: its session ends, and with it its registration."""
@@ -255,6 +287,7 @@ class Coordinator:
         self._tick_due = 0.0
         self._ticker: asyncio.TimerHandle | None = None
         self._looking: asyncio.Future[None] | None = None
+        self._sweeping: asyncio.Future[None] | None = None
         self._followed = -1  # the metadata version when the groups followed it last
 
     async def run(self) -> None:
@@ -282,18 +315,28 @@ class Coordinator:
     async def _in_office(self, work: Callable[[], None]) -> None:
         await self._loop.run_in_executor(self._thread, work)
 
-    def _offset_tree(self) -> OffsetTree:
-        def read(group_id: str, places: list[tuple[str, int]]) -> asyncio.Future[dict[tuple[str, int], int]]:
-            return self._loop.run_in_executor(self._thread, self._office.read_offsets, group_id, places)
+    async def _in_steps(self, steps: Steps) -> Any:
+        """What the generator returns whose steps the controller's thread executes; other requests have their turn between them."""
+        job = Stepwise(steps)
+        while await self._loop.run_in_executor(self._thread, job.step):
+            pass
+        return job.result
 
-        def write(group_id: str, offsets: dict[tuple[str, int], int]) -> asyncio.Future[set[str]]:
-            return self._loop.run_in_executor(self._thread, self._office.write_offsets, group_id, offsets)
+    def _offset_tree(self) -> OffsetTree:
+        async def read(group_id: str, places: list[Place]) -> dict[Place, int]:
+            found: dict[Place, int] = await self._in_steps(self._office.read_offsets(group_id, places))
+            return found
+
+        async def write(group_id: str, offsets: dict[Place, int]) -> set[str]:
+            gone: set[str] = await self._in_steps(self._office.write_offsets(group_id, offsets))
+            return gone
 
         def has_members(group_id: str) -> asyncio.Future[bool]:
             return self._loop.run_in_executor(self._thread, self._office.has_members, group_id)
 
-        def delete(group_id: str) -> asyncio.Future[bool]:
-            return self._loop.run_in_executor(self._thread, self._office.delete_group, group_id)
+        async def delete(group_id: str) -> bool:
+            found: bool = await self._in_steps(self._office.delete_group(group_id))
+            return found
 
         return OffsetTree(read, write, has_members, delete)
 
@@ -303,10 +346,7 @@ class Coordinator:
         if request.kind == Kind.KAFKA and self._groups.serves(request):
             return await self._groups.execute(request)
         found: list[Untold | None] = []
-        job = Stepwise(self._office.execute(request, found.append))
-        while await self._loop.run_in_executor(self._thread, job.step):
-            pass
-        reply: ForwardReply = job.result
+        reply: ForwardReply = await self._in_steps(self._office.execute(request, found.append))
         for untold in found:
             count_untold(untold, request.context)
         return reply
@@ -349,11 +389,19 @@ class Coordinator:
         if self._looking is None or self._looking.done():
             self._looking = self._loop.run_in_executor(self._thread, self._office.look_after_logs)
             self._looking.add_done_callback(_report)
+        if self._sweeping is None or self._sweeping.done():
+            self._sweeping = self._loop.run_in_executor(self._thread, self._office.sweep_offsets)
+            self._sweeping.add_done_callback(_report_sweep)
 
 
 def _report(looked: "asyncio.Future[None]") -> None:
     if not looked.cancelled() and (error := looked.exception()) is not None:
         log.error("logs that wait for room could not be looked after: %s", error)
+
+
+def _report_sweep(swept: "asyncio.Future[None]") -> None:
+    if not swept.cancelled() and (error := swept.exception()) is not None:
+        log.error("cannot delete the offsets of deleted topics from the metadata tree: %r; retrying in %g s", error, TICK_S)
 
 
 async def _run(context: ProcessContext) -> None:

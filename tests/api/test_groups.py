@@ -13,6 +13,7 @@ from broker.protocol.errors import ErrorCode
 from broker.testing import Broker
 from tests.api.group_talk import BUSY, GroupTalk
 from tests.api.wire import NOBODY
+from tests.waiting import until
 
 pytestmark = pytest.mark.xdist_group("groups-wire")
 
@@ -121,10 +122,31 @@ def test_offsets_in_the_tree_are_deleted_with_their_topic(wire: GroupTalk) -> No
     wire.commit("alone", {("felled", 0): 8}, version=0)
     wire.delete("felled")
     assert tree_of(wire, "woodsman", "alone") == {"woodsman": {"topic": {0: 7}}}
-    assert "alone" not in groups_in_tree(wire)
+    until(lambda: "alone" not in groups_in_tree(wire), "a group without offsets is deleted from the tree")
     wire.create("felled", 2)
     (topic,) = wire.fetch_offsets("woodsman", {"felled": [0, 1]}, version=0).topics
     assert {one.error_code for one in topic.partitions} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+def test_offsets_of_very_many_partitions_in_the_tree(wire: GroupTalk) -> None:
+    """More than the controller reads or writes in one step."""
+    wire.create("expanse", 600)
+    offsets = {("expanse", partition): 1000 + partition for partition in range(600)}
+    (topic,) = wire.commit("broad", offsets | {("expanse", 600): 1}, version=0).topics
+    codes = [one.error_code for one in topic.partitions]
+    assert codes == [ErrorCode.NONE] * 600 + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    (topic,) = wire.fetch_offsets("broad", {"expanse": list(range(600))}, version=0).topics
+    assert {("expanse", one.partition_index): one.committed_offset for one in topic.partitions} == offsets
+    assert tree_of(wire, "broad") == {"broad": {"expanse": {partition: at for (_, partition), at in offsets.items()}}}
+    assert [one.error_code for one in wire.delete_groups("broad").results] == [ErrorCode.NONE]
+    assert (tree_of(wire, "broad"), "broad" in groups_in_tree(wire)) == ({}, False)
+
+
+def test_offsets_of_topics_that_cannot_be_in_the_tree_are_unknown(wire: GroupTalk) -> None:
+    names = ["", ".", "..", "a/b", "topic"]
+    wire.commit("curious", {("topic", 0): 5}, version=0)
+    topics = wire.fetch_offsets("curious", {name: [0] for name in names}, version=0).topics
+    assert [one.partitions[0].committed_offset for one in topics] == [-1, -1, -1, -1, 5]
 
 
 def test_a_deleted_group_goes_from_the_tree_as_from_the_log(wire: GroupTalk) -> None:

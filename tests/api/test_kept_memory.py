@@ -205,6 +205,55 @@ def test_long_polls_of_very_many_partitions_are_closed_the_largest_first(worker,
     assert small.closed == 0
 
 
+def long_poll(worker, address, partitions):
+    """A connection from an address whose Fetch waits for so many partitions of the topic "t"."""
+    wire = worker.connect(address=address)
+    places = [("t", number, 0) for number in range(partitions)]
+    send(worker, wire, fetch_request(places, wait_ms=LONG_MS, min_bytes=1 << 30))
+    return wire
+
+
+def addresses(worker):
+    """The clients' addresses of all connections that are open, sorted."""
+    return sorted(connection.peer.rpartition(":")[0] for connection in worker.loop.connections.values())
+
+
+def test_long_polls_of_the_address_that_keeps_most_are_closed_its_largest_first(worker):
+    worker.create_many("t", 40)
+    long_poll(worker, "127.0.0.2", 40)  # the largest of all
+    greedy = [long_poll(worker, "127.0.0.1", partitions) for partitions in (20, 30, 20, 20)]
+    assert worker.room.waiters == 5
+    total = look(worker, 1 << 30).kept
+    assert look(worker, total - 1).closed == 1
+    assert greedy[1].closed_by_broker()
+    assert addresses(worker) == ["127.0.0.1"] * 3 + ["127.0.0.2"]
+    total = look(worker, 1 << 30).kept
+    assert look(worker, total - 1).closed == 1
+    assert addresses(worker) == ["127.0.0.1"] * 2 + ["127.0.0.2"]
+
+
+def test_an_address_that_keeps_no_more_than_its_share_loses_no_long_poll_to_one_with_many_small_ones(worker):
+    worker.create_many("t", 40)
+    long_poll(worker, "127.0.0.2", 40)
+    alone = look(worker, 1 << 30).kept
+    greedy = [long_poll(worker, "127.0.0.1", 1) for _ in range(150)]
+    budget = 2 * alone
+    assert look(worker, 1 << 30).kept > budget
+    assert look(worker, budget).closed == 0
+    assert addresses(worker) == ["127.0.0.1"] * len(greedy) + ["127.0.0.2"]
+
+
+def test_incomplete_requests_of_the_address_that_keeps_most_are_closed(worker):
+    begin_frame(worker, worker.connect(address="127.0.0.2"), 60_000_000, 1_000)
+    time.sleep(0.02)  # idle for longer than the others
+    greedy = [worker.connect(address="127.0.0.1") for _ in range(10)]
+    for wire in greedy:
+        begin_frame(worker, wire, 60_000_000, 1_000)
+    memory = look(worker, 5_000, after_ms=UNFINISHED_MS)
+    assert (memory.closed, memory.kept) == (7, 4 * 1_004)
+    assert addresses(worker) == ["127.0.0.1"] * 3 + ["127.0.0.2"]
+
+
 def test_many_small_long_polls_are_never_closed(worker):
     worker.create("t")
     wires = [worker.connect() for _ in range(100)]

@@ -94,12 +94,16 @@ class HandWorker:
         self.topics.refresh()
         return slots
 
-    def connect(self, *, tcp: bool = False) -> Wire:
-        """A client; it must `send` and the test `turn` before it can `receive`. Over TCP its buffers are small."""
-        ours, theirs = tcp_pair() if tcp else socket.socketpair()
+    def connect(self, *, tcp: bool = False, address: str | None = None) -> Wire:
+        """A client; it must `send` and the test `turn` before it can `receive`. Over TCP its buffers are small.
+
+        :param address: of the client, one of this machine; over TCP. Without it every client has an address of its own.
+        """
+        ours, theirs = tcp_pair(address or "127.0.0.1") if tcp or address else socket.socketpair()
         wire = Wire.over(ours)
         self._wires.append(wire)
-        self.loop.add(theirs.detach(), len(self._wires), 0, f"client-{len(self._wires)}")
+        peer = "%s:%d" % theirs.getpeername() if address else f"client-{len(self._wires)}"
+        self.loop.add(theirs.detach(), len(self._wires), 0, peer)
         return wire
 
     def turn(self) -> None:
@@ -177,11 +181,15 @@ class HandWorker:
         raise AssertionError(f"not a Produce or Fetch: {request}")
 
 
-def tcp_pair() -> tuple[socket.socket, socket.socket]:
-    """Both ends of a TCP connection: the client's, which receives little at a time, and the worker's, which sends so."""
+def tcp_pair(address: str = "127.0.0.1") -> tuple[socket.socket, socket.socket]:
+    """Both ends of a TCP connection: the client's, which receives little at a time, and the worker's, which sends so.
+
+    :param address: of the client.
+    """
     with socket.create_server(("127.0.0.1", 0)) as listener:
         client = socket.socket()
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.bind((address, 0))
         client.connect(listener.getsockname())
         accepted, _ = listener.accept()
     accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)

@@ -393,6 +393,21 @@ def test_a_controller_may_die_between_any_two_steps(make_cluster, monkeypatch, c
     ]
 
 
+def test_the_creation_and_deletion_of_a_topic_do_not_depend_on_the_groups_in_the_tree(cluster):
+    counts = []
+    for groups in (0, 400):
+        for group in range(groups):
+            cluster.store.create(f"/consumers/group-{group}/offsets/topic/0", b"1", make_parents=True)
+        statements = []
+        cluster.store._db.set_trace_callback(statements.append)
+        (outcome,) = cluster.controller.create_topics([NewTopic("topic", 2)])
+        cluster.controller.delete_topics(["topic"])
+        cluster.store._db.set_trace_callback(None)
+        assert outcome.code == ErrorCode.NONE
+        counts.append(len(statements))
+    assert counts[0] == counts[1]
+
+
 def test_a_successor_that_dies_while_it_recovers_is_succeeded_as_well(make_cluster):
     deaths = 0
     while True:

@@ -25,8 +25,10 @@ from broker.metadata.store import (
     StoreError,
     StoreUnavailable,
     check_path,
+    delete_some,
     delete_tree,
     ensure_path,
+    lowest_nodes,
 )
 
 
@@ -105,6 +107,32 @@ def test_what_is_missing_or_already_there_is_said(store):
         store.create("/x")
     with pytest.raises(NodeExists):
         store.create("/")
+
+
+def test_some_of_the_children_are_read_in_order(store):
+    for name in ("b", "d", "a", "c"):
+        store.create(f"/all/{name}", make_parents=True)
+    assert store.some_children("/all", "", 3) == ["a", "b", "c"]
+    assert store.some_children("/all", "c", 3) == ["d"]
+    assert store.some_children("/all", "bb", 1) == ["c"]
+    assert store.some_children("/all", "d", 3) == []
+    with pytest.raises(NoNode):
+        store.some_children("/none", "", 3)
+
+
+@pytest.mark.parametrize("most", range(1, 12))
+def test_a_tree_is_deleted_in_parts_of_limited_size_though_it_grows_meanwhile(store, most):
+    for name in ("/t/a/1", "/t/a/2", "/t/b", "/t/c/1/x", "/t/c/2", "/t/d"):
+        store.create(name, make_parents=True)
+    nodes, calls = 10, 1
+    while not delete_some(store, "/t", most):
+        if calls == 1:
+            store.create("/t/a/3", make_parents=True)
+        calls += 1
+        assert nodes - most * calls < len(lowest_nodes(store, "/t", 100)) + most
+    assert store.children("/") == []
+    assert calls >= nodes // most
+    assert delete_some(store, "/t", most)
 
 
 def test_delete_wants_the_version_and_no_children(store):

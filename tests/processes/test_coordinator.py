@@ -5,16 +5,20 @@ import select
 import signal
 import sqlite3
 import struct
+import uuid
 from concurrent.futures import wait
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from broker.api.stepwise import Stepwise
 from broker.config import broker_config
 from broker.metadata import group_offsets, znodes
 from broker.metadata.sqlite import FILE_NAME, SqliteStore
+from broker.metadata.store import StoreError, delete_tree
 from broker.processes.coordinator import Office
 from broker.testing import Broker
 from tests.waiting import PATIENCE_S, until
@@ -155,10 +159,79 @@ def test_a_successor_never_hands_out_a_producer_id_again(broker):
 
 def test_offsets_for_the_tree_are_not_kept_for_a_topic_that_was_deleted_meanwhile(tmp_path):
     """The loop's mirror of the topics may be older than what the controller thread did."""
+    with tree_office(tmp_path, "there", "going") as office:
+        office._view.controller.image.deleting.add("going")
+        job = Stepwise(office.write_offsets("g", {("there", 0): 1, ("gone", 0): 2, ("going", 0): 3}))
+        assert job.finish() == {"gone", "going"}
+        assert offsets_of(office, "g") == {("there", 0): 1}
+
+
+@contextmanager
+def tree_office(tmp_path, *topics):
+    """An office without a broker, with a store in which there are these topics."""
     office = Office(SimpleNamespace(config=broker_config.load(None)))
-    office._store = SqliteStore(tmp_path / "store.db")
-    image = SimpleNamespace(topics={"there": None, "going": None}, deleting={"going"})
+    store = office._store = SqliteStore(tmp_path / "store.db")
+    image = SimpleNamespace(topics={}, deleting=set())
     office._view = SimpleNamespace(controller=SimpleNamespace(image=image))
-    assert office.write_offsets("g", {("there", 0): 1, ("gone", 0): 2, ("going", 0): 3}) == {"gone", "going"}
-    assert group_offsets.describe(office._store, "g") == {("there", 0): 1}
-    office._store.close()
+    store.create("/consumers")
+    for topic in topics:
+        create_topic(office, topic)
+    yield office
+    store.close()
+
+
+def create_topic(office, topic):
+    """Create the topic, or another one of its name if it exists."""
+    delete_tree(office._store, znodes.topic_path(topic))
+    office._store.create(znodes.topic_path(topic), make_parents=True)
+    office._view.controller.image.topics[topic] = SimpleNamespace(topic_id=uuid.uuid4())
+
+
+def offsets_of(office, group):
+    """What a group has in the tree."""
+    return Stepwise(group_offsets.describe(office._store, group)).finish()
+
+
+WIDE = {("wide", partition): partition for partition in range(3 * group_offsets.PORTION)}
+
+
+def test_a_commit_of_many_offsets_to_the_tree_is_one_transaction_at_a_step(tmp_path):
+    with tree_office(tmp_path, "wide") as office:
+        statements = []
+        office._store._db.set_trace_callback(statements.append)
+        job = Stepwise(office.write_offsets("g", WIDE))
+        more = True
+        while more:
+            statements.clear()
+            more = job.step()
+            assert statements.count("COMMIT") <= 1
+            assert len(statements) <= 10 * group_offsets.PORTION
+        office._store._db.set_trace_callback(None)
+        assert (job.result, offsets_of(office, "g")) == (set(), WIDE)
+
+
+@pytest.mark.parametrize("change", ["deleted", "created again"])
+def test_a_topic_that_is_deleted_amid_a_commit_to_the_tree_gets_no_more_offsets(tmp_path, change):
+    with tree_office(tmp_path, "wide", "other") as office:
+        job = Stepwise(office.write_offsets("g", WIDE | {("other", 0): 7}))
+        assert job.step()
+        if change == "deleted":
+            del office._view.controller.image.topics["wide"]
+            delete_tree(office._store, znodes.topic_path("wide"))
+        else:
+            create_topic(office, "wide")
+        assert job.finish() == {"wide"}
+        assert offsets_of(office, "g") == {("other", 0): 7}
+
+
+def test_the_steps_of_a_commit_to_the_tree_before_a_failure_are_stored(tmp_path):
+    with tree_office(tmp_path, "wide") as office:
+        job = Stepwise(office.write_offsets("g", WIDE))
+        assert job.step()
+        with sqlite3.connect(tmp_path / "store.db") as db:
+            db.execute(
+                "CREATE TRIGGER full BEFORE INSERT ON node WHEN new.name = '400' BEGIN SELECT RAISE(FAIL, 'full'); END"
+            )
+        with pytest.raises(StoreError):
+            job.step()
+        assert offsets_of(office, "g") == {place: at for place, at in WIDE.items() if at < group_offsets.PORTION}
