@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from broker.api.coordinator_call import CoordinatorCall
+from broker.api.stepwise import Steps
 from broker.controller.quotas import CLIENT_ID, IP, USER, Filter, Quotas
 from broker.controller.topics import Refusal
 from broker.metadata.store import StoreError
@@ -14,11 +15,11 @@ EXACT, DEFAULT, ANY = range(3)
 Response = describe_client_quotas.Response
 
 
-def handle(request: Any, call: CoordinatorCall) -> Any:
+def handle(request: Any, call: CoordinatorCall) -> Steps:
     """Those that all components accept; if the filter is strict none that have a part that is not named."""
     try:
         filters = _filters(request.components)
-        found = Quotas(call.view.store, call.view.controller).describe(filters, bool(request.strict))
+        found = yield from Quotas(call.view.store, call.view.controller).describe(filters, bool(request.strict))
     except Refusal as refusal:
         return Response(error_code=refusal.code, error_message=refusal.message, entries=None)
     except StoreError as error:

@@ -5,7 +5,7 @@ which stay. Nothing is throttled by them yet.
 """
 
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from broker.config.key import show
@@ -13,11 +13,13 @@ from broker.controller.broker_settings import read_settings
 from broker.controller.controller import Controller
 from broker.controller.topics import Refusal
 from broker.metadata import znodes
-from broker.metadata.store import NoNode, Store
+from broker.metadata.store import Store, each_child
 from broker.protocol.errors import ErrorCode
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 LARGEST_LONG = 2**63 - 1
+STEP = 200
+"""Entities."""
 WHOLE, FRACTIONAL = int, float
 OF_CLIENTS = {
     "producer_byte_rate": WHOLE,
@@ -57,13 +59,17 @@ class Quotas:
         self._store = store
         self._controller = controller
 
-    def describe(self, filters: Sequence[Filter], strict: bool) -> list[tuple[dict[str, str | None], dict[str, float]]]:
-        """Every entity that all filters accept, with its quotas; if `strict` only those without any other part.
+    def describe(
+        self, filters: Sequence[Filter], strict: bool
+    ) -> Generator[None, None, list[tuple[dict[str, str | None], dict[str, float]]]]:
+        """Return every entity that all filters accept, with its quotas; if `strict` only those without any other part.
 
-        Raises StoreError.
+        Yields after every `STEP` entities, because a client may have created any number of them. Raises StoreError.
         """
         found = []
-        for entity, path in self._entities():
+        for number, (entity, path) in enumerate(self._entities(), 1):
+            if number % STEP == 0:
+                yield
             if strict and len(entity) != len(filters):
                 continue
             if all(one.accepts(entity) for one in filters):
@@ -89,21 +95,15 @@ class Quotas:
 
     def _entities(self) -> Iterator[tuple[dict[str, str | None], str]]:
         for entity_type, parent in ((CLIENT_ID, znodes.CLIENT_CONFIGS), (IP, znodes.IP_CONFIGS)):
-            for node in self._children(parent):
+            for node in each_child(self._store, parent):
                 yield {entity_type: _name_of(node)}, f"{parent}/{node}"
-        for user in self._children(znodes.USER_CONFIGS):
+        for user in each_child(self._store, znodes.USER_CONFIGS):
             yield {USER: _name_of(user)}, znodes.quota_path(user, None, None)
-            for client_id in self._children(f"{znodes.quota_path(user, None, None)}/clients"):
+            for client_id in each_child(self._store, f"{znodes.quota_path(user, None, None)}/clients"):
                 yield (
                     {USER: _name_of(user), CLIENT_ID: _name_of(client_id)},
                     znodes.quota_path(user, client_id, None),
                 )
-
-    def _children(self, path: str) -> list[str]:
-        try:
-            return sorted(self._store.children(path))
-        except NoNode:
-            return []
 
 
 def path_of(entity: Entity) -> str:

@@ -13,7 +13,7 @@ portion does is durable, and done wholly or not at all.
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 
 from broker.metadata import znodes
-from broker.metadata.store import NoNode, Store, delete_some
+from broker.metadata.store import Store, delete_some, each_child
 
 CONSUMERS = "/consumers"
 PORTION = 250
@@ -98,7 +98,7 @@ def write(store: Store, group_id: str, offsets: Mapping[Place, int]) -> None:
 
 def groups(store: Store, after: str = "", most: int = PORTION) -> list[str]:
     """The names of up to `most` groups in the tree, sorted, beginning with the first name above `after`. Raises StoreError."""
-    return _some_children(store, CONSUMERS, after, most)
+    return store.some_children(CONSUMERS, after, most)
 
 
 def describe(store: Store, group_id: str) -> Generator[None, None, dict[Place, int]]:
@@ -113,15 +113,15 @@ def describe(store: Store, group_id: str) -> Generator[None, None, dict[Place, i
 
 def _places(store: Store, group_id: str) -> Iterator[Place]:
     root = f"{CONSUMERS}/{group_id}/offsets"
-    for topic in children(store, root):
-        for partition in children(store, f"{root}/{topic}"):
+    for topic in each_child(store, root):
+        for partition in each_child(store, f"{root}/{topic}"):
             if partition.isdigit():
                 yield topic, int(partition)
 
 
 def has_members(store: Store, group_id: str) -> bool:
     """Whether consumers of the group are registered in the tree. Raises StoreError."""
-    return bool(_some_children(store, f"{CONSUMERS}/{group_id}/ids", "", 1))
+    return any(each_child(store, f"{CONSUMERS}/{group_id}/ids", 1))
 
 
 def delete_group(store: Store, group_id: str) -> Generator[None, None, bool]:
@@ -134,19 +134,3 @@ def delete_group(store: Store, group_id: str) -> Generator[None, None, bool]:
     while found and not delete_some(store, path, PORTION):
         yield
     return found
-
-
-def children(store: Store, path: str) -> Iterator[str]:
-    """The names of all children of a node, read in portions when they are needed; none if there is no such node."""
-    after: str | None = ""
-    while after is not None:
-        names = _some_children(store, path, after, PORTION)
-        yield from names
-        after = names[-1] if len(names) == PORTION else None
-
-
-def _some_children(store: Store, path: str, after: str, most: int) -> list[str]:
-    try:
-        return store.some_children(path, after, most)
-    except NoNode:
-        return []

@@ -8,8 +8,8 @@ pass are answered by one more pass. A death loses nothing, because the next star
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from broker.metadata.group_offsets import CONSUMERS, children, creations
-from broker.metadata.store import Store, delete_nodes, lowest_nodes, parent_of
+from broker.metadata.group_offsets import CONSUMERS, creations
+from broker.metadata.store import Store, delete_nodes, each_child, lowest_nodes, parent_of
 
 STEP = 250
 """Groups, topics of groups and offsets that a step looks at, and nodes that one transaction deletes."""
@@ -77,10 +77,10 @@ class OffsetSweep:
 
     def _nodes(self) -> Iterator[_Suspect | None]:
         """The suspects of all groups, and None for everything else that was looked at."""
-        for group in children(self._store, CONSUMERS):
+        for group in each_child(self._store, CONSUMERS):
             yield None
             for part in OF_TOPICS:
-                for topic in children(self._store, f"{CONSUMERS}/{group}/{part}"):
+                for topic in each_child(self._store, f"{CONSUMERS}/{group}/{part}"):
                     yield from self._nodes_of(group, topic, f"{CONSUMERS}/{group}/{part}/{topic}")
 
     def _nodes_of(self, group: str, topic: str, path: str) -> Iterator[_Suspect | None]:
@@ -92,7 +92,7 @@ class OffsetSweep:
             yield _Suspect(group, topic, path)
         else:
             yield None
-            for partition in children(self._store, path):
+            for partition in each_child(self._store, path):
                 yield _Suspect(group, topic, f"{path}/{partition}")
 
     def _delete(self, suspects: list[_Suspect]) -> bool:

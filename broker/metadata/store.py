@@ -9,7 +9,7 @@ Paths begin with a slash, do not end with one, and have no empty, ``.`` or ``..`
 root.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 ANY_VERSION = -1
@@ -234,6 +234,20 @@ def ensure_path(store: Store, path: str) -> None:
             store.create(path, make_parents=True)
         except NodeExists:
             pass  # somebody else was faster: what was wanted is there
+
+
+def each_child(store: Store, path: str, at_once: int = 250) -> Iterator[str]:
+    """The names of all children of a node, sorted, read in portions when they are needed; none if there is no such node."""
+    after = ""
+    while True:
+        try:
+            names = store.some_children(path, after, at_once)
+        except NoNode:
+            return
+        yield from names
+        if len(names) < at_once:
+            return
+        after = names[-1]
 
 
 def delete_tree(store: Store, path: str, batch: int = 256) -> None:

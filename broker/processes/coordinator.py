@@ -316,7 +316,7 @@ class Coordinator:
         await self._loop.run_in_executor(self._thread, work)
 
     async def _in_steps(self, steps: Steps) -> Any:
-        """What the generator returns whose steps the controller's thread executes; other requests have their turn between them."""
+        """Execute the steps of a generator in the controller's thread, others between them; what the generator returns."""
         job = Stepwise(steps)
         while await self._loop.run_in_executor(self._thread, job.step):
             pass
@@ -401,7 +401,9 @@ def _report(looked: "asyncio.Future[None]") -> None:
 
 def _report_sweep(swept: "asyncio.Future[None]") -> None:
     if not swept.cancelled() and (error := swept.exception()) is not None:
-        log.error("cannot delete the offsets of deleted topics from the metadata tree: %r; retrying in %g s", error, TICK_S)
+        log.error(
+            "cannot delete the offsets of deleted topics from the metadata tree: %r; retrying in %g s", error, TICK_S
+        )
 
 
 async def _run(context: ProcessContext) -> None:

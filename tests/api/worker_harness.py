@@ -102,7 +102,7 @@ class HandWorker:
         ours, theirs = tcp_pair(address or "127.0.0.1") if tcp or address else socket.socketpair()
         wire = Wire.over(ours)
         self._wires.append(wire)
-        peer = "%s:%d" % theirs.getpeername() if address else f"client-{len(self._wires)}"
+        peer = ":".join(map(str, theirs.getpeername())) if address else f"client-{len(self._wires)}"
         self.loop.add(theirs.detach(), len(self._wires), 0, peer)
         return wire
 

@@ -90,7 +90,16 @@ def test_what_belongs_to_deleted_topics_is_deleted_and_all_else_is_kept(store):
     create(store, "new")
     group_offsets.write(store, "both", {("new", 1): 9})
     sweep(store)
-    below = ["", "/offsets", "/offsets/kept", "/offsets/kept/0", "/offsets/new", "/offsets/new/1", "/owners", "/owners/kept"]
+    below = [
+        "",
+        "/offsets",
+        "/offsets/kept",
+        "/offsets/kept/0",
+        "/offsets/new",
+        "/offsets/new/1",
+        "/owners",
+        "/owners/kept",
+    ]
     assert paths(store) == [
         *(f"/consumers/both{path}" for path in [*below, "/owners/kept/0"]),
         "/consumers/member",
@@ -135,7 +144,9 @@ def test_a_sweep_among_other_changes_deletes_no_offset_that_counts(store, monkey
 
 def test_the_steps_of_a_sweep_do_not_grow_with_the_number_of_groups_or_offsets(store):
     create(store, "kept", "gone")
-    places = [(f"{group}/offsets/{topic}/{p}", b"1", 0) for group in range(600) for topic in ("kept", "gone") for p in (0, 1)]
+    places = [
+        (f"{group}/offsets/{topic}/{p}", b"1", 0) for group in range(600) for topic in ("kept", "gone") for p in (0, 1)
+    ]
     places += [(f"wide/offsets/gone/{partition}", b"1", 0) for partition in range(2000)]
     store.fill([(f"/consumers/{path}", data, version) for path, data, version in places])
     delete(store, "gone")
