@@ -17,7 +17,7 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
     """The names of all groups; or the offsets of those that are named, without the groups that are not in the tree."""
     store = call.view.store
     if request.group_ids is None:
-        return Response(groups=[Response.Group(group_id=name) for name in (yield from _names(store))])
+        return Response(groups=(yield from _all_groups(store)))
     groups = []
     pace = Pace(STEP)
     for name in dict.fromkeys(request.group_ids):
@@ -34,9 +34,11 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
     return Response(groups=groups)
 
 
-def _names(store: Store) -> Generator[None, None, list[str]]:
-    names: list[str] = []
-    while some := group_offsets.groups(store, names[-1] if names else "", STEP):
-        names += some
+def _all_groups(store: Store) -> Generator[None, None, list[Any]]:
+    groups: list[Any] = []
+    after = ""
+    while names := group_offsets.groups(store, after, STEP):
+        groups += [Response.Group(group_id=name) for name in names]
+        after = names[-1]
         yield
-    return names
+    return groups

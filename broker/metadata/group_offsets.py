@@ -125,10 +125,7 @@ def has_members(store: Store, group_id: str) -> bool:
 
 
 def delete_group(store: Store, group_id: str) -> Generator[None, None, bool]:
-    """Delete a group from the tree; returns whether there was one. Yields between two portions. Raises StoreError.
-
-    Of a commit to the group in the meantime, the portions that are written after the last step remain.
-    """
+    """Delete a group from the tree; returns whether there was one. Yields between two portions. Raises StoreError."""
     path = f"{CONSUMERS}/{group_id}"
     found = store.exists(path) is not None
     while found and not delete_some(store, path, PORTION):

@@ -59,6 +59,7 @@ from broker.processes import logs
 from broker.processes.context import ProcessContext
 from broker.processes.group_office import GroupOffice
 from broker.processes.metering import BusyTime, Untold, count_untold, untold_errors
+from broker.processes.turns import Turns
 from broker.protocol import ProtocolError, decode
 from broker.protocol.header import decode_request_header
 from broker.protocol.registry import by_key
@@ -323,19 +324,26 @@ class Coordinator:
         return job.result
 
     def _offset_tree(self) -> OffsetTree:
+        """Commits to a group and its deletion take turns: a commit whose client has left and that is not cancelled yet must not
+        write after the commit that the client sends on its next connection.
+        """
+        turns = Turns()
+
         async def read(group_id: str, places: list[Place]) -> dict[Place, int]:
             found: dict[Place, int] = await self._in_steps(self._office.read_offsets(group_id, places))
             return found
 
         async def write(group_id: str, offsets: dict[Place, int]) -> set[str]:
-            gone: set[str] = await self._in_steps(self._office.write_offsets(group_id, offsets))
+            async with turns.of(group_id):
+                gone: set[str] = await self._in_steps(self._office.write_offsets(group_id, offsets))
             return gone
 
         def has_members(group_id: str) -> asyncio.Future[bool]:
             return self._loop.run_in_executor(self._thread, self._office.has_members, group_id)
 
         async def delete(group_id: str) -> bool:
-            found: bool = await self._in_steps(self._office.delete_group(group_id))
+            async with turns.of(group_id):
+                found: bool = await self._in_steps(self._office.delete_group(group_id))
             return found
 
         return OffsetTree(read, write, has_members, delete)
