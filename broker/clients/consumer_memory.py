@@ -1,10 +1,10 @@
 """How much memory a `ParallelConsumer` uses at most, and how its buffers and the client library share it.
 
 The client library reads ahead: it fetches more while its queue holds less than two limits, one in records and one in bytes, and
-the answers to fetches under way are added to the queue even then. `share_out` subtracts all of that from `memory_bytes`; the
-rest is for the buffers. What a record uses besides its bytes was measured as the growth of a process by 200,000 records of 10
-bytes, each with a key of its own (CPython 3.11, librdkafka 2.16): 545 bytes in the buffers, 204 for each header there, 335 in
-the library.
+the answers to fetches under way are added to the queue even then. The allocator does not return all freed memory to the system.
+`share_out` subtracts all of that from `memory_bytes`; the rest is for the buffers. What a record uses besides its bytes was
+measured as the growth of a process by 200,000 records of 10 bytes, each with a key of its own (CPython 3.11, librdkafka 2.16):
+545 bytes in the buffers, 204 for each header there, 335 in the library.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ READ_AHEAD_BYTES = 512
 """Of a record in the library, besides its key, value and headers."""
 LEAST_BYTES = 16 << 20
 QUEUE_PART = 8
-"""One part of the memory is for bytes of records in the library, one for their overhead, and one for answers under way."""
+"""One part of the memory each is for: bytes of records in the library, their overhead, answers under way, the allocator."""
 ANSWER_PART = 64
 """One answer is at most this part, so that answers of several brokers, and ones that are decompressed, fit in theirs."""
 LIBRARY_MESSAGE_BYTES = 1_000_000
@@ -53,13 +53,14 @@ def share_out(memory_bytes: int, config: Mapping[str, Any]) -> Share:
     settings = {name: _number(config, name, value) for name, value in settings.items()}
     read_ahead = (settings["queued.max.messages.kbytes"] << 10) + settings["queued.min.messages"] * READ_AHEAD_BYTES
     answers = max(settings["fetch.max.bytes"], memory_bytes // QUEUE_PART)
-    if read_ahead + answers >= memory_bytes:
+    buffers = memory_bytes - read_ahead - answers - memory_bytes // QUEUE_PART
+    if buffers <= 0:
         listed = ", ".join(f"{name}={value}" for name, value in settings.items())
         raise ValueError(
             f"memory_bytes={memory_bytes}: with {listed} the client library may use {read_ahead + answers} bytes, which"
             " leaves nothing for the buffers; use a larger memory_bytes or smaller values"
         )
-    return Share(memory_bytes - read_ahead - answers, settings)
+    return Share(buffers, settings)
 
 
 def _answer_bytes(memory_bytes: int, config: Mapping[str, Any]) -> int:
