@@ -1,8 +1,13 @@
-"""Quotas in the metadata store: reading all of them does not stop the controller."""
+"""Quotas in the metadata store: neither reading all of them nor a host name stops the controller."""
+
+import socket
+
+import pytest
 
 from broker.api.stepwise import Stepwise
 from broker.controller import quotas
-from broker.controller.quotas import CLIENT_ID, USER, Filter, Quotas
+from broker.controller.quotas import CLIENT_ID, IP, USER, Edit, Filter, Quotas
+from broker.controller.topics import Refusal
 from broker.metadata import znodes
 
 
@@ -23,3 +28,22 @@ def test_quotas_of_very_many_entities_are_described_in_steps_of_limited_length(c
     assert steps == 1300 // quotas.STEP + 1
     assert sum(USER in entity for entity, _ in job.result) == 300
     assert [values for _, values in job.result] == [{"producer_byte_rate": 5.0}] * 1300
+
+
+@pytest.mark.parametrize("address", ["localhost", "no.such.host.example", "10.0.0", "1", "fe80::1::2", "caf\u00e9"])
+def test_a_quota_of_a_host_name_is_refused_without_looking_it_up(cluster, monkeypatch, address):
+    """A lookup waits for a name server that the client may have chosen, and the controller would wait with it."""
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: pytest.fail("a name was looked up"))
+    edit = Edit("connection_creation_rate", 7)
+    with pytest.raises(Refusal, match="is not an IP address"):
+        Quotas(cluster.store, cluster.controller).alter([(IP, address)], [edit], False)
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1", "2001:db8::1"])
+def test_a_quota_of_an_address_is_stored(cluster, address):
+    entity, edit = [(IP, address)], Edit("connection_creation_rate", 7)
+    Quotas(cluster.store, cluster.controller).alter(entity, [edit], False)
+    job = Stepwise(Quotas(cluster.store, cluster.controller).describe([Filter(IP, address)], False))
+    while job.step():
+        pass
+    assert job.result == [({IP: address}, {"connection_creation_rate": 7.0})]
