@@ -1,14 +1,16 @@
 """What the doctor asks a cluster over the wire, and what it makes of the answers. Works with any Kafka."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from broker.cli.finding import Finding, some
 from broker.cli.health_groups import examine_groups
+from broker.cli.output import count
 from broker.clients import configs
 from broker.clients.cluster import Cluster, Partition, View
 from broker.clients.errors import ClientError
 
 INTERNAL_OFFSETS = "__consumer_offsets"
+MIN_IN_SYNC = "min.insync.replicas"
 
 
 def examine_cluster(cluster: Cluster) -> list[Finding]:
@@ -73,20 +75,16 @@ def _partitions(cluster: Cluster, view: View) -> Iterator[Finding]:
             "the loss of one more broker may make them unavailable, or lose what is acknowledged",
             f"see whether the brokers {', '.join(map(str, missing))} run and keep up",
         )
-    yield from _short_of_replicas(cluster, [part for part in behind if part.leader >= 0])
+    least = {
+        name: int(entry.value or 1) for name, entry in configs.of_topics(cluster, [*view.topics], MIN_IN_SYNC).items()
+    }
+    yield from _short_of_replicas(part for part in behind if len(part.in_sync) < least.get(part.topic, 1))
+    yield from _too_few_replicas(view, least)
 
 
-def _short_of_replicas(cluster: Cluster, behind: Sequence[Partition]) -> Iterator[Finding]:
-    """Partitions that refuse acks=all."""
-    least: dict[str, int] = {}
-    refusing = []
-    for part in behind:
-        if part.topic not in least:
-            key = "min.insync.replicas"
-            found = configs.describe(cluster, configs.Resource("topic", part.topic), [key])
-            least[part.topic] = int(found[key].value or 1) if key in found else 1
-        if len(part.in_sync) < least[part.topic]:
-            refusing.append(part)
+def _short_of_replicas(parts: Iterable[Partition]) -> Iterator[Finding]:
+    """:param parts: partitions that refuse acks=all."""
+    refusing = list(parts)
     if refusing:
         yield Finding(
             "error",
@@ -94,6 +92,26 @@ def _short_of_replicas(cluster: Cluster, behind: Sequence[Partition]) -> Iterato
             f"{len(refusing)} partitions have fewer replicas in sync than min.insync.replicas",
             "producers with acks=all are refused (NOT_ENOUGH_REPLICAS)",
             f"bring the brokers of their replicas ({_replicas(refusing)}) back, or lower min.insync.replicas of the topic",
+        )
+
+
+def _too_few_replicas(view: View, least: Mapping[str, int]) -> Iterator[Finding]:
+    """Topics of which acks=all cannot get what they ask for, whatever is in sync."""
+    single = sorted(
+        name
+        for name, wanted in least.items()
+        if any(len(part.replicas) < wanted for part in view.topics[name].partitions)
+    )
+    if single:
+        replicas = min(len(part.replicas) for part in view.topics[single[0]].partitions)
+        yield Finding(
+            "warning",
+            some(single),
+            f"{count(len(single), 'topic')} with fewer replicas than {MIN_IN_SYNC}",
+            "a write with acks=all is acknowledged when the replicas that exist have it, so the loss of one disk may lose "
+            "acknowledged records (Kafka before 3.7 refuses such writes)",
+            "give the topics more replicas if the cluster has the brokers; otherwise set for each of them what holds: "
+            f"`odradek config set --topic {single[0]} {MIN_IN_SYNC}={replicas}`",
         )
 
 

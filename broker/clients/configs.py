@@ -3,8 +3,8 @@
 Functions over a `Cluster`.
 """
 
-from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from broker.clients.cluster import Cluster
 from broker.clients.errors import Refused
@@ -28,6 +28,7 @@ SOURCES = {
 TYPES = {1: "boolean", 2: "string", 3: "int", 4: "short", 5: "long", 6: "double", 7: "list", 8: "class", 9: "password"}
 TOPIC_SOURCE, DEFAULT_SOURCE = 1, 5
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+TOPICS_AT_A_TIME = 500
 
 
 class Resource(NamedTuple):
@@ -89,19 +90,41 @@ def describe(
     (told,) = _asked_of(cluster, resource).ask(api.SCHEMA, request, oldest=oldest).results
     if told.error_code:
         raise _refused(resource, told.error_code, told.error_message)
-    return {
-        one.name: Entry(
-            one.name,
-            one.value,
-            one.config_source,
-            one.read_only,
-            one.is_sensitive,
-            one.config_type,
-            one.documentation,
-            tuple((synonym.name, synonym.value, synonym.source) for synonym in one.synonyms),
-        )
-        for one in told.configs
-    }
+    return {one.name: _entry(one) for one in told.configs}
+
+
+def of_topics(cluster: Cluster, topics: Sequence[str], key: str) -> dict[str, Entry]:
+    """The effective value of one key, by topic; topics that do not exist any more are left out. Raises Refused, ClientError."""
+    from broker.protocol import describe_configs as api
+
+    make = api.Request
+    found: dict[str, Entry] = {}
+    for first in range(0, len(topics), TOPICS_AT_A_TIME):
+        resources = [
+            make.DescribeConfigsResource(resource_type=TOPIC, resource_name=name, configuration_keys=[key])
+            for name in topics[first : first + TOPICS_AT_A_TIME]
+        ]
+        request = make(resources=resources, include_synonyms=False, include_documentation=False)
+        for told in cluster.any_broker().ask(api.SCHEMA, request, oldest=1).results:
+            if told.error_code not in (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+                raise _refused(Resource("topic", told.resource_name), told.error_code, told.error_message)
+            for one in told.configs:
+                if one.name == key:
+                    found[told.resource_name] = _entry(one)
+    return found
+
+
+def _entry(told: Any) -> Entry:
+    return Entry(
+        told.name,
+        told.value,
+        told.config_source,
+        told.read_only,
+        told.is_sensitive,
+        told.config_type,
+        told.documentation,
+        tuple((synonym.name, synonym.value, synonym.source) for synonym in told.synonyms),
+    )
 
 
 def alter(

@@ -93,8 +93,10 @@ KEYS = (
         "The level of lz4 where the broker itself compresses."),
     ConfigKey("compression.zstd.level", INT, 3, Range(-131_072, 22), MEDIUM, CLUSTER_WIDE, NOW,
         "The level of zstd where the broker itself compresses."),
-    ConfigKey("min.insync.replicas", INT, 1, Range(1), HIGH, CLUSTER_WIDE, NONE_YET,
-        "In-sync replicas, the leader among them, that a write with acks=all needs."),
+    ConfigKey("min.insync.replicas", INT, 1, Range(1), HIGH, CLUSTER_WIDE, NOW,
+        "The number of in-sync replicas, including the leader, that a write with acks=all needs; with fewer the write is "
+        "refused (NOT_ENOUGH_REPLICAS). A partition with fewer replicas than that needs all of its replicas, as in Kafka from "
+        "version 3.7 on: with one replica, acks=all waits for the leader alone."),
     ConfigKey("unclean.leader.election.enable", BOOLEAN, False, None, HIGH, CLUSTER_WIDE, NONE_YET,
         "Whether a replica that is not in sync may lead if no other lives; that may lose records."),
     ConfigKey("unclean.leader.election.interval.ms", LONG, 300_000, Range(1), MEDIUM, READ_ONLY, NONE_YET,

@@ -72,7 +72,18 @@ class BrokerConfig:
         if self._values["metadata.store"] is None:
             self._values["metadata.store"] = "zookeeper" if self._values["zookeeper.connect"] else "embedded"
         self._check_pairs()
+        self.warnings += self.replica_warnings()
         self.topic_defaults: dict[str, Value] = {name: self._topic_default(key) for name, key in TOPIC_KEYS.items()}
+
+    def replica_warnings(self) -> list[str]:
+        """A line for people if more replicas are asked for than a partition of this broker can have; else none."""
+        name = "min.insync.replicas"
+        if self.integer(name) <= 1:
+            return []
+        return [
+            f"{name}={self[name]} ({self.where(name)}) does not make acks=all safer: this broker does not replicate yet, "
+            "partitions have one replica, and a write with acks=all is acknowledged when this broker alone has it"
+        ]
 
     def __getitem__(self, name: str) -> Value:
         return self._values[name]

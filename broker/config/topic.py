@@ -97,8 +97,10 @@ KEYS = (
         "topic", (Synonym("log.cleaner.min.cleanable.ratio"),)),
     ConfigKey("min.compaction.lag.ms", LONG, 0, Range(0), MEDIUM, CLUSTER_WIDE, NOW,
         "How long a record stays uncompacted at least.", "topic", (Synonym("log.cleaner.min.compaction.lag.ms"),)),
-    ConfigKey("min.insync.replicas", INT, 1, Range(1), MEDIUM, CLUSTER_WIDE, NONE_YET,
-        "In-sync replicas, the leader among them, that a write with acks=all needs.",
+    ConfigKey("min.insync.replicas", INT, 1, Range(1), MEDIUM, CLUSTER_WIDE, NOW,
+        "The number of in-sync replicas, including the leader, that a write with acks=all needs; with fewer the write is "
+        "refused (NOT_ENOUGH_REPLICAS). A partition with fewer replicas than that needs all of its replicas, as in Kafka from "
+        "version 3.7 on: with one replica, acks=all waits for the leader alone.",
         "topic", (Synonym("min.insync.replicas"),)),
     ConfigKey("odradek.retention.exact", BOOLEAN, False, None, MEDIUM, CLUSTER_WIDE, NOW,
         "Whether retention.ms also applies to single records. true: every check (log.retention.check.interval.ms) moves the "

@@ -118,7 +118,11 @@ class BrokerSettings:
         log.info(
             "changed the settings of %s: %s", "this broker" if own else "all brokers", change_text(present, settings)
         )
+        replicas_before = self._config["min.insync.replicas"]
         self._config.run_with(*layers)
+        if self._config["min.insync.replicas"] != replicas_before:
+            for line in self._config.replica_warnings():
+                log.warning("%s", line)
         if checked.topic_defaults != before:
             self._controller.configure_all()
         self._publish(Running(*layers, dict(loggers)))

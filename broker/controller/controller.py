@@ -502,6 +502,13 @@ def _warn(topic: Topic, before: Mapping[str, str]) -> None:
     changed = {name: value for name, value in topic.config.items() if before.get(name) != value}
     for name, value in without_effect(changed).items():
         log.warning("topic %s: %s=%s has no effect here, see docs/configuration.md", topic.name, name, value)
+    fewest = min(map(len, topic.assignment.partitions.values()), default=1)
+    if int(changed.get("min.insync.replicas", 1)) > fewest:
+        log.warning(
+            "topic %s: min.insync.replicas=%s is more than the %d replica(s) of its partitions: a write with acks=all is "
+            "acknowledged when these have it",
+            topic.name, changed["min.insync.replicas"], fewest,
+        )  # fmt: skip
 
 
 def _failed(name: str, error: Exception) -> Outcome:

@@ -122,6 +122,7 @@ def survey(directories: Sequence[DirectoryFiles], config: BrokerConfig) -> Adopt
     else:
         _from_names(found, where)
     _check_configs(found, config)
+    _warn_of_replicas(found)
     for files in directories:
         if files.locked:
             found.obstacles.append(f"a broker runs on {files.path}: stop it first")
@@ -299,6 +300,20 @@ def _check_configs(found: Adoption, config: BrokerConfig) -> None:
                 del topic.configs[name]
         if topic.configs.get("remote.storage.enable") == "true":
             found.obstacles.append(f"{topic.name} has segments in remote storage, which are not taken over")
+
+
+def _warn_of_replicas(found: Adoption) -> None:
+    """Of topics whose writes with acks=all were acknowledged by more brokers until now."""
+    key, single = "min.insync.replicas", []
+    for topic in found.topics.values():
+        wanted = int(topic.configs.get(key, 1))
+        if any(len(partition.replicas) < wanted for partition in topic.partitions.values()):
+            single.append(f"{topic.name} ({key}={wanted})")
+    if single:
+        found.warnings.append(
+            f"these topics get one replica, fewer than their {key}: {', '.join(sorted(single))}; a write with acks=all is "
+            "acknowledged when this broker alone has it"
+        )
 
 
 def judge(found: Adoption, reports: Sequence[DirectoryReport]) -> None:

@@ -223,6 +223,7 @@ def test_what_kraft_says_becomes_nodes_with_epochs_and_ids(tmp_path):
         kraft_writer.partition(IDS["a"], 1, [1], [], leader=-1, leader_epoch=2, partition_epoch=3, elr=[1]),
         kraft_writer.config(2, "a", "cleanup.policy", "compact"),
         kraft_writer.config(2, "a", "no.such.key", "1"),
+        kraft_writer.config(2, "a", "min.insync.replicas", "2"),
         kraft_writer.config(4, "", "min.insync.replicas", "1"),
         kraft_writer.producer_ids(3000),
     ]
@@ -232,7 +233,8 @@ def test_what_kraft_says_becomes_nodes_with_epochs_and_ids(tmp_path):
     make_log(path, "f", 0)
     found = found_in(path)
     assert not found.obstacles
-    assert found.topics["a"].configs == {"cleanup.policy": "compact"}
+    assert found.topics["a"].configs == {"cleanup.policy": "compact", "min.insync.replicas": "2"}
+    assert any("a (min.insync.replicas=2); a write with acks=all" in line for line in found.warnings)
     assert any("no.such.key" in line for line in found.left) and any("f-0 (of no topic" in line for line in found.left)
     assert any("min.insync.replicas" in line for line in found.left)
     adoption.carry_out(found)

@@ -52,6 +52,23 @@ def test_nothing_is_found_where_nothing_is_wrong(patient):
     assert command("doctor").startswith("Nothing is wrong; looked at")
 
 
+def test_topics_with_fewer_replicas_than_min_in_sync_are_a_warning_with_the_command(patient):
+    command = Command(patient.bootstrap_servers)
+    command("topic", "create", "safe", "plain")
+    command("config", "set", "--topic", "safe", "min.insync.replicas=2")
+    try:
+        report = command.json("doctor")
+        assert report["healthy"]
+        (found,) = report["findings"]
+        assert found["severity"] == "warning" and found["subject"] == "safe"
+        assert found["what"] == "1 topic with fewer replicas than min.insync.replicas"
+        assert found["remedy"].endswith("`odradek config set --topic safe min.insync.replicas=1`")
+        command("config", "set", "--topic", "safe", "min.insync.replicas=1")
+        assert command.json("doctor")["findings"] == []
+    finally:
+        command("topic", "delete", "safe", "plain", "--yes")
+
+
 @pytest.mark.parametrize(
     ("change", "severity", "subject", "says", "remedy"),
     [
