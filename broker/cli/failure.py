@@ -1,4 +1,4 @@
-"""What a command says when something is wrong: a line on stderr; and, if that ends it, an exit code."""
+"""What a command says when something is wrong: a line on stderr, and an exit code if the error ends the command."""
 
 import sys
 from typing import NoReturn
@@ -12,6 +12,7 @@ def warn(message: object) -> None:
 
 
 def fail(message: object, code: int = 1) -> NoReturn:
-    """One line on stderr and the end of the command."""
-    click.echo(f"odradek: {message}", err=True)
+    """One line on stderr and the end of the command; an error that consists of several (`ConfigErrors`) is a line for each."""
+    for line in getattr(message, "errors", (message,)):
+        click.echo(f"odradek: {line}", err=True)
     sys.exit(code)

@@ -75,7 +75,8 @@ def start(config_file: str | None, overrides: tuple[str, ...], log_level: str | 
     from broker.config import ConfigError, load
 
     try:
-        config = load(config_file, overrides if log_level is None else (*overrides, f"log.level={log_level}"))
+        given = overrides if log_level is None else (*overrides, f"log.level={log_level}")
+        config = load(config_file, given, to_start=True)
     except ConfigError as error:
         fail(error)
     launch = import_module("broker.processes.launch")

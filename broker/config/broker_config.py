@@ -6,13 +6,14 @@ changes while the broker runs comes to each copy by `BrokerConfig.run_with`, cal
 
 import copy
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from broker.config import properties
-from broker.config.errors import ConfigError
+from broker.config.errors import ConfigError, raise_all
 from broker.config.key import NONE, NONE_YET, ConfigKey, Value, show
 from broker.config.listeners import (
+    SUPPORTED_PROTOCOLS,
     Listener,
     advertise,
     check_advertised,
@@ -53,8 +54,18 @@ class BrokerConfig:
     keys; ``warnings``, lines for people.
     """
 
-    def __init__(self, settings: Mapping[str, Setting], unknown: Sequence[UnknownKey] = ()) -> None:
-        """Derives and cross-checks everything. Raises ConfigError."""
+    def __init__(
+        self,
+        settings: Mapping[str, Setting],
+        unknown: Sequence[UnknownKey] = (),
+        refused: Sequence[ConfigError] = (),
+        to_start: bool = False,
+    ) -> None:
+        """Derives and cross-checks everything. Raises ConfigError, with all that is wrong.
+
+        :param refused: errors of other settings, which are reported together with those that are found here.
+        :param to_start: also refuse what only a start refuses (`check_metadata_store`).
+        """
         self.static = dict(settings)
         self.of_all: dict[str, Setting] = {}
         self.of_broker: dict[str, Setting] = {}
@@ -64,14 +75,15 @@ class BrokerConfig:
         self.warnings: list[str] = [f"unknown key {name} is ignored ({where})" for name, where in unknown]
         self._values: dict[str, Value] = {name: key.default for name, key in BROKER_KEYS.items()}
         self._values.update((name, setting.value) for name, setting in settings.items())
-        self._derive_identity()
-        self._derive_listeners()
-        self._derive_log_dirs()
+        errors = [*refused, *self._derive_identity(), *self._derive_listeners(), *self._derive_log_dirs()]
         if self._values["num.network.threads"] is None:
             self._values["num.network.threads"] = len(os.sched_getaffinity(0))
         if self._values["metadata.store"] is None:
             self._values["metadata.store"] = "zookeeper" if self._values["zookeeper.connect"] else "embedded"
-        self._check_pairs()
+        errors += self._wrong_pairs({error.name for error in refused})
+        if to_start and not {"metadata.store", "process.roles"}.intersection(error.name for error in errors):
+            errors += self._wrong_metadata_store()
+        raise_all(errors)
         self.warnings += self.replica_warnings()
         self.topic_defaults: dict[str, Value] = {name: self._topic_default(key) for name, key in TOPIC_KEYS.items()}
 
@@ -124,7 +136,7 @@ class BrokerConfig:
             row = broker_key(name)
             default = row.default if row is not None and row.name in BROKER_KEYS else None
             new._values[name] = new.settings[name].value if name in new.settings else default
-        new._check_pairs()
+        raise_all([*new._wrong_pairs()])
         new.topic_defaults = {name: new._topic_default(key) for name, key in TOPIC_KEYS.items()}
         return new
 
@@ -137,10 +149,11 @@ class BrokerConfig:
                 vars(self).update(vars(self.changed(*layers)))
                 return errors
             except ConfigError as error:
-                errors.append(error)
-                found = [layer for layer in layers if error.name in layer]
+                first = error.errors[0]  # the others may go with it
+                errors.append(first)
+                found = [layer for layer in layers if first.name in layer]
                 for layer in found or layers:  # two keys may contradict each other, and only the other one be set here
-                    layer.pop(error.name, None) if found else layer.clear()
+                    layer.pop(first.name, None) if found else layer.clear()
 
     @property
     def metrics_listener(self) -> Listener | None:
@@ -160,17 +173,20 @@ class BrokerConfig:
 
         Raises ConfigError. For the start alone: the command reads such files too, to take over a Kafka's directories.
         """
+        raise_all([*self._wrong_metadata_store()])
+
+    def _wrong_metadata_store(self) -> Iterator[ConfigError]:
         instead = (
             "it would start alone, without the topics of that cluster. To run it on a metadata store of its own,"
             " set metadata.store=embedded; to take over the directories of a Kafka, run `odradek adopt` before that"
         )
         if self.is_set("metadata.store") and self._values["metadata.store"] == "zookeeper":
-            raise self._error("metadata.store", "is not supported yet; set metadata.store=embedded")
-        if self._values["metadata.store"] == "zookeeper":
-            raise self._error("zookeeper.connect", f"this broker cannot join a cluster on ZooKeeper yet: {instead}")
+            yield self._error("metadata.store", "is not supported yet; set metadata.store=embedded")
+        elif self._values["metadata.store"] == "zookeeper":
+            yield self._error("zookeeper.connect", f"this broker cannot join a cluster on ZooKeeper yet: {instead}")
         roles = _items(self._values["process.roles"])
         if roles and "controller" not in roles and not self.is_set("metadata.store"):
-            raise self._error("process.roles", f"this broker cannot join a KRaft cluster's controllers: {instead}")
+            yield self._error("process.roles", f"this broker cannot join a KRaft cluster's controllers: {instead}")
 
     @property
     def node_id_is_configured(self) -> bool:
@@ -201,85 +217,111 @@ class BrokerConfig:
             name, show(self._values[name]), reason, self.settings[name].where if name in self.settings else ""
         )
 
-    def _derive_identity(self) -> None:
+    def _derive_identity(self) -> Iterator[ConfigError]:
         node_id, broker_id = self._values["node.id"], self._values["broker.id"]
         if node_id != -1 and broker_id not in (-1, node_id):
-            raise self._error("broker.id", f"must equal node.id={node_id} or be left out")
+            yield self._error("broker.id", f"must equal node.id={node_id} or be left out")
         resolved = next((value for value in (node_id, broker_id) if value != -1), DEFAULT_NODE_ID)
         self.node_id = int(str(resolved))
         self._values["node.id"] = self._values["broker.id"] = self.node_id
         roles = self._values["process.roles"]
         if roles and "broker" not in _items(roles):
-            raise self._error("process.roles", "must contain broker: a controller alone is not supported")
+            yield self._error("process.roles", "must contain broker: a controller alone is not supported")
         if self.is_set("process.roles"):
             self.warnings.append(
                 "process.roles and controller.* belong to KRaft and have no effect: metadata.store counts"
             )
 
-    def _derive_listeners(self) -> None:
+    def _derive_listeners(self) -> Iterator[ConfigError]:
         skip = tuple(name.upper() for name in _items(self._values["controller.listener.names"]))
+        errors: list[ConfigError] = []
+        given = {name: _items(self._values[name]) for name in ("listeners", "advertised.listeners")}
+        parsed: dict[str, list[Listener]] = {}
+        protocols: dict[str, str] = {}
         try:
             protocols = parse_protocol_map(str(self._values["listener.security.protocol.map"]))
-            given = _items(self._values["listeners"])
-            listeners = parse_listeners("listeners", given, protocols, skip)
-            check_ports(listeners)
-            if self._values["advertised.listeners"]:
-                advertised = parse_listeners(
-                    "advertised.listeners", _items(self._values["advertised.listeners"]), protocols, skip
-                )
-                check_advertised(listeners, advertised)
-            else:
-                advertised = advertise(listeners)
         except ConfigError as error:
-            raise error.at(self.settings[error.name].where if error.name in self.settings else "") from None
-        if len(listeners) < len(given):
-            self.warnings.append(f"the controller listener {', '.join(skip)} of listeners is not opened")
-        self.listeners = tuple(listeners)
-        self.advertised_listeners = tuple(advertised)
-        self._derive_inter_broker_listener()
+            errors += error.errors  # nothing of the listeners can be judged without it
+            given = {}
+        for name in [name for name, items in given.items() if items or name == "listeners"]:
+            try:
+                parsed[name] = parse_listeners(name, given[name], protocols, skip)
+            except ConfigError as error:
+                errors += error.errors
+        if not errors:
+            listeners, advertised = parsed["listeners"], parsed.get("advertised.listeners")
+            if len(listeners) < len(given["listeners"]):
+                self.warnings.append(f"the controller listener {', '.join(skip)} of listeners is not opened")
+            try:
+                check_ports(listeners)
+                if advertised is not None:
+                    check_advertised(listeners, advertised)
+            except ConfigError as error:
+                errors.append(error)
+            self.listeners = tuple(listeners)
+            self.advertised_listeners = tuple(advertise(listeners) if advertised is None else advertised)
+        yield from (error.at(self.where(error.name) if self.is_set(error.name) else "") for error in errors)
+        yield from self._derive_inter_broker_listener(protocols, not errors)
 
-    def _derive_inter_broker_listener(self) -> None:
-        name = self._values["inter.broker.listener.name"]
-        if name is None:
-            wanted = self._values["security.inter.broker.protocol"]
-            found = [one for one in self.advertised_listeners if one.protocol == wanted]
-            if not found:
-                raise self._error("security.inter.broker.protocol", "must be the protocol of an advertised listener")
-            self.inter_broker_listener = next((one for one in found if one.name == wanted), found[0])
-            return
-        if self.is_set("security.inter.broker.protocol"):
-            raise self._error(
-                "inter.broker.listener.name", "must not be set together with security.inter.broker.protocol"
+    def _derive_inter_broker_listener(
+        self, protocols: Mapping[str, str], listeners_known: bool
+    ) -> Iterator[ConfigError]:
+        """Where the listeners are wrong, only what would be wrong with any others is reported."""
+        name, key = self._values["inter.broker.listener.name"], "security.inter.broker.protocol"
+        wanted = self._values[key]
+        if wanted not in SUPPORTED_PROTOCOLS:
+            yield self._error(key, f"is not supported yet; must be {' or '.join(SUPPORTED_PROTOCOLS)}")
+        elif name is not None and self.is_set(key):
+            yield self._error("inter.broker.listener.name", f"must not be set together with {key}")
+        elif protocols.get(str(name).upper(), SUPPORTED_PROTOCOLS[0]) not in SUPPORTED_PROTOCOLS:
+            yield self._error(
+                "inter.broker.listener.name",
+                f"has the security protocol {protocols[str(name).upper()]}, which is not supported yet; "
+                f"must be a listener with {' or '.join(SUPPORTED_PROTOCOLS)}",
             )
-        by_name = {one.name: one for one in self.advertised_listeners}
-        if str(name).upper() not in by_name:
-            raise self._error("inter.broker.listener.name", f"must be an advertised listener: {', '.join(by_name)}")
-        self.inter_broker_listener = by_name[str(name).upper()]
+        elif not listeners_known:
+            return
+        elif name is None:
+            found = [one for one in self.advertised_listeners if one.protocol == wanted]
+            if found:
+                self.inter_broker_listener = next((one for one in found if one.name == wanted), found[0])
+            else:
+                yield self._error(key, "must be the protocol of an advertised listener")
+        else:
+            by_name = {one.name: one for one in self.advertised_listeners}
+            if str(name).upper() in by_name:
+                self.inter_broker_listener = by_name[str(name).upper()]
+            else:
+                yield self._error("inter.broker.listener.name", f"must be an advertised listener: {', '.join(by_name)}")
 
-    def _derive_log_dirs(self) -> None:
+    def _derive_log_dirs(self) -> Iterator[ConfigError]:
         name = "log.dirs" if self._values["log.dirs"] else "log.dir"
         given = _items(self._values[name])
-        if not all(given) or any("\0" in path for path in given):
-            raise self._error(name, "must be a comma-separated list of directories, none of them empty")
-        paths = tuple(os.path.abspath(path) for path in given)  # noqa: PTH100 - Path.resolve would follow links
-        if len(set(paths)) < len(paths):
-            raise self._error(name, "names a directory twice")
+        paths = tuple(os.path.abspath(path) for path in given if path and "\0" not in path)  # noqa: PTH100 - Path.resolve would follow links
+        if len(paths) < len(given):
+            yield self._error(name, "must be a comma-separated list of directories, none of them empty")
+        elif len(set(paths)) < len(paths):
+            yield self._error(name, "names a directory twice")
         self.log_dirs = paths
         self._values["log.dirs"] = paths
 
-    def _check_pairs(self) -> None:
+    def _wrong_pairs(self, refused: Collection[str] = ()) -> Iterator[ConfigError]:
+        """:param refused: keys whose values are wrong by themselves; no pair with one of them is checked."""
         for lesser, greater in _AT_MOST:
             low, high = self._values[lesser], self._values[greater]
+            if lesser in refused or greater in refused:
+                continue
             if isinstance(low, int | float) and isinstance(high, int | float) and low > high:
                 name, other, word = (
                     (lesser, greater, "at most") if self.is_set(lesser) else (greater, lesser, "at least")
                 )
-                raise self._error(name, f"must be {word} {other}={show(self._values[other])}")
+                yield self._error(name, f"must be {word} {other}={show(self._values[other])}")
         name = "group.coordinator.rebalance.protocols"
         if "classic" not in _items(self._values[name]):
-            raise self._error(name, "must contain classic, which cannot be disabled")
-        if self._values["metadata.store"] == "zookeeper" and not self._values["zookeeper.connect"]:
-            raise self._error("metadata.store", "needs zookeeper.connect")
+            yield self._error(name, "must contain classic, which cannot be disabled")
+        without = not self._values["zookeeper.connect"] and "zookeeper.connect" not in refused
+        if self._values["metadata.store"] == "zookeeper" and without:
+            yield self._error("metadata.store", "needs zookeeper.connect")
 
 
 _AT_MOST = (
@@ -299,7 +341,7 @@ _AT_MOST = (
 
 
 def _typed(settings: Mapping[str, str], where: str) -> dict[str, Setting]:
-    typed = {}
+    typed, errors = {}, []
     for name, text in settings.items():
         row = broker_key(name)
         if row is None:
@@ -307,7 +349,8 @@ def _typed(settings: Mapping[str, str], where: str) -> dict[str, Setting]:
         try:
             typed[name] = Setting(row.parse(text), text, where)
         except ConfigError as error:
-            raise error.at(where) from None
+            errors.append(error.at(where))
+    raise_all(errors)
     return typed
 
 
@@ -315,11 +358,13 @@ def _items(value: Value) -> tuple[str, ...]:
     return value if isinstance(value, tuple) else ()
 
 
-def load(path: str | os.PathLike[str] | None, overrides: Sequence[str] = ()) -> BrokerConfig:
+def load(path: str | os.PathLike[str] | None, overrides: Sequence[str] = (), to_start: bool = False) -> BrokerConfig:
     """The configuration of a ``server.properties`` file (or of nothing but defaults) with ``key=value`` overrides.
 
-    The last setting of a key wins, overrides over the file. Raises ConfigError, one line, for everything that cannot be
-    used, an unreadable file included.
+    The last setting of a key wins, overrides over the file. Raises ConfigError for everything that cannot be used, one line
+    for each setting; an unreadable file is one.
+
+    :param to_start: also refuse what only a start refuses (`BrokerConfig.check_metadata_store`).
     """
     given: list[tuple[str, str, str]] = []
     if path is not None:
@@ -337,14 +382,16 @@ def load(path: str | os.PathLike[str] | None, overrides: Sequence[str] = ()) -> 
         if not found or not name.strip():
             raise ConfigError("", None, f"must be key=value, not {override!r}", "--set")
         given.append((name.strip(), value, "--set"))
-    return resolve(given)
+    return resolve(given, to_start)
 
 
-def resolve(given: Sequence[tuple[str, str, str]]) -> BrokerConfig:
-    """The configuration of (key, text, where) in order of rising precedence. Raises ConfigError."""
+def resolve(given: Sequence[tuple[str, str, str]], to_start: bool = False) -> BrokerConfig:
+    """The configuration of (key, text, where) in order of rising precedence; `to_start` as for `load`. Raises ConfigError."""
     settings: dict[str, Setting] = {}
     unknown: dict[str, UnknownKey] = {}
-    for name, text, where in given:
+    refused: list[ConfigError] = []
+    last = {name: (text, where) for name, text, where in given}
+    for name, (text, where) in last.items():
         row = broker_key(name)
         if row is None:
             if not name.startswith(FREE_PREFIXES):
@@ -353,5 +400,10 @@ def resolve(given: Sequence[tuple[str, str, str]]) -> BrokerConfig:
         try:
             settings[name] = Setting(row.parse(text), text, where)
         except ConfigError as error:
-            raise error.at(where) from None
-    return BrokerConfig(settings, tuple(unknown.values()))
+            refused.append(error.at(where))
+    try:
+        return BrokerConfig(settings, tuple(unknown.values()), refused, to_start)
+    except ConfigError as error:
+        order = {name: place for place, name in enumerate(last)}
+        raise_all(sorted(error.errors, key=lambda one: order.get(one.name, len(order))))
+        raise

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from broker.config.broker_config import BrokerConfig
-from broker.config.errors import ConfigError
+from broker.config.errors import ConfigError, raise_all
 from broker.config.key import CLUSTER_WIDE, INT, MEDIUM, NOW, PER_BROKER, ConfigKey, Range, Synonym, Value
 from broker.config.table import LISTENER_PREFIX, broker_key
 
@@ -30,42 +30,42 @@ _BOUNDS = {
 
 
 def check_broker_changes(config: BrokerConfig, of_all: Mapping[str, str], of_broker: Mapping[str, str]) -> BrokerConfig:
-    """The configuration as it would be with all these settings at run time. Raises ConfigError naming key and what is right."""
+    """The configuration as it would be with all these settings at run time. Raises ConfigError, with all that is wrong."""
+    errors: list[ConfigError] = []
     for layer, own in ((of_all, False), (of_broker, True)):
         for name, text in layer.items():
-            row = broker_key(name)
-            if row is None:
-                raise ConfigError(name, text, "is not a key of a broker's configuration")
-            shown = "[hidden]" if row.sensitive else text
-            if row.read_only:
-                raise ConfigError(
-                    name, shown, "cannot be changed while the broker runs: set it in its file and restart it"
-                )
-            if row.sensitive:
-                raise ConfigError(
-                    name,
-                    shown,
-                    "a secret is not kept in the metadata store: set it in the broker's file and restart it",
-                )
-            row.parse(text)
-            if not own and (row.update_mode == PER_BROKER or name.startswith(LISTENER_PREFIX)):
-                raise ConfigError(name, text, "differs from broker to broker: change it for one, by its id")
+            try:
+                _check_broker_change(name, text, own)
+            except ConfigError as error:
+                errors.append(error)
+    raise_all(errors)
     return config.changed(of_all, of_broker)
+
+
+def _check_broker_change(name: str, text: str, own: bool) -> None:
+    """:param own: whether it is set for one broker. Raises ConfigError naming the key and what is right."""
+    row = broker_key(name)
+    if row is None:
+        raise ConfigError(name, text, "is not a key of a broker's configuration")
+    if row.read_only:
+        raise row.error(text, "cannot be changed while the broker runs: set it in its file and restart it")
+    if row.sensitive:
+        raise row.error(text, "a secret is not kept in the metadata store: set it in the broker's file and restart it")
+    row.parse(text)
+    if not own and (row.update_mode == PER_BROKER or name.startswith(LISTENER_PREFIX)):
+        raise ConfigError(name, text, "differs from broker to broker: change it for one, by its id")
 
 
 def check_group_settings(config: BrokerConfig, settings: Mapping[str, str]) -> dict[str, Value]:
     """Typed values of a group's own settings. Raises ConfigError naming the key and the range that the broker allows."""
     values: dict[str, Value] = {}
+    errors: list[ConfigError] = []
     for name, text in settings.items():
-        key = GROUP_KEYS.get(name)
-        if key is None:
-            raise ConfigError(name, text, f"is not a key of a group's configuration: {', '.join(GROUP_KEYS)} are")
-        low, high = (config.integer(_BOUNDS[name].format(end)) for end in ("min", "max"))
-        value = key.parse(text)
-        if not Range(low, high).accepts(value):
-            ends = tuple(_BOUNDS[name].format(end) for end in ("min", "max"))
-            raise ConfigError(name, text, f"must be an integer from {low} ({ends[0]}) to {high} ({ends[1]})")
-        values[name] = value
+        try:
+            values[name] = _group_value(config, name, text)
+        except ConfigError as error:
+            errors.append(error)
+    raise_all(errors)
     effective = group_values(config, values)
     beat, session = (effective[name] for name in ("consumer.heartbeat.interval.ms", "consumer.session.timeout.ms"))
     if isinstance(beat, int) and isinstance(session, int) and beat >= session:
@@ -73,6 +73,18 @@ def check_group_settings(config: BrokerConfig, settings: Mapping[str, str]) -> d
             "consumer.heartbeat.interval.ms", str(beat), f"must be less than consumer.session.timeout.ms={session}"
         )
     return values
+
+
+def _group_value(config: BrokerConfig, name: str, text: str) -> Value:
+    key = GROUP_KEYS.get(name)
+    if key is None:
+        raise ConfigError(name, text, f"is not a key of a group's configuration: {', '.join(GROUP_KEYS)} are")
+    low, high = (config.integer(_BOUNDS[name].format(end)) for end in ("min", "max"))
+    value = key.parse(text)
+    if not Range(low, high).accepts(value):
+        ends = tuple(_BOUNDS[name].format(end) for end in ("min", "max"))
+        raise ConfigError(name, text, f"must be an integer from {low} ({ends[0]}) to {high} ({ends[1]})")
+    return value
 
 
 def group_values(config: BrokerConfig, own: Mapping[str, Value]) -> dict[str, Value]:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from broker.config.errors import ConfigError
+from broker.config.errors import ConfigError, raise_all
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SUPPORTED_PROTOCOLS = ("PLAINTEXT",)
@@ -76,26 +76,35 @@ def parse_listeners(
 ) -> list[Listener]:
     """The listeners of ``listeners`` or ``advertised.listeners``, without those named in ``skip``.
 
-    Raises ConfigError for a malformed address, a name without protocol, a repeated name, a protocol not supported yet.
+    Raises ConfigError for a malformed address, a name without protocol, a repeated name, a protocol not supported yet:
+    one error for each item.
     """
     found: list[Listener] = []
+    errors: list[ConfigError] = []
     names: set[str] = set()
     for item in items:
-        name, host, port = parse_address(key, item)
-        if name in names:
-            raise ConfigError(key, item, f"names the listener {name} twice")
-        names.add(name)
-        if name in skip:
-            continue
-        protocol = protocols.get(name)
-        if protocol is None:
-            raise ConfigError(key, item, f"listener.security.protocol.map must give {name} a security protocol")
-        if protocol not in SUPPORTED_PROTOCOLS:
-            raise ConfigError(key, item, f"{protocol} is not supported yet; must be {' or '.join(SUPPORTED_PROTOCOLS)}")
-        found.append(Listener(name, host, port, protocol))
+        try:
+            name, host, port = parse_address(key, item)
+            if name in names:
+                raise ConfigError(key, item, f"names the listener {name} twice")
+            names.add(name)
+            if name not in skip:
+                found.append(Listener(name, host, port, _protocol_of(key, item, name, protocols)))
+        except ConfigError as error:
+            errors.append(error)
+    raise_all(errors)
     if not found:
         raise ConfigError(key, ",".join(items), "must name at least one listener for clients")
     return found
+
+
+def _protocol_of(key: str, item: str, name: str, protocols: Mapping[str, str]) -> str:
+    protocol = protocols.get(name)
+    if protocol is None:
+        raise ConfigError(key, item, f"listener.security.protocol.map must give {name} a security protocol")
+    if protocol not in SUPPORTED_PROTOCOLS:
+        raise ConfigError(key, item, f"{protocol} is not supported yet; must be {' or '.join(SUPPORTED_PROTOCOLS)}")
+    return protocol
 
 
 def check_ports(listeners: Sequence[Listener], key: str = "listeners") -> None:

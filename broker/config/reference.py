@@ -29,8 +29,8 @@ Generated from the table in `broker/config/` by `python -m broker.config.referen
 
 Odradek reads Kafka's own `server.properties` (`odradek start --config FILE`), and single keys from the command line
 (`--set key=value`, which win). Names, types, defaults and ranges are those of Kafka 4.3, and of 3.9 for what 4.x
-dropped. A key that is not in this list is ignored with a warning; a value that is not allowed stops the start with one
-line. `listener.name.NAME.KEY` sets KEY for one listener.
+dropped. A key that is not in this list is ignored with a warning; values that are not allowed stop the start with one
+line for each. `listener.name.NAME.KEY` sets KEY for one listener.
 
 The column *effect* says what depends on a key today: **yes**, **none yet** (parsed and checked; what it governs is not
 built yet), or **none** (it belongs to something that this broker does not have, such as a JVM or a KRaft quorum). The

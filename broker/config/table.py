@@ -24,7 +24,7 @@ from broker.config import (
     transaction,
     zookeeper,
 )
-from broker.config.errors import ConfigError
+from broker.config.errors import ConfigError, raise_all
 from broker.config.key import NONE, NONE_YET, ConfigKey, Value
 
 AREAS = (
@@ -94,8 +94,18 @@ def without_effect(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def validate_topic_configs(overrides: dict[str, str]) -> dict[str, Value]:
-    """Typed values of what is set for a topic, checked singly and against each other. Raises ConfigError."""
-    values = {name: validate_topic_config(name, value) for name, value in overrides.items()}
+    """Typed values of what is set for a topic, checked singly and against each other.
+
+    Raises ConfigError, with all that is wrong.
+    """
+    values: dict[str, Value] = {}
+    errors: list[ConfigError] = []
+    for name, value in overrides.items():
+        try:
+            values[name] = validate_topic_config(name, value)
+        except ConfigError as error:
+            errors.append(error)
+    raise_all(errors)
     least, most = values.get("min.compaction.lag.ms"), values.get("max.compaction.lag.ms")
     if isinstance(least, int) and isinstance(most, int) and least > most:
         raise ConfigError("min.compaction.lag.ms", str(least), f"must not exceed max.compaction.lag.ms={most}")

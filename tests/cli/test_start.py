@@ -159,3 +159,21 @@ def test_a_kafka_file_of_the_zookeeper_era_does_not_start_a_broker_without_topic
     last = refused.stderr.splitlines()[-1]
     assert last.startswith("odradek: zookeeper.connect=localhost:2181")
     assert "metadata.store=embedded" in last and "odradek adopt" in last and f"{file}:4" in last
+
+
+def test_each_setting_that_a_start_refuses_is_a_line(tmp_path):
+    file = tmp_path / "server.properties"
+    file.write_text(
+        "listeners=SASL_PLAINTEXT://127.0.0.1:0\nauthorizer.class.name=kafka.Acl\nzookeeper.connect=localhost:2181\n"
+    )
+    lines = odradek("start", "--config", file).stderr.splitlines()
+    names = [
+        "listeners=SASL_PLAINTEXT://127.0.0.1:0",
+        "authorizer.class.name=kafka.Acl",
+        "zookeeper.connect=localhost:2181",
+    ]
+    assert len(lines) == len(names)
+    for number, (line, name) in enumerate(zip(lines, names, strict=True), 1):
+        assert line.startswith(f"odradek: {name}: ") and line.endswith(f"({file}:{number})")
+    lines = odradek("adopt", "--check", "--config", file).stderr.splitlines()
+    assert [line.split(": ")[1] for line in lines] == names[:2], "a take-over does not join ZooKeeper"

@@ -126,3 +126,22 @@ def test_a_group_s_heartbeats_come_more_often_than_its_session_ends():
     config = load(None, ["group.consumer.max.heartbeat.interval.ms=50000"])
     with pytest.raises(ConfigError, match=r"less than consumer\.session\.timeout\.ms=45000"):
         check_group_settings(config, {"consumer.heartbeat.interval.ms": "45000"})
+
+
+def test_all_that_is_wrong_in_a_change_is_reported_at_once():
+    config = load(None)
+    with pytest.raises(ConfigError) as caught:
+        check_broker_changes(
+            config, {"message.max.bytes": "x", "log.dirs": "/a"}, {"no.such.key": "1", "log.roll.ms": "5"}
+        )
+    assert [error.name for error in caught.value.errors] == ["message.max.bytes", "log.dirs", "no.such.key"]
+    with pytest.raises(ConfigError) as caught:
+        check_group_settings(config, {"consumer.session.timeout.ms": "1", "no.such.key": "1"})
+    assert [error.name for error in caught.value.errors] == ["consumer.session.timeout.ms", "no.such.key"]
+
+
+def test_stored_settings_that_cannot_be_used_are_left_out_one_by_one():
+    config = load(None)
+    errors = config.run_with({"message.max.bytes": "x", "log.roll.ms": "5"}, {"log.segment.bytes": "y"})
+    assert [error.name for error in errors] == ["message.max.bytes", "log.segment.bytes"]
+    assert config["log.roll.ms"] == 5

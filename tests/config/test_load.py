@@ -142,6 +142,89 @@ def test_a_value_that_is_not_allowed_is_told_in_one_line(override, allowed):
     assert allowed in message and "(--set)" in message
 
 
+SECURED_FILE = """\
+broker.id=0
+listeners=PLAINTEXT://:9092,SASL_PLAINTEXT://:9093,SSL://:9094
+advertised.listeners=PLAINTEXT://h:9092,SASL_PLAINTEXT://h:9093,SSL://h:9094
+security.inter.broker.protocol=SASL_PLAINTEXT
+sasl.enabled.mechanisms=PLAIN
+authorizer.class.name=kafka.security.authorizer.AclAuthorizer
+num.partitions=many
+log.dirs=/a,/a
+ssl.keystore.password=secret
+ssl.client.auth=yes
+replica.fetch.wait.max.ms=40000
+zookeeper.connect=localhost:2181
+"""
+
+
+def test_all_that_stands_in_the_way_of_a_secured_kafka_s_file_is_reported_at_once(tmp_path):
+    path = tmp_path / "server.properties"
+    path.write_text(SECURED_FILE)
+    with pytest.raises(ConfigError) as caught:
+        load(path, to_start=True)
+    lines = [str(error) for error in caught.value.errors]
+    assert [(error.name, error.value) for error in caught.value.errors] == [
+        ("listeners", "SASL_PLAINTEXT://:9093"),
+        ("listeners", "SSL://:9094"),
+        ("advertised.listeners", "SASL_PLAINTEXT://h:9093"),
+        ("advertised.listeners", "SSL://h:9094"),
+        ("security.inter.broker.protocol", "SASL_PLAINTEXT"),
+        ("authorizer.class.name", "kafka.security.authorizer.AclAuthorizer"),
+        ("num.partitions", "many"),
+        ("log.dirs", "/a,/a"),
+        ("ssl.client.auth", "yes"),
+        ("replica.fetch.wait.max.ms", "40000"),  # of replica.socket.timeout.ms,
+        ("replica.fetch.wait.max.ms", "40000"),  # and of replica.lag.time.max.ms
+        ("zookeeper.connect", "localhost:2181"),
+    ]
+    for line in lines:
+        place = SECURED_FILE.splitlines().index(
+            next(one for one in SECURED_FILE.splitlines() if one.startswith(line.split("=")[0] + "="))
+        )
+        assert line.endswith(f"({path}:{place + 1})") and "\n" not in line
+    assert str(caught.value) == "; ".join(lines)
+    with pytest.raises(ConfigError) as caught:
+        load(path)
+    assert "zookeeper.connect" not in {error.name for error in caught.value.errors}, "a take-over reads such files"
+
+
+def test_a_wrong_value_causes_no_error_of_another_key():
+    for wrong, name in (
+        (["group.max.session.timeout.ms=x", "group.min.session.timeout.ms=9000000"], "group.max.session.timeout.ms"),
+        (["metadata.store=zookeeper", "zookeeper.connect=a b"], "zookeeper.connect"),
+        (["listener.security.protocol.map=IN:TLS", "listeners=IN://:9092"], "listener.security.protocol.map"),
+        (["listeners=SSL://:9092", "inter.broker.listener.name=PLAINTEXT"], "listeners"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            load(None, wrong)
+        assert [error.name for error in caught.value.errors] == [name]
+
+
+def test_an_inter_broker_listener_without_support_is_reported_with_its_listener():
+    with pytest.raises(ConfigError) as caught:
+        load(None, ["inter.broker.listener.name=sasl_ssl", "listeners=SASL_SSL://:9093"])
+    assert [error.name for error in caught.value.errors] == ["inter.broker.listener.name", "listeners"]
+
+
+def test_only_the_last_value_of_a_key_must_be_right(tmp_path):
+    path = tmp_path / "f.properties"
+    path.write_text("authorizer.class.name=kafka.security.Acl\nnum.partitions=many\nnum.partitions=4\n")
+    assert load(path, ["authorizer.class.name="])["num.partitions"] == 4
+
+
+def test_more_in_sync_replicas_than_a_partition_can_have_are_a_warning():
+    assert not load(None, ["min.insync.replicas=1"]).warnings
+    (line,) = load(None, ["min.insync.replicas=2"]).warnings
+    assert line.startswith("min.insync.replicas=2 (--set)") and "when this broker alone has it" in line
+
+
+def test_all_bad_settings_of_a_topic_are_reported_at_once():
+    with pytest.raises(ConfigError) as caught:
+        load(None).topic_config({"segment.bytes": "x", "retention.ms": "1", "no.such.key": "1"})
+    assert [error.name for error in caught.value.errors] == ["segment.bytes", "no.such.key"]
+
+
 def test_a_bad_value_in_a_file_names_the_line(tmp_path):
     path = tmp_path / "f.properties"
     path.write_text("# one\nnum.partitions=many\n")
