@@ -10,6 +10,7 @@ from broker.cli.log_verify import VerifyError, verify_directories
 from broker.cli.options import confirm
 from broker.cli.output import count, echo_json, print_table, size
 from broker.config import BrokerConfig, ConfigError, load
+from broker.config.readable import with_reading
 from broker.metadata.adoption import Adoption, AdoptionError, carry_out, describe, judge, survey
 from broker.metadata.kraft_log import ClusterMetadataError
 from broker.metadata.store import StoreError
@@ -177,7 +178,8 @@ def print_adoption(found: Adoption, reports: Sequence[DirectoryReport]) -> None:
     if len(found.topics) > MOST_SHOWN:
         click.echo(f"and {len(found.topics) - MOST_SHOWN} more: --json shows all")
     settings = [
-        f"{topic.name} ({encode_uuid(topic.topic_id)}): {', '.join(f'{key}={value}' for key, value in topic.configs.items())}"
+        f"{topic.name} ({encode_uuid(topic.topic_id)}): "
+        + ", ".join(f"{key}={with_reading(key, value)}" for key, value in topic.configs.items())
         for topic in shown
     ]
     _print_lines("Topics' ids and settings", settings)

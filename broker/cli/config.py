@@ -69,10 +69,12 @@ def _needed(resource: "Resource | None") -> "Resource":
 
 
 def _shown(row: "dict[str, Any]") -> str | None:
-    """A value as the table has it: an empty one is seen."""
+    """A value as the table has it: an empty one is seen, and a number has its reading beside it."""
+    from broker.config.readable import with_reading
+
     if row["sensitive"]:
         return "(hidden)"
-    return '""' if row["value"] == "" else row["value"]
+    return '""' if row["value"] == "" else with_reading(row["key"], row["value"])
 
 
 @config.command("get")
@@ -250,22 +252,28 @@ def _print(told: dict[str, Any]) -> None:
     from broker.cli.config_change import print_losses
     from broker.clients.freed_space import DELETION_POLICY, SpaceRules
     from broker.clients.retention import Loss
+    from broker.config.readable import with_reading
 
-    click.echo(f"{told['key']} of {', '.join(told['of'])}" + (f" ({told['type']})" if told["type"] else ""))
+    name = told["key"]
+    click.echo(f"{name} of {', '.join(told['of'])}" + (f" ({told['type']})" if told["type"] else ""))
     if told.get("documentation"):
         click.echo(f"  {told['documentation']}")
     if "value" in told:
-        click.echo(f"  value    {told['value']}  from {told['source']}" + (", read only" if told["read_only"] else ""))
+        click.echo(
+            f"  value    {with_reading(name, told['value'])}  from {told['source']}"
+            + (", read only" if told["read_only"] else "")
+        )
         for number, one in enumerate(told["chain"]):
-            click.echo(f"  {'counts  ' if not number else 'else    '} {one['key']}={one['value']}  ({one['source']})")
+            shown = with_reading(one["key"], one["value"])
+            click.echo(f"  {'counts  ' if not number else 'else    '} {one['key']}={shown}  ({one['source']})")
     else:
-        click.echo(f"  default  {told['default']}\n  allowed  {told['allowed']}")
+        click.echo(f"  default  {with_reading(name, told['default'])}\n  allowed  {told['allowed']}")
         if told["comes_from"]:
             click.echo(f"  a topic that does not set it has the broker's {', '.join(told['comes_from'])}")
     if "deletes" in told:
         deletes = told["deletes"]
         losses = [Loss(**one) for one in deletes["partitions"]]
-        click.echo(f"  with {told['key']}={deletes['with']} now:")
+        click.echo(f"  with {name}={with_reading(name, deletes['with'])} now:")
         if deletes["records_at_most"]:
             print_losses(losses, SpaceRules(**deletes["space"]), deletes["exact"])
         else:

@@ -14,6 +14,7 @@ from broker.clients import configs
 from broker.clients.cluster import Cluster
 from broker.clients.freed_space import CHECK_INTERVAL, DELETE_DELAY, Freed, SpaceRules, space_rules
 from broker.clients.retention import Loss, preview
+from broker.config.readable import with_reading
 
 EXACT = "odradek.retention.exact"
 RETENTION = ("retention.ms", "retention.bytes", "cleanup.policy", EXACT)
@@ -58,7 +59,10 @@ def change(
     if losses:
         told["deletes"] = {"records_at_most": lost, "partitions": [loss._asdict() for loss in losses]}
     if not quiet:
-        print_table(["key", "before", "after"], [list(row.values()) for row in rows], "")
+        shown = [
+            [row["key"], *(with_reading(str(row["key"]), row[when]) for when in ("before", "after"))] for row in rows
+        ]
+        print_table(["key", "before", "after"], shown, "")
         if lost and rules is not None:
             print_losses(losses, rules, is_exact(before, settings))
     if dry_run:

@@ -172,6 +172,7 @@ def describe(cluster: "Cluster", as_json: bool, topics: tuple[str, ...]) -> None
     from broker.cli.output import echo_json, print_table, size
     from broker.clients import configs
     from broker.clients import topics as verbs
+    from broker.config.readable import with_reading
 
     found = cluster.topics(topics)
     partitions = [part for one in found for part in one.partitions]
@@ -208,7 +209,7 @@ def describe(cluster: "Cluster", as_json: bool, topics: tuple[str, ...]) -> None
             click.echo()
         click.echo(f"Topic {info['topic']}, id {info['id'] or '-'}")
         for key, value in sorted(info["configs"].items()):
-            click.echo(f"  {key}={value}")
+            click.echo(f"  {key}={with_reading(key, value)}")
         titles = ["partition", "leader", "replicas", "in_sync", "start", "end", "records"]
         cells = [[row[title] for title in titles] + [size(row["bytes"])] for row in info["partitions"]]
         print_table([title.replace("_", " ") for title in titles] + ["size"], cells, "no partitions")
