@@ -40,6 +40,7 @@ def show_version(context: click.Context, _: click.Parameter, wanted: bool) -> No
 
 
 LAZY = {
+    "cluster": ("broker.cli.cluster:cluster", "Show the cluster and its brokers."),
     "topic": ("broker.cli.topic:topic", "Create, list, describe, alter, delete and empty topics."),
     "group": ("broker.cli.group:group", "List, describe, explain, reset and delete consumer groups."),
     "produce": ("broker.cli.produce:produce", "Send lines or JSON to a topic."),

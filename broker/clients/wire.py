@@ -44,6 +44,8 @@ class _Sent(NamedTuple):
 class Connection:
     """:param host: name or address of the broker. :param timeout_s: for the connect, and for each answer.
 
+    ``features``: the lowest and highest level that the broker supports of each feature of a cluster that it tells.
+
     Raises Unreachable.
     """
 
@@ -53,6 +55,7 @@ class Connection:
         self._client_id = client_id
         self._correlation_id = 0
         self._ranges: Mapping[int, tuple[int, int]] = {}
+        self.features: Mapping[str, tuple[int, int]] = {}
         self._sent: deque[_Sent] = deque()
         try:
             self._socket = socket.create_connection((host, port), timeout_s)
@@ -68,6 +71,11 @@ class Connection:
     def close(self) -> None:
         """Harmless when called again."""
         self._socket.close()
+
+    @property
+    def apis(self) -> Mapping[int, tuple[int, int]]:
+        """The oldest and newest version that the broker serves, by API key."""
+        return self._ranges
 
     def serves(self, api_key: int) -> tuple[int, int] | None:
         """The oldest and newest version that the broker serves of an API; None if it does not serve it."""
@@ -209,6 +217,7 @@ class Connection:
             response = self.receive()
         if response.error_code:
             raise Unreachable(f"{self.address} refuses to tell its versions (error {response.error_code})")
+        self.features = {one.name: (one.min_version, one.max_version) for one in response.supported_features}
         return {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
 
 

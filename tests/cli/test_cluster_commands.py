@@ -245,6 +245,20 @@ def test_more_groups_are_looked_up_in_the_tree_than_one_request_may_name(odradek
         assert tree_offsets.of_groups(cluster, names) == expected
 
 
+def test_the_cluster_is_described_with_its_brokers(odradek, cli_broker, name):
+    odradek("topic", "create", name, "-p", 3)
+    told = odradek.json("cluster", "describe")
+    (broker,) = told["brokers"]
+    assert (told["controller"], told["kraft"]) == (broker["id"], False) and told["cluster"]
+    assert f"{broker['host']}:{broker['port']}" == cli_broker.bootstrap_servers
+    assert (broker["version"], broker["fenced"], broker["problem"]) == ("Odradek", False, None)
+    assert broker["leads"] == broker["replicas"] == told["partitions"] >= 3 and told["topics"] >= 1
+    assert broker["apis"]["ApiVersions"][0] == 0 and "ExplainGroup" in broker["apis"]
+    text = odradek("cluster", "describe")
+    assert f"Cluster     {told['cluster']}\n" in text and "KRaft" not in text
+    assert text.splitlines()[-1].split()[:4] == [str(broker["id"]), cli_broker.bootstrap_servers, "-", "Odradek"]
+
+
 def test_settings_are_shown_with_their_source_and_explained(odradek, name):
     odradek("topic", "create", name, "-c", "retention.ms=1h")
     assert odradek.json("config", "get", "-t", name, "--changed") == [
@@ -255,6 +269,21 @@ def test_settings_are_shown_with_their_source_and_explained(odradek, name):
     table = odradek.json("config", "explain", "retention.ms")
     assert table["default"] == "604800000" and "log.retention.hours" in table["comes_from"]
     assert "integer" in table["allowed"]
+    assert odradek("config", "get", "-t", name, "--changed").split("\n")[1].split()[:4] == [
+        "retention.ms",
+        "3600000",
+        "(1",
+        "h)",
+    ]
+    assert "default  604800000 (7 d)\n" in odradek("config", "explain", "retention.ms")
+    explained = odradek("config", "explain", "-t", name, "retention.ms")
+    for words in (
+        "value    3600000 (1 h)  from topic",
+        "with retention.ms=3600000 (1 h) now",
+    ):
+        assert words in explained, explained
+    assert "\n  retention.ms=3600000 (1 h)\n" in odradek("topic", "describe", name)
+    assert "604800000 (7 d)" in odradek("config", "set", "-t", name, "--unset", "retention.ms", "--dry-run")
     odradek.refused("config", "get", "-t", name, "retention.m", words=["did you mean 'retention.ms'"])
     odradek.refused("config", "explain", "retention.m", words=["did you mean 'retention.ms'"])
     odradek.refused("config", "set", "-t", name, "segment.bytes=big", words=["segment.bytes", "big", "512MiB"])
@@ -364,6 +393,10 @@ def test_the_same_commands_work_against_kafka(kafka):
     assert kafka.json("group", "describe", "g")["lag"] == 4
     kafka("group", "reset-offsets", "g", "--to", "earliest", "--yes")
     assert kafka.json("group", "describe", "g")["lag"] == 10
+    described = kafka.json("cluster", "describe")
+    (broker,) = described["brokers"]
+    assert described["kraft"] and broker["version"] == "Kafka 4.3" and broker["features"]["metadata.version"][1] == 30
+    assert "forwards to the KRaft controllers" in kafka("cluster", "describe")
     kafka.refused("group", "explain", "g", words=["Odradek's do", "odradek group describe g"])
     kafka.refused("offsets", "migrate", "g", "--to", "tree", words=["OffsetFetch", "4.0"])
     kafka.refused("group", "describe", "nobody", words=["no group 'nobody'"])

@@ -1,0 +1,83 @@
+"""Brokers of a cluster as a client sees them, from what their responses tell."""
+
+import pytest
+
+from broker.clients import brokers
+from broker.clients.cluster import Address, Partition, TopicInfo, View
+from broker.clients.errors import Unreachable
+from broker.protocol import describe_cluster, explain_group
+from broker.protocol.errors import ErrorCode
+
+VIEW = View(
+    "id",
+    2,
+    {1: Address("a", 1), 2: Address("b", 2)},
+    {1: "r1", 2: None},
+    {
+        "t": TopicInfo(
+            "t", b"", False, tuple(Partition("t", n, 1, 0, (1, 2), (1,), (), ErrorCode.NONE) for n in range(3))
+        )
+    },
+)
+
+
+class Told:
+    """A connection to a broker that told these APIs and features."""
+
+    def __init__(self, apis=(), **features):
+        self.apis = dict.fromkeys(apis, (0, 2))
+        self.features = {name.replace("_", "."): (1, level) for name, level in features.items()}
+
+    def serves(self, api_key):
+        return self.apis.get(api_key)
+
+
+class Cluster:
+    """Two brokers, of which one cannot be reached, and one that is fenced."""
+
+    def metadata(self):
+        return VIEW
+
+    def any_broker(self):
+        return Told([describe_cluster.API_KEY])
+
+    def broker(self, node_id):
+        if node_id == 2:
+            raise Unreachable("no broker answers at b:2")
+        return Told([], metadata_version=21)
+
+    def ask(self, api, request, oldest):
+        assert request.include_fenced_brokers and oldest == 2
+        row = api.response.DescribeClusterBroker
+        rows = [row(broker_id=number, host="h", port=9, is_fenced=number == 3) for number in (1, 2, 3)]
+        return api.response(brokers=rows)
+
+
+@pytest.mark.parametrize(
+    ("connection", "software"),
+    [
+        (Told(), None),
+        (Told([explain_group.API_KEY]), "Odradek"),
+        (Told(metadata_version=7), "Kafka 3.3"),
+        (Told(metadata_version=19), "Kafka 3.7"),
+        (Told(metadata_version=21), "Kafka 3.9"),
+        (Told(metadata_version=25), "Kafka 4.0"),
+        (Told(metadata_version=30), "Kafka 4.3"),
+        (Told(metadata_version=31), "newer than Kafka 4.3 (metadata.version 31)"),
+        (Told(kraft_version=1), None),
+    ],
+)
+def test_a_version_is_what_the_broker_tells_and_nothing_else(connection, software):
+    assert brokers.software_of(connection) == software
+
+
+def test_brokers_that_cannot_be_asked_are_listed_with_the_reason():
+    found = brokers.describe(Cluster())
+    assert found.kraft and found.view is VIEW
+    assert [(one.node_id, one.software, one.fenced, one.leads, one.replicas) for one in found.brokers] == [
+        (1, "Kafka 3.9", False, 3, 3),
+        (2, None, False, 0, 3),
+        (3, None, True, 0, 0),
+    ]
+    assert [one.problem for one in found.brokers[:2]] == [None, "no broker answers at b:2"]
+    assert "fenced" in found.brokers[2].problem and found.brokers[2].apis is None
