@@ -18,6 +18,13 @@ def echo_json(value: Any) -> None:
     click.echo(json.dumps(value, ensure_ascii=False, default=str))
 
 
+class Grouped(int):
+    """A number of many things, which tables show with separators: 5,424,624. Not for ids and offsets, which are copied."""
+
+    def __str__(self) -> str:
+        return f"{int(self):,}"
+
+
 def cell(value: Any) -> str:
     """A value as people read it; what is not known is "-"."""
     if value is None or value == "":

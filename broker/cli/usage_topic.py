@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from broker.cli.output import count, echo_json, print_table, size, when
+from broker.cli.output import Grouped, count, echo_json, print_table, size, when
 from broker.cli.usage_source import UsageError
 from broker.metrics.usage import entries_of
 from broker.metrics.usage_totals import OTHER, Counts, UsageKey, growth, totals
@@ -138,13 +138,17 @@ def _print(name: str, told: dict[str, Any]) -> None:
         ]
         print_table(titles, [_cells(row) for row in rows], nobody)
     click.echo("\nGroups")
-    titles = ["group", "members", "lag", "lag_s"]
-    rows = [[row[one] for one in titles] for row in told["groups"]]
+    rows = [[row["group"], row["members"], _grouped(row["lag"]), row["lag_s"]] for row in told["groups"]]
     print_table(["group", "members", "lag", "lag s"], rows, "  no group has committed offsets of it")
 
 
 def _cells(row: dict[str, Any]) -> list[Any]:
-    cells = [row["principal"], row["client"], when(row["since"]), when(row["last"]), size(row["bytes"]), row["records"]]
+    cells = [row["principal"], row["client"], when(row["since"]), when(row["last"]), size(row["bytes"])]
     speed = row["bytes_per_s"]
-    cells += [None if speed is None else size(round(speed)), row["records_per_s"], row["errors"]]
-    return [*cells, row["lag"], row["lag_s"]] if "lag" in row else cells
+    cells += [_grouped(row["records"]), None if speed is None else size(round(speed)), row["records_per_s"]]
+    cells += [_grouped(row["errors"])]
+    return [*cells, _grouped(row["lag"]), row["lag_s"]] if "lag" in row else cells
+
+
+def _grouped(number: int | None) -> Grouped | None:
+    return None if number is None else Grouped(number)

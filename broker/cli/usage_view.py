@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from broker.cli.output import count, echo_json, print_table, size, span, when
+from broker.cli.output import Grouped, count, echo_json, print_table, size, span, when
 from broker.metrics.usage_totals import Counts, UsageKey, grouped, top
 
 if TYPE_CHECKING:
@@ -71,10 +71,10 @@ def _cells(counts: Counts) -> list[Any]:
     return [
         size(counts.get("in")),
         size(counts.get("out")),
-        counts.get("rin"),
-        counts.get("rout"),
-        counts.get("req"),
-        counts.get("err"),
+        Grouped(counts.get("rin")),
+        Grouped(counts.get("rout")),
+        Grouped(counts.get("req")),
+        Grouped(counts.get("err")),
         span(counts.get("thr")) if counts.get("thr") else None,
         span(counts.get("conn")) if counts.get("conn") else None,
         when(counts.since_ms),

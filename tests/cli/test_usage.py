@@ -14,9 +14,11 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from broker.cli.usage_source import Place, Source
+from broker.cli.usage_view import show_sums
 from broker.clients import configs
 from broker.metrics.pages import NO_API, OTHER, RETIRED, UsageRow
 from broker.metrics.usage import BadQuery, document
+from broker.metrics.usage_totals import VALUES, Counts, UsageKey
 from tests.cli.command import Command
 from tests.metrics import spool_model
 
@@ -143,6 +145,20 @@ def test_show_is_a_table_for_people(usage):
     assert lines[1].split()[:6] == ["User:a", "web", "orders", "1.0", "MB", "0"]
     assert lines[2].split()[2] == "(none)"
     assert lines[-1].startswith("From 20") and "105 records in" in lines[-1] and "15 requests, 1 error" in lines[-1]
+
+
+def test_counts_in_tables_have_separators_and_keep_to_the_right(capsys):
+    counts = Counts([0] * len(VALUES))
+    counts.values[VALUES.index("rin")] = 5_424_624
+    counts.values[VALUES.index("req")] = 999
+    key = UsageKey("User:a", "web", "orders", "Produce")
+    given = {"by": ("client",), "sort": "in", "limit": None, "history": None}
+    show_sums({key: counts}, (0, 1), as_json=False, **given)
+    titles, row, *_, last = capsys.readouterr().out.splitlines()
+    assert row.split()[5] == "5,424,624" and "5,424,624 records in" in last
+    assert row.index("5,424,624") + len("5,424,624") == titles.index("RECORDS IN") + len("RECORDS IN")
+    show_sums({key: counts}, (0, 1), as_json=True, **given)
+    assert "5424624" in capsys.readouterr().out
 
 
 def test_top_is_the_difference_of_two_looks(usage):
