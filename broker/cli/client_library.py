@@ -6,10 +6,10 @@ from typing import Any
 
 from broker.cli.failure import fail
 from broker.cli.interrupt import Interruption
+from broker.clients.errors import INSTALL_LIBRARY
 
 LONGEST_POLL_S = 0.1
 """A poll of librdkafka runs to its end whatever signals come; this is how long Ctrl-C may have to wait."""
-INSTALL = "pip install 'odradek[clients]'"
 
 
 def library() -> Any:
@@ -17,7 +17,7 @@ def library() -> Any:
     try:
         import confluent_kafka
     except ImportError:
-        fail(f"this needs confluent-kafka; install it: {INSTALL}")
+        fail(f"this needs confluent-kafka: {INSTALL_LIBRARY}")
     return confluent_kafka
 
 

@@ -18,6 +18,8 @@ from broker.cli.client_library import LONGEST_POLL_S, flush
 from broker.cli.interrupt import Interruption
 from broker.testing import Broker, BrokerError
 
+INSTALL = "pip install 'confluent-kafka>=2.5' 'kafka-python>=2.1' (Odradek's extra `demo`)"
+
 TOPIC = "python-files"
 SUFFIXES = frozenset({".py", ".pyi", ".txt", ".rst", ".md", ".html", ".xml", ".h", ".c", ".cfg", ".toml"})
 _STALL_SECONDS = 30.0
@@ -169,7 +171,7 @@ def run_demo(limit_bytes: int, partitions: int) -> None:
         import confluent_kafka
         import kafka
     except ImportError as error:
-        raise DemoError(f"needs {error.name}: pip install 'odradek[demo]'") from None
+        raise DemoError(f"needs {error.name}: {INSTALL}") from None
     root = Path(sysconfig.get_paths()["stdlib"])
     corpus = collect(root, limit_bytes)
     records = sum(map(len, corpus.values()))

@@ -39,7 +39,9 @@ def usage(**given: Any) -> None:
     Days are read whole. A day that was written before is written anew, with the same result if nothing was added to it.
     """
     if find_spec("pyspark") is None:
-        fail("PySpark is missing: pip install 'odradek[jobs]'")
+        from broker.jobs.usage_report.errors import INSTALL
+
+        fail(f"PySpark is missing: {INSTALL}")
     from broker.jobs.usage_report.__main__ import job_of
     from broker.jobs.usage_report.errors import ReportError
     from broker.jobs.usage_report.job import now, run

@@ -2,6 +2,9 @@
 
 from broker.protocol.errors import ErrorCode
 
+INSTALL_LIBRARY = "pip install 'confluent-kafka>=2.5' (Odradek's extra `clients`)"
+"""What installs librdkafka's Python client, wherever Odradek itself came from."""
+
 
 class ClientError(Exception):
     """Anything that keeps a client from an answer."""

@@ -109,7 +109,9 @@ class ParallelConsumer:
         try:
             import confluent_kafka
         except ImportError as error:
-            raise ImportError("ParallelConsumer needs confluent-kafka: pip install 'odradek[clients]'") from error
+            from broker.clients.errors import INSTALL_LIBRARY
+
+            raise ImportError(f"ParallelConsumer needs confluent-kafka: {INSTALL_LIBRARY}") from error
         if workers < 1 or buffer_records < 1 or retries < 0:
             raise ValueError(
                 f"workers={workers}, buffer_records={buffer_records}, retries={retries}: at least 1, 1 and 0 are needed"

@@ -130,9 +130,8 @@ def test_without_the_client_library_only_groups_and_its_settings_do_not_work(odr
     for arguments in (["produce", name, "-X", "linger.ms=1"], ["consume", name, "-g", name]):
         done = run(*arguments)
         assert done.returncode == 1
-        assert (
-            done.stderr.startswith("odradek: this needs confluent-kafka; install it: ") and done.stderr.count("\n") == 1
-        )
+        assert done.stderr.startswith("odradek: this needs confluent-kafka: pip install 'confluent-kafka")
+        assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("arguments", [["topic", "list"], ["group", "list"], ["config", "get", "-t", "t"], ["doctor"]])

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker.jobs.usage_report.errors import ReportError
+from broker.jobs.usage_report.errors import INSTALL, ReportError
 from broker.jobs.usage_report.gaps import Span
 from broker.jobs.usage_report.options import Job
 from broker.jobs.usage_report.page.text import counted
@@ -49,7 +49,7 @@ def run(job: Job, say: Say) -> None:
     try:
         from broker.jobs.usage_report import report
     except ImportError as error:
-        raise ReportError(f"{error.name or error} is missing: pip install 'odradek[jobs]'") from None
+        raise ReportError(f"{error.name or error} is missing: {INSTALL}") from None
     report.check(job.options)
     job = _with_data(job, say)
     with _opened(job) as (spark, log):

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker.jobs.usage_report.errors import ReportError
+from broker.jobs.usage_report.errors import INSTALL, ReportError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -103,7 +103,7 @@ def spark_session(master: str | None, log: Path, scratch: Path, memory: str, lea
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
-        raise ReportError(f"PySpark is missing ({error}): pip install 'odradek[jobs]'") from None
+        raise ReportError(f"PySpark is missing ({error}): {INSTALL}") from None
     active = SparkSession.getActiveSession()
     if active is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
         # a session that others own: only what can be set on it while it runs
