@@ -78,7 +78,7 @@ def confirm(question: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        fail(f"{question} Nobody is there to ask: add --yes if that is meant")
+        fail(f"{question} Standard input is not a terminal, so there is no confirmation: add --yes to proceed")
     with noting(lambda: "nothing was changed"):
         try:
             agreed = click.confirm(f"{question} Do it?", err=True)

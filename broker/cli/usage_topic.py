@@ -43,6 +43,7 @@ def show_topic(source: "Source", name: str, interval: float, history: "History |
         "topic": answer["topic"],
         "at": answer["at"],
         "counted_since": answer["began"] if history is None else history.from_ms,
+        "counted_until": answer["at"] if history is None else history.to_ms,
         "writers": _rows(sums, rates, seconds, WRITES, {}),
         "readers": _rows(sums, rates, seconds, READS, lags),
         "groups": [
@@ -113,9 +114,12 @@ def _print(name: str, told: dict[str, Any]) -> None:
         f"Topic {name}: {size(stored['bytes'])} stored in {count(stored['partitions'], 'partition')}"
         f" (the largest {size(stored['largest'])}), {records:,} offsets from start to end"
     )
-    since = told["counted_since"]
-    if since is not None:
-        click.echo(f"Counted since {when(since)}.")
+    since, until = told["counted_since"], told["counted_until"]
+    if since is not None and until is not None:
+        note = (
+            "" if until == told["at"] else f" (the spool's last minute). As of {when(told['at'])}: last, lag and groups"
+        )
+        click.echo(f"Bytes, records and errors are counted from {when(since)} to {when(until)}{note}.")
     if told["folded"]:
         click.echo("Some topics are counted together as 'other': there may be more who use it.")
     for title, rows, nobody in (

@@ -44,6 +44,13 @@ class UnknownKey(NamedTuple):
     where: str
 
 
+def _ignored(key: UnknownKey) -> str:
+    from difflib import get_close_matches  # hardly any configuration has an unknown key
+
+    close = get_close_matches(key.name, BROKER_KEYS, 1, 0.8)
+    return f"unknown key {key.name} is ignored ({key.where})" + (f"; did you mean {close[0]}?" if close else "")
+
+
 class BrokerConfig:
     """Typed values by key: ``config["log.segment.bytes"]``.
 
@@ -72,7 +79,7 @@ class BrokerConfig:
         self.settings = dict(settings)
         self.groups: dict[str, dict[str, Value]] = {}
         self.unknown = tuple(unknown)
-        self.warnings: list[str] = [f"unknown key {name} is ignored ({where})" for name, where in unknown]
+        self.warnings: list[str] = [_ignored(key) for key in unknown]
         self._values: dict[str, Value] = {name: key.default for name, key in BROKER_KEYS.items()}
         self._values.update((name, setting.value) for name, setting in settings.items())
         errors = [*refused, *self._derive_identity(), *self._derive_listeners(), *self._derive_log_dirs()]

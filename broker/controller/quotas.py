@@ -81,6 +81,8 @@ class Quotas:
     def alter(self, parts: Sequence[tuple[str, str | None]], edits: Sequence[Edit], validate_only: bool) -> None:
         """Set and remove quotas of one entity. Raises Refusal, StoreError, NotController."""
         entity = _checked_entity(parts)
+        if any(edit.value is not None for edit in edits):
+            _check_address(entity.get(IP))
         known = OF_ADDRESSES if IP in entity else OF_CLIENTS
         changes = {edit.key: _checked_value(edit, known) for edit in edits}
         path = path_of(entity)
@@ -138,13 +140,16 @@ def _checked_entity(parts: Sequence[tuple[str, str | None]]) -> dict[str, str | 
         entity[kind] = name
     if IP in entity and len(entity) > 1:
         raise _refused(f"Invalid quota entity combination, {IP} cannot be combined with {USER} or {CLIENT_ID}")
-    address = entity.get(IP)
-    if address is not None:
-        try:
-            ipaddress.ip_address(address)  # a host name is not looked up: a slow name server would stop the controller
-        except ValueError:
-            raise _refused(f"{IP} {address!r} is not an IP address, such as 192.0.2.1 or 2001:db8::1") from None
     return entity
+
+
+def _check_address(address: str | None) -> None:
+    """A host name is refused without a lookup: a slow name server would stop the controller."""
+    try:
+        if address is not None:
+            ipaddress.ip_address(address)
+    except ValueError:
+        raise _refused(f"{IP} {address!r} is not an IP address, such as 192.0.2.1 or 2001:db8::1") from None
 
 
 def _checked_value(edit: Edit, known: Mapping[str, type]) -> str | None:

@@ -108,9 +108,14 @@ def survey(directories: Sequence[DirectoryFiles], config: BrokerConfig) -> Adopt
     assert meta.cluster_id is not None and meta.node_id is not None
     metadata_dir = _metadata_directory(directories, config)
     if meta.version == 1 and metadata_dir is None:
+        ours = [files.path for files in directories if Path(files.path, FILE_NAME).exists()]
+        if ours:
+            raise AdoptionError(
+                f"{ours[0]} is a directory of Odradek, which keeps its metadata in {FILE_NAME}: there is nothing to adopt"
+            )
         raise AdoptionError(
-            f"{directories[0].path} is of a KRaft broker, but holds no {METADATA_DIRECTORY}, which says what its topics are: "
-            "name the directory that has it as well, or set metadata.log.dir"
+            f"{directories[0].path} belongs to a KRaft broker but does not contain {METADATA_DIRECTORY}, which has its topics: "
+            "name the directory that contains it as well, or set metadata.log.dir"
         )
     kraft = meta.version == 1
     found = Adoption(list(directories), "KRaft" if kraft else "ZooKeeper", meta.cluster_id, meta.node_id)

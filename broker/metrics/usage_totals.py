@@ -99,14 +99,18 @@ def totals(entries: Iterable[Entry]) -> dict[UsageKey, Counts]:
 
 
 def grouped(sums: Mapping[UsageKey, Counts], by: Sequence[str]) -> dict[tuple[str | None, ...], Counts]:
-    """Sums by some of `DIMENSIONS`, in that order. Requests and errors are those without a topic, unless topics are told apart:
-    a request is counted once without, and once for each topic that it named.
+    """Sums by some of `DIMENSIONS`, in that order.
+
+    A request is counted once without a topic, and once for each topic that it named. So the sums of requests and errors leave
+    the counts with a topic out, unless `by` contains the topic or `sums` was restricted to topics: then a request counts once
+    for each of them.
     """
     found: dict[tuple[str | None, ...], Counts] = {}
+    by_topic = "topic" in by or all(key.topic is not None for key in sums)
     twice = [VALUES.index("req"), VALUES.index("err")]
     for key, counts in sums.items():
         values = list(counts.values)
-        if key.topic is not None and "topic" not in by:
+        if key.topic is not None and not by_topic:
             for at in twice:
                 values[at] = 0
         add(found, tuple(getattr(key, name) for name in by), values, counts.since_ms, counts.last_ms)

@@ -257,6 +257,9 @@ class Office:
         except StoreError as error:
             self._note_store_error(error)
             self._sweep_after = time.monotonic() + SWEEP_RETRY_S
+        except BaseException:
+            self._sweep_after = time.monotonic() + SWEEP_RETRY_S
+            raise
 
     def close(self) -> None:
         """The broker leaves the cluster: its session ends, and with it its registration."""
@@ -410,7 +413,9 @@ def _report(looked: "asyncio.Future[None]") -> None:
 def _report_sweep(swept: "asyncio.Future[None]") -> None:
     if not swept.cancelled() and (error := swept.exception()) is not None:
         log.error(
-            "cannot delete the offsets of deleted topics from the metadata tree: %r; retrying in %g s", error, TICK_S
+            "cannot delete the offsets of deleted topics from the metadata tree: %r; retrying in %g s",
+            error,
+            SWEEP_RETRY_S,
         )
 
 

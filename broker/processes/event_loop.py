@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+REPEATED_S = 0.1
+"""Seconds. `timeout`, for example, sends a signal to the process and at once to its whole group: that is one request."""
 
 Action = Callable[[], None]
 
@@ -65,16 +67,25 @@ class EventLoop:
 
 
 class StopSignals:
-    """Counts SIGTERM, SIGINT and SIGHUP from its making until `close`; `fileno` is readable after one."""
+    """Counts the requests to stop (SIGTERM, SIGINT, SIGHUP) from its creation until `close`. `fileno` is readable after one.
 
-    def __init__(self) -> None:
+    A signal that repeats the last one within `REPEATED_S` is the same request. :param clock: monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.count = 0
+        self._clock = clock
+        self._last = (0, 0.0)
         self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._before = {number: signal.signal(number, self._arrived) for number in STOP_SIGNALS}
         signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
 
-    def _arrived(self, *_: object) -> None:
-        self.count += 1
+    def _arrived(self, number: int, _: object) -> None:
+        before, at = self._last
+        now = self._clock()
+        self._last = (number, now)
+        if number != before or now - at >= REPEATED_S:
+            self.count += 1
 
     def fileno(self) -> int:
         return self._read

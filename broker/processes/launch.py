@@ -20,6 +20,9 @@ from broker.processes.table import PROCESSES, ProcessRow
 log = logging.getLogger("odradek.config")
 
 MOST_OPEN_FILES = 1 << 20
+PROTECTIVE = ("sasl.", "ssl.", "listener.name.", "super.users", "allow.everyone.if.no.acl.found", "delegation.token.",
+              "connections.max.reauth.ms", "principal.builder.class")  # fmt: skip
+"""Prefixes of keys by which an operator protects a broker from clients."""
 
 __all__ = ["StartError", "run"]
 
@@ -34,8 +37,7 @@ def run(config: BrokerConfig, rows: Sequence[ProcessRow] = PROCESSES) -> int:
     logs.set_up("supervisor", config)
     for line in config.warnings:
         log.warning("%s", line)
-    if config.without_effect:
-        log.warning("these settings have no effect yet: %s", ", ".join(config.without_effect))
+    _warn_of_settings_without_effect(config)
     _check_policies(config)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MOST_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_OPEN_FILES)
@@ -72,6 +74,17 @@ def _check_policies(config: BrokerConfig) -> None:
             load_policy(config)
     except ConfigError as error:
         raise StartError(str(error)) from error
+
+
+def _warn_of_settings_without_effect(config: BrokerConfig) -> None:
+    protective = [name for name in config.without_effect if name.startswith(PROTECTIVE)]
+    others = [name for name in config.without_effect if name not in protective]
+    if protective:
+        places = ", ".join(f"{name} ({config.settings[name].where})" for name in protective)
+        log.warning("this broker has no authentication and no authorization yet: every client that can connect may read, write "
+                    "and delete everything; these settings have no effect: %s", places)  # fmt: skip
+    if others:
+        log.warning("these settings have no effect yet: %s", ", ".join(others))
 
 
 def _bind_metrics(listener: Listener) -> socket.socket:

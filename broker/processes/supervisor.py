@@ -502,7 +502,7 @@ class Supervisor:
             self._end([child for child in self.children.all if child.row.stop_order == order and child.running])
 
     def _end(self, children: Sequence[Child]) -> None:
-        """SIGTERM, and the end waited for; SIGKILL when time is over or one more signal came meanwhile."""
+        """Send SIGTERM and wait for the end; SIGKILL once `odradek.stop.timeout.ms` is over, or on a further signal."""
         signals = self.signals.count  # first: the next may be an answer to what the children say to theirs
         self.children.signal(children, signal.SIGTERM)
         deadline = self.clock() + self._stop_limit_s
@@ -511,7 +511,9 @@ class Supervisor:
             self.loop.turn()
             late = [child for child in late if child.running]
             if late and (self.clock() >= deadline or self.signals.count > signals):
-                log.warning("killed, did not end in time: %s", ", ".join(child.name for child in late))
+                hurried = self.signals.count > signals
+                reason = "a second signal arrived" if hurried else f"no end within {self._stop_limit_s:g} s"
+                log.warning("%s: killing %s", reason, ", ".join(child.name for child in late))
                 self.children.signal(late, signal.SIGKILL)
                 signals, deadline = self.signals.count, float("inf")
         self.loop.cancel("stop")

@@ -27,6 +27,7 @@ from broker.storage.log_directory import (
     write_partition_metadata,
 )
 from broker.storage.verify import list_directory, verify
+from broker.testing import Broker
 from tests.adopt import kraft_writer
 from tests.adopt.kafka_writes import fingerprint
 from tests.storage.log_writer import LogWriter
@@ -352,6 +353,12 @@ def assert_refused(done, *words):
         assert word in last, last
 
 
+def test_a_directory_of_this_broker_is_named_as_such(tmp_path):
+    with Broker(directory=tmp_path) as broker:
+        data = broker.data_dir
+    assert_refused(odradek("adopt", "--check", data), "is a directory of Odradek", "nothing to adopt")
+
+
 def test_errors_are_one_line(tmp_path):
     (tmp_path / "file").touch()
     (tmp_path / "empty").mkdir()
@@ -388,7 +395,7 @@ def test_obstacles_must_be_forced_and_nothing_happens_without_a_yes(tmp_path):
     path = make_zookeeper(tmp_path / "data")
     make_log(path, "a", 1)
     assert_refused(odradek("adopt", "--yes", path), "1 obstacle,", "--force")
-    assert_refused(odradek("adopt", "--force", path), "Nobody is there to ask", "--yes")
+    assert_refused(odradek("adopt", "--force", path), "Standard input is not a terminal", "--yes")
     assert not (path / FILE_NAME).exists()
     done = odradek("adopt", "--force", "-y", path)
     assert done.returncode == 0 and done.stdout.isascii(), "plain columns into a pipe"

@@ -94,10 +94,14 @@ def test_interrupt_ends_the_broker_in_order(running):
 
 
 def test_warnings_go_to_stderr_and_the_broker_starts(tmp_path):
-    with Broker({"no.such.key": "1", "num.io.threads": "4"}, directory=tmp_path) as broker:
+    settings = {"no.such.key": "1", "log.retnetion.hours": "1", "num.io.threads": "4", "sasl.jaas.config": "x"}
+    with Broker(settings, directory=tmp_path) as broker:
         text = broker.log_file.read_text()
     assert re.search(r" WARN supervisor\[\d+\] odradek.config: unknown key no.such.key is ignored \(--set\)\n", text)
+    assert "unknown key log.retnetion.hours is ignored (--set); did you mean log.retention.hours?\n" in text
     assert "odradek.config: these settings have no effect yet: num.io.threads\n" in text
+    assert "no authentication and no authorization yet" in text
+    assert "these settings have no effect: sasl.jaas.config (--set)\n" in text
 
 
 def test_the_level_of_the_log_is_an_option_of_the_start(tmp_path):

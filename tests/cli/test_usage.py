@@ -229,6 +229,9 @@ def test_history_is_read_from_the_spool_that_the_broker_names(usage, reporter):
     assert found["in"] == 89 and found["client"] == "gone"
     assert (told["from"], told["to"]) == (spool_model.NOON + 30 * 60_000, clock.now - 60_000)
     told = usage.json("usage", "topic", "orders", "--interval", "0", "--since", "0")
+    assert told["counted_until"] == clock.now  # the end of the newest interval of the spool
+    text = usage.run("usage", "topic", "orders", "--interval", "0", "--since", "0").stdout
+    assert "(the spool's last minute). As of " in text
     assert [one["client"] for one in told["writers"]] == ["web", "gone"] and told["writers"][1]["bytes"] == 120
     assert told["writers"][-1]["since"] == AT and told["writers"][-1]["last"] == clock.now
     with next(reporter.spool.glob("*.jsonl")).open("ab") as file:

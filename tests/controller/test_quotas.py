@@ -47,3 +47,16 @@ def test_a_quota_of_an_address_is_stored(cluster, address):
     while job.step():
         pass
     assert job.result == [({IP: address}, {"connection_creation_rate": 7.0})]
+
+
+def test_a_quota_that_was_stored_for_a_host_name_can_be_removed(cluster):
+    """Versions before this one accepted names that could be looked up."""
+    path = quotas.path_of({IP: "localhost"})
+    cluster.store.fill([(path, znodes.encode_config({"connection_creation_rate": "5"}), 0)])
+    Quotas(cluster.store, cluster.controller).alter(
+        [(IP, "localhost")], [Edit("connection_creation_rate", None)], False
+    )
+    job = Stepwise(Quotas(cluster.store, cluster.controller).describe([Filter(IP, None, True)], False))
+    while job.step():
+        pass
+    assert job.result == []

@@ -74,6 +74,12 @@ def test_requests_are_those_without_topic_unless_topics_are_told_apart():
     assert grouped(sums, ("client",))[("c",)].get("errors") == 1
 
 
+def test_requests_of_one_topic_are_those_that_named_it_however_they_are_grouped():
+    of_orders = {key: counts for key, counts in totals(entries_of(ask())).items() if key.topic == "orders"}
+    assert grouped(of_orders, ("client",))[("c",)].get("requests") == 4 + 2
+    assert grouped(of_orders, ())[()].get("requests") == 4 + 2 + 3
+
+
 def test_the_largest_come_first_and_equal_ones_by_name():
     groups = grouped(
         totals(entries_of(ask([row(name, None, 3, size=5) for name in "bca"] + [row("z", None, 3, size=9)]))),
