@@ -170,10 +170,13 @@ class Children:
             finally:
                 os._exit(code & 0xFF if isinstance(code, int) else 1)
 
-    def reap(self, child: Child) -> int | None:
+    def reap(self, child: Child, *, stopping: bool = False) -> int | None:
         """Reap a child that ended, and clear its place for a successor; the signal that ended it, or None.
 
-        After a memory fault the shared memory is left alone: what it holds cannot be trusted, and nobody will go on with it.
+        After a memory fault the shared memory is left alone: its content cannot be trusted and is not used any more.
+
+        :param stopping: the broker was asked to stop. A child that SIGTERM ended then is no error: whoever signals the whole
+            process group may reach a child before it handles the signal.
         """
         _, status = os.waitpid(child.pid, 0)
         child.last_exit, number = exit_reason(status)
@@ -185,7 +188,8 @@ class Children:
         child.ended = status == 0
         child.hopeless = os.WIFEXITED(status) and os.WEXITSTATUS(status) == os.EX_CONFIG
         if not child.ended or child.row.stage > 0:
-            level = logging.INFO if child.ended else logging.ERROR
+            expected = child.ended or (stopping and number == signal.SIGTERM)
+            level = logging.INFO if expected else logging.ERROR
             executing, fields = _executing(request) if request and not child.ended else ("", {})
             lived = self.clock() - child.started
             log.log(

@@ -293,7 +293,7 @@ class Supervisor:
 
     def _child_ended(self, child: Child) -> None:
         self.loop.unwatch(child.pidfd)
-        number = self.children.reap(child)
+        number = self.children.reap(child, stopping=self.signals.count > 0)
         if number in MEMORY_FAULTS:
             raise MemoryFault(f"{child.name} {child.last_exit}")
         if child.row.kind == ProcessKind.WORKER:
