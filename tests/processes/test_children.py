@@ -178,3 +178,22 @@ def test_all_are_killed_and_reaped():
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+@pytest.mark.parametrize(("stopping", "level"), [(True, "INFO"), (False, "ERROR")])
+def test_a_child_that_sigterm_ends_is_an_error_unless_the_broker_stops(caplog, stopping, level):
+    shm = SharedMemory(64)
+    shm.add_process(0)
+
+    def run(child):
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+        signal.pause()
+
+    found = Children(shm, [(PROCESSES[-1], 1)], run)
+    child = found.all[0]
+    assert found.start(child)
+    os.waitid(os.P_PIDFD, child.pidfd, os.WEXITED | os.WNOWAIT)
+    with caplog.at_level("INFO", logger="odradek"):
+        assert found.reap(child, stopping=stopping) == signal.SIGTERM
+    assert [record.levelname for record in caplog.records if "ended by SIGTERM" in record.getMessage()] == [level]
