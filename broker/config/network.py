@@ -73,7 +73,8 @@ KEYS = (
         "The most memory in bytes that all workers together keep for idle connections; each worker may use an equal share. It "
         "holds the state of fetches without a session, incomplete requests, and responses that clients do not read. Above the "
         "limit a worker drops the fetch state that was idle longest, and closes connections whose request is incomplete, or "
-        "whose response is unread, for 10 s. Odradek's own key."),
+        "whose response is unread, for 10 s; it begins with the client address that keeps most (clients behind one gateway "
+        "count as one). Odradek's own key."),
     ConfigKey("connections.max.reauth.ms", LONG, 0, None, MEDIUM, READ_ONLY, NONE_YET,
         "How long a SASL session lasts before it must authenticate again; 0 is for ever."),
     ConfigKey("connection.failed.authentication.delay.ms", INT, 100, Range(0), LOW, READ_ONLY, NONE_YET,

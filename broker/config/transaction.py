@@ -40,7 +40,8 @@ KEYS = (
     ConfigKey("odradek.producer.state.partition.max.producers", INT, 32768, Range(128, 1_048_576), MEDIUM, READ_ONLY, NOW,
         "The most idempotent producers that a partition remembers, and never more than fit into an eighth of "
         "odradek.producer.state.max.bytes. In a full partition, a new producer replaces one that has not written for 15 "
-        "minutes. Odradek's own key."),
+        "minutes. After the death of a process in the middle of an append, the partition is locked while its list of producers "
+        "is rebuilt: about 0.1 s for 32,768 producers, over 1 s for 131,072. Odradek's own key."),
     ConfigKey("transaction.max.timeout.ms", INT, 900_000, Range(1), HIGH, READ_ONLY, NONE_YET,
         "The longest transaction timeout a producer may ask for."),
     ConfigKey("transactional.id.expiration.ms", INT, 604_800_000, Range(1), HIGH, READ_ONLY, NONE_YET,
