@@ -37,7 +37,9 @@ PLENTY = settings(max_examples=300, database=None)
 @pytest.fixture(scope="module")
 def probe() -> Any:
     """The probe, compiled once for each state of its source and of the cursor's."""
-    digest = hashlib.sha256(SOURCE.read_bytes() + (REPOSITORY / "_ext" / "cursor.pxd").read_bytes()).hexdigest()[:12]
+    digest = hashlib.sha256(
+        SOURCE.read_bytes() + (REPOSITORY / "broker" / "_ext" / "cursor.pxd").read_bytes()
+    ).hexdigest()[:12]
     library = BUILD_DIRECTORY / f"cursor_probe-{digest}" / "cursor_probe.so"
     if not library.exists():
         directory = library.with_name(f"unfinished-{os.getpid()}")
