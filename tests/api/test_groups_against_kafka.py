@@ -16,6 +16,7 @@ from tests.api.group_talk import GroupTalk, assignment, owned, subscription
 from tests.api.test_against_kafka import comparable, differences
 from tests.api.wire import NOBODY
 from tests.clients.kafka_peer import Peer
+from tests.waiting import until
 
 pytestmark = [pytest.mark.xdist_group("groups-against-kafka"), pytest.mark.timeout(900), pytest.mark.java]
 
@@ -341,6 +342,11 @@ def lists(side: Side, one: GroupTalk, group: str, version: int) -> Told:
     one.leave(f"{group}-left", (me, None))
     one.send_join(f"{group}-expected", version=9)
     one.receive()
+    # Kafka asks for a member id before the new group is committed, and lists it afterwards.
+    until(
+        lambda: f"{group}-expected" in {found.group_id for found in one.list_groups().groups},
+        f"the group {group}-expected is listed",
+    )
     one.beat(f"{group}-modern", "m" * 22, 0)
     yield ours(one.list_groups(version=version))
     if version >= 4:
