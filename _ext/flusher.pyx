@@ -40,8 +40,8 @@ cdef enum:
 cdef class DirectoryQueue:
     """The loop's thread adds slots, the threads of the directory take them.
 
-    A slot may move to another directory while it is in the queue, if its partition was deleted and another one got the slot. The
-    thread that takes it then skips it: a request for the new partition is in the queue of its own directory.
+    While a slot is in the queue, its partition may be deleted, and the slot given to a partition in another directory. The thread that
+    takes the slot then skips it, because requests for the new partition are in the queue of the other directory.
     """
 
     def __cinit__(self, int log_dir):

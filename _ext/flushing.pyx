@@ -8,6 +8,7 @@ meanwhile. The rules are [R 4.5], [R 6].
 import os
 import threading
 from collections import deque
+from contextlib import nullcontext
 
 from libc.errno cimport EIO, ENOENT, errno
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -239,17 +240,13 @@ def flush(uint32_t index, bint whole=False, *, turn=None):
     """
     cdef Flush flush
     cdef int result
-    if turn is None:
-        with nogil:
-            result = flush_slot(index, whole)
-    else:
-        with nogil:
-            result = begin_flush(index, whole, &flush)
-            if result == 1:
-                sync(&flush)
+    with nogil:
+        result = begin_flush(index, whole, &flush)
         if result == 1:
-            with turn, nogil:
-                result = end_flush(&flush)
+            sync(&flush)
+    if result == 1:
+        with nullcontext() if turn is None else turn, nogil:
+            result = end_flush(&flush)
     if result < 0:
         raise failure(index, result)
     return result == 1

@@ -63,7 +63,7 @@ def creations(store: Store, topics: Collection[str]) -> dict[str, int]:
     return {topic: node[1].created for topic, node in zip(topics, found, strict=True) if node is not None}
 
 
-def read_in_steps(store: Store, group_id: str, places: Sequence[Place]) -> Generator[None, None, dict[Place, int]]:
+def read_in_steps(store: Store, group_id: str, places: Iterable[Place]) -> Generator[None, None, dict[Place, int]]:
     """`read` for any number of places; yields between two portions."""
     offsets: dict[Place, int] = {}
     for number, portion in enumerate(portions(places)):
@@ -103,12 +103,7 @@ def groups(store: Store, after: str = "", most: int = PORTION) -> list[str]:
 
 def describe(store: Store, group_id: str) -> Generator[None, None, dict[Place, int]]:
     """All offsets of a group; yields between two portions. Raises StoreError."""
-    offsets: dict[Place, int] = {}
-    for number, portion in enumerate(portions(_places(store, group_id))):
-        if number:
-            yield
-        offsets |= read(store, group_id, portion)
-    return offsets
+    return (yield from read_in_steps(store, group_id, _places(store, group_id)))
 
 
 def _places(store: Store, group_id: str) -> Iterator[Place]:

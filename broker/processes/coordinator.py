@@ -252,14 +252,13 @@ class Office:
         if self._swept != self._view.controller.deleted:
             self._swept = self._view.controller.deleted
             self._sweep.request()
+        self._sweep_after = time.monotonic() + SWEEP_RETRY_S  # unless this step succeeds
         try:
             self._sweep.step()
         except StoreError as error:
             self._note_store_error(error)
-            self._sweep_after = time.monotonic() + SWEEP_RETRY_S
-        except BaseException:
-            self._sweep_after = time.monotonic() + SWEEP_RETRY_S
-            raise
+        else:
+            self._sweep_after = 0.0
 
     def close(self) -> None:
         """The broker leaves the cluster: its session ends, and with it its registration."""

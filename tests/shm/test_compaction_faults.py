@@ -14,20 +14,18 @@ import pytest
 from broker._ext.faults import FaultPoint
 from broker._ext.file_calls import FileCall, take_failures
 from broker._ext.segments import load_log
-from broker._ext.shared import SharedMemory, SlotState
+from broker._ext.shared import SlotState
 
 from broker._ext import slot_upkeep, slots
 from broker.storage.batch import ABORT
 from broker.storage.checkpoints import read_gap_limit, read_offset_checkpoint
 from tests.shm.compaction_harness import CompactedLog, compaction, record
 from tests.shm.compaction_model import Kept, parse, seen
+from tests.shm.fault_build import require_fault_points
 from tests.shm.one_broker import OneBroker, batch
 
 pytestmark = pytest.mark.faults
-if not SharedMemory(64, 1 << 16).faults_compiled:
-    pytest.skip(
-        "NO FAULT IS TESTED: a release build has no fault points; run make test-faults", allow_module_level=True
-    )
+require_fault_points()
 
 #: Fault point, and how often it is passed in one swap of this log.
 SWAP = {

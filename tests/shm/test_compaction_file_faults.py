@@ -12,20 +12,18 @@ from pathlib import Path
 
 import pytest
 from broker._ext.file_calls import FileCall, take_failures
-from broker._ext.shared import DiskState, SharedMemory, SlotState
+from broker._ext.shared import DiskState, SlotState
 
 from broker._ext import flushing, log_start, slot_upkeep, slots
 from broker.storage.checkpoints import read_gap_limit
 from tests.shm.compaction_harness import CompactedLog
 from tests.shm.compaction_model import Kept
+from tests.shm.fault_build import require_fault_points
 from tests.shm.one_broker import OneBroker, batch
 from tests.shm.test_compaction_faults import after_load, filled
 
 pytestmark = pytest.mark.faults
-if not SharedMemory(64, 1 << 16).faults_compiled:
-    pytest.skip(
-        "NO FILE FAULT IS TESTED: a release build has no fault points; run make test-faults", allow_module_level=True
-    )
+require_fault_points("FILE FAULT")
 
 NOW_MS = 5000
 KEEP = 6  # the base of the last segment but the active one

@@ -7,7 +7,7 @@ import errno
 
 import pytest
 from broker._ext.file_calls import FileCall
-from broker._ext.shared import BegunEpoch, Role, SharedMemory, SlotState
+from broker._ext.shared import BegunEpoch, Role, SlotState
 
 from broker._ext import slot_life, slots
 from broker.controller.topics import NewTopic
@@ -15,13 +15,10 @@ from broker.storage.batch import Record, build_batch
 from tests.controller.mortal_cluster import BROKER, single_broker
 from tests.processes.test_begun_epochs import adopt, in_slot, place, stored
 from tests.processes.test_loader import begin, load
+from tests.shm.fault_build import require_fault_points
 
 pytestmark = pytest.mark.faults
-if not SharedMemory(64, 1 << 16).faults_compiled:
-    pytest.skip(
-        "NO FILE FAULT IS TESTED: a release build has no fault points; run make test-faults",
-        allow_module_level=True,
-    )
+require_fault_points("FILE FAULT")
 
 
 def leave_half_way(cluster, slot):

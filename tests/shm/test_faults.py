@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from broker._ext.faults import FaultPoint
 from broker._ext.segments import load_log
-from broker._ext.shared import SharedMemory, SlotState
+from broker._ext.shared import SlotState
 
 from broker._ext import flushing, slot_upkeep, slots, snapshot_publishing
 from broker.protocol import fetch
@@ -22,17 +22,14 @@ from broker.shm.retention import Retention
 from broker.storage.batch import ABORT, TRANSACTIONAL, build_end_marker, read_batch
 from tests.api.wire import fetch_request
 from tests.api.worker_harness import HandWorker, nothing_came
+from tests.shm.fault_build import require_fault_points
 from tests.shm.one_broker import OneBroker, batch, retain_at_once
 from tests.shm.test_compaction_faults import AROUND_THE_SWAPS, SWAP
 from tests.shm.test_producer_faults import ARENA, PUBLISH
 from tests.storage.old_writer import message, wrapper
 
 pytestmark = pytest.mark.faults
-if not SharedMemory(64, 1 << 16).faults_compiled:
-    pytest.skip(
-        "NO FAULT IS TESTED: a release build has no fault points; run make test-faults",
-        allow_module_level=True,
-    )
+require_fault_points()
 
 PRODUCER = 7
 SMALL_INTERVAL = 1  # every batch but the first gets its entries in the indexes

@@ -11,18 +11,15 @@ from pathlib import Path
 
 import pytest
 from broker._ext.file_calls import FileCall, take_failures
-from broker._ext.shared import DiskState, SharedMemory, SlotState
+from broker._ext.shared import DiskState, SlotState
 
 from broker._ext import flushing, slot_life, slot_upkeep, slots
 from broker.storage.batch import ABORT, TRANSACTIONAL, build_end_marker, read_batch
+from tests.shm.fault_build import require_fault_points
 from tests.shm.one_broker import OneBroker, batch
 
 pytestmark = pytest.mark.faults
-if not SharedMemory(64, 1 << 16).faults_compiled:
-    pytest.skip(
-        "NO FILE FAULT IS TESTED: a release build has no fault points; run make test-faults",
-        allow_module_level=True,
-    )
+require_fault_points("FILE FAULT")
 
 PRODUCER = 7
 SMALL_INTERVAL = 1  # every batch but the first gets its entries in the indexes

@@ -8,18 +8,14 @@ from pathlib import Path
 
 import pytest
 from broker._ext.faults import FaultPoint
-from broker._ext.shared import SharedMemory
 
 from broker._ext import owners, slot_upkeep, slots, snapshot_publishing
 from broker.storage.producer_snapshot import read_snapshot
+from tests.shm.fault_build import require_fault_points
 from tests.shm.one_broker import OneBroker, batch
 
 pytestmark = pytest.mark.faults
-if not SharedMemory(64, 1 << 16).faults_compiled:
-    pytest.skip(
-        "NO FAULT IS TESTED: a release build has no fault points; run make test-faults",
-        allow_module_level=True,
-    )
+require_fault_points()
 
 ALICE, BOB = 1, 2
 ARENA_BYTES = 1 << 20

@@ -1,0 +1,12 @@
+"""Which build the tests of fault points run in."""
+
+import pytest
+from broker._ext.shared import SharedMemory
+
+
+def require_fault_points(what: str = "FAULT") -> None:
+    """Skip the calling module, loudly, if the native modules were built without fault points. :param what: it tests."""
+    if not SharedMemory(64, 1 << 16).faults_compiled:
+        pytest.skip(
+            f"NO {what} IS TESTED: a release build has no fault points; run make test-faults", allow_module_level=True
+        )
