@@ -50,7 +50,7 @@ cdef class ArrivalStream:
     cdef WriteBuffer out                        # answers that leave together
     cdef bint reading
     cdef list doubtful                          # Arrivals that wait until their worker has looked whose clients are gone; None
-    cdef int read_frame(self, RequestHead* head, int64_t size, int64_t now_ms) except -1
+    cdef int read_frame(self, RequestHead* head, int64_t size, int64_t now_us) except -1
     cdef Arrival arrival_of(self, RequestHead* head, int64_t size)
     cdef int have_looked(self) except -1
     cdef int serve(self, Arrival one) except -1

@@ -42,7 +42,7 @@ LOG = logging.getLogger("odradek.forwarding")
 
 cdef enum:
     US_PER_MS = 1000
-    MS_PER_S = 1000
+    US_PER_S = 1_000_000
 
 
 @cython.final
@@ -201,17 +201,17 @@ cdef class ArrivalStream:
         cdef const uint8_t* frame
         cdef int64_t size
         cdef RequestHead head
-        cdef int64_t now_ms = clock_us() // US_PER_MS
+        cdef int64_t now_us = clock_us()
         if self.write is None:                  # refused, or gone
             return
-        look_at_clock(&self.flight.standstill, now_ms)
+        look_at_clock(&self.flight.standstill, now_us // US_PER_MS)
         self.reading = True                     # answers leave together
         try:
             try:
                 self.cutter.begin(data)
                 while self.cutter.next(&frame, &size):
                     read_request(frame, size, &head)
-                    self.read_frame(&head, size, now_ms)
+                    self.read_frame(&head, size, now_us)
             finally:
                 self.cutter.finish()
         except (MalformedFrame, MemoryError) as error:
@@ -232,7 +232,7 @@ cdef class ArrivalStream:
             if self.write is not None:
                 self.write(data)
 
-    cdef int read_frame(self, RequestHead* head, int64_t size, int64_t now_ms) except -1:
+    cdef int read_frame(self, RequestHead* head, int64_t size, int64_t now_us) except -1:
         if head.kind == KIND_CANCEL:
             self.client_gone(<int64_t>head.connection_id)
             self.drop_doubtful(<int64_t>head.connection_id)
@@ -241,9 +241,9 @@ cdef class ArrivalStream:
             self.client_gone(<int64_t>head.connection_id)
         elif head.kind == KIND_LOOKED:
             self.serve_doubtful()
-        elif head.deadline * MS_PER_S > now_ms:     # else it waited in the socket until its worker gave up
+        elif head.deadline * US_PER_S > now_us:     # else it waited in the socket until its worker gave up
             if self.doubtful is None and head.kind != KIND_METRICS \
-                    and waited_too_long(&self.flight.standstill, head.asked_ms, now_ms):
+                    and waited_too_long(&self.flight.standstill, head.asked_ms, now_us // US_PER_MS):
                 self.have_looked()
             if self.doubtful is None:
                 self.serve(self.arrival_of(head, size))
@@ -284,7 +284,7 @@ cdef class ArrivalStream:
         self.doubtful = None
         if waiting is not None:
             for one in waiting:
-                if one.deadline * MS_PER_S > clock_us() // US_PER_MS:
+                if one.deadline * US_PER_S > clock_us():
                     self.serve(one)
         return 0
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -315,6 +316,28 @@ def test_what_outlived_its_deadline_in_the_socket_is_not_carried_out(run):
         await bench.coordinator(handler)
         await bench.ask(b"new")
         assert seen == [b"new"]
+
+    run(test)
+
+
+def test_a_request_read_in_the_millisecond_in_which_its_deadline_passed_is_not_carried_out(run):
+    async def test(bench):
+        seen = []
+        context = ForwardContext(1, 0, "peer")
+
+        async def handler(request):
+            seen.append(request.payload)
+            return await echo(request)
+
+        await bench.coordinator(handler)
+        reader, writer = await asyncio.open_unix_connection(bench.path)
+        for n in range(20):
+            late = encode_request(2 * n, Kind.METRICS, context, time.monotonic(), b"late")
+            writer.write(late + encode_request(2 * n + 1, Kind.METRICS, context, time.monotonic() + 100, b"in time"))
+            size = int.from_bytes(await reader.readexactly(4), "big")
+            assert decode_reply(await reader.readexactly(size))[0] == 2 * n + 1
+        assert set(seen) == {b"in time"}
+        writer.close()
 
     run(test)
 
