@@ -11,8 +11,9 @@ from broker._ext.faults cimport *
 from broker._ext.leader_epochs cimport new_epoch, note_epoch
 from broker._ext.locks cimport LOCK_BUSY, unlock
 from broker._ext.log_writing cimport MAX_JOINED, AppendItem, AppendOutcome, advance, tell_outcome, write_and_commit
+from broker._ext.producer_entry cimport ProducerBatch, ProducerEntry
 from broker._ext.producer_room cimport ROOM_BUSY, ROOM_READY, Brought, Room, count_refused, reserve_producer
-from broker._ext.producer_runs cimport ProducerBatch, ProducerEntry, find_producer, place_of_entry
+from broker._ext.producer_runs cimport find_producer, place_of_entry
 from broker._ext.producers cimport (
     PRODUCER_DUPLICATE,
     PRODUCER_FENCED,

@@ -21,8 +21,8 @@ from broker._ext.locks cimport LANE_SECOND, set_lane, unlock
 from broker._ext.log_scan cimport read_at
 from broker._ext.log_state cimport FILE_TXN_INDEX, append_item
 from broker._ext.old_messages cimport MESSAGE_HEADER_BYTES, message_crc_matches, parse_message
-from broker._ext.producer_runs cimport ProducerEntry, next_producer
-from broker._ext.producers cimport entry_batches, entry_epoch, newest_batch
+from broker._ext.producer_entry cimport ProducerEntry, entry_batches, entry_epoch, newest_batch
+from broker._ext.producer_runs cimport next_producer
 from broker._ext.records cimport (
     AT_RECORDS,
     BATCH_HEADER_BYTES,

@@ -16,8 +16,9 @@ from broker._ext.locks cimport LOCK_BUSY, unlock
 from broker._ext.log_writing cimport MAX_JOINED, AppendItem, AppendOutcome, advance, tell_outcome, write_and_commit
 from broker._ext.old_messages cimport MESSAGE_HEADER_BYTES, message_crc_matches, parse_message
 from broker._ext.owners cimport OWNER_NOBODY
+from broker._ext.producer_entry cimport ProducerEntry
 from broker._ext.producer_room cimport ROOM_BUSY, ROOM_READY, Brought, Room, reserve_anyhow, reserve_producer
-from broker._ext.producer_runs cimport ProducerEntry, find_producer
+from broker._ext.producer_runs cimport find_producer
 from broker._ext.records cimport ERROR_INVALID_RECORD, BatchInfo, check_batch, parse_batch_header
 from broker._ext.rolling cimport must_roll, roll_now
 from broker._ext.segment_files cimport locate_for_cut, segment_holding

@@ -15,7 +15,7 @@ from posix.fcntl cimport O_CREAT, O_RDONLY, O_RDWR
 
 from broker._ext.directories cimport DIR, closedir, dirent, fdopendir, readdir
 from broker._ext.file_calls cimport file_open, file_rename, file_unlink
-from broker._ext.gap_limit cimport GAP_LIMIT_NAME
+from broker._ext.gap_limit_file cimport GAP_LIMIT_NAME
 from broker._ext.log_scan cimport SCAN_BATCH, Scanner, scan_batch, scan_file
 from broker._ext.log_state cimport (
     EVENT_COMPLETED_SWAP,

@@ -12,6 +12,7 @@ from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 from posix.fcntl cimport O_RDONLY, O_RDWR
 
+from broker._ext.gap_limit_file cimport fit_gap_limit, read_gap_limit
 from broker._ext.log_files cimport (
     create_segment,
     creation_time,
@@ -48,7 +49,6 @@ from broker._ext.log_state cimport (
     prune_producers,
 )
 from broker._ext.file_calls cimport file_truncate
-from broker._ext.gap_limit cimport fit_gap_limit, read_gap_limit
 from broker._ext.records cimport BatchInfo, load32, load64
 from broker._ext.recovery cimport complete_epochs, rebuild_indexes, recover_segments, restore_producers
 from broker._ext.state_files cimport check_snapshot, fit_epochs, read_epochs, write_epochs

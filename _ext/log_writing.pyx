@@ -16,7 +16,8 @@ from broker._ext.faults cimport *
 from broker._ext.file_calls cimport file_pwrite, file_pwritev, iovec
 from broker._ext.log_scan cimport write_at
 from broker._ext.log_state cimport FILE_INDEX, FILE_TIME_INDEX, FILE_TXN_INDEX
-from broker._ext.producer_runs cimport ProducerEntry, find_producer
+from broker._ext.producer_entry cimport ProducerEntry
+from broker._ext.producer_runs cimport find_producer
 from broker._ext.producers cimport first_unstable_without, settle_last_stable
 from broker._ext.records cimport store32, store64
 from broker._ext.redo cimport apply_one, parse_marker

@@ -35,7 +35,8 @@ from broker._ext.metering cimport (
     own_page,
 )
 from broker._ext.metering import PROBE_NAMES
-from broker._ext.shared cimport meter_page, region
+from broker._ext.meter_pages cimport meter_page
+from broker._ext.shared cimport region
 
 cdef enum:
     LOOKS = 64                    # at a page whose entries are being taken back; that takes some ten microseconds every ten seconds

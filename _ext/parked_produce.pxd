@@ -4,14 +4,23 @@ device waited for."""
 from libc.stdint cimport int64_t, uint8_t
 
 from broker._ext.connection cimport Connection, Pending
-from broker._ext.produce cimport Producing
 from broker._ext.produce_items cimport ProduceItem, ProduceRequest
-from broker._ext.waiting cimport Waiter
+from broker._ext.produce_responses cimport ProduceResponses
+from broker._ext.waiting cimport Waiter, WaitingRoom
+
+
+cdef class ProduceDelays:
+    """What requests that cannot be answered at once need of their worker."""
+    cdef WaitingRoom room
+    cdef ProduceResponses responses
+    cdef object retry             # callable(ProducePending): call its `again` soon
+    cdef object prepare           # callable(data, old, codec, level, limit, max_message_bytes) -> (error, fields, replacement, size)
+    cdef int64_t max_opened_bytes  # that the compressed records of a request may open to
 
 
 cdef class ProducePending(Pending):
     """A request that could not be answered at once; owns a copy of its frame."""
-    cdef Producing producing
+    cdef ProduceDelays delays
     cdef ProduceRequest request
     cdef ProduceItem* items
     cdef uint8_t* frame
@@ -27,9 +36,10 @@ cdef class ProducePending(Pending):
     cdef readonly int64_t deadline_ms  # of the client, for the high watermark
     cdef readonly int64_t patience_ms  # until then a taken lock is waited for
     cdef int undecided                # items before this one are decided
-    cdef take(self, Producing producing, uint8_t* frame, int64_t size)
-    cdef take_request(self, Producing producing, ProduceRequest* request)
-    cdef own_items(self, Producing producing, ProduceRequest* request)
+    cdef take(self, ProduceDelays delays, ProduceRequest* request, ProduceItem* items, list record_errors, uint8_t* frame,
+              int64_t size)
+    cdef take_request(self, ProduceDelays delays, ProduceRequest* request, ProduceItem* items, list record_errors)
+    cdef own_items(self, ProduceDelays delays, ProduceRequest* request, ProduceItem* items, list record_errors)
     cdef bint open_some(self) except -1
     cdef bint open_item(self, ProduceItem* item, int64_t limit) except -1
     cdef prepared(self, ProduceItem* item, details, bytes batch)

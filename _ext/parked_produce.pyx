@@ -12,7 +12,6 @@ from libc.string cimport memcpy
 from broker._ext.connection cimport CLOSE_ERROR, CLOSE_HANDLER, Connection, Pending
 from broker._ext.locks cimport LANE_SECOND, SPINS_OF_LOOP, SPINS_OF_THREAD, set_lane
 from broker._ext.metering cimport PARKED_PRODUCES
-from broker._ext.produce cimport Producing, attach_record_errors
 from broker._ext.produce_items cimport (
     any_refused,
     NOT_ENOUGH_REPLICAS,
@@ -29,6 +28,7 @@ from broker._ext.produce_items cimport (
     reason_of,
     refuse,
 )
+from broker._ext.produce_responses cimport ProduceResponses, attach_record_errors
 from broker._ext.records cimport ERROR_MESSAGE_TOO_LARGE, BatchInfo, parse_batch_header
 from broker._ext.shared cimport Slot, monotonic_ms, now_ms, slot_at
 from broker._ext.waiting cimport Waiter, WaitingRoom
@@ -56,17 +56,26 @@ cdef bint must_wait(Connection connection) noexcept:
     return False
 
 
+cdef class ProduceDelays:
+    def __init__(self, WaitingRoom room not None, retry, prepare, int64_t max_opened_bytes, ProduceResponses responses not None):
+        self.room = room
+        self.retry = retry
+        self.prepare = prepare
+        self.max_opened_bytes = max_opened_bytes
+        self.responses = responses
+
+
 cdef class ProducePending(Pending):
     def __dealloc__(self):
         free(self.items)
         free(self.frame)
 
-    cdef take(self, Producing producing, uint8_t* frame, int64_t size):
-        """Take over the newest request of `producing` with a copy of its frame, before it is executed."""
-        cdef ProduceRequest* request = &producing.requests[producing.request_count - 1]
+    cdef take(self, ProduceDelays delays, ProduceRequest* request, ProduceItem* items, list record_errors, uint8_t* frame,
+              int64_t size):
+        """Take over a request with a copy of its frame, before it is executed."""
         cdef int i
         self.frame = <uint8_t*>malloc(size)
-        self.own_items(producing, request)
+        self.own_items(delays, request, items, record_errors)
         if self.frame == NULL:
             raise MemoryError(f"no memory for a request of {size} bytes")
         memcpy(self.frame, frame, size)
@@ -74,15 +83,13 @@ cdef class ProducePending(Pending):
             self.items[i].topic = self.frame + (self.items[i].topic - frame)
             if self.items[i].append.data != NULL:
                 self.items[i].append.data = self.frame + (self.items[i].append.data - frame)
-        producing.item_count = request.first
-        producing.request_count -= 1
 
-    cdef take_request(self, Producing producing, ProduceRequest* request):
+    cdef take_request(self, ProduceDelays delays, ProduceRequest* request, ProduceItem* items, list record_errors):
         """Take over a request that was executed as far as it could be; only what is not appended yet is copied."""
         cdef int64_t room = 0, at = 0
         cdef int i
         cdef ProduceItem* item
-        self.own_items(producing, request)
+        self.own_items(delays, request, items, record_errors)
         for i in range(self.request.count):
             item = &self.items[i]
             room += item.topic_bytes
@@ -103,8 +110,8 @@ cdef class ProducePending(Pending):
             else:
                 item.append.data = NULL
 
-    cdef own_items(self, Producing producing, ProduceRequest* request):
-        self.producing = producing
+    cdef own_items(self, ProduceDelays delays, ProduceRequest* request, ProduceItem* items, list record_errors):
+        self.delays = delays
         self.request = request[0]
         self.request.first = 0
         self.deadline_ms = monotonic_ms() + max(request.timeout_ms, 0)
@@ -112,10 +119,10 @@ cdef class ProducePending(Pending):
         self.items = <ProduceItem*>malloc(max(request.count, 1) * sizeof(ProduceItem))
         if self.items == NULL:
             raise MemoryError("no memory for a parked produce request")
-        memcpy(self.items, producing.items + request.first, request.count * sizeof(ProduceItem))
+        memcpy(self.items, items + request.first, request.count * sizeof(ProduceItem))
         link_items(self.items, self.request.count)
-        if producing.record_errors is not None:
-            self.record_errors = list(producing.record_errors)      # the items name places in it
+        if record_errors is not None:
+            self.record_errors = list(record_errors)      # the items name places in it
 
     # -- on the threads ---------------------------------------------------------------------------------------------
 
@@ -155,7 +162,7 @@ cdef class ProducePending(Pending):
             if item.slow and not item.error and not item.appended:
                 if self.opened_bytes - opened >= OPENED_IN_A_STEP:
                     return True
-                left = self.producing.max_opened_bytes - self.opened_bytes
+                left = self.delays.max_opened_bytes - self.opened_bytes
                 if left <= 0:
                     refuse(item, NOT_ENOUGH_REPLICAS, TOO_MUCH_TO_OPEN)
                 elif not self.open_item(item, SMALL_OPEN_LIMIT):
@@ -170,7 +177,7 @@ cdef class ProducePending(Pending):
         """Open or convert the records of an item. False if they open to more than `limit` bytes."""
         cdef Slot* slot = slot_at(item.slot - 1)
         cdef int64_t size
-        error, details, batch, size = self.producing.prepare(
+        error, details, batch, size = self.delays.prepare(
             <const unsigned char[:item.append.info.size]>item.append.data, item.slow == SLOW_OLD, slot.settings.compression,
             slot.settings.compression_level, limit, slot.settings.max_message_bytes)
         self.opened_bytes += limit if size == LIMIT_REACHED else size
@@ -231,20 +238,20 @@ cdef class ProducePending(Pending):
         """Answer if all is decided; else wait: for a lock, or for the high watermark."""
         cdef int i
         cdef bint unappended = False
-        cdef WaitingRoom room = self.producing.room
+        cdef WaitingRoom room = self.delays.room
         cdef ProduceWaiter waiter
         for i in range(self.request.count):
             if not self.items[i].error and not self.items[i].appended:
                 unappended = True
         if unappended:
             if monotonic_ms() < self.patience_ms:
-                self.producing.retry(self)
+                self.delays.retry(self)
                 return 0
             for i in range(self.request.count):
                 if not self.items[i].error and not self.items[i].appended:
                     refuse(&self.items[i], REQUEST_TIMED_OUT, "the partition stayed busy")
         self.executed = True
-        self.producing.count_in(&self.request, self.items)
+        self.delays.responses.count_in(&self.request, self.items)
         if self.waiter is None and (self.request.acks == -1 or self.awaits_flush()):
             waiter = self.waiter = ProduceWaiter.__new__(ProduceWaiter)
             waiter.pending = self
@@ -273,10 +280,10 @@ cdef class ProducePending(Pending):
         self.undecided = first_undecided(&self.request, self.items, self.undecided)
         if self.undecided == self.request.count:
             if self.request.acks == 0:
-                self.producing.ask_flush(&self.request, self.items)
+                self.delays.responses.ask_flush(&self.request, self.items)
             self.answer_now()
         else:
-            self.producing.ask_flush(&self.request, self.items)
+            self.delays.responses.ask_flush(&self.request, self.items)
         return 0
 
     cdef int look_at(self, int item) except -1:
@@ -295,15 +302,15 @@ cdef class ProducePending(Pending):
         i = item
         while i >= 0:
             if not decided(&self.items[i], self.request.acks):
-                self.producing.ask_flush_of(&self.items[i])
+                self.delays.responses.ask_flush_of(&self.items[i])
             i = self.items[i].following
         return 0
 
     cdef void arm(self, ProduceItem* item) noexcept:
         if self.request.acks == -1:
-            self.producing.room.arm_committed(item.slot - 1)
+            self.delays.room.arm_committed(item.slot - 1)
         if item.flush_offset:
-            self.producing.room.arm_flushed(item.slot - 1)
+            self.delays.room.arm_flushed(item.slot - 1)
 
     cdef bint only_flush(self) noexcept:
         """Whether a sync is all that is waited for."""
@@ -320,7 +327,7 @@ cdef class ProducePending(Pending):
         cdef int i
         cdef Connection connection = self.connection
         cdef ProduceWaiter waiter = self.waiter
-        cdef WaitingRoom room = self.producing.room
+        cdef WaitingRoom room = self.delays.room
         if waiter is not None:
             room.leave(waiter)
             for i in range(self.request.count):
@@ -331,14 +338,14 @@ cdef class ProducePending(Pending):
         if self.cancelled or self.done:
             return 0
         if self.request.acks == 0:
-            self.producing.count_answer(&self.request, self.items, 0)
+            self.delays.responses.count_answer(&self.request, self.items, 0)
             if any_refused(&self.request, self.items):
                 connection.data_loop.begin_close(connection, CLOSE_HANDLER, "a record sent with acks=0 was refused")
             self.complete(())
             return 0
         self.begin()
         try:
-            self.producing.write_response(connection.data_loop, &self.request, self.items, self.record_errors)
+            self.delays.responses.write_response(connection.data_loop, &self.request, self.items, self.record_errors)
         except BaseException:
             self.abandon()
             raise
@@ -358,7 +365,7 @@ cdef class ProduceWaiter(Waiter):
             return 0
         if monotonic_ms() < self.deadline_ms and pending.only_flush():
             # The worker stops, and the records are in the log: their sync is under way.
-            return pending.producing.room.park(self, self.deadline_ms)
+            return pending.delays.room.park(self, self.deadline_ms)
         for i in range(pending.request.count):
             if not decided(&pending.items[i], pending.request.acks):
                 refuse(&pending.items[i], REQUEST_TIMED_OUT, NULL)

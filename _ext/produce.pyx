@@ -62,7 +62,7 @@ from broker._ext.metering cimport (
     still_client,
     usage_of,
 )
-from broker._ext.parked_produce cimport ProducePending, must_wait
+from broker._ext.parked_produce cimport ProduceDelays, ProducePending, must_wait
 from broker._ext.produce_items cimport (
     any_refused,
     reason_of_room,
@@ -71,7 +71,7 @@ from broker._ext.produce_items cimport (
     INVALID_TXN_STATE,
     KAFKA_STORAGE_ERROR,
     NOT_ENOUGH_REPLICAS,
-    NOT_LEADER_OR_FOLLOWER,
+    PRODUCE,
     SLOW_COMPRESSED,
     SLOW_OLD,
     SLOW_RECOMPRESS,
@@ -87,7 +87,7 @@ from broker._ext.produce_items cimport (
     refuse,
     settled,
 )
-from broker._ext.record_errors cimport MOST_RECORD_ERRORS, RecordErrors, find_record_errors
+from broker._ext.produce_responses cimport ProduceResponses, attach_record_errors
 from broker._ext.records cimport (
     AT_MAGIC,
     AT_RECORDS,
@@ -110,34 +110,9 @@ cdef enum:
     MANY_ITEMS = 256                  # partitions of a request; likewise
     FIRST_FLEXIBLE = 9
     FIRST_BY_ID = 13
-    FIRST_WITH_STORAGE_ERROR = 4
-    FIRST_WITH_RECORD_ERRORS = 8
     FIRST_WITH_BATCHES = 3            # before: message sets of formats v0 and v1
     AS_SENT = 255                     # compression.type=producer
     NEWEST = 13
-    PRODUCE = 0                       # the API's key
-
-
-cdef inline void write_message(WriteBuffer* b, const char* message, bint flexible) noexcept nogil:
-    cdef int32_t length = <int32_t>strlen(message) if message != NULL else -1
-    write_string_length(b, length, flexible)
-    if length > 0:
-        write_bytes(b, message, length)
-
-
-cdef int attach_record_errors(ProduceRequest* request, ProduceItem* item, list found, const uint8_t* records, int64_t size,
-                              int64_t wall_ms, bint first_decides) except -1:
-    cdef bint listed = request.version >= FIRST_WITH_RECORD_ERRORS and request.acks != 0
-    cdef int32_t most = MOST_RECORD_ERRORS - request.record_errors if listed else 0
-    cdef RecordErrors errors = find_record_errors(records, size, &item.append.info, slot_at(item.slot - 1), wall_ms, most,
-                                                  first_decides)
-    if errors is None:
-        return 0
-    refuse(item, errors.code, NULL)
-    found.append(errors)
-    item.record_errors = <int32_t>len(found)
-    request.record_errors += <int32_t>len(errors.listed)
-    return 0
 
 
 cdef class Producing:
@@ -154,20 +129,15 @@ cdef class Producing:
 
     def __init__(self, TopicDirectory topics, WaitingRoom room, offload, retry, prepare, *, int64_t max_opened_bytes,
                  int64_t max_partitions):
-        self.max_opened_bytes = max_opened_bytes
         self.max_partitions = max_partitions
         self.topics = topics
-        self.room = room
         self.offload = offload
-        self.retry = retry
-        self.prepare = prepare
-        self.flusher = Flusher()
-        buffer_init(&self.response)
+        self.responses = ProduceResponses()
+        self.delays = ProduceDelays(room, retry, prepare, max_opened_bytes, self.responses)
 
     def __dealloc__(self):
         free(self.items)
         free(self.requests)
-        buffer_free(&self.response)
 
     cdef int offer(self, Connection connection, int16_t version, int32_t correlation_id, Cursor* body, uint8_t* frame,
                    int64_t size) except -1:
@@ -210,7 +180,9 @@ cdef class Producing:
             return FRAME_JOINED
         # The slow way: what was joined before goes first, then this one with memory of its own.
         pending = ProducePending.__new__(ProducePending)
-        pending.take(self, frame, size)
+        pending.take(self.delays, request, self.items, self.record_errors, frame, size)
+        self.item_count = request.first
+        self.request_count -= 1
         self.execute(connection)
         if must_wait(connection):
             return FRAME_DEFER                # one of those met a taken lock, and is not to be overtaken
@@ -402,20 +374,20 @@ cdef class Producing:
             request = &self.requests[r]
             if not settled(request, self.items):
                 pending = ProducePending.__new__(ProducePending)
-                pending.take_request(self, request)
+                pending.take_request(self.delays, request, self.items, self.record_errors)
                 connection.attach(pending)
                 pending.api = PRODUCE
                 out.not_executed(PRODUCE)
                 pending.wait_or_answer()
                 continue
-            self.count_in(request, self.items)
+            self.responses.count_in(request, self.items)
             if request.acks == 0:
-                self.ask_flush(request, self.items)
-                self.count_answer(request, self.items, 0)
+                self.responses.ask_flush(request, self.items)
+                self.responses.count_answer(request, self.items, 0)
                 if any_refused(request, self.items):
                     out.begin_close(connection, CLOSE_HANDLER, "a record sent with acks=0 was refused")
             else:
-                self.write_response(out, request, self.items, self.record_errors)
+                self.responses.write_response(out, request, self.items, self.record_errors)
         self.request_count = self.item_count = 0
         self.joined_by = self.record_errors = None
         return 0
@@ -425,28 +397,6 @@ cdef class Producing:
         if self.joined_by is connection:
             self.request_count = self.item_count = 0
             self.joined_by = self.record_errors = None
-        return 0
-
-    def take_refusals(self):
-        """Batches that were refused since the last call because there was no room for their producers: (how many, why, and of the last
-        one the connection's id and the client id); None if there were none."""
-        cdef MeterClient* client = &own_page().clients[self.refused_client]
-        if self.refusals == 0:
-            return None
-        count, self.refusals = self.refusals, 0
-        name = (<char*>client.client_id)[:client.client_bytes].decode("utf-8", "replace") if self.refused_client else ""
-        return count, reason_of_room(self.refused_room).decode(), self.refused_connection, name
-
-    cdef int ask_flush(self, ProduceRequest* request, ProduceItem* items) except -1:
-        """Have synced what the request's topics ask for."""
-        cdef int i
-        for i in range(request.first, request.first + request.count):
-            self.ask_flush_of(&items[i])
-        return 0
-
-    cdef int ask_flush_of(self, ProduceItem* item) except -1:
-        if item.flush_offset and slot_at(item.slot - 1).flushed_offset < item.flush_offset:
-            self.flusher.request(item.slot - 1)
         return 0
 
     cdef int count_arrival(self, ProduceRequest* request, ProduceItem* items, int64_t size) noexcept:
@@ -465,97 +415,4 @@ cdef class Producing:
         values[USAGE_BYTES_IN] += <uint64_t>size
         values[USAGE_REQUESTS] += 1
         count_request(PRODUCE, request.version)
-        return 0
-
-    cdef int count_answer(self, ProduceRequest* request, ProduceItem* items, int64_t size) noexcept:
-        """A request is answered by `size` bytes. Errors are counted by partition for their topics, by request for nobody's."""
-        cdef uint64_t* values
-        cdef int i
-        cdef bint refused = False
-        still_client(&request.client)
-        for i in range(request.first, request.first + request.count):
-            if items[i].error:
-                count_error(PRODUCE, items[i].error)
-                add(PRODUCE_FAILED, 1)
-                if not items[i].append.appended:
-                    add(BYTES_REJECTED, items[i].sent_bytes)
-                refused = True
-                if items[i].append.room:
-                    self.refusals += 1
-                    self.refused_room = items[i].append.room
-                    self.refused_connection = request.connection_id
-                    self.refused_client = request.client.number
-                if items[i].counted != TOPIC_NONE:
-                    usage_of(request.client.number, items[i].counted, PRODUCE).values[USAGE_ERRORS] += 1
-        values = usage_of(request.client.number, TOPIC_NONE, PRODUCE).values
-        values[USAGE_BYTES_OUT] += <uint64_t>size
-        values[USAGE_ERRORS] += refused
-        return 0
-
-    cdef int count_in(self, ProduceRequest* request, ProduceItem* items) noexcept:
-        cdef int i
-        still_client(&request.client)
-        for i in range(request.first, request.first + request.count):
-            if items[i].append.appended:
-                self.batches_in += 1
-                self.records_in += items[i].append.info.last_offset_delta + 1
-                self.bytes_in += items[i].append.info.size
-                count_stored(items[i].counted, <uint32_t>items[i].append.info.size)
-                usage_of(request.client.number, items[i].counted, PRODUCE).values[USAGE_RECORDS_IN] += <uint64_t>(
-                    items[i].append.info.last_offset_delta + 1)
-        return 0
-
-    cdef int write_response(self, ResponseOutput out, ProduceRequest* request, ProduceItem* items, list record_errors) except -1:
-        """Write the response to a request all of whose items are decided."""
-        cdef WriteBuffer* b = &self.response
-        cdef int16_t version = request.version
-        cdef bint flexible = version >= FIRST_FLEXIBLE
-        cdef ProduceItem* item
-        cdef int i
-        b.size = 0
-        write_int32(b, 0)
-        write_int32(b, request.correlation_id)
-        if flexible:
-            write_uvarint(b, 0)
-        write_length(b, request.topics, flexible)
-        for i in range(request.first, request.first + request.count):
-            item = &items[i]
-            if item.topic_partitions:
-                if i > request.first and flexible:
-                    write_uvarint(b, 0)
-                if version >= FIRST_BY_ID:
-                    write_bytes(b, item.topic, 16)
-                else:
-                    write_string_length(b, item.topic_bytes, flexible)
-                    write_bytes(b, item.topic, item.topic_bytes)
-                write_length(b, item.topic_partitions, flexible)
-            write_int32(b, item.partition)
-            if item.error == KAFKA_STORAGE_ERROR and version < FIRST_WITH_STORAGE_ERROR:
-                write_int16(b, NOT_LEADER_OR_FOLLOWER)        # which these clients know, and try again
-            else:
-                write_int16(b, item.error)
-            write_int64(b, item.append.base_offset if item.error == 0 else -1)
-            if version >= 2:
-                write_int64(b, item.append.append_time if item.error == 0 else -1)
-            if version >= 5:
-                write_int64(b, item.append.log_start_offset if item.error == 0 else -1)
-            if version >= FIRST_WITH_RECORD_ERRORS:
-                if item.record_errors:
-                    (<RecordErrors>record_errors[item.record_errors - 1]).write(b, flexible)
-                else:
-                    write_length(b, 0, flexible)
-                    write_message(b, item.message, flexible)
-            if flexible:
-                write_uvarint(b, 0)
-        if request.count and flexible:
-            write_uvarint(b, 0)
-        if version >= 1:
-            write_int32(b, 0)                                 # throttle time
-        if flexible:
-            write_uvarint(b, 0)
-        if b.error:
-            raise MemoryError("no memory for a produce response")
-        store32(b.data, <uint32_t>(b.size - 4))
-        out.out_bytes(b.data, b.size)
-        self.count_answer(request, items, b.size)
         return 0

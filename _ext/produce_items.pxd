@@ -54,6 +54,10 @@ cdef struct ProduceRequest:
     int64_t connection_id
 
 
+cdef enum:
+    PRODUCE = 0                   # the API's key
+
+
 cdef enum:                            # Kafka's error codes
     UNKNOWN_TOPIC_OR_PARTITION = 3
     NOT_LEADER_OR_FOLLOWER = 6

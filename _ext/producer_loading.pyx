@@ -9,15 +9,8 @@ from broker._ext.arena cimport ARENA_READY, order_of_run
 from broker._ext.locks cimport unlock
 from broker._ext.log_state cimport LoadedBatch
 from broker._ext.owners cimport OWNER_NOBODY
-from broker._ext.producer_runs cimport (
-    ProducerEntry,
-    capacity_of,
-    count_event,
-    drop_producer,
-    move_run,
-    oldest_of_owner,
-    order_for,
-)
+from broker._ext.producer_entry cimport ProducerEntry
+from broker._ext.producer_runs cimport capacity_of, count_event, drop_producer, move_run, oldest_of_owner, order_for
 from broker._ext.producers cimport forget_producers, restore_batch, restore_producer
 from broker._ext.shared cimport DROPPED_AT_START, SLOT_ONLINE, coarse_ms, now_ms, region, slot_at
 from broker._ext.taking cimport wait_slot

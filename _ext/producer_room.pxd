@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint32_t
 
-from broker._ext.producer_runs cimport ProducerEntry
+from broker._ext.producer_entry cimport ProducerEntry
 from broker._ext.shared cimport Slot
 
 

@@ -9,34 +9,9 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from broker._ext.arena cimport ArenaResult, order_of_run
 from broker._ext.atomics cimport fetch_add_64
-from broker._ext.shared cimport ARENA_UNIT_BYTES, BATCHES_KEPT, Slot, region
+from broker._ext.producer_entry cimport ProducerEntry
+from broker._ext.shared cimport ARENA_UNIT_BYTES, Slot, region
 from broker._ext.siphash cimport hash_word
-
-
-cdef struct ProducerBatch:
-    int64_t base_offset
-    int64_t last_offset
-    int64_t timestamp
-    int32_t base_sequence
-    int32_t last_sequence
-
-
-cdef struct ProducerEntry:        # 256 bytes; what a check of a sequence reads is in the first 64
-    uint64_t key                  # producer id + 1; 0: free
-    uint64_t ring                 # producer epoch << 48 | batches kept << 40 | index of the newest << 32 | coordinator epoch
-    int64_t last_timestamp        # of records
-    int64_t transaction_first_offset    # -1: none open
-    uint64_t verification         # KIP-890: sequence and epoch that a verification is under way for
-    int64_t last_marker_offset
-    int64_t heard_ms              # monotonic: when the broker last heard of it
-    uint32_t owner
-    uint32_t spare
-    ProducerBatch[BATCHES_KEPT] batches
-    int64_t queued_ms             # `heard_ms` when it was put at the end of its owner's list
-    uint32_t following            # in the circular list of its owner's entries; of a free place: the next free one + 1
-    uint32_t preceding
-    uint32_t list_count           # entries of the list, in its first entry; 0 in the others
-    uint8_t[12] padding
 
 
 cdef struct RunHead:              # 64 bytes

@@ -14,7 +14,7 @@ from broker._ext.faults cimport (
     PRODUCER_RUN_FILLED,
     fault,
 )
-from broker._ext.producers cimport newest_batch
+from broker._ext.producer_entry cimport ProducerBatch, ProducerEntry, newest_batch
 from broker._ext.shared cimport PRODUCER_OWNERS, Slot, region
 from broker._ext.siphash cimport hash_word
 

@@ -16,9 +16,10 @@ from broker._ext.faults cimport SNAPSHOT_WRITTEN, fault
 from broker._ext.file_calls cimport file_open, file_unlink
 from broker._ext.log_scan cimport read_at, write_at
 from broker._ext.log_state cimport FILE_SNAPSHOT
+from broker._ext.producer_entry cimport ProducerBatch, ProducerEntry, coordinator_epoch_of, entry_epoch, newest_batch
 from broker._ext.producer_room cimport Brought, reserve_anyhow
-from broker._ext.producer_runs cimport ProducerBatch, ProducerEntry, find_producer, next_producer
-from broker._ext.producers cimport coordinator_epoch_of, entry_epoch, newest_batch, restore_batch, restore_producer
+from broker._ext.producer_runs cimport find_producer, next_producer
+from broker._ext.producers cimport restore_batch, restore_producer
 from broker._ext.records cimport base_sequence_of, load16, load32, load64, store16, store32, store64
 from broker._ext.shared cimport coarse_ms, now_ms, region
 

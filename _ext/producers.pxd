@@ -6,7 +6,7 @@ either the old state or the new one. The layout is in producer_runs.pxd, room fo
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
 
-from broker._ext.producer_runs cimport ProducerBatch, ProducerEntry
+from broker._ext.producer_entry cimport ProducerBatch, ProducerEntry
 from broker._ext.shared cimport BATCHES_KEPT, Slot
 
 
@@ -15,35 +15,6 @@ cdef enum ProducerCheck:
     PRODUCER_DUPLICATE = 1        # answered with the first append's offset
     PRODUCER_OUT_OF_ORDER = 45
     PRODUCER_FENCED = 47          # INVALID_PRODUCER_EPOCH
-
-
-# -- the ring word: producer epoch << 48 | batches kept << 40 | index of the newest << 32 | coordinator epoch -----------------------
-
-cdef inline int16_t entry_epoch(ProducerEntry* entry) noexcept nogil:
-    return <int16_t>(entry.ring >> 48)
-
-
-cdef inline int entry_batches(ProducerEntry* entry) noexcept nogil:
-    return <int>((entry.ring >> 40) & 0xFF)
-
-
-cdef inline int newest_index(ProducerEntry* entry) noexcept nogil:
-    return <int>((entry.ring >> 32) & 0xFF)
-
-
-cdef inline int32_t coordinator_epoch_of(ProducerEntry* entry) noexcept nogil:
-    return <int32_t><uint32_t>entry.ring
-
-
-cdef inline ProducerBatch* batch_back(ProducerEntry* entry, int back) noexcept nogil:
-    """The batch `back` before the newest, NULL if it is not kept."""
-    if back >= entry_batches(entry):
-        return NULL
-    return &entry.batches[(newest_index(entry) + BATCHES_KEPT - back) % BATCHES_KEPT]
-
-
-cdef inline ProducerBatch* newest_batch(ProducerEntry* entry) noexcept nogil:
-    return batch_back(entry, 0)
 
 
 # Whether a batch continues what the slot knows of its producer; `duplicate_of` is set for PRODUCER_DUPLICATE.

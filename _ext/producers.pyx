@@ -8,6 +8,16 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t
 from broker._ext.atomics cimport store_release_64
 from broker._ext.faults cimport PRODUCER_BATCH_STORED, PRODUCER_MARKER_HALF_STORED, fault
 from broker._ext.owners cimport OWNER_NOBODY
+from broker._ext.producer_entry cimport (
+    ProducerBatch,
+    ProducerEntry,
+    batch_back,
+    coordinator_epoch_of,
+    entry_batches,
+    entry_epoch,
+    newest_batch,
+    newest_index,
+)
 from broker._ext.producer_runs cimport (
     Run,
     adopt_producer,

@@ -7,8 +7,6 @@ lock, are numbered in ``broker/shm/README.md``; comments here name them as [R n]
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
-from broker._ext.metering cimport MeterPage
-
 
 cdef extern from "<pthread.h>" nogil:
     ctypedef struct pthread_mutex_t:
@@ -341,9 +339,6 @@ cdef uint32_t state_now(Slot* slot) noexcept nogil
 
 # [R 1] a consistent copy of the current commit block
 cdef void read_commit(Slot* slot, Commit* out) noexcept nogil
-
-# Its meter page, and own_page of metering, are laid out in metering.pxd
-cdef MeterPage* meter_page(int process) noexcept nogil
 
 # Time
 cdef int64_t now_ms() noexcept nogil

@@ -17,13 +17,8 @@ from broker._ext.atomics cimport load_acquire_32, store_release_64
 from broker._ext.append_files cimport open_directory
 from broker._ext.faults cimport GAP_LIMIT_DURABLE, GAP_LIMIT_NAMED, GAP_LIMIT_PREPARED, fault
 from broker._ext.file_calls cimport file_error
-from broker._ext.gap_limit cimport (
-    drop_prepared_gap_limit,
-    is_gap_limit_below,
-    name_gap_limit,
-    prepare_gap_limit,
-    sync_gap_limit,
-)
+from broker._ext.gap_limit cimport is_gap_limit_below, name_gap_limit
+from broker._ext.gap_limit_file cimport drop_prepared_gap_limit, prepare_gap_limit, sync_gap_limit
 from broker._ext.locks cimport unlock
 from broker._ext.log_dirs cimport note_device
 from broker._ext.producer_snapshots cimport snapshot_producers

@@ -17,8 +17,8 @@ from broker._ext.following cimport append_as_follower, truncate_to
 from broker._ext.high_watermark cimport advance_high_watermark
 from broker._ext.locks cimport SPINS_OF_THREAD, unlock
 from broker._ext.log_writing cimport MAX_JOINED, AppendItem, AppendOutcome
-from broker._ext.producer_runs cimport ProducerEntry, next_producer
-from broker._ext.producers cimport batch_back, coordinator_epoch_of, entry_batches, entry_epoch
+from broker._ext.producer_entry cimport ProducerEntry, batch_back, coordinator_epoch_of, entry_batches, entry_epoch
+from broker._ext.producer_runs cimport next_producer
 from broker._ext.records cimport ERROR_MESSAGE_TOO_LARGE, check_batch
 from broker._ext.rolling cimport roll_now
 from broker._ext.shared cimport (

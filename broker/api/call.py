@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker._ext.segment_list import SegmentCache
-from broker._ext.shared import SharedMemory
+from broker._ext.shared_memory import SharedMemory
 from broker._ext.topics import TopicDirectory
 from broker.config.broker_config import BrokerConfig
 from broker.config.listeners import Listener

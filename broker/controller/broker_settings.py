@@ -7,7 +7,8 @@ right after takes everything from it (`load`). See docs/decisions/0015-running-c
 import logging
 from collections.abc import Callable, Mapping
 
-from broker._ext.shared import ProcessState, SharedMemory
+from broker._ext.shared import ProcessState
+from broker._ext.shared_memory import SharedMemory
 from broker.config.broker_config import BrokerConfig
 from broker.config.dynamic import change_text, check_broker_changes, check_group_settings
 from broker.config.errors import ConfigError

@@ -17,7 +17,8 @@ from prometheus_client.core import Metric as ClientMetric
 from broker import __version__
 from broker._ext import overview
 from broker._ext.overview import Partition
-from broker._ext.shared import ProcessKind, SharedMemory
+from broker._ext.shared import ProcessKind
+from broker._ext.shared_memory import SharedMemory
 from broker._ext.topics import TopicDirectory
 from broker.metrics import groups as of_groups
 from broker.metrics import pages

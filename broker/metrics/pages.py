@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import broker._ext.meter_reading as meter_reading
-from broker._ext.shared import SharedMemory
+from broker._ext.shared_memory import SharedMemory
 
 OTHER = "other"  # principal and client id, or topic, of what was folded because it did not fit
 RETIRED = "retired"  # client id (principal OTHER) of the values of entries that were not used for long

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from broker._ext.overview import Partition
-from broker._ext.shared import ProcessKind, ProcessState, SharedMemory, SlotState
+from broker._ext.shared import ProcessKind, ProcessState, SlotState
+from broker._ext.shared_memory import SharedMemory
 from broker.metrics.exposition import Family, Labels, Sample
 from broker.metrics.log_sizes import LogSize, LogSizes
 from broker.metrics.names import METRICS

@@ -11,7 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from broker._ext.shared import ProcessKind, ProcessState, SharedMemory
+from broker._ext.shared import ProcessKind, ProcessState
+from broker._ext.shared_memory import SharedMemory
 from broker.metrics import pages
 from broker.metrics.exposition import NO_LABELS, Family, Labels, Sample
 from broker.metrics.names import LOOP_DELAYS_US, METRICS

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 
-from broker._ext.shared import SharedMemory
+from broker._ext.shared_memory import SharedMemory
 from broker.metrics import ledger as column
 from broker.metrics import pages
 from broker.metrics.exposition import NO_LABELS, Family, Labels, Sample

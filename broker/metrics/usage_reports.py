@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from broker import __version__
-from broker._ext.shared import ProcessKind, SharedMemory
+from broker._ext.shared import ProcessKind
+from broker._ext.shared_memory import SharedMemory
 from broker.metrics import pages, processes, spool_rows
 from broker.metrics.collector import SIZES_AT_ONCE, Collector, Groups
 from broker.metrics.groups import Lag

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from broker._ext.process import die_with_parent, set_name, set_signals
-from broker._ext.shared import ProcessState, SharedMemory
+from broker._ext.shared import ProcessState
+from broker._ext.shared_memory import SharedMemory
 from broker.processes import logs
 from broker.processes.event_loop import STOP_SIGNALS
 from broker.processes.table import ProcessRow

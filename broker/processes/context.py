@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from broker._ext.shared import SharedMemory
+from broker._ext.shared_memory import SharedMemory
 from broker.config.broker_config import BrokerConfig
 from broker.config.listeners import Listener
 from broker.shm.running_config import RunningConfig

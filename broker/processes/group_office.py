@@ -19,7 +19,8 @@ from typing import cast
 import broker._ext.slots as slots
 from broker._ext.arrivals import Arrival
 from broker._ext.flusher import Flusher
-from broker._ext.shared import Role, SharedMemory, SlotState
+from broker._ext.shared import Role, SlotState
+from broker._ext.shared_memory import SharedMemory
 from broker._ext.topics import TopicDirectory
 from broker.api.dispatch import frame_response
 from broker.api.group_call import GroupCall, GroupView, OffsetTree, host_of

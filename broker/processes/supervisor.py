@@ -20,7 +20,8 @@ from collections.abc import Callable, Sequence
 
 from broker._ext.append_files import limit_append_files
 from broker._ext.arena import initialise_arena
-from broker._ext.shared import ProcessKind, ProcessState, SharedMemory
+from broker._ext.shared import ProcessKind, ProcessState
+from broker._ext.shared_memory import SharedMemory
 from broker.config.broker_config import BrokerConfig
 from broker.config.listeners import Listener
 from broker.config.running import PID_FILE, STATUS_SOCKET, write_pid_file

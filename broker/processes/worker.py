@@ -255,7 +255,7 @@ class Worker:
 
     def _report_refusals(self) -> None:
         """Log the producers that found no room, once a minute at the most."""
-        if self._ticks < self._next_refusal_tick or (found := self.handler.producing.take_refusals()) is None:
+        if self._ticks < self._next_refusal_tick or (found := self.handler.producing.responses.take_refusals()) is None:
             return
         self._next_refusal_tick = self._ticks + REFUSALS_EVERY_TICKS
         count, reason, connection_id, client_id = found
@@ -454,7 +454,7 @@ class Worker:
         self.forward.close()
         self.large_batches.close()
         self.appends.close()
-        self.handler.producing.flusher.close()
+        self.handler.producing.responses.flusher.close()
         self.look_ups.close()
         self.conversions.close()
         self.cold_reader.close()

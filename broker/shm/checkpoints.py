@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import broker._ext.slot_upkeep as slot_upkeep
 from broker._ext.log_dirs import note_error
-from broker._ext.shared import SharedMemory
+from broker._ext.shared_memory import SharedMemory
 from broker.storage import file_names
 from broker.storage.atomic_file import NO_ROOM, fsync_directory
 from broker.storage.checkpoints import (

@@ -27,7 +27,7 @@ from broker._ext.compaction_log import CompactionAborted, CorruptSegmentError, t
 from broker._ext.faults import FaultPoint
 from broker._ext.log_dirs import note_error
 from broker._ext.segments import ANY_GAP
-from broker._ext.shared import SharedMemory
+from broker._ext.shared_memory import SharedMemory
 from broker._ext.slots import SlotChanged
 from broker.config.broker_config import BrokerConfig
 from broker.shm.checkpoints import alone

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from broker._ext.removed_files import announce_removed_files
-from broker._ext.shared import DiskState, SharedMemory
+from broker._ext.shared import DiskState
+from broker._ext.shared_memory import SharedMemory
 from broker.storage.file_names import parse_directory_name
 
 log = logging.getLogger("odradek.cleaner")

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import broker._ext.slot_life as slot_life
-from broker._ext.shared import DiskState, SharedMemory
+from broker._ext.shared import DiskState
+from broker._ext.shared_memory import SharedMemory
 from broker.config.broker_config import BrokerConfig
 from broker.storage.atomic_file import NO_ROOM
 from broker.storage.file_names import RESERVE

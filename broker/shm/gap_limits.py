@@ -14,7 +14,7 @@ import broker._ext.flushing as flushing
 import broker._ext.slot_upkeep as slot_upkeep
 import broker._ext.slots as slots
 from broker._ext.segments import ANY_GAP
-from broker._ext.shared import SharedMemory
+from broker._ext.shared_memory import SharedMemory
 from broker._ext.slots import SlotChanged
 from broker.shm.checkpoints import lower_cleaner_offset
 from broker.storage.checkpoints import CorruptCheckpointError, read_offset_checkpoint

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import broker._ext.log_start as native
 from broker._ext.log_dirs import note_error
-from broker._ext.shared import SharedMemory
+from broker._ext.shared_memory import SharedMemory
 from broker.storage.checkpoints import CorruptCheckpointError, epochs_from, read_leader_epochs, write_leader_epochs
 from broker.storage.file_names import LEADER_EPOCH_CHECKPOINT
 

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import broker._ext.log_start as native
 import broker._ext.slots as slots
 from broker._ext.faults import FaultPoint
-from broker._ext.shared import Role, SharedMemory
+from broker._ext.shared import Role
+from broker._ext.shared_memory import SharedMemory
 from broker.shm.checkpoints import write_log_starts
 from broker.storage.checkpoints import CorruptCheckpointError
 

@@ -17,7 +17,8 @@ import broker._ext.slot_life as slot_life
 import broker._ext.slots as slots
 from broker._ext.log_dirs import note_error
 from broker._ext.segments import ANY_GAP, LoadedLog, UnsupportedLogError, load_log
-from broker._ext.shared import BegunEpoch, SharedMemory, SlotState
+from broker._ext.shared import BegunEpoch, SlotState
+from broker._ext.shared_memory import SharedMemory
 from broker._ext.topics import Topic, TopicDirectory
 from broker.shm.checkpoints import forget_partitions
 from broker.storage import file_names

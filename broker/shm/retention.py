@@ -17,7 +17,8 @@ from pathlib import Path
 import broker._ext.log_start as native
 from broker._ext.faults import FaultPoint
 from broker._ext.removed_files import announce_removed_files
-from broker._ext.shared import DiskState, SharedMemory
+from broker._ext.shared import DiskState
+from broker._ext.shared_memory import SharedMemory
 from broker.shm.checkpoints import write_log_starts
 from broker.shm.deletion_policy import KEY, Answer, PolicyThread, Question
 from broker.shm.exact_retention import first_young_offset

@@ -10,7 +10,7 @@ from pathlib import Path
 import broker._ext.flushing as flushing
 import broker._ext.slots as slots
 import broker._ext.snapshot_publishing as snapshot_publishing
-from broker._ext.shared import SharedMemory
+from broker._ext.shared_memory import SharedMemory
 from broker.config.broker_config import BrokerConfig
 from broker.shm.checkpoints import write_checkpoints
 from broker.storage.log_directory import write_clean_shutdown

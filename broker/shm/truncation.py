@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import broker._ext.slots as slots
-from broker._ext.shared import SharedMemory
+from broker._ext.shared_memory import SharedMemory
 from broker.shm.checkpoints import lower_cleaner_offset, write_checkpoints
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import broker._ext.flushing as flushing
-import broker._ext.owners as owners
+import broker._ext.owner_counts as owner_counts
 import broker._ext.slot_upkeep as slot_upkeep
 import broker._ext.snapshot_publishing as snapshot_publishing
-from broker._ext.shared import SharedMemory
+from broker._ext.shared_memory import SharedMemory
 from broker.config.broker_config import BrokerConfig
 from broker.shm.checkpoints import write_checkpoints
 from broker.shm.deleted_logs import DeletedLogs
@@ -142,7 +142,7 @@ def keep_arena(shm: SharedMemory, expiration_ms: int) -> None:
     given = slot_upkeep.reclaim_arena()
     if given:
         log.info("gave back %d KiB of producer state that belonged to deleted partitions or dead processes", given)
-    owners.count_again()
+    owner_counts.count_again()
     relieve_arena(shm, expiration_ms)
 
 

@@ -5,7 +5,8 @@ import random
 from contextlib import contextmanager
 from pathlib import Path
 
-from broker._ext.shared import ProcessKind, SharedMemory, SlotState
+from broker._ext.shared import ProcessKind, SlotState
+from broker._ext.shared_memory import SharedMemory
 from broker._ext.topics import TopicDirectory
 
 from broker._ext import append_files, arena, slots

@@ -7,7 +7,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from broker._ext.shared import ProcessKind, SharedMemory
+from broker._ext.shared import ProcessKind
+from broker._ext.shared_memory import SharedMemory
 
 from broker.processes.children import waits_for_device
 from broker.processes.waiting_beats import WaitingBeats

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from broker._ext.shared import ProcessKind, SharedMemory
+from broker._ext.shared import ProcessKind
+from broker._ext.shared_memory import SharedMemory
 
 from broker.metrics import pages
 from broker.testing import Broker

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 from broker._ext.meter_reading import PageInMotion
-from broker._ext.shared import ProcessKind, SharedMemory
+from broker._ext.shared import ProcessKind
+from broker._ext.shared_memory import SharedMemory
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

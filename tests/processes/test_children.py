@@ -5,7 +5,8 @@ import signal
 from types import SimpleNamespace
 
 import pytest
-from broker._ext.shared import ProcessState, SharedMemory
+from broker._ext.shared import ProcessState
+from broker._ext.shared_memory import SharedMemory
 
 from broker.processes.children import Children, RestartDelay, exit_reason
 from broker.processes.event_loop import EventLoop

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from broker._ext.segments import LoadedLog, load_log
-from broker._ext.shared import DiskState, ProcessKind, ProcessState, Role, SharedMemory
+from broker._ext.shared import DiskState, ProcessKind, ProcessState, Role
+from broker._ext.shared_memory import SharedMemory
 
 from broker._ext import append_files, arena, slot_life, slots
 from broker.shm.partition_table import PartitionTable

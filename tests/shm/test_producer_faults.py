@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from broker._ext.faults import FaultPoint
 
-from broker._ext import owners, slot_upkeep, slots, snapshot_publishing
+from broker._ext import owner_counts, owners, slot_upkeep, slots, snapshot_publishing
 from broker.storage.producer_snapshot import read_snapshot
 from tests.shm.fault_build import require_fault_points
 from tests.shm.one_broker import OneBroker, batch
@@ -54,7 +54,7 @@ def check(broker: OneBroker, slot: int) -> set[int]:
     for number, (_, batches) in known.items():
         assert slots.append(slot, [first(number)], owner=ALICE) == [(0, batches[0][2], True)]
     slot_upkeep.reclaim_arena()
-    owners.count_again()
+    owner_counts.count_again()
     found = [owner for index in range(broker.shm.slots_used) for owner, _ in slots.producers_heard(index).values()]
     assert (owners.producers_of(ALICE), owners.producers_of(BOB)) == (found.count(ALICE), found.count(BOB))
     return set(known)

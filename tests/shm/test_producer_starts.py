@@ -11,7 +11,7 @@ import pytest
 from broker._ext.segments import load_log
 from broker._ext.shared import SlotState
 
-from broker._ext import arena, flushing, owners, slot_life, slot_upkeep, slots, snapshot_publishing
+from broker._ext import arena, flushing, owner_counts, owners, slot_life, slot_upkeep, slots, snapshot_publishing
 from broker.shm import upkeep
 from broker.storage.batch import TRANSACTIONAL
 from broker.storage.producer_snapshot import ProducerState, read_snapshot, write_snapshot
@@ -391,6 +391,6 @@ def test_counts_by_owner_are_brought_to_what_the_entries_say(broker: OneBroker) 
     slots.append(other, [first(number) for number in range(4)], owner=7)
     assert owners.producers_of(7) == 9
     broker.table.delete(slot)
-    assert owners.count_again()
+    assert owner_counts.count_again()
     assert owners.producers_of(7) == 4
-    assert not owners.count_again()
+    assert not owner_counts.count_again()
