@@ -12,7 +12,7 @@ JOBS ?= 2
 TESTS ?=
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check
-NATIVE := $(wildcard _ext/*.pyx _ext/*.pxd _ext/*.h)
+NATIVE := $(wildcard _ext/*/*.pyx _ext/*/*.pxd _ext/*/*.h)
 DEBUG_BUILD := $(CURDIR)/.build/debug
 SANITIZED_BUILD := $(CURDIR)/.build/sanitized
 ADDRESS_BUILD := $(CURDIR)/.build/address
@@ -130,7 +130,7 @@ install-systemd: ## the broker as a systemd service (as root; OPTIONS="--with-re
 
 clean: ## remove what was compiled, and the data of `make run`
 	@rm -rf .build build *.egg-info
-	@rm -f _ext/*.c _ext/*.so
+	@rm -f _ext/*/*.c _ext/*/*.so
 
 distclean: clean ## also remove .venv
 	@rm -rf .venv

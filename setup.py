@@ -18,7 +18,8 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-DIRECTORY = Path("broker/_ext")
+PACKAGES = Path("broker")  # where Python finds the import package `odradek`
+DIRECTORY = PACKAGES / "odradek/_ext"
 DEBUG = os.environ.get("ODRADEK_DEBUG") == "1"
 SANITIZE = os.environ.get("ODRADEK_SANITIZE", "")
 QUICK = os.environ.get("ODRADEK_QUICK") == "1"
@@ -38,20 +39,20 @@ else:  # no debug information, which is four fifths of a module; the names of fu
 
 def native_modules() -> list[Extension]:
     """One extension per ``.pyx`` file. Ends the build if there is none: a broker without native modules cannot start."""
-    names = sorted(path.stem for path in DIRECTORY.glob("*.pyx"))
-    if not names:
-        sys.exit(f"setup.py: no native source ({DIRECTORY}/*.pyx) below {Path.cwd()}: this source tree is incomplete")
+    sources = sorted(DIRECTORY.glob("*/*.pyx"))
+    if not sources:
+        sys.exit(f"setup.py: no native source ({DIRECTORY}/*/*.pyx) below {Path.cwd()}: this source tree is incomplete")
     return [
         Extension(
-            f"broker._ext.{name}",
-            [f"{DIRECTORY}/{name}.pyx"],
+            ".".join(path.relative_to(PACKAGES).with_suffix("").parts),
+            [str(path)],
             include_dirs=[str(DIRECTORY)],
             define_macros=[("ODRADEK_DEBUG", "1")] if DEBUG else [],
             extra_compile_args=OPTIONS + SANITIZERS,
             extra_link_args=SANITIZERS,
             libraries=["pthread"],
         )
-        for name in names
+        for path in sources
     ]
 
 
@@ -65,12 +66,13 @@ class BuildNativeModules(build_ext):
 
     def get_source_files(self) -> list[str]:
         """What an sdist holds. MANIFEST.in cannot name it: setuptools finds files through one of two paths to a directory."""
-        return sorted(str(path) for pattern in ("*.pyx", "*.pxd", "*.h") for path in DIRECTORY.glob(pattern))
+        return sorted(str(path) for pattern in ("*.pyx", "*.pxd", "*.h") for path in DIRECTORY.rglob(pattern))
 
     def build_extensions(self) -> None:
         generated = cythonize(
             self.extensions,
             nthreads=self.parallel,
+            include_path=[str(PACKAGES)],
             compiler_directives={
                 "language_level": 3,
                 "boundscheck": DEBUG,

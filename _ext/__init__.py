@@ -1,1 +1,1 @@
-"""Native modules (Cython), compiled as ``broker._ext.*``; the ``.pxd`` files are the table of contents."""
+"""Native modules (Cython), compiled as ``odradek._ext.*``; the ``.pxd`` files are the table of contents."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from broker.testing.process_tree import descendants, listens_on, pss_bytes
+from odradek.testing.process_tree import descendants, listens_on, pss_bytes
 
 ROOT = Path(__file__).resolve().parent.parent
 GENERATOR = ROOT / ".build" / "gen"
@@ -174,7 +174,7 @@ class Ours(Server):
         self.directory.mkdir(parents=True, exist_ok=True)
         with open(self.directory / "server.log", "ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "broker.cli.main", "start", *arguments],
+                [sys.executable, "-m", "odradek.cli.main", "start", *arguments],
                 cwd=ROOT,
                 env={name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
                 stdin=subprocess.DEVNULL,

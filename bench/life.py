@@ -13,8 +13,8 @@ from pathlib import Path
 from bench import old_fetch
 from bench.brokers import KAFKA, ROOT, BenchError, Kafka, Kafka39, Ours, Server, generate
 from bench.rows import GB, MB, WORKED_BYTES, Figures, Row, Target, scratch
-from broker.storage.batch import Record, build_batch
-from broker.storage.checkpoints import read_offset_checkpoint
+from odradek.storage.batch import Record, build_batch
+from odradek.storage.checkpoints import read_offset_checkpoint
 
 TOPICS, PARTITIONS = 10, 1000
 KEPT_GROUPS, KEPT_OFFSETS = 5000, 8
@@ -143,7 +143,7 @@ def verify(kind: type[Server]) -> Figures:
         if isinstance(server, Kafka):
             command = [str(KAFKA), "run", "org.apache.kafka.tools.DumpLogSegments", "--files", ",".join(logs)]
         else:
-            command = [sys.executable, "-m", "broker.cli.main", "log", "verify", "--json", str(data)]
+            command = [sys.executable, "-m", "odradek.cli.main", "log", "verify", "--json", str(data)]
         before = os.times()
         subprocess.run(command, stdout=subprocess.DEVNULL, cwd=ROOT, check=True)
         after = os.times()

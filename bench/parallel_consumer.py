@@ -12,8 +12,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, Message, Producer
 
-from broker.clients.parallel_consumer import ParallelConsumer
-from broker.testing import Broker
+from odradek.clients.parallel_consumer import ParallelConsumer
+from odradek.testing import Broker
 
 PARTITIONS, KEYS = 6, 1000
 

@@ -136,7 +136,7 @@ def compressed_batch(codec: int, batch_bytes: int) -> bytes:
     """A batch of text-like records whose uncompressed records are about `batch_bytes`."""
     import random
 
-    from broker.storage.batch import Record, build_batch
+    from odradek.storage.batch import Record, build_batch
 
     random_words = random.Random(7)
     words = [

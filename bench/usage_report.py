@@ -1,6 +1,6 @@
 """How long the usage report takes, and how much memory: ``python -m bench.usage_report --hours 24 --topics 10000``.
 
-Makes a spool as the broker writes it (`broker/metrics/spool.py`): each minute every topic is written and read, so that every
+Makes a spool as the broker writes it (`broker/odradek/metrics/spool.py`): each minute every topic is written and read, so that every
 interval has a row for each, which is the worst case; files of hours that are over are compressed. Then runs the job on it, in
 a process of its own, as ``odradek report usage`` does, and reads every 0.2 s how much memory it and its children have: the sum
 of their proportional set sizes (PSS), of which the greatest counts. What is made is removed afterwards.
@@ -108,7 +108,7 @@ def look(process: int, cpu: dict[int, int]) -> int:
 def measure(spool: Path, out: Path, hours: int, memory: str) -> tuple[float, float, int]:
     """Seconds of the wall clock, seconds of CPU, and the most bytes."""
     command = [
-        sys.executable, "-m", "broker.jobs.usage_report", "--spool", str(spool), "--out", str(out), "--master", "local[2]",
+        sys.executable, "-m", "odradek.jobs.usage_report", "--spool", str(spool), "--out", str(out), "--master", "local[2]",
         "--from", FIRST.isoformat(), "--to", (FIRST + timedelta(hours=hours)).isoformat(), "--memory", memory,
     ]  # fmt: skip
     most = 0

@@ -6,8 +6,9 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
-from broker.protocol import cluster_metadata, encode
-from broker.storage.batch import CONTROL, Record, build_batch
+from odradek.protocol import encode
+from odradek.protocol.schemas import cluster_metadata
+from odradek.storage.batch import CONTROL, Record, build_batch
 
 
 def _framed(kind, version, **fields) -> bytes:

@@ -11,23 +11,23 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import load
-from broker.metadata import adoption, znodes
-from broker.metadata.cluster import may_have_lost_cache
-from broker.metadata.kraft_log import ClusterMetadataError, read_cluster
-from broker.metadata.sqlite import FILE_NAME, SqliteStore
-from broker.storage.batch import Record, build_batch
-from broker.storage.checkpoints import read_gap_limit, write_offset_checkpoint
-from broker.storage.file_names import GAPS_CHECKPOINT
-from broker.storage.log_directory import (
+from odradek.config import load
+from odradek.metadata import adoption, znodes
+from odradek.metadata.cluster import may_have_lost_cache
+from odradek.metadata.kraft_log import ClusterMetadataError, read_cluster
+from odradek.metadata.sqlite import FILE_NAME, SqliteStore
+from odradek.storage.batch import Record, build_batch
+from odradek.storage.checkpoints import read_gap_limit, write_offset_checkpoint
+from odradek.storage.file_names import GAPS_CHECKPOINT
+from odradek.storage.log_directory import (
     MetaProperties,
     encode_uuid,
     lock_directory,
     write_meta_properties,
     write_partition_metadata,
 )
-from broker.storage.verify import list_directory, verify
-from broker.testing import Broker
+from odradek.storage.verify import list_directory, verify
+from odradek.testing import Broker
 from tests.adopt import kraft_writer
 from tests.adopt.kafka_writes import fingerprint
 from tests.storage.log_writer import LogWriter
@@ -37,7 +37,7 @@ IDS = {name: uuid.UUID(int=number + 1000) for number, name in enumerate("abcdef"
 
 
 def odradek(*arguments, **options):
-    command = [sys.executable, "-m", "broker.cli.main", *map(str, arguments)]
+    command = [sys.executable, "-m", "odradek.cli.main", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **options)
 
 

@@ -8,9 +8,9 @@ import sys
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from broker.storage.batch import Record, build_batch
-from broker.storage.checkpoints import write_offset_checkpoint
-from broker.testing import Broker
+from odradek.storage.batch import Record, build_batch
+from odradek.storage.checkpoints import write_offset_checkpoint
+from odradek.testing import Broker
 from tests.adopt.test_adoption import make_zookeeper
 from tests.storage.log_writer import LogWriter
 from tests.storage.old_writer import message, wrapper
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(600)
 
 
 def odradek(*arguments):
-    command = [sys.executable, "-m", "broker.cli.main", *map(str, arguments)]
+    command = [sys.executable, "-m", "odradek.cli.main", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
@@ -94,7 +94,7 @@ def test_a_directory_in_use_is_verified_while_it_is_written_to(tmp_path):
                 sent += 1
             producer.flush(30)
             if verifying is None:
-                command = [sys.executable, "-m", "broker.cli.main", "log", "verify", "--json", str(broker.data_dir)]
+                command = [sys.executable, "-m", "odradek.cli.main", "log", "verify", "--json", str(broker.data_dir)]
                 verifying = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
             elif verifying.poll() is not None:
                 output = verifying.communicate()[0]

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker.testing import Broker
+from odradek.testing import Broker
 from tests.adopt.kafka_writes import KAFKA_CONFIG
 from tests.clients.kafka_peer import Peer
 from tests.committing import commit
@@ -66,7 +66,7 @@ def test_offsets_of_transactions_count_as_their_ends_say(tmp_path, version, end)
             kafka.kill()
     del still_open
     adopted = subprocess.run(
-        [sys.executable, "-m", "broker.cli.main", "adopt", "--yes", str(kafka.data_dir)],
+        [sys.executable, "-m", "odradek.cli.main", "adopt", "--yes", str(kafka.data_dir)],
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert adopted.returncode == 0, adopted

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from broker.metrics.spool_files import list_files
-from broker.testing import Broker
+from odradek.metrics.spool_files import list_files
+from odradek.testing import Broker
 from tests.adopt.kafka_writes import KAFKA_CONFIG, RECORDS, TOPICS, append, fingerprint, group_offset, read, write
 from tests.clients.kafka_peer import Peer
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.java, pytest.mark.timeout(900)]
 
 
 def odradek(*arguments):
-    command = [sys.executable, "-m", "broker.cli.main", *map(str, arguments)]
+    command = [sys.executable, "-m", "odradek.cli.main", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 

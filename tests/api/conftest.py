@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from broker.testing import Broker
+from odradek.testing import Broker
 from tests.api.wire import Wire
 
 _numbers = itertools.count()

@@ -4,14 +4,14 @@ import os
 import weakref
 from collections.abc import Generator
 
-from broker.api.coordinator_call import CoordinatorCall, CoordinatorView
-from broker.api.stepwise import Stepwise
-from broker.api.table import BY_KEY, function_named
-from broker.controller.broker_settings import BrokerSettings
-from broker.controller.producer_ids import ProducerIds
-from broker.protocol import decode, encode
-from broker.protocol.registry import by_key
-from broker.shm.running_config import RunningConfig
+from odradek.api.coordinator_call import CoordinatorCall, CoordinatorView
+from odradek.api.stepwise import Stepwise
+from odradek.api.table import BY_KEY, function_named
+from odradek.controller.broker_settings import BrokerSettings
+from odradek.controller.producer_ids import ProducerIds
+from odradek.protocol import decode, encode
+from odradek.protocol.registry import by_key
+from odradek.shm.running_config import RunningConfig
 from tests.controller.mortal_cluster import BROKER
 
 

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from broker._ext.offset_commits import partition_for
+from odradek._ext.api.offset_commits import partition_for
 
-from broker.protocol import (
+from odradek.protocol import encode
+from odradek.protocol.schemas import (
     consumer_group_describe,
     consumer_group_heartbeat,
     delete_groups,
     describe_groups,
-    encode,
     find_coordinator,
     heartbeat,
     join_group,
@@ -20,8 +20,8 @@ from broker.protocol import (
     offset_fetch,
     sync_group,
 )
-from broker.protocol.consumer_protocol import Assignment, Subscription
-from broker.protocol.errors import ErrorCode
+from odradek.protocol.schemas.consumer_protocol import Assignment, Subscription
+from odradek.protocol.errors import ErrorCode
 from tests.api.wire import Wire
 from tests.waiting import until
 

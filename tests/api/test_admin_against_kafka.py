@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from broker.protocol import (
+from odradek.protocol.schemas import (
     alter_client_quotas,
     alter_configs,
     alter_partition_reassignments,
@@ -30,8 +30,8 @@ from broker.protocol import (
     list_transactions,
     update_features,
 )
-from broker.protocol.errors import ErrorCode
-from broker.testing import Broker
+from odradek.protocol.errors import ErrorCode
+from odradek.testing import Broker
 from tests.api.test_against_kafka import comparable, differences
 from tests.api.wire import Wire
 from tests.clients.kafka_peer import Peer

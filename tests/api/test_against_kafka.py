@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from broker.protocol import (
+from odradek.protocol.schemas import (
     delete_records,
     describe_cluster,
     describe_topic_partitions,
@@ -21,8 +21,8 @@ from broker.protocol import (
     offset_for_leader_epoch,
     produce,
 )
-from broker.storage.batch import CONTROL, LOG_APPEND_TIME, Record, build_batch, read_batches
-from broker.testing import Broker
+from odradek.storage.batch import CONTROL, LOG_APPEND_TIME, Record, build_batch, read_batches
+from odradek.testing import Broker
 from tests.api.wire import NOBODY, Wire, batch, fetch_request, produce_request, with_crc
 from tests.clients.kafka_peer import Peer
 

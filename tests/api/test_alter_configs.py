@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.protocol import (
+from odradek.protocol.schemas import (
     alter_configs,
     describe_configs,
     describe_log_dirs,
@@ -11,7 +11,7 @@ from broker.protocol import (
     incremental_alter_configs,
     list_config_resources,
 )
-from broker.protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 from tests.api.group_talk import GroupTalk
 from tests.api.wire import batch
 from tests.waiting import until

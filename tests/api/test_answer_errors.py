@@ -1,13 +1,13 @@
 """Which error codes a response carries: as objects, and encoded, as the counting of forwarded requests reads it."""
 
 import pytest
-from broker._ext.encoder import encode
+from odradek._ext.protocol.encoder import encode
 
-from broker.api.answer_errors import error_position, errors_of, leads_with_error
-from broker.api.dispatch import frame_response
-from broker.api.table import BY_KEY
-from broker.protocol import create_topics, describe_configs, leave_group, metadata, offset_commit
-from broker.protocol.registry import by_key
+from odradek.api.answer_errors import error_position, errors_of, leads_with_error
+from odradek.api.dispatch import frame_response
+from odradek.api.table import BY_KEY
+from odradek.protocol.schemas import create_topics, describe_configs, leave_group, metadata, offset_commit
+from odradek.protocol.registry import by_key
 
 
 def top_level_error(api_key: int, version: int, response: bytes) -> int:

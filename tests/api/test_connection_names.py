@@ -1,10 +1,10 @@
 """What log lines say of a connection: its client's address and client id."""
 
 import pytest
-from broker._ext.connection import client_name
+from odradek._ext.net.connection import client_name
 
-from broker.net.forward_frames import ForwardContext
-from broker.protocol import fetch
+from odradek.net.forward_frames import ForwardContext
+from odradek.protocol.schemas import fetch
 from tests.api.wire import fetch_request
 from tests.api.worker_harness import HandWorker
 

@@ -5,11 +5,11 @@ import time
 
 import pytest
 
-from broker.processes.job_thread import JobThread
-from broker.protocol import produce
-from broker.protocol.errors import ErrorCode
-from broker.storage import compression
-from broker.storage.batch import Record, build_batch
+from odradek.processes.job_thread import JobThread
+from odradek.protocol.schemas import produce
+from odradek.protocol.errors import ErrorCode
+from odradek.storage import compression
+from odradek.storage.batch import Record, build_batch
 from tests.api.wire import batch, fetch_request, produce_request, with_crc
 from tests.api.worker_harness import HandWorker, nothing_came
 from tests.waiting import until

@@ -8,10 +8,10 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker.protocol import delete_records
-from broker.protocol.errors import ErrorCode
-from broker.storage.checkpoints import read_offset_checkpoint
-from broker.testing import Broker
+from odradek.protocol.schemas import delete_records
+from odradek.protocol.errors import ErrorCode
+from odradek.storage.checkpoints import read_offset_checkpoint
+from odradek.testing import Broker
 from tests.api.wire import Wire, batch, fetch_request, offsets
 from tests.waiting import PATIENCE_S, until
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.testing import Broker
+from odradek.testing import Broker
 from tests.api.wire import Wire, batch
 from tests.waiting import until
 
@@ -91,7 +91,7 @@ def test_a_class_that_cannot_be_loaded_stops_the_start_with_one_line(
     monkeypatch.setenv("PYTHONPATH", str(broker.directory.parent), prepend=":")
     settings = {KEY: text, "log.dirs": tmp_path / "data", "metrics.listener": ""}
     arguments = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-    command = [sys.executable, "-m", "broker.cli.main", "start", *arguments]
+    command = [sys.executable, "-m", "odradek.cli.main", "start", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1 and reason in done.stderr and KEY in done.stderr, done.stderr

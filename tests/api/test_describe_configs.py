@@ -2,10 +2,10 @@
 
 import pytest
 
-from broker.config.table import BROKER_KEYS, TOPIC_KEYS
-from broker.controller.topics import NewTopic
-from broker.protocol import describe_configs
-from broker.protocol.errors import ErrorCode
+from odradek.config.table import BROKER_KEYS, TOPIC_KEYS
+from odradek.controller.topics import NewTopic
+from odradek.protocol.schemas import describe_configs
+from odradek.protocol.errors import ErrorCode
 from tests.api.coordinator_harness import Harness, versions
 from tests.controller.mortal_cluster import single_broker
 

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from broker.protocol import fetch, produce
-from broker.protocol.errors import ErrorCode
+from odradek.protocol.schemas import fetch, produce
+from odradek.protocol.errors import ErrorCode
 from tests.api.wire import NOBODY, TIMEOUT_S, batch, fetch_request, offsets, produce_request, values, whole
 
 pytestmark = pytest.mark.xdist_group("api-fetch")

@@ -2,10 +2,10 @@
 
 import pytest
 
-from broker._ext import slots
-from broker.protocol import fetch
-from broker.protocol.errors import ErrorCode
-from broker.storage.batch import Record, build_batch
+from odradek._ext.partition import slots
+from odradek.protocol.schemas import fetch
+from odradek.protocol.errors import ErrorCode
+from odradek.storage.batch import Record, build_batch
 from tests.api.wire import batch, fetch_request, values
 from tests.api.worker_harness import HandWorker, nothing_came
 

@@ -3,10 +3,10 @@
 from itertools import pairwise
 
 import pytest
-from broker._ext.fetch_sessions import FetchSessions
+from odradek._ext.api.fetch_sessions import FetchSessions
 
-from broker.protocol import fetch, produce
-from broker.protocol.errors import ErrorCode
+from odradek.protocol.schemas import fetch, produce
+from odradek.protocol.errors import ErrorCode
 from tests.api.wire import batch, fetch_request, produce_request, values
 from tests.api.worker_harness import HandWorker, nothing_came
 

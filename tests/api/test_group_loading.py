@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.metadata import znodes
-from broker.metadata.sqlite import FILE_NAME
-from broker.protocol.errors import ErrorCode
-from broker.testing import Broker
+from odradek.metadata import znodes
+from odradek.metadata.sqlite import FILE_NAME
+from odradek.protocol.errors import ErrorCode
+from odradek.testing import Broker
 from tests.api.group_talk import BUSY, GroupTalk
 from tests.waiting import PATIENCE_S, until
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.protocol import delete_groups, list_groups, list_tree_offsets
-from broker.protocol.errors import ErrorCode
-from broker.testing import Broker
+from odradek.protocol.schemas import delete_groups, list_groups, list_tree_offsets
+from odradek.protocol.errors import ErrorCode
+from odradek.testing import Broker
 from tests.api.group_talk import BUSY, GroupTalk
 from tests.api.wire import NOBODY
 from tests.waiting import until
@@ -164,7 +164,7 @@ def test_a_deleted_group_goes_from_the_tree_as_from_the_log(wire: GroupTalk) -> 
 
 
 def test_commits_in_flight_on_one_connection_are_answered_and_applied_in_order(wire: GroupTalk) -> None:
-    from broker.protocol import offset_commit
+    from odradek.protocol.schemas import offset_commit
 
     make = offset_commit.Request
     for offset in range(200):

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from broker.protocol.errors import ErrorCode
-from broker.testing import Broker
+from odradek.protocol.errors import ErrorCode
+from odradek.testing import Broker
 from tests.api.group_talk import GroupTalk, assignment, owned, subscription
 from tests.api.test_against_kafka import comparable, differences
 from tests.api.wire import NOBODY

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.protocol import encode_frame, fetch, produce
-from broker.protocol.header import RequestHeader, request_header_version
-from broker.storage.batch import read_batches
+from odradek.protocol import encode_frame
+from odradek.protocol.schemas import fetch, produce
+from odradek.protocol.schemas.header import RequestHeader, request_header_version
+from odradek.storage.batch import read_batches
 from tests.api.test_old_formats import message_set
 from tests.api.wire import Wire, batch, fetch_request, produce_request
 from tests.api.worker_harness import HandWorker

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from broker.controller.producer_ids import MAX_PRODUCER_ID
-from broker.metadata import znodes
-from broker.protocol import init_producer_id
-from broker.protocol.errors import ErrorCode
+from odradek.controller.producer_ids import MAX_PRODUCER_ID
+from odradek.metadata import znodes
+from odradek.protocol.schemas import init_producer_id
+from odradek.protocol.errors import ErrorCode
 from tests.api.coordinator_harness import Harness, versions
 from tests.controller.mortal_cluster import single_broker
 

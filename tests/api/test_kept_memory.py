@@ -7,10 +7,11 @@ import time
 import tracemalloc
 
 import pytest
-from broker._ext.kept_memory import KeptMemory
+from odradek._ext.net.kept_memory import KeptMemory
 
-from broker._ext import slots
-from broker.protocol import decode, fetch, produce
+from odradek._ext.partition import slots
+from odradek.protocol import decode
+from odradek.protocol.schemas import fetch, produce
 from tests.api.wire import batch, fetch_request, produce_request, values
 from tests.api.worker_harness import HandWorker
 

@@ -4,13 +4,13 @@ import socket
 import time
 
 import pytest
-from broker._ext.late_requests import unawaited
+from odradek._ext.net.late_requests import unawaited
 
-from broker._ext import slots
-from broker.protocol import (
+from odradek._ext.partition import slots
+from odradek.protocol import encode_frame
+from odradek.protocol.schemas import (
     api_versions,
     consumer_group_heartbeat,
-    encode_frame,
     fetch,
     heartbeat,
     join_group,
@@ -18,7 +18,7 @@ from broker.protocol import (
     offset_commit,
     produce,
 )
-from broker.protocol.header import RequestHeader, request_header_version
+from odradek.protocol.schemas.header import RequestHeader, request_header_version
 from tests.api.coordinator_harness import versions
 from tests.api.wire import batch, fetch_request, produce_request, values
 from tests.api.worker_harness import HandWorker

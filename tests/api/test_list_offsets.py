@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 from tests.api.wire import batch
 
 pytestmark = pytest.mark.xdist_group("api-other")
@@ -31,7 +31,7 @@ def test_every_version_tells_both_ends(wire, name, version):
 
 @pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
 def test_times_are_found_in_every_segment_and_within_batches(wire, name, codec):
-    from broker.storage.batch import Record, build_batch
+    from odradek.storage.batch import Record, build_batch
 
     wire.create(name, segment_bytes=2500, **KEPT)
     for number in range(20):

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from broker.protocol import describe_configs, incremental_alter_configs
-from broker.testing import Broker
+from odradek.protocol.schemas import describe_configs, incremental_alter_configs
+from odradek.testing import Broker
 from tests.api.wire import Wire, batch
 from tests.clients.kafka_tools import KafkaTools
 from tests.waiting import until

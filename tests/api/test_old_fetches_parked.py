@@ -2,10 +2,10 @@
 
 import pytest
 
-from broker._ext import slots
-from broker.protocol import fetch
-from broker.storage import old_messages
-from broker.storage.batch import COMMIT, Record, build_batch, build_end_marker
+from odradek._ext.partition import slots
+from odradek.protocol.schemas import fetch
+from odradek.storage import old_messages
+from odradek.storage.batch import COMMIT, Record, build_batch, build_end_marker
 from tests.api.wire import fetch_request
 from tests.api.worker_harness import HandWorker, nothing_came
 

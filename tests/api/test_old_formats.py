@@ -5,11 +5,11 @@ import time
 
 import pytest
 
-from broker.protocol import create_topics, delete_topics, describe_configs, fetch, list_offsets, produce
-from broker.protocol.errors import ErrorCode
-from broker.storage import compression, old_messages
-from broker.storage.batch import LOG_APPEND_TIME, Record, build_batch, read_batches
-from broker.storage.compression import compress_old
+from odradek.protocol.schemas import create_topics, delete_topics, describe_configs, fetch, list_offsets, produce
+from odradek.protocol.errors import ErrorCode
+from odradek.storage import compression, old_messages
+from odradek.storage.batch import LOG_APPEND_TIME, Record, build_batch, read_batches
+from odradek.storage.compression import compress_old
 from tests.api.wire import batch, fetch_request, produce_request, values
 from tests.storage.old_writer import message, wrapper
 

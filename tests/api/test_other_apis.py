@@ -2,13 +2,13 @@
 
 import pytest
 
-from broker.api.offset_for_leader_epoch import end_offset
-from broker.api.offset_for_leader_epoch import handle as answer_epochs
-from broker.api.stepwise import Stepwise
-from broker.api.table import APIS
-from broker.protocol import (
+from odradek.api.offset_for_leader_epoch import end_offset
+from odradek.api.offset_for_leader_epoch import handle as answer_epochs
+from odradek.api.stepwise import Stepwise
+from odradek.api.table import APIS
+from odradek.protocol import decode
+from odradek.protocol.schemas import (
     api_versions,
-    decode,
     describe_cluster,
     describe_quorum,
     describe_topic_partitions,
@@ -16,7 +16,7 @@ from broker.protocol import (
     init_producer_id,
     offset_for_leader_epoch,
 )
-from broker.protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 from tests.api.wire import batch
 
 pytestmark = pytest.mark.xdist_group("api-other")
@@ -163,7 +163,7 @@ def test_the_epoch_of_an_empty_log_ends_at_its_start(wire, name):
 
 def test_epochs_whose_records_are_all_gone_are_not_known_at_once(monkeypatch):
     state = {"epochs": [(0, 0), (2, 10), (5, 20)], "log_start_offset": 12, "log_end_offset": 30, "leader_epoch": 5}
-    module = "broker.api.offset_for_leader_epoch.leader_state"
+    module = "odradek.api.offset_for_leader_epoch.leader_state"
     monkeypatch.setattr(module, lambda *_: (0, None, state))
     make = offset_for_leader_epoch.Request
 

@@ -5,11 +5,11 @@ import select
 import time
 
 import pytest
-from broker._ext.fetch_context import FetchPartition
+from odradek._ext.api.fetch_context import FetchPartition
 
-from broker._ext import slots
-from broker.protocol import api_versions, fetch, produce
-from broker.protocol.errors import ErrorCode
+from odradek._ext.partition import slots
+from odradek.protocol.schemas import api_versions, fetch, produce
+from odradek.protocol.errors import ErrorCode
 from tests.api.wire import batch, fetch_request, offsets, produce_request, values
 from tests.api.worker_harness import HandWorker, nothing_came
 

@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from broker.protocol import metadata, produce
-from broker.protocol.errors import ErrorCode
-from broker.storage.batch import LOG_APPEND_TIME, Record, build_batch, read_batches
+from odradek.protocol.schemas import metadata, produce
+from odradek.protocol.errors import ErrorCode
+from odradek.storage.batch import LOG_APPEND_TIME, Record, build_batch, read_batches
 from tests.api.wire import NOBODY, batch, offsets, produce_request, values, with_crc
 
 pytestmark = pytest.mark.xdist_group("api-produce")
@@ -260,7 +260,7 @@ def test_five_in_flight_are_appended_and_answered_in_order(wire, name, acks):
 
 def test_requests_of_several_kinds_in_one_write_are_answered_in_order(wire, name):
     wire.create(name)
-    from broker.protocol import api_versions, fetch
+    from odradek.protocol.schemas import api_versions, fetch
     from tests.api.wire import fetch_request
 
     frames = [

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.cli.health_local import judge_status
-from broker.protocol import produce
-from broker.storage.batch import Record, build_batch
-from broker.testing import Broker
+from odradek.cli.health_local import judge_status
+from odradek.protocol.schemas import produce
+from odradek.storage.batch import Record, build_batch
+from odradek.testing import Broker
 from tests.api.wire import Wire, produce_request
 from tests.metrics.scraping import scrape
 from tests.waiting import until

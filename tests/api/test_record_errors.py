@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from broker.protocol import produce
-from broker.protocol.errors import ErrorCode
-from broker.storage.batch import LOG_APPEND_TIME, Record, build_batch, read_batches
+from odradek.protocol.schemas import produce
+from odradek.protocol.errors import ErrorCode
+from odradek.storage.batch import LOG_APPEND_TIME, Record, build_batch, read_batches
 from tests.api.wire import batch, produce_request
 from tests.storage.old_writer import message, wrapper
 

@@ -1,7 +1,7 @@
 """A log that was given up and is loaded anew while the broker runs: nothing that was remembered of it before counts."""
 
-from broker._ext import slot_life, slots
-from broker.protocol import fetch
+from odradek._ext.partition import slot_life, slots
+from odradek.protocol.schemas import fetch
 from tests.api.wire import batch, fetch_request, values
 from tests.api.worker_harness import HandWorker
 

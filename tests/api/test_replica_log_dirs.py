@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.protocol import alter_replica_log_dirs, describe_log_dirs
-from broker.protocol.errors import ErrorCode
-from broker.testing import Broker
+from odradek.protocol.schemas import alter_replica_log_dirs, describe_log_dirs
+from odradek.protocol.errors import ErrorCode
+from odradek.testing import Broker
 from tests.api.wire import Wire
 
 pytestmark = pytest.mark.xdist_group("replica-log-dirs")

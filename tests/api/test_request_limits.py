@@ -4,12 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from broker.api import metadata as metadata_api
-from broker.api.call import Call
-from broker.api.stepwise import Stepwise
-from broker.api.table import APIS, MAX_REQUEST_BYTES, Where, limits_of
-from broker.config.broker_config import resolve
-from broker.protocol import (
+from odradek.api import metadata as metadata_api
+from odradek.api.call import Call
+from odradek.api.stepwise import Stepwise
+from odradek.api.table import APIS, MAX_REQUEST_BYTES, Where, limits_of
+from odradek.config.broker_config import resolve
+from odradek.protocol.schemas import (
     api_versions,
     create_topics,
     describe_configs,
@@ -21,9 +21,9 @@ from broker.protocol import (
     offset_fetch,
     produce,
 )
-from broker.protocol.errors import ErrorCode
-from broker.protocol.registry import by_key
-from broker.testing import Broker
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.registry import by_key
+from odradek.testing import Broker
 from tests.api.wire import Wire, batch, produce_request
 from tests.api.worker_harness import HandWorker
 from tests.waiting import until

@@ -7,9 +7,9 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker.protocol import incremental_alter_configs
-from broker.storage.batch import Record, build_batch
-from broker.testing import Broker
+from odradek.protocol.schemas import incremental_alter_configs
+from odradek.storage.batch import Record, build_batch
+from odradek.testing import Broker
 from tests.api.wire import Wire, offsets
 from tests.waiting import PATIENCE_S, until
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.protocol import describe_configs, incremental_alter_configs
-from broker.storage.batch import Record, build_batch
-from broker.testing import Broker
+from odradek.protocol.schemas import describe_configs, incremental_alter_configs
+from odradek.storage.batch import Record, build_batch
+from odradek.testing import Broker
 from tests.api.wire import Wire
 from tests.waiting import PATIENCE_S, until
 

@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from broker.protocol.errors import ErrorCode
-from broker.testing import Broker
+from odradek.protocol.errors import ErrorCode
+from odradek.testing import Broker
 from tests.api.group_talk import GroupTalk, assignment
 from tests.waiting import until
 

@@ -9,10 +9,11 @@ import struct
 import time
 from typing import Any
 
-from broker.protocol import create_topics, decode, delete_topics, encode_frame, fetch, list_offsets, metadata, produce
-from broker.protocol.header import RequestHeader, ResponseHeader, request_header_version, response_header_version
-from broker.protocol.registry import by_key
-from broker.storage.batch import Record, build_batch, read_batches
+from odradek.protocol import decode, encode_frame
+from odradek.protocol.schemas import create_topics, delete_topics, fetch, list_offsets, metadata, produce
+from odradek.protocol.schemas.header import RequestHeader, ResponseHeader, request_header_version, response_header_version
+from odradek.protocol.registry import by_key
+from odradek.storage.batch import Record, build_batch, read_batches
 
 TIMEOUT_S = 90.0
 UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER = 3, 6
@@ -174,7 +175,7 @@ def batch(*values: bytes, key: bytes | None = b"k", timestamp: int | None = None
 
 def with_crc(data: bytes | bytearray) -> bytes:
     """A batch that was tampered with, with a CRC that is right for what it holds now."""
-    import broker._ext.crc32c as crc32c
+    import odradek._ext.records.crc32c as crc32c
 
     return bytes(data[:17]) + crc32c.checksum(bytes(data[21:])).to_bytes(4, "big") + bytes(data[21:])
 

@@ -10,17 +10,17 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from broker._ext.data_loop import DataLoop
-from broker._ext.fetch import Fetching
-from broker._ext.fetch_sessions import FetchSessions
-from broker._ext.produce import Producing
-from broker._ext.requests import RequestHandler
-from broker._ext.topics import TopicDirectory
-from broker._ext.waiting import WaitingRoom
+from odradek._ext.net.data_loop import DataLoop
+from odradek._ext.api.fetch import Fetching
+from odradek._ext.api.fetch_sessions import FetchSessions
+from odradek._ext.api.produce import Producing
+from odradek._ext.api.requests import RequestHandler
+from odradek._ext.shm.topics import TopicDirectory
+from odradek._ext.api.purgatory import WaitingRoom
 
-from broker.api.stepwise import Stepwise
-from broker.storage.down_conversion import conversion
-from broker.storage.incoming import prepare
+from odradek.api.stepwise import Stepwise
+from odradek.storage.down_conversion import conversion
+from odradek.storage.incoming import prepare
 from tests.api.wire import Wire
 from tests.shm.one_broker import OneBroker
 

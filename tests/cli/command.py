@@ -13,7 +13,7 @@ class Command:
         self._environment = os.environ | {"ODRADEK_BOOTSTRAP_SERVERS": servers}
 
     def run(self, *arguments, stdin=""):
-        command = [sys.executable, "-m", "broker.cli.main", *map(str, arguments)]
+        command = [sys.executable, "-m", "odradek.cli.main", *map(str, arguments)]
         return subprocess.run(
             command, capture_output=True, text=True, input=stdin, timeout=120, check=False, env=self._environment
         )

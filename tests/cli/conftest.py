@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from broker.testing import Broker
+from odradek.testing import Broker
 from tests.cli.command import Command
 
 NEVER_MS = 86_400_000

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from broker.clients import tree_offsets
-from broker.clients.cluster import Cluster
+from odradek.clients import tree_offsets
+from odradek.clients.cluster import Cluster
 from tests.cli.command import Command
 from tests.clients.kafka_peer import Peer
 from tests.waiting import until

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.cli.demo import DemoError, collect, compare
+from odradek.cli.demo import DemoError, collect, compare
 
 
 def test_the_corpus_is_whole_files_of_text_within_the_limit(tmp_path):

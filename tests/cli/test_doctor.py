@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer
 
-from broker.cli.health_groups import GroupSeen, judge_group, judge_members, judge_tree
-from broker.cli.health_local import examine_broker, judge_status
-from broker.cli.health_metrics import judge_metrics
-from broker.cli.running_broker import find, status_of
-from broker.clients import tree_offsets
-from broker.clients.cluster import Cluster
-from broker.clients.groups import Committed, Described, Member
-from broker.testing import Broker
+from odradek.cli.health_groups import GroupSeen, judge_group, judge_members, judge_tree
+from odradek.cli.health_local import examine_broker, judge_status
+from odradek.cli.health_metrics import judge_metrics
+from odradek.cli.running_broker import find, status_of
+from odradek.clients import tree_offsets
+from odradek.clients.cluster import Cluster
+from odradek.clients.groups import Committed, Described, Member
+from odradek.testing import Broker
 from tests.api.wire import Wire, batch
 from tests.cli.command import Command
 

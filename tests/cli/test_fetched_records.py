@@ -3,13 +3,13 @@
 import struct
 
 import pytest
-from broker._ext.fetched_records import CorruptRecordsError, RecordReader
+from odradek._ext.records.fetched_records import CorruptRecordsError, RecordReader
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.cli.direct_reading import record_reader
-from broker.cli.record_format import printer
-from broker.storage.batch import ABORT, COMMIT, LOG_APPEND_TIME, TRANSACTIONAL, Record, build_batch, build_end_marker
+from odradek.cli.direct_reading import record_reader
+from odradek.cli.record_format import printer
+from odradek.storage.batch import ABORT, COMMIT, LOG_APPEND_TIME, TRANSACTIONAL, Record, build_batch, build_end_marker
 from tests.storage.old_writer import message, wrapper
 
 FORM = "{topic}-{partition}@{offset} {timestamp} {key}={value} {headers}\\n"
@@ -202,7 +202,7 @@ def test_bytes_that_are_no_sound_batch_are_refused_with_their_offset():
 @given(st.binary(max_size=60), st.integers(1, 5), st.integers(0, 4))
 def test_records_that_lie_about_themselves_are_refused(payload, count, codec):
     """The batch is sound but for its records: nothing is read behind their end, and what was read before stays counted."""
-    from broker.storage.batch import RecordBatch
+    from odradek.storage.batch import RecordBatch
 
     batch = RecordBatch(7, 0, codec, count - 1, 0, 0, -1, -1, -1, count, payload)
     written = Written()

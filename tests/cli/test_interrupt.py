@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.cli.interrupt import Interruption
-from broker.protocol import (
+from odradek.cli.interrupt import Interruption
+from odradek.protocol.schemas import (
     consumer_group_describe,
     create_partitions,
     create_topics,
@@ -29,13 +29,13 @@ from broker.protocol import (
     offset_commit,
     offset_fetch,
 )
-from broker.testing import Broker
-from broker.testing.process_tree import wait_for_end
+from odradek.testing import Broker
+from odradek.testing.process_tree import wait_for_end
 from tests.cli.command import Command
 from tests.cli.gate import Gate
 from tests.waiting import until
 
-MAIN = [sys.executable, "-m", "broker.cli"]
+MAIN = [sys.executable, "-m", "odradek.cli"]
 PATIENCE_S = 90
 
 
@@ -220,7 +220,7 @@ def test_a_take_over_that_is_stopped_has_changed_nothing(tmp_path):
 
 STUBBORN = """
 import signal, sys
-from broker.config.running import write_pid_file
+from odradek.config.pid_file import write_pid_file
 held = open(sys.argv[1] + "/.lock", "w")
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 write_pid_file(sys.argv[1], [])

@@ -3,12 +3,12 @@
 import zlib
 
 import pytest
-from broker._ext.line_batches import MissingSeparatorError, RecordBatches
+from odradek._ext.records.line_batches import MissingSeparatorError, RecordBatches
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.storage.batch import read_batch
-from broker.storage.compression import compress
+from odradek.storage.batch import read_batch
+from odradek.storage.compression import compress
 
 LINES = st.lists(st.binary(max_size=30).filter(lambda line: b"\n" not in line), max_size=20)
 NOW = 1_700_000_000_000

@@ -7,12 +7,13 @@ import uuid
 
 import pytest
 
-from broker.protocol import encode, group_records, transaction_records
-from broker.protocol.consumer_protocol import Subscription
-from broker.storage.batch import Record, build_batch, build_end_marker
-from broker.storage.checkpoints import write_gap_limit, write_offset_checkpoint
-from broker.storage.compression import CODEC_NAMES
-from broker.storage.log_directory import MetaProperties, encode_uuid, write_meta_properties, write_partition_metadata
+from odradek.protocol import encode
+from odradek.protocol.schemas import group_records, transaction_records
+from odradek.protocol.schemas.consumer_protocol import Subscription
+from odradek.storage.batch import Record, build_batch, build_end_marker
+from odradek.storage.checkpoints import write_gap_limit, write_offset_checkpoint
+from odradek.storage.compression import CODEC_NAMES
+from odradek.storage.log_directory import MetaProperties, encode_uuid, write_meta_properties, write_partition_metadata
 from tests.adopt import kraft_writer
 from tests.storage.log_writer import LogWriter
 from tests.storage.old_writer import message, wrapper
@@ -21,7 +22,7 @@ ID = uuid.UUID(int=4711)
 
 
 def odradek(*arguments):
-    command = [sys.executable, "-m", "broker.cli.main", *map(str, arguments)]
+    command = [sys.executable, "-m", "odradek.cli.main", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 

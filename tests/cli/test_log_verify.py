@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from broker.storage.batch import Record, build_batch
+from odradek.storage.batch import Record, build_batch
 from tests.storage.log_writer import LogWriter
 
 
 def odradek(*arguments):
-    command = [sys.executable, "-m", "broker.cli.main", *map(str, arguments)]
+    command = [sys.executable, "-m", "odradek.cli.main", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 

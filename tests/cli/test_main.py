@@ -10,14 +10,14 @@ import time
 
 import pytest
 
-from broker.config.listeners import Listener
-from broker.config.running import STATUS_SOCKET, read_pid_file, start_ticks, write_pid_file
+from odradek.config.listeners import Listener
+from odradek.config.pid_file import STATUS_SOCKET, read_pid_file, start_ticks, write_pid_file
 
 LISTENER = Listener("PLAINTEXT", "127.0.0.1", 9, "PLAINTEXT")
 
 
 def odradek(*arguments, **options):
-    command = [sys.executable, "-m", "broker.cli.main", *map(str, arguments)]
+    command = [sys.executable, "-m", "odradek.cli.main", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **options)
 
 
@@ -38,9 +38,9 @@ def test_help_is_there(arguments):
 
 
 def test_help_and_errors_import_nothing_heavy():
-    code = "import sys, broker.cli.main; print(*sys.modules)"
+    code = "import sys, odradek.cli.main; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    heavy = ("rich", "confluent_kafka", "kafka", "asyncio", "uvloop", "broker.processes", "broker.testing", "kazoo")
+    heavy = ("rich", "confluent_kafka", "kafka", "asyncio", "uvloop", "odradek.processes", "odradek.testing", "kazoo")
     assert not [name for name in loaded if name.startswith(heavy)]
 
 
@@ -61,14 +61,14 @@ def test_commands_import_nothing_that_makes_them_slow(arguments):
     """All of them answer within 0.3 s (docs/decisions/0014-explain.md): what would take that away is named here."""
     code = (
         "import atexit, sys; atexit.register(lambda: print(*sys.modules, file=sys.stderr));"
-        "sys.argv[0] = 'odradek'; from broker.cli.main import main; main()"
+        "sys.argv[0] = 'odradek'; from odradek.cli.main import main; main()"
     )
     environment = os.environ | {"ODRADEK_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
     done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, env=environment)
     loaded = done.stderr.splitlines()[-1].split()
-    assert "broker.cli.lazy" in loaded
-    heavy = ("confluent_kafka", "kafka", "asyncio", "uvloop", "kazoo", "numpy", "rich", "sqlite3", "broker.processes")
-    heavy += ("subprocess", "tempfile", "broker.testing.broker_process")
+    assert "odradek.cli.lazy" in loaded
+    heavy = ("confluent_kafka", "kafka", "asyncio", "uvloop", "kazoo", "numpy", "rich", "sqlite3", "odradek.processes")
+    heavy += ("subprocess", "tempfile", "odradek.testing.broker_process")
     assert not [name for name in loaded if name.startswith(heavy)]
 
 
@@ -125,8 +125,8 @@ def test_only_one_way_to_name_the_broker(tmp_path):
 
 STAND_IN = """
 import fcntl, os, signal, sys
-from broker.config.running import write_pid_file
-from broker.config.listeners import Listener
+from odradek.config.pid_file import write_pid_file
+from odradek.config.listeners import Listener
 os.chdir(sys.argv[1])
 lock = open(os.path.join(sys.argv[1], ".lock"), "w")
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})

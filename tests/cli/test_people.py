@@ -11,7 +11,7 @@ from confluent_kafka import Consumer
 from tests.cli.test_cluster_commands import fill
 from tests.waiting import until
 
-MAIN = [sys.executable, "-m", "broker.cli.main"]
+MAIN = [sys.executable, "-m", "odradek.cli.main"]
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -95,7 +95,7 @@ def test_a_shell_completes_commands_and_topics(odradek, name, cli_broker):
             "COMP_CWORD": str(len(words.split()) - 1),
             "ODRADEK_BOOTSTRAP_SERVERS": servers,
         }
-        code = "from broker.cli.main import main; main(prog_name='odradek')"
+        code = "from odradek.cli.main import main; main(prog_name='odradek')"
         done = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
         )
@@ -137,7 +137,7 @@ def test_without_the_client_library_only_groups_and_its_settings_do_not_work(odr
 @pytest.mark.parametrize("arguments", [["topic", "list"], ["group", "list"], ["config", "get", "-t", "t"], ["doctor"]])
 def test_a_command_imports_only_what_it_needs(arguments, cli_broker):
     code = (
-        "import sys\nfrom broker.cli.main import main\n"
+        "import sys\nfrom odradek.cli.main import main\n"
         "try:\n    main(sys.argv[1:])\nexcept SystemExit:\n    pass\nprint('loaded', *sys.modules)"
     )
     environment = os.environ | {"ODRADEK_BOOTSTRAP_SERVERS": cli_broker.bootstrap_servers}
@@ -145,5 +145,5 @@ def test_a_command_imports_only_what_it_needs(arguments, cli_broker):
         [sys.executable, "-c", code, *arguments], capture_output=True, text=True, env=environment, check=True
     )
     loaded = done.stdout.rpartition("loaded ")[2].split()
-    heavy = ("rich", "confluent_kafka", "asyncio", "uvloop", "broker.processes", "broker.groups", "broker.api", "kazoo")
-    assert "broker.clients.wire" in loaded and not [one for one in loaded if one.startswith(heavy)]
+    heavy = ("rich", "confluent_kafka", "asyncio", "uvloop", "odradek.processes", "odradek.groups", "odradek.api", "kazoo")
+    assert "odradek.clients.wire" in loaded and not [one for one in loaded if one.startswith(heavy)]

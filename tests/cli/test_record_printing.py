@@ -4,13 +4,13 @@ import base64
 import json
 
 import pytest
-from broker._ext.record_printing import RecordPrinter
+from odradek._ext.records.record_printing import RecordPrinter
 from click import UsageError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.cli.output import when
-from broker.cli.record_format import printer
+from odradek.cli.output import when
+from odradek.cli.record_format import printer
 
 TRICKY = st.sampled_from(
     [b"", b'"', b"\\", b"\x00\x1f\x7f\x80", "ä€😀".encode(), b"\xed\xa0\x80", b"\xc0\x80", b"\t\n\r\f\b/"]

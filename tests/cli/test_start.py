@@ -10,13 +10,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from broker.cli import options, running_broker
-from broker.cli.main import main
-from broker.config.running import start_ticks
-from broker.testing import Broker
+from odradek.cli import options, running_broker
+from odradek.cli.main import main
+from odradek.config.pid_file import start_ticks
+from odradek.testing import Broker
 from tests.api.wire import Wire
 
-COMMAND = [sys.executable, "-m", "broker.cli.main"]
+COMMAND = [sys.executable, "-m", "odradek.cli.main"]
 
 
 def odradek(*arguments, timeout=120):

@@ -13,12 +13,12 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from broker.cli.usage_source import Place, Source
-from broker.cli.usage_view import show_sums
-from broker.clients import configs
-from broker.metrics.pages import NO_API, OTHER, RETIRED, UsageRow
-from broker.metrics.usage import BadQuery, document
-from broker.metrics.usage_totals import VALUES, Counts, UsageKey
+from odradek.cli.usage_source import Place, Source
+from odradek.cli.usage_view import show_sums
+from odradek.clients import configs
+from odradek.metrics.pages import NO_API, OTHER, RETIRED, UsageRow
+from odradek.metrics.usage import BadQuery, document
+from odradek.metrics.usage_totals import VALUES, Counts, UsageKey
 from tests.cli.command import Command
 from tests.metrics import spool_model
 
@@ -173,7 +173,7 @@ def test_top_is_the_difference_of_two_looks(usage):
 
 
 def test_top_of_a_broker_that_restarted_counts_from_its_start(usage, reporter):
-    command = [sys.executable, "-m", "broker.cli.main", "usage", "top", "--json", "--interval", "0.3"]
+    command = [sys.executable, "-m", "odradek.cli.main", "usage", "top", "--json", "--interval", "0.3"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ) as process:
         try:
             assert json.loads(process.stdout.readline())["seconds"] == 2.0
@@ -309,7 +309,7 @@ def test_a_port_that_does_not_speak_http_or_is_silent_is_told(usage):
 
 def test_top_on_a_terminal_draws_until_ctrl_c(usage, reporter):
     ours, other = pty.openpty()
-    command = [sys.executable, "-m", "broker.cli.main", "usage", "top", "--interval", "0.1", "--by", "topic"]
+    command = [sys.executable, "-m", "odradek.cli.main", "usage", "top", "--interval", "0.1", "--by", "topic"]
     environment = os.environ | {"TERM": "xterm", "COLUMNS": "120", "LINES": "30"}
     with subprocess.Popen(command, stdin=other, stdout=other, stderr=other, env=environment) as process:
         os.close(other)
@@ -331,7 +331,7 @@ def test_top_on_a_terminal_draws_until_ctrl_c(usage, reporter):
 
 def test_a_look_imports_no_more_than_it_needs(usage):
     code = (
-        "import sys; from broker.cli.main import main\n"
+        "import sys; from odradek.cli.main import main\n"
         "try: main(['usage', 'show'])\n"
         "finally: print([one for one in sys.modules if one.split('.')[0] in"
         " ('rich', 'confluent_kafka', 'prometheus_client', 'uvloop', 'pyspark', 'kazoo')], file=sys.stderr)"

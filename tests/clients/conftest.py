@@ -111,7 +111,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         if os.environ.get("ODRADEK_TEST_PEER") == "kafka":
             broker: Broker = stack.enter_context(Peer(tmp_path_factory.mktemp("kafka"), CONFIG))
         else:
-            from broker.testing import Broker as Odradek
+            from odradek.testing import Broker as Odradek
 
             broker = stack.enter_context(Odradek(config=CONFIG, directory=tmp_path_factory.mktemp("odradek")))
         yield Cluster(broker, stack)

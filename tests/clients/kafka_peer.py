@@ -19,7 +19,7 @@ from tests.ports import reserved
 
 
 class Peer:
-    """A Kafka broker on free ports of 127.0.0.1, data in `directory`; a context manager as `broker.testing.Broker`.
+    """A Kafka broker on free ports of 127.0.0.1, data in `directory`; a context manager as `odradek.testing.Broker`.
 
     `version` is that of its release, None for the script's own choice.
     """

@@ -2,11 +2,11 @@
 
 import pytest
 
-from broker.clients import brokers
-from broker.clients.cluster import Address, Partition, TopicInfo, View
-from broker.clients.errors import Unreachable
-from broker.protocol import describe_cluster, explain_group
-from broker.protocol.errors import ErrorCode
+from odradek.clients import brokers
+from odradek.clients.cluster import Address, Partition, TopicInfo, View
+from odradek.clients.errors import Unreachable
+from odradek.protocol.schemas import describe_cluster, explain_group
+from odradek.protocol.errors import ErrorCode
 
 VIEW = View(
     "id",

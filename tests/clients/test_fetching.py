@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from broker.clients import fetching
-from broker.clients.cluster import Address, Partition, TopicInfo, View
-from broker.clients.errors import ClientError
-from broker.clients.fetching import Fetcher
-from broker.protocol import fetch
-from broker.protocol.errors import ErrorCode
+from odradek.clients import fetching
+from odradek.clients.cluster import Address, Partition, TopicInfo, View
+from odradek.clients.errors import ClientError
+from odradek.clients.fetching import Fetcher
+from odradek.protocol.schemas import fetch
+from odradek.protocol.errors import ErrorCode
 
 PARTITIONS = 3
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.testing import Broker
+from odradek.testing import Broker
 from tests import toolchains
 from tests.api.group_talk import GroupTalk
 from tests.api.wire import batch

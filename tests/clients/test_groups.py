@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from broker.testing import Broker
+from odradek.testing import Broker
 from tests import toolchains
 from tests.api.group_talk import GroupTalk
 from tests.waiting import until

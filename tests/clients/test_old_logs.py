@@ -13,8 +13,8 @@ import confluent_kafka
 import kafka
 import pytest
 
-from broker.storage.batch import Record, build_batch
-from broker.testing import Broker
+from odradek.storage.batch import Record, build_batch
+from odradek.testing import Broker
 from tests.clients.dump_log_segments import dump, files_of
 from tests.storage.old_writer import message, wrapper
 

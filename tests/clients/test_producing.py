@@ -5,23 +5,23 @@ from collections import deque
 from types import SimpleNamespace
 
 import pytest
-from broker._ext.batch_builder import BatchBuilder
-from broker._ext.line_batches import RecordBatches
+from odradek._ext.records.batch_builder import BatchBuilder
+from odradek._ext.records.line_batches import RecordBatches
 
-from broker.cli import sending
-from broker.cli.direct_reading import DirectReading, record_reader
-from broker.cli.interrupt import Interruption
-from broker.cli.reading import Ends, Start, assignment, matching
-from broker.cli.record_format import printer
-from broker.cli.sending import Sending
-from broker.clients import fetching, producing, topics
-from broker.clients.cluster import Address, Cluster, Partition, TopicInfo, View
-from broker.clients.errors import ClientError, Unreachable
-from broker.clients.fetching import Fetcher
-from broker.clients.producing import Sender
-from broker.protocol import init_producer_id, produce
-from broker.protocol.errors import ErrorCode
-from broker.testing import Broker
+from odradek.cli import sending
+from odradek.cli.direct_reading import DirectReading, record_reader
+from odradek.cli.interrupt import Interruption
+from odradek.cli.reading import Ends, Start, assignment, matching
+from odradek.cli.record_format import printer
+from odradek.cli.sending import Sending
+from odradek.clients import fetching, producing, topics
+from odradek.clients.cluster import Address, Cluster, Partition, TopicInfo, View
+from odradek.clients.errors import ClientError, Unreachable
+from odradek.clients.fetching import Fetcher
+from odradek.clients.producing import Sender
+from odradek.protocol.schemas import init_producer_id, produce
+from odradek.protocol.errors import ErrorCode
+from odradek.testing import Broker
 from tests.cli.gate import Gate
 
 PARTITIONS = 3

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from broker.testing import Broker
+from odradek.testing import Broker
 from tests import toolchains
 from tests.api.group_talk import GroupTalk
 

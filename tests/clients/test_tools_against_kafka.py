@@ -15,9 +15,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from broker._ext.offset_commits import partition_for
+from odradek._ext.api.offset_commits import partition_for
 
-from broker.testing import Broker
+from odradek.testing import Broker
 from tests.api.group_talk import GroupTalk, assignment, subscription
 from tests.api.wire import batch
 from tests.clients.kafka_peer import Peer

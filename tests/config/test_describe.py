@@ -1,14 +1,14 @@
 """What DescribeConfigs is told."""
 
-from broker.config import load
-from broker.config.describe import (
+from odradek.config import load
+from odradek.config.describe import (
     DEFAULT_CONFIG,
     DYNAMIC_TOPIC_CONFIG,
     STATIC_BROKER_CONFIG,
     describe_broker,
     describe_topic,
 )
-from broker.config.key import BOOLEAN, INT, LIST
+from odradek.config.key import BOOLEAN, INT, LIST
 
 
 def test_a_topic_s_value_with_all_its_sources():

@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.config import load
-from broker.config.broker_config import ALL_BROKERS, THIS_BROKER
-from broker.config.describe import (
+from odradek.config import load
+from odradek.config.broker_config import ALL_BROKERS, THIS_BROKER
+from odradek.config.describe import (
     DEFAULT_CONFIG,
     DYNAMIC_BROKER_CONFIG,
     DYNAMIC_DEFAULT_BROKER_CONFIG,
@@ -15,8 +15,8 @@ from broker.config.describe import (
     describe_group,
     effective,
 )
-from broker.config.dynamic import check_broker_changes, check_group_settings, group_values
-from broker.config.errors import ConfigError
+from odradek.config.dynamic import check_broker_changes, check_group_settings, group_values
+from odradek.config.errors import ConfigError
 
 
 def test_this_broker_goes_before_all_brokers_and_both_before_the_file():

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from broker.config import ConfigError, Listener, load
+from odradek.config import ConfigError, Listener, load
 
 
 def listen(text, *more):

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from broker.config import ConfigError, load
+from odradek.config import ConfigError, load
 
 ZOOKEEPER_FILE = """\
 broker.id=3
@@ -319,7 +319,7 @@ def test_topic_settings_that_contradict_each_other_are_refused():
 
 
 def test_importing_it_pulls_in_nothing_heavy():
-    code = "import sys; before = set(sys.modules); import broker.config; print(*sorted(set(sys.modules) - before))"
+    code = "import sys; before = set(sys.modules); import odradek.config; print(*sorted(set(sys.modules) - before))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     heavy = {"asyncio", "socket", "dataclasses", "inspect", "json", "logging", "click", "ssl", "subprocess"}
     assert not heavy.intersection(loaded)

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.config.errors import ConfigError
-from broker.config.properties import decode, parse
+from odradek.config.errors import ConfigError
+from odradek.config.properties import decode, parse
 
 
 def pairs(text):

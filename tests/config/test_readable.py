@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.config.key import INT, LONG, ConfigKey
-from broker.config.readable import with_reading
-from broker.config.table import BROKER_KEYS, TOPIC_KEYS
+from odradek.config.key import INT, LONG, ConfigKey
+from odradek.config.readable import with_reading
+from odradek.config.table import BROKER_KEYS, TOPIC_KEYS
 
 
 @pytest.mark.parametrize(

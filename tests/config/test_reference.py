@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from broker.config.key import NOW, show
-from broker.config.reference import main, render
-from broker.config.table import AREAS, BROKER_KEYS, TOPIC_KEYS
+from odradek.config.key import NOW, show
+from odradek.config.reference import main, render
+from odradek.config.table import AREAS, BROKER_KEYS, TOPIC_KEYS
 
 ROOT = Path(__file__).parents[2]
 
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 def test_the_committed_reference_is_up_to_date(tmp_path):
     assert main([str(tmp_path / "out.md")]) == 0
     assert (tmp_path / "out.md").read_text() == (ROOT / "docs/configuration.md").read_text(), (
-        "run: python -m broker.config.reference docs/configuration.md"
+        "run: python -m odradek.config.reference docs/configuration.md"
     )
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.config.key import show
-from broker.config.table import BROKER_KEYS, TOPIC_KEYS
+from odradek.config.key import show
+from odradek.config.table import BROKER_KEYS, TOPIC_KEYS
 
 HERE = Path(__file__).parent
 JARS = Path(os.environ.get("KAFKA_PEER_HOME", Path.home() / ".cache/kafka-peer"))

@@ -5,20 +5,21 @@ import random
 from contextlib import contextmanager
 from pathlib import Path
 
-from broker._ext.shared import ProcessKind, SlotState
-from broker._ext.shared_memory import SharedMemory
-from broker._ext.topics import TopicDirectory
+from odradek._ext.shm.layout import ProcessKind, SlotState
+from odradek._ext.shm.shared_memory import SharedMemory
+from odradek._ext.shm.topics import TopicDirectory
 
-from broker._ext import append_files, arena, slots
-from broker.config.broker_config import resolve
-from broker.config.listeners import Listener
-from broker.controller.controller import Controller
-from broker.controller.partitions import LocalPartitions
-from broker.metadata.cluster import ensure_cluster_id, register_broker
-from broker.metadata.sqlite import FILE_NAME, SqliteStore
-from broker.metadata.store import Session
-from broker.metadata.znodes import BrokerRegistration
-from broker.shm.partition_table import PartitionTable
+from odradek._ext.partition import append_files, slots
+from odradek._ext.shm import arena
+from odradek.config.broker_config import resolve
+from odradek.config.listeners import Listener
+from odradek.controller.controller import Controller
+from odradek.controller.partitions import LocalPartitions
+from odradek.metadata.cluster import ensure_cluster_id, register_broker
+from odradek.metadata.sqlite import FILE_NAME, SqliteStore
+from odradek.metadata.store import Session
+from odradek.metadata.znodes import BrokerRegistration
+from odradek.shm.partition_table import PartitionTable
 
 BROKER = 1
 

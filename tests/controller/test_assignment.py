@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.controller.assignment import Broker, assign_replicas
+from odradek.controller.assignment import Broker, assign_replicas
 
 CLUSTERS = st.lists(st.integers(0, 50), min_size=1, max_size=9, unique=True)
 PLACES = st.integers(0, 1000)

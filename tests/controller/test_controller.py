@@ -5,19 +5,19 @@ import random
 import uuid
 
 import pytest
-from broker._ext.shared import SlotState
-from broker._ext.topics import TopicDirectory
+from odradek._ext.shm.layout import SlotState
+from odradek._ext.shm.topics import TopicDirectory
 
-from broker._ext import slots
-from broker.config.broker_config import resolve
-from broker.controller import topics
-from broker.controller.assignment import Broker
-from broker.controller.image import ClusterImage, load_image
-from broker.controller.topics import NewPartitions, NewTopic, Refusal, plan_partitions, plan_topic
-from broker.metadata import znodes
-from broker.metadata.sqlite import SqliteStore
-from broker.protocol.errors import ErrorCode
-from broker.storage.log_directory import read_partition_metadata, write_partition_metadata
+from odradek._ext.partition import slots
+from odradek.config.broker_config import resolve
+from odradek.controller import topics
+from odradek.controller.assignment import Broker
+from odradek.controller.image import ClusterImage, load_image
+from odradek.controller.topics import NewPartitions, NewTopic, Refusal, plan_partitions, plan_topic
+from odradek.metadata import znodes
+from odradek.metadata.sqlite import SqliteStore
+from odradek.protocol.errors import ErrorCode
+from odradek.storage.log_directory import read_partition_metadata, write_partition_metadata
 from tests.controller.mortal_cluster import Death
 
 CONFIG = resolve([])

@@ -5,13 +5,13 @@ import os
 
 import pytest
 
-import broker.shm.checkpoints as checkpoints
-from broker._ext import slot_upkeep, slots
-from broker.controller.topics import NewTopic
-from broker.protocol.errors import ErrorCode
-from broker.shm.checkpoints import ALL_FILES, write_checkpoints
-from broker.storage.checkpoints import read_offset_checkpoint, write_offset_checkpoint
-from broker.storage.file_names import LOG_START_OFFSET_CHECKPOINT
+import odradek.shm.checkpoints as checkpoints
+from odradek._ext.partition import slot_upkeep, slots
+from odradek.controller.topics import NewTopic
+from odradek.protocol.errors import ErrorCode
+from odradek.shm.checkpoints import ALL_FILES, write_checkpoints
+from odradek.storage.checkpoints import read_offset_checkpoint, write_offset_checkpoint
+from odradek.storage.file_names import LOG_START_OFFSET_CHECKPOINT
 from tests.controller.mortal_cluster import Death
 from tests.processes.test_loader import begin, load
 from tests.shm.one_broker import batch
@@ -92,7 +92,7 @@ def test_without_room_for_a_checkpoint_the_name_is_not_free_until_there_is(clust
         def no_room(*_, **__):
             raise OSError(28, "No space left on device")
 
-        full.setattr("broker.shm.checkpoints.CheckpointLines.write", no_room)
+        full.setattr("odradek.shm.checkpoints.CheckpointLines.write", no_room)
         (outcome,) = cluster.controller.delete_topics(["a"])
         assert outcome.code == ErrorCode.NONE, "it happens, whoever completes it"
         assert cluster.served() == {"b": [0]}
@@ -117,7 +117,7 @@ def test_a_directory_that_fails_meanwhile_keeps_no_topic_from_being_deleted(clus
             raise OSError(5, "Input/output error")
         write(lines, path, **options)
 
-    monkeypatch.setattr("broker.shm.checkpoints.CheckpointLines.write", failing)
+    monkeypatch.setattr("odradek.shm.checkpoints.CheckpointLines.write", failing)
     (outcome,) = cluster.controller.delete_topics(["a"])
     assert outcome.code == ErrorCode.NONE
     assert not cluster.controller.image.deleting

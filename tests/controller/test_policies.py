@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from broker.protocol import alter_configs, create_topics, incremental_alter_configs
-from broker.protocol.errors import ErrorCode
-from broker.testing import Broker
+from odradek.protocol.schemas import alter_configs, create_topics, incremental_alter_configs
+from odradek.protocol.errors import ErrorCode
+from odradek.testing import Broker
 from tests.api.wire import Wire
 
 pytestmark = pytest.mark.xdist_group("policies")
 
 CODE = """
-from broker.controller.policies import PolicyViolation
+from odradek.controller.policies import PolicyViolation
 
 class Topics:
     def configure(self, configs):
@@ -135,7 +135,7 @@ def test_a_policy_that_cannot_be_loaded_stops_the_start_with_one_line(
 ) -> None:
     settings = {"create.topic.policy.class.name": text, "log.dirs": tmp_path / "data", "metrics.listener": ""}
     arguments = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-    command = [sys.executable, "-m", "broker.cli.main", "start", *arguments]
+    command = [sys.executable, "-m", "odradek.cli.main", "start", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()

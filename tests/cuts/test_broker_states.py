@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from broker.protocol import (
+from odradek.protocol.schemas import (
     api_versions,
     consumer_group_heartbeat,
     create_topics,
@@ -26,7 +26,7 @@ from broker.protocol import (
     produce,
     sync_group,
 )
-from broker.testing import Broker
+from odradek.testing import Broker
 from tests.api.group_talk import GroupTalk
 from tests.api.wire import batch, fetch_request, produce_request, values
 from tests.cuts.cutting import CUTS

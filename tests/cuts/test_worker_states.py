@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from broker._ext import flushing, slots
-from broker.protocol import fetch, produce
+from odradek._ext.partition import flushing, slots
+from odradek.protocol.schemas import fetch, produce
 from tests.api.wire import Wire, batch, fetch_request, produce_request, values
 from tests.api.worker_harness import HandWorker
 from tests.cuts.cutting import CUTS

@@ -42,7 +42,7 @@ def metrics_url(tmp_path: Path) -> Iterator[str]:
         url = f"127.0.0.1:{port}"
         settings = {"log.dirs": tmp_path / "data", "listeners": "PLAINTEXT://127.0.0.1:0", "metrics.listener": url}
         arguments = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-        command = shut_in(sys.executable, "-m", "broker.cli.main", "start", *arguments)
+        command = shut_in(sys.executable, "-m", "odradek.cli.main", "start", *arguments)
         with open(tmp_path / "log", "w") as log, subprocess.Popen(command, stdout=log, stderr=log) as running:
             yield f"http://{url}"
             running.kill()

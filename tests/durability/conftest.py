@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.testing import Broker
+from odradek.testing import Broker
 
 
 class Syncs:

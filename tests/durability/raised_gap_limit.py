@@ -7,8 +7,8 @@ import sys
 import threading
 from pathlib import Path
 
-from broker._ext import flushing, slot_upkeep, slots
-from broker.storage.checkpoints import read_gap_limit
+from odradek._ext.partition import flushing, slot_upkeep, slots
+from odradek.storage.checkpoints import read_gap_limit
 from tests.durability.conftest import Syncs
 from tests.shm.one_broker import OneBroker, batch
 from tests.waiting import until

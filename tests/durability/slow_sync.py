@@ -6,7 +6,7 @@ Arguments: a directory for the logs, the directory of the `Syncs` in whose envir
 import sys
 from pathlib import Path
 
-from broker._ext import flushing, slots
+from odradek._ext.partition import flushing, slots
 from tests.durability.conftest import Syncs
 from tests.shm.one_broker import OneBroker, batch
 

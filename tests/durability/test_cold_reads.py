@@ -4,10 +4,10 @@ import os
 from contextlib import ExitStack
 
 import pytest
-from broker._ext.page_cache import is_resident
+from odradek._ext.storage.page_cache import is_resident
 
-from broker._ext import flushing, slots
-from broker.protocol import fetch, produce
+from odradek._ext.partition import flushing, slots
+from odradek.protocol.schemas import fetch, produce
 from tests.api.wire import batch, fetch_request, produce_request, values
 from tests.api.worker_harness import HandWorker, nothing_came
 

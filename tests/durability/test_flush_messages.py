@@ -6,9 +6,9 @@ import socket
 
 import pytest
 
-from broker.protocol import produce
-from broker.protocol.errors import ErrorCode
-from broker.storage.batch import Record, build_batch
+from odradek.protocol.schemas import produce
+from odradek.protocol.errors import ErrorCode
+from odradek.storage.batch import Record, build_batch
 from tests.faults.wire import PRODUCE_VERSION, TIMEOUT_S, WireConnection
 from tests.waiting import until
 

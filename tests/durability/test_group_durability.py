@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from broker.protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 from tests.api.group_talk import GroupTalk, assignment
 from tests.durability.test_readers_wait import set_flush_messages
 from tests.faults.wire import WireConnection

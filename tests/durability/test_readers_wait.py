@@ -5,8 +5,8 @@ import signal
 
 import pytest
 
-from broker.protocol import fetch, incremental_alter_configs
-from broker.storage.batch import Record, build_batch
+from odradek.protocol.schemas import fetch, incremental_alter_configs
+from odradek.storage.batch import Record, build_batch
 from tests.durability.test_flush_messages import BATCH, SYNCED, TOPIC, nothing_came, send, told, until_appended
 from tests.faults.wire import FETCH_VERSION, WireConnection, fetch_request
 from tests.waiting import until

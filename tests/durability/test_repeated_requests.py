@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.protocol import produce
-from broker.storage.batch import Record, build_batch
-from broker.testing import Broker
+from odradek.protocol.schemas import produce
+from odradek.storage.batch import Record, build_batch
+from odradek.testing import Broker
 from tests.api.wire import Wire, produce_request
 
 pytestmark = [pytest.mark.timeout(300)]

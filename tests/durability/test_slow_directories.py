@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from broker._ext.shared import ProcessKind
+from odradek._ext.shm.layout import ProcessKind
 
 from tests.durability.test_flush_messages import SYNCED, TOPIC, nothing_came, send, told
 from tests.durability.test_slow_syncs import memory_of

@@ -7,11 +7,11 @@ import threading
 from pathlib import Path
 
 import pytest
-from broker._ext.shared import ProcessKind
-from broker._ext.shared_memory import SharedMemory
+from odradek._ext.shm.layout import ProcessKind
+from odradek._ext.shm.shared_memory import SharedMemory
 
-from broker.processes.children import waits_for_device
-from broker.processes.waiting_beats import WaitingBeats
+from odradek.processes.children import waits_for_device
+from odradek.processes.waiting_beats import WaitingBeats
 from tests.durability.test_flush_messages import TOPIC, send, told
 from tests.faults.wire import WireConnection
 from tests.waiting import until

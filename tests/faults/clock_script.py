@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import broker._ext.log_start as log_start
+import odradek._ext.partition.log_start as log_start
 
-from broker._ext import slots
+from odradek._ext.partition import slots
 from tests.faults.shifted_clock import HOUR_S, ShiftedClock
 from tests.shm.one_broker import OneBroker, batch
 from tests.waiting import until

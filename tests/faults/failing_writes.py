@@ -12,15 +12,16 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from broker._ext.segments import load_log
-from broker._ext.shared import DiskState, SlotState
+from odradek._ext.storage.segments import load_log
+from odradek._ext.shm.layout import DiskState, SlotState
 
-from broker._ext import flushing, slot_upkeep, slots
-from broker.config.broker_config import BrokerConfig
-from broker.shm import checkpoints, shutdown
-from broker.storage import file_names
-from broker.storage.batch import read_batch
-from broker.storage.checkpoints import read_offset_checkpoint
+from odradek._ext.partition import flushing, slot_upkeep, slots
+from odradek.config.broker_config import BrokerConfig
+from odradek.cleaner import shutdown
+from odradek.shm import checkpoints
+from odradek.storage import file_names
+from odradek.storage.batch import read_batch
+from odradek.storage.checkpoints import read_offset_checkpoint
 from tests.faults.failing_calls import FailingCalls
 from tests.shm.one_broker import OneBroker, batch
 

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from broker.protocol import (
+from odradek.protocol.schemas import (
     api_versions,
     find_coordinator,
     heartbeat,
@@ -21,9 +21,9 @@ from broker.protocol import (
     produce,
     sync_group,
 )
-from broker.protocol.errors import ErrorCode
-from broker.storage.batch import HEADER, RecordBatch, read_batch
-from broker.testing import Broker
+from odradek.protocol.errors import ErrorCode
+from odradek.storage.batch import HEADER, RecordBatch, read_batch
+from odradek.testing import Broker
 from tests.faults.wire import (
     TIMEOUT_S,
     WireConnection,

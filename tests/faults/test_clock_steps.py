@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.protocol.errors import ErrorCode
-from broker.testing import Broker
+from odradek.protocol.errors import ErrorCode
+from odradek.testing import Broker
 from tests.api.group_talk import GroupTalk
 from tests.durability.conftest import Syncs
 from tests.faults.clock_script import WAITS

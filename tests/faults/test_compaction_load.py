@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.storage.batch import Record, build_batch
-from broker.storage.checkpoints import read_offset_checkpoint
-from broker.testing import Broker
+from odradek.storage.batch import Record, build_batch
+from odradek.storage.checkpoints import read_offset_checkpoint
+from odradek.testing import Broker
 from tests.api.wire import Wire
 from tests.shm.compaction_model import parse
 

@@ -14,8 +14,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaProducer
 
-from broker.storage.file_names import RESERVE
-from broker.testing import Broker
+from odradek.storage.file_names import RESERVE
+from odradek.testing import Broker
 from tests.faults.small_disk import SmallDisk
 from tests.faults.wire import WireConnection, batch_of
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from broker.storage.batch_file import Damage, read_file
-from broker.storage.checkpoints import read_gap_limit, read_offset_checkpoint
-from broker.testing import Broker
+from odradek.storage.batch_file import Damage, read_file
+from odradek.storage.checkpoints import read_gap_limit, read_offset_checkpoint
+from odradek.testing import Broker
 from tests.api.wire import Wire
 from tests.waiting import until
 
@@ -36,7 +36,7 @@ def offsets_of(directory: Path) -> list[int]:
 
 
 def verified(data: Path) -> tuple[int, str]:
-    command = [sys.executable, "-m", "broker.cli.main", "log", "verify", str(data)]
+    command = [sys.executable, "-m", "odradek.cli.main", "log", "verify", str(data)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     return done.returncode, done.stdout
 
@@ -62,7 +62,7 @@ def test_a_hole_behind_what_was_compacted_ends_the_log_and_verify_names_it(tmp_p
         until(lambda: "compacted t-0" in broker.log_file.read_text(), "a pass has gone over it")
         # From here on nothing is compacted any more, and no recovery point moves.
         broker.stop()
-        broker.config |= {"log.cleaner.enable": "false", "log.flush.offset.checkpoint.interval.ms": "3600000"}
+        odradek.config |= {"log.cleaner.enable": "false", "log.flush.offset.checkpoint.interval.ms": "3600000"}
         broker.start()
         limit = read_gap_limit(path)
         assert limit is not None

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from broker.testing import Broker
+from odradek.testing import Broker
 from tests.faults import kafka_dump
 from tests.faults.checker import faults, read_partitions
 from tests.faults.failing_calls import FailingCalls, build, missing

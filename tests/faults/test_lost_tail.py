@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer
 
-from broker.protocol import offset_for_leader_epoch
-from broker.protocol.errors import ErrorCode
-from broker.storage.batch import read_batches
-from broker.storage.checkpoints import read_leader_epochs
-from broker.testing import Broker
+from odradek.protocol.schemas import offset_for_leader_epoch
+from odradek.protocol.errors import ErrorCode
+from odradek.storage.batch import read_batches
+from odradek.storage.checkpoints import read_leader_epochs
+from odradek.testing import Broker
 from tests import toolchains
 from tests.api.wire import Wire, batch
 from tests.faults.lossy_disk import LossyDisk, missing

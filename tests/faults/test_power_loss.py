@@ -14,8 +14,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker.protocol.errors import ErrorCode
-from broker.testing import Broker
+from odradek.protocol.errors import ErrorCode
+from odradek.testing import Broker
 from tests.api.group_talk import GroupTalk
 from tests.faults.checker import decode_id, faults, read_partitions
 from tests.faults.load import Load

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from broker.testing import Broker
+from odradek.testing import Broker
 from tests.api.wire import Wire, batch, fetch_request
 from tests.faults.checker import RecordId, decode_id, faults
 from tests.faults.load import Load

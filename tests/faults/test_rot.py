@@ -7,9 +7,9 @@ as they do unless told otherwise, and `odradek log verify`. The other batches ar
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from broker.storage.batch import CorruptBatchError, read_batch
-from broker.storage.checkpoints import read_offset_checkpoint
-from broker.testing import Broker
+from odradek.storage.batch import CorruptBatchError, read_batch
+from odradek.storage.checkpoints import read_offset_checkpoint
+from odradek.testing import Broker
 from tests.faults.wire import WireConnection, batch_of
 from tests.waiting import until
 

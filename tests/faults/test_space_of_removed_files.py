@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.protocol import delete_records, fetch, incremental_alter_configs
-from broker.testing import Broker
+from odradek.protocol.schemas import delete_records, fetch, incremental_alter_configs
+from odradek.testing import Broker
 from tests.api.wire import Wire, batch, fetch_request
 from tests.faults.small_disk import SmallDisk
 from tests.faults.unlinked_files import unlinked_files

@@ -6,15 +6,15 @@ import sys
 
 import pytest
 
-from broker.metadata.sqlite import FILE_NAME
-from broker.testing import Broker
+from odradek.metadata.sqlite import FILE_NAME
+from odradek.testing import Broker
 
 
 def start(*settings):
     """A start that must fail: the line for the operator, and the log lines before it."""
     options = [part for setting in ("metrics.listener=", *settings) for part in ("--set", setting)]
     result = subprocess.run(
-        [sys.executable, "-m", "broker.cli.main", "start", *options],
+        [sys.executable, "-m", "odradek.cli.main", "start", *options],
         capture_output=True,
         text=True,
         timeout=240,

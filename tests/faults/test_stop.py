@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from broker.protocol import api_versions, fetch
-from broker.testing import Broker
+from odradek.protocol.schemas import api_versions, fetch
+from odradek.testing import Broker
 from tests.faults.wire import FETCH_VERSION, WireConnection, batch_of, fetch_request
 from tests.waiting import until
 

@@ -3,7 +3,7 @@
 import stat
 from pathlib import Path
 
-from broker.testing import Broker
+from odradek.testing import Broker
 
 
 def unlinked_files(broker: Broker) -> list[str]:

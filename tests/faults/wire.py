@@ -5,11 +5,12 @@ import struct
 import time
 from typing import Any
 
-from broker.protocol import decode, encode_frame, fetch, list_offsets, produce
-from broker.protocol.header import RequestHeader, ResponseHeader, request_header_version, response_header_version
-from broker.protocol.registry import by_key
-from broker.storage.batch import Record, build_batch
-from broker.testing import Broker
+from odradek.protocol import decode, encode_frame
+from odradek.protocol.schemas import fetch, list_offsets, produce
+from odradek.protocol.schemas.header import RequestHeader, ResponseHeader, request_header_version, response_header_version
+from odradek.protocol.registry import by_key
+from odradek.storage.batch import Record, build_batch
+from odradek.testing import Broker
 
 TIMEOUT_S = 90.0
 PRODUCE_VERSION, FETCH_VERSION = 9, 12

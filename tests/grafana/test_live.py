@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.testing import Broker
+from odradek.testing import Broker
 from tests.faults.small_disk import SmallDisk
 from tests.grafana import kafka_exporter_queries, load
 from tests.grafana.boards import (

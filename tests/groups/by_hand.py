@@ -3,8 +3,8 @@
 import heapq
 from collections.abc import Callable
 
-from broker.groups.environment import Record
-from broker.protocol.errors import ErrorCode
+from odradek.groups.environment import Record
+from odradek.protocol.errors import ErrorCode
 
 
 class HandTimer:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.groups.assignors import ASSIGNORS, Subscriber, assign_range, assign_uniform
+from odradek.groups.assignors import ASSIGNORS, Subscriber, assign_range, assign_uniform
 
 TOPICS = [bytes([n]) * 16 for n in range(4)]
 COUNTS = st.fixed_dictionaries({}, optional={topic: st.integers(1, 9) for topic in TOPICS})

@@ -2,12 +2,12 @@
 
 import pytest
 
-from broker.groups.classic import ClassicGroup
-from broker.groups.classic_member import Join, Sync
-from broker.groups.classic_rebalance import State
-from broker.groups.history import LONGEST_TEXT
-from broker.groups.settings import GroupSettings
-from broker.protocol.errors import ErrorCode
+from odradek.groups.classic import ClassicGroup
+from odradek.groups.classic_member import Join, Sync
+from odradek.groups.classic_rebalance import State
+from odradek.groups.history import LONGEST_TEXT
+from odradek.groups.settings import GroupSettings
+from odradek.protocol.errors import ErrorCode
 from tests.groups.by_hand import HandTimers, Once
 
 SESSION_MS, REBALANCE_MS, DELAY_MS = 10_000, 60_000, 3_000

@@ -6,11 +6,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from broker.groups.classic import ClassicGroup
-from broker.groups.classic_member import Join, Sync
-from broker.groups.classic_rebalance import State
-from broker.groups.settings import GroupSettings
-from broker.protocol.errors import ErrorCode
+from odradek.groups.classic import ClassicGroup
+from odradek.groups.classic_member import Join, Sync
+from odradek.groups.classic_rebalance import State
+from odradek.groups.settings import GroupSettings
+from odradek.protocol.errors import ErrorCode
 from tests.groups.by_hand import HandTimers, Once
 
 PARTITIONS = 6

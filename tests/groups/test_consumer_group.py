@@ -6,12 +6,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from broker.groups.consumer_group import ConsumerGroup
-from broker.groups.consumer_member import Beat
-from broker.groups.consumer_records import replay
-from broker.groups.settings import ConsumerSettings
-from broker.protocol.errors import ErrorCode
-from broker.protocol.group_records import read_record
+from odradek.groups.consumer_group import ConsumerGroup
+from odradek.groups.consumer_member import Beat
+from odradek.groups.consumer_records import replay
+from odradek.groups.settings import ConsumerSettings
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas.group_records import read_record
 from tests.groups.by_hand import HandLog, HandTimers, Once
 
 SETTINGS = ConsumerSettings(session_timeout_ms=10_000)

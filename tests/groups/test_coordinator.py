@@ -2,14 +2,14 @@
 
 import pytest
 
-from broker.groups.classic_member import Join
-from broker.groups.consumer_member import Beat
-from broker.groups.coordinator import GroupCoordinator
-from broker.groups.migration import batch_bytes
-from broker.groups.offsets import Commit, Committed, offset_record
-from broker.groups.settings import GroupSettings
-from broker.protocol import group_records
-from broker.protocol.errors import ErrorCode
+from odradek.groups.classic_member import Join
+from odradek.groups.consumer_member import Beat
+from odradek.groups.coordinator import GroupCoordinator
+from odradek.groups.migration import batch_bytes
+from odradek.groups.offsets import Commit, Committed, offset_record
+from odradek.groups.settings import GroupSettings
+from odradek.protocol.schemas import group_records
+from odradek.protocol.errors import ErrorCode
 from tests.groups.by_hand import HandLog, HandTimers, Once
 from tests.groups.test_consumer_group import FewTopics
 from tests.groups.test_migration import SESSION_MS, Office, assignment

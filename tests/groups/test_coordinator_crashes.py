@@ -9,11 +9,11 @@ from collections import Counter
 
 import pytest
 
-from broker.groups.classic_member import Join, Sync
-from broker.groups.consumer_member import Beat
-from broker.groups.coordinator import GroupCoordinator
-from broker.groups.settings import ConsumerSettings, GroupSettings
-from broker.protocol.errors import ErrorCode
+from odradek.groups.classic_member import Join, Sync
+from odradek.groups.consumer_member import Beat
+from odradek.groups.coordinator import GroupCoordinator
+from odradek.groups.settings import ConsumerSettings, GroupSettings
+from odradek.protocol.errors import ErrorCode
 from tests.groups.by_hand import HandTimers
 from tests.groups.test_consumer_group import FewTopics
 from tests.groups.test_migration import assignment, partitions_in, subscription

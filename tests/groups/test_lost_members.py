@@ -2,10 +2,10 @@
 
 import pytest
 
-from broker.groups.classic_member import Join, Sync
-from broker.groups.consumer_member import Beat
-from broker.groups.offsets import Commit, Committed
-from broker.protocol.errors import ErrorCode
+from odradek.groups.classic_member import Join, Sync
+from odradek.groups.consumer_member import Beat
+from odradek.groups.offsets import Commit, Committed
+from odradek.protocol.errors import ErrorCode
 from tests.groups.by_hand import Once
 from tests.groups.test_migration import SESSION_MS, Office, assignment, subscription
 

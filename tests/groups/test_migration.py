@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from broker.groups.classic_member import Join, Sync
-from broker.groups.consumer_member import Beat
-from broker.groups.consumer_metadata import assignment_of
-from broker.groups.coordinator import GroupCoordinator
-from broker.groups.migration import upgrade_obstacle
-from broker.groups.settings import ConsumerSettings, GroupSettings
-from broker.protocol import encode
-from broker.protocol.consumer_protocol import Assignment, Subscription
-from broker.protocol.errors import ErrorCode
+from odradek.groups.classic_member import Join, Sync
+from odradek.groups.consumer_member import Beat
+from odradek.groups.consumer_metadata import assignment_of
+from odradek.groups.coordinator import GroupCoordinator
+from odradek.groups.migration import upgrade_obstacle
+from odradek.groups.settings import ConsumerSettings, GroupSettings
+from odradek.protocol import encode
+from odradek.protocol.schemas.consumer_protocol import Assignment, Subscription
+from odradek.protocol.errors import ErrorCode
 from tests.groups.by_hand import HandLog, HandTimers, Once
 from tests.groups.test_consumer_group import FewTopics
 

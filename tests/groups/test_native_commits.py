@@ -5,24 +5,25 @@ import random
 from types import SimpleNamespace
 
 import pytest
-from broker._ext.batch_builder import BatchBuilder
-from broker._ext.offset_commits import join, partition_for, read
-from broker._ext.topics import TopicDirectory
+from odradek._ext.records.batch_builder import BatchBuilder
+from odradek._ext.api.offset_commits import join, partition_for, read
+from odradek._ext.shm.topics import TopicDirectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.api import offset_commit as api
-from broker.api.dispatch import frame_response
-from broker.api.group_call import GroupCall
-from broker.api.table import BY_KEY
-from broker.groups.offsets import Committed, Offsets, offset_record
-from broker.groups.settings import GroupSettings
-from broker.net.forward_frames import ForwardContext
-from broker.protocol import ProtocolError, decode, encode, offset_commit
-from broker.protocol.errors import ErrorCode
-from broker.protocol.header import RequestHeader, decode_request_header, request_header_version
-from broker.storage import compression
-from broker.storage.batch import Record, build_batch, read_batch
+from odradek.api import offset_commit as api
+from odradek.api.dispatch import frame_response
+from odradek.api.group_call import GroupCall
+from odradek.api.table import BY_KEY
+from odradek.groups.offsets import Committed, Offsets, offset_record
+from odradek.groups.settings import GroupSettings
+from odradek.net.forward_frames import ForwardContext
+from odradek.protocol import ProtocolError, decode, encode
+from odradek.protocol.schemas import offset_commit
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas.header import RequestHeader, decode_request_header, request_header_version
+from odradek.storage import compression
+from odradek.storage.batch import Record, build_batch, read_batch
 from tests.groups.test_migration import Office
 from tests.protocol.lies import CORRELATION_END, with_lies
 from tests.protocol.messages import RANGES

@@ -8,16 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker._ext import group_requests as native
-from broker.api.dispatch import frame_response
-from broker.api.group_call import FAILED, GroupCall, host_of
-from broker.api.table import BY_KEY, function_named
-from broker.groups.classic_member import Joined, Synced
-from broker.net.forward_frames import ForwardContext, Status
-from broker.protocol import ProtocolError, decode, encode, heartbeat, join_group, sync_group
-from broker.protocol.errors import ErrorCode
-from broker.protocol.header import RequestHeader, decode_request_header, request_header_version
-from broker.protocol.registry import by_key
+from odradek._ext.api import group_requests as native
+from odradek.api.dispatch import frame_response
+from odradek.api.group_call import FAILED, GroupCall, host_of
+from odradek.api.table import BY_KEY, function_named
+from odradek.groups.classic_member import Joined, Synced
+from odradek.net.forward_frames import ForwardContext, Status
+from odradek.protocol import ProtocolError, decode, encode
+from odradek.protocol.schemas import heartbeat, join_group, sync_group
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas.header import RequestHeader, decode_request_header, request_header_version
+from odradek.protocol.registry import by_key
 from tests.protocol.lies import CORRELATION_END, with_lies
 from tests.protocol.messages import RANGES
 

@@ -7,23 +7,24 @@ from types import SimpleNamespace
 
 import pytest
 
-from broker.api.dispatch import frame_response
-from broker.api.group_call import GroupCall, host_of
-from broker.api.table import BY_KEY, function_named
-from broker.groups.coordinator import GroupCoordinator
-from broker.groups.settings import GroupSettings
-from broker.net.forward import ForwardClient
-from broker.net.forward_frames import ForwardContext, ForwardReply, Status
-from broker.net.forward_server import ForwardServer
-from broker.protocol import decode, encode, heartbeat, join_group, sync_group
-from broker.protocol.errors import ErrorCode
-from broker.protocol.header import (
+from odradek.api.dispatch import frame_response
+from odradek.api.group_call import GroupCall, host_of
+from odradek.api.table import BY_KEY, function_named
+from odradek.groups.coordinator import GroupCoordinator
+from odradek.groups.settings import GroupSettings
+from odradek.net.forward import ForwardClient
+from odradek.net.forward_frames import ForwardContext, ForwardReply, Status
+from odradek.net.forward_server import ForwardServer
+from odradek.protocol import decode, encode
+from odradek.protocol.schemas import heartbeat, join_group, sync_group
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas.header import (
     RequestHeader,
     decode_request_header,
     request_header_version,
     response_header_version,
 )
-from broker.protocol.registry import by_key
+from odradek.protocol.registry import by_key
 from tests.groups.by_hand import HandLog, HandTimers
 from tests.groups.test_consumer_group import FewTopics
 

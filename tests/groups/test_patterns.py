@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.groups.patterns import KEPT, TopicPatterns, compiled
+from odradek.groups.patterns import KEPT, TopicPatterns, compiled
 
 
 class Topics:
@@ -36,7 +36,7 @@ class Slices(list):
 
 @pytest.fixture
 def slices(monkeypatch):
-    monkeypatch.setattr("broker.groups.patterns.SLICE_S", 0)  # a name at a slice
+    monkeypatch.setattr("odradek.groups.patterns.SLICE_S", 0)  # a name at a slice
     return Slices()
 
 

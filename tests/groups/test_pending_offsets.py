@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from broker.groups.environment import LogBatch
-from broker.groups.offsets import Commit, Committed, offset_record
-from broker.protocol.errors import ErrorCode
+from odradek.groups.environment import LogBatch
+from odradek.groups.offsets import Commit, Committed, offset_record
+from odradek.protocol.errors import ErrorCode
 from tests.groups.by_hand import Once
 from tests.groups.test_migration import Office
 

@@ -12,8 +12,8 @@ import pyarrow.dataset
 import pytest
 from pyspark.sql import SparkSession
 
-from broker.jobs.usage_report import job
-from broker.jobs.usage_report.options import Job, Source, check_out
+from odradek.jobs.usage_report import job
+from odradek.jobs.usage_report.options import Job, Source, check_out
 from tests import toolchains
 
 

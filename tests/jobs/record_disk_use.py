@@ -15,7 +15,7 @@ from pathlib import Path
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker.testing import Broker
+from odradek.testing import Broker
 
 DAY_S = 2.0
 QUARTERS = 4

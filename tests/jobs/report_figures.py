@@ -4,7 +4,7 @@ from typing import Any
 
 import pandas as pd
 
-from broker.jobs.usage_report.aggregates import COUNTS, DAY, GAP_COLUMNS, HOUR, Figures
+from odradek.jobs.usage_report.aggregates import COUNTS, DAY, GAP_COLUMNS, HOUR, Figures
 
 FIRST = 1_763_596_800  # 2025-11-20
 LAG_COLUMNS = (

@@ -1,4 +1,4 @@
-"""Tables of the report's contract, made up: what `broker.jobs.usage_report.tables` would have written, without a spool.
+"""Tables of the report's contract, made up: what `odradek.jobs.usage_report.tables` would have written, without a spool.
 
 Three weeks and more of one broker with two disks, weekly and daily rhythm, a topic that nobody reads, a reader that falls
 behind, a busy worker, a gap of five hours and one damaged file. Deterministic: the same arguments make the same tables.

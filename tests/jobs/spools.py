@@ -1,7 +1,7 @@
 """A broker that only counts, and the spool it leaves: what the job reads, and what must come out, by plain additions.
 
 The truth is kept apart from the spool: `Truth` adds up what each client did to the hour in which the interval ended, while
-the clients' cumulative counters go to the spool as the broker writes it (`broker/metrics/spool.py`).
+the clients' cumulative counters go to the spool as the broker writes it (`broker/odradek/metrics/spool.py`).
 """
 
 from __future__ import annotations

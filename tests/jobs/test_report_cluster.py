@@ -12,7 +12,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from broker.jobs.usage_report import __main__ as program
+from odradek.jobs.usage_report import __main__ as program
 from tests import toolchains
 from tests.jobs.spools import HOUR_MS, Boot, at, traffic
 from tests.waiting import until

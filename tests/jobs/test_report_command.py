@@ -48,7 +48,7 @@ def spool(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Boot]:
 
 
 def run(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "broker.cli.main", "report", "usage", *map(str, arguments)]
+    command = [sys.executable, "-m", "odradek.cli.main", "report", "usage", *map(str, arguments)]
     environment = os.environ | {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}  # runs are short
     return subprocess.run(command, capture_output=True, text=True, timeout=1100, check=False, env=environment, cwd=cwd)
 

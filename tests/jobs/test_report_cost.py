@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.jobs.usage_report import cost
-from broker.jobs.usage_report.cost import UNOWNED, Prices, Rule
-from broker.jobs.usage_report.errors import ReportError
+from odradek.jobs.usage_report import cost
+from odradek.jobs.usage_report.cost import UNOWNED, Prices, Rule
+from odradek.jobs.usage_report.errors import ReportError
 
 RIGHT_PRICES = 'currency = "EUR"\n\n[per_gb]\nin = 0.02\nout = 0\nstored_month = 0.1\n'
 

@@ -6,16 +6,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from broker.jobs.usage_report import capacity, whatif
-from broker.jobs.usage_report.aggregates import DAY, GAP_COLUMNS, HOUR, _stall
-from broker.jobs.usage_report.cost import Cost, Prices
-from broker.jobs.usage_report.findings import busiest, findings, gaps_of, span_of_days
-from broker.jobs.usage_report.forecast import Forecast
-from broker.jobs.usage_report.gaps import Scraped, Span, coverage, scrape_coverage
-from broker.jobs.usage_report.page import capacity_sections, svg, text, traffic_sections
-from broker.jobs.usage_report.page.charts import COUNT, BarChart, HeatChart, TimeChart, ticks
-from broker.jobs.usage_report.page.text import Cell, Table, name_cell, table_lines
-from broker.jobs.usage_report.report import Asked, compose
+from odradek.jobs.usage_report import capacity, whatif
+from odradek.jobs.usage_report.aggregates import DAY, GAP_COLUMNS, HOUR, _stall
+from odradek.jobs.usage_report.cost import Cost, Prices
+from odradek.jobs.usage_report.findings import busiest, findings, gaps_of, span_of_days
+from odradek.jobs.usage_report.forecast import Forecast
+from odradek.jobs.usage_report.gaps import Scraped, Span, coverage, scrape_coverage
+from odradek.jobs.usage_report.page import capacity_sections, svg, text, traffic_sections
+from odradek.jobs.usage_report.page.charts import COUNT, BarChart, HeatChart, TimeChart, ticks
+from odradek.jobs.usage_report.page.text import Cell, Table, name_cell, table_lines
+from odradek.jobs.usage_report.report import Asked, compose
 from tests.jobs.report_figures import FIRST, LAG_COLUMNS, STATE_COLUMNS, figures, frame, hours, log_dir
 
 GB = 10**9

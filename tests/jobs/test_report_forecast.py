@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from broker.jobs.usage_report import forecast
+from odradek.jobs.usage_report import forecast
 
 RECORDED = Path(__file__).parent / "data" / "recorded-disk-use.csv"
 HORIZON = 120

@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow.dataset
 import pytest
 
-from broker.jobs.usage_report import report
-from broker.jobs.usage_report.errors import ReportError
-from broker.jobs.usage_report.options import Options
-from broker.jobs.usage_report.summary import Summary
+from odradek.jobs.usage_report import report
+from odradek.jobs.usage_report.errors import ReportError
+from odradek.jobs.usage_report.options import Options
+from odradek.jobs.usage_report.summary import Summary
 from tests import toolchains
 from tests.jobs.report_tables import DAY, END, GAP, HOSTILE, HOUR, make_tables
 

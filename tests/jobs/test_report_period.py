@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.jobs.usage_report import job
-from broker.jobs.usage_report.errors import ReportError
-from broker.jobs.usage_report.options import Job, Source, check_out
-from broker.jobs.usage_report.times import DAY_MS, HOUR_MS, moment, parse_range
+from odradek.jobs.usage_report import job
+from odradek.jobs.usage_report.errors import ReportError
+from odradek.jobs.usage_report.options import Job, Source, check_out
+from odradek.jobs.usage_report.times import DAY_MS, HOUR_MS, moment, parse_range
 from tests.jobs.spools import Boot, at
 
 TODAY = at("2026-03-10")

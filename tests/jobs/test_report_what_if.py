@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from broker.jobs.usage_report import whatif
-from broker.jobs.usage_report.errors import ReportError
-from broker.jobs.usage_report.whatif import Topic, WhatIf
+from odradek.jobs.usage_report import whatif
+from odradek.jobs.usage_report.errors import ReportError
+from odradek.jobs.usage_report.whatif import Topic, WhatIf
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.jobs.usage_report.aggregates import aggregate
+from odradek.jobs.usage_report.aggregates import aggregate
 from tests.jobs import report_tables
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(1200), pytest.mark.java]

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from broker.cli.main import main
-from broker.jobs.usage_report import prometheus_http, session
-from broker.jobs.usage_report.__main__ import main as job_main
-from broker.jobs.usage_report.errors import ReportError
-from broker.jobs.usage_report.times import day_name, milliseconds, parse_range
+from odradek.cli.main import main
+from odradek.jobs.usage_report import prometheus_http, session
+from odradek.jobs.usage_report.__main__ import main as job_main
+from odradek.jobs.usage_report.errors import ReportError
+from odradek.jobs.usage_report.times import day_name, milliseconds, parse_range
 from tests.jobs import spools
 from tests.jobs.spools import at
 
@@ -152,7 +152,7 @@ def test_a_spark_that_cannot_start_is_told(tmp_path: Path, spool: Path) -> None:
     command = [
         sys.executable,
         "-m",
-        "broker.cli.main",
+        "odradek.cli.main",
         "report",
         "usage",
         "--spool",
@@ -177,7 +177,7 @@ def test_a_spark_that_cannot_start_is_told(tmp_path: Path, spool: Path) -> None:
 @pytest.mark.xdist_group("spark")
 def test_the_command_makes_tables_and_page_and_keeps_sparks_noise_to_itself(tmp_path: Path, spool: Path) -> None:
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "broker.cli.main", "report", "usage", "--spool", str(spool), "--out", str(out)]
+    command = [sys.executable, "-m", "odradek.cli.main", "report", "usage", "--spool", str(spool), "--out", str(out)]
 
     def yesterday() -> str:
         return day_name(milliseconds(datetime.now(UTC)) - 86_400_000)

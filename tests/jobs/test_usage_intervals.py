@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.jobs.usage_report.gaps import Gap, Span, clip, find_gaps
-from broker.jobs.usage_report.intervals import Damage, Interval, read_intervals
-from broker.jobs.usage_report.spool import SpoolFile, find, needed, read_share, shares
+from odradek.jobs.usage_report.gaps import Gap, Span, clip, find_gaps
+from odradek.jobs.usage_report.intervals import Damage, Interval, read_intervals
+from odradek.jobs.usage_report.spool import SpoolFile, find, needed, read_share, shares
 from tests.jobs import spools
 from tests.jobs.spools import HOUR_MS, MINUTE_MS, at
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from broker.jobs.usage_report import prometheus
-from broker.jobs.usage_report.errors import ReportError
-from broker.jobs.usage_report.options import Source
-from broker.jobs.usage_report.prometheus_http import Labels, Query, Samples
+from odradek.jobs.usage_report import prometheus
+from odradek.jobs.usage_report.errors import ReportError
+from odradek.jobs.usage_report.options import Source
+from odradek.jobs.usage_report.prometheus_http import Labels, Query, Samples
 from tests.jobs import spools
 from tests.jobs.conftest import Report
 from tests.jobs.prometheus_server import PrometheusServer, Proxy, Sample

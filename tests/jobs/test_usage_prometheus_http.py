@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from broker.jobs.usage_report.errors import ReportError
-from broker.jobs.usage_report.prometheus_http import Labels, Prometheus, Query, Samples
+from odradek.jobs.usage_report.errors import ReportError
+from odradek.jobs.usage_report.prometheus_http import Labels, Prometheus, Query, Samples
 from tests.jobs.prometheus_server import PrometheusServer, Proxy, Sample, answer_with
 from tests.jobs.spools import HOUR_MS, at
 

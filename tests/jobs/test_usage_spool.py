@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from broker.jobs.usage_report.errors import ReportError
-from broker.jobs.usage_report.options import Source
+from odradek.jobs.usage_report.errors import ReportError
+from odradek.jobs.usage_report.options import Source
 from tests.jobs import spools
 from tests.jobs.conftest import Report
 from tests.jobs.spools import HOUR_MS, MINUTE_MS, at

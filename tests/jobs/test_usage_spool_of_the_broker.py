@@ -6,12 +6,12 @@ import random
 from collections import defaultdict
 from pathlib import Path
 
-from broker.jobs.usage_report.intervals import Damage, Interval, read_intervals
-from broker.jobs.usage_report.spool import find, read_share
-from broker.metrics import spool_rows
-from broker.metrics.pages import NO_API, OTHER, RETIRED, UsageRow
-from broker.metrics.spool import Spool
-from broker.metrics.spool_reader import read_file
+from odradek.jobs.usage_report.intervals import Damage, Interval, read_intervals
+from odradek.jobs.usage_report.spool import find, read_share
+from odradek.metrics import spool_rows
+from odradek.metrics.pages import NO_API, OTHER, RETIRED, UsageRow
+from odradek.metrics.spool import Spool
+from odradek.metrics.spool_reader import read_file
 from tests.jobs.spools import HOUR_MS, MINUTE_MS, at
 
 DAY = at("2025-11-20")

@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from broker.metadata import group_offsets, offset_sweep, znodes
-from broker.metadata.offset_sweep import OffsetSweep
-from broker.metadata.sqlite import SqliteStore
-from broker.metadata.store import StoreError, delete_tree
+from odradek.metadata import group_offsets, offset_sweep, znodes
+from odradek.metadata.offset_sweep import OffsetSweep
+from odradek.metadata.sqlite import SqliteStore
+from odradek.metadata.store import StoreError, delete_tree
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from broker.metadata.sqlite import SqliteStore
-from broker.metadata.store import (
+from odradek.metadata.sqlite import SqliteStore
+from odradek.metadata.store import (
     CHANGED,
     CHILDREN,
     CREATED,

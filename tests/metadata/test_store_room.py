@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.metadata.sqlite import SqliteStore
-from broker.metadata.sqlite_room import LEAST_FREE_PAGES, LOG_BYTES
-from broker.metadata.store import StoreUnavailable
+from odradek.metadata.sqlite import SqliteStore
+from odradek.metadata.sqlite_room import LEAST_FREE_PAGES, LOG_BYTES
+from odradek.metadata.store import StoreUnavailable
 from tests.faults.small_disk import SmallDisk
 
 NAME = "store.db"

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.config.listeners import Listener
-from broker.metadata import znodes
-from broker.metadata.cluster import (
+from odradek.config.listeners import Listener
+from odradek.metadata import znodes
+from odradek.metadata.cluster import (
     BrokerIdTaken,
     WrongCluster,
     elect_controller,
@@ -17,9 +17,9 @@ from broker.metadata.cluster import (
     new_uuid,
     register_broker,
 )
-from broker.metadata.sqlite import SqliteStore
-from broker.metadata.store import Session
-from broker.storage.log_directory import encode_uuid
+from odradek.metadata.sqlite import SqliteStore
+from odradek.metadata.store import Session
+from odradek.storage.log_directory import encode_uuid
 
 ID = uuid.UUID("5a7d0c6e-1b1f-4f37-9c3a-0123456789ab")
 

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from broker._ext.shared import ProcessKind
-from broker._ext.shared_memory import SharedMemory
+from odradek._ext.shm.layout import ProcessKind
+from odradek._ext.shm.shared_memory import SharedMemory
 
-from broker.metrics import pages
-from broker.testing import Broker
+from odradek.metrics import pages
+from odradek.testing import Broker
 from tests import waiting
 
 PATIENCE_S = 120.0

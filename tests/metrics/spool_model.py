@@ -6,11 +6,11 @@ import random
 from collections import Counter
 from pathlib import Path
 
-from broker.metrics import spool_rows
-from broker.metrics.pages import NO_API, OTHER, RETIRED, UsageRow
-from broker.metrics.spool import Spool
-from broker.metrics.spool_files import SpoolCalls
-from broker.metrics.usage_totals import VALUES
+from odradek.metrics import spool_rows
+from odradek.metrics.pages import NO_API, OTHER, RETIRED, UsageRow
+from odradek.metrics.spool import Spool
+from odradek.metrics.spool_files import SpoolCalls
+from odradek.metrics.usage_totals import VALUES
 
 NOON = 1_792_843_200_000  # 2026-10-24T12:00:00Z
 HOUR = 3_600_000

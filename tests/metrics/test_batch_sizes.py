@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.metrics.names import BATCH_BYTES
-from broker.testing import Broker
+from odradek.metrics.names import BATCH_BYTES
+from odradek.testing import Broker
 from tests.api.wire import Wire, batch, produce_request
 from tests.metrics.scraping import scrape
 from tests.metrics.test_reporter import CONFIG, kill

@@ -3,19 +3,19 @@
 import os
 
 import pytest
-from broker._ext.metering import count, count_loop_delay, count_usage, gauge, put_reader_position, use_clock
+from odradek._ext.shm.metering import count, count_loop_delay, count_usage, gauge, put_reader_position, use_clock
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from broker._ext import slots
-from broker.metrics.collector import Collector, Settings
-from broker.metrics.exposition import pieces
-from broker.metrics.group_rows import GroupRow
-from broker.metrics.groups import READER_ENDS_AFTER_MS, readers
-from broker.metrics.lag import EndHistory
-from broker.metrics.memory import Memory
-from broker.metrics.names import METRICS
-from broker.metrics.pages import PositionRow
-from broker.metrics.partitions import Address
+from odradek._ext.partition import slots
+from odradek.metrics.collector import Collector, Settings
+from odradek.metrics.exposition import pieces
+from odradek.metrics.group_rows import GroupRow
+from odradek.metrics.groups import READER_ENDS_AFTER_MS, readers
+from odradek.metrics.lag import EndHistory
+from odradek.metrics.memory import Memory
+from odradek.metrics.names import METRICS
+from odradek.metrics.pages import PositionRow
+from odradek.metrics.partitions import Address
 from tests.shm.one_broker import OneBroker, batch
 
 PRODUCE, FETCH = 0, 1

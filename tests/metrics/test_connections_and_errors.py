@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.protocol import (
+from odradek.protocol.schemas import (
     api_versions,
     create_topics,
     delete_topics,
@@ -16,7 +16,7 @@ from broker.protocol import (
     metadata,
     offset_commit,
 )
-from broker.testing import Broker
+from odradek.testing import Broker
 from tests.api.group_talk import GroupTalk
 from tests.api.wire import Wire, fetch_request
 from tests.metrics.scraping import scrape

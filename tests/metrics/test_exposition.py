@@ -8,8 +8,8 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from broker.metrics.exposition import NO_LABELS, Family, Labels, client_metrics, pieces
-from broker.metrics.names import COUNTER, GAUGE, HISTOGRAM, SUMMARY, UNTYPED, Metric
+from odradek.metrics.exposition import NO_LABELS, Family, Labels, client_metrics, pieces
+from odradek.metrics.names import COUNTER, GAUGE, HISTOGRAM, SUMMARY, UNTYPED, Metric
 
 FAMILIES = [
     Family(

@@ -3,9 +3,9 @@
 import asyncio
 from types import SimpleNamespace
 
-from broker.groups.offsets import Committed, Offsets
-from broker.metrics.group_rows import decode_groups
-from broker.processes import group_report
+from odradek.groups.offsets import Committed, Offsets
+from odradek.metrics.group_rows import decode_groups
+from odradek.processes import group_report
 
 
 def group(number, topics):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.metrics.group_rows import GroupRow, MalformedGroups, decode_groups, encode_group, encode_offsets
+from odradek.metrics.group_rows import GroupRow, MalformedGroups, decode_groups, encode_group, encode_offsets
 
 INT32, INT64 = st.integers(-(1 << 31), (1 << 31) - 1), st.integers(-(1 << 63), (1 << 63) - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

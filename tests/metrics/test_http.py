@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from broker.metrics.http import HttpServer, Pages, Shared, accepts_gzip
+from odradek.metrics.http import HttpServer, Pages, Shared, accepts_gzip
 
 PATIENCE_S = 90.0
 HANGING = 4

@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker._ext import slots
-from broker.metrics.lag import MOST_POINTS, EndHistory
+from odradek._ext.partition import slots
+from odradek.metrics.lag import MOST_POINTS, EndHistory
 from tests.shm.one_broker import OneBroker, batch
 
 

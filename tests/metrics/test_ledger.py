@@ -5,9 +5,9 @@ import marshal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.metrics.ledger import BYTES_IN, Ledger
-from broker.metrics.pages import OTHER, RETIRED, UsageRow
-from broker.metrics.seats import Seats
+from odradek.metrics.ledger import BYTES_IN, Ledger
+from odradek.metrics.pages import OTHER, RETIRED, UsageRow
+from odradek.metrics.seats import Seats
 
 
 def row(client, topic, value, *, page=1, since=1, api=0, last_ms=1000, principal="User:a"):

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from broker.metrics.memory import AREAS, Memory
+from odradek.metrics.memory import AREAS, Memory
 
 
 @pytest.fixture

@@ -6,14 +6,14 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from broker._ext.meter_reading import PageInMotion
-from broker._ext.shared import ProcessKind
-from broker._ext.shared_memory import SharedMemory
+from odradek._ext.shm.meter_reading import PageInMotion
+from odradek._ext.shm.layout import ProcessKind
+from odradek._ext.shm.shared_memory import SharedMemory
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker._ext import metering
-from broker.metrics import pages
+from odradek._ext.shm import metering
+from odradek.metrics import pages
 
 HOUR_MS = 3_600_000
 PRINCIPAL = b"User:ANONYMOUS"

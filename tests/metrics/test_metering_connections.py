@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from broker._ext.shared import ProcessKind
+from odradek._ext.shm.layout import ProcessKind
 
-from broker.protocol import api_versions, heartbeat, join_group, metadata
-from broker.testing import Broker
+from odradek.protocol.schemas import api_versions, heartbeat, join_group, metadata
+from odradek.testing import Broker
 from tests import waiting
 from tests.api.test_old_formats import message_set
 from tests.api.wire import Wire, batch, fetch_request, produce_request

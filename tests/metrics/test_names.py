@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from broker.metrics.names import COUNTER, HISTOGRAM, METRICS, SECTIONS, SUMMARY, UNTYPED
-from broker.metrics.reference import main
+from odradek.metrics.names import COUNTER, HISTOGRAM, METRICS, SECTIONS, SUMMARY, UNTYPED
+from odradek.metrics.reference import main
 
 ROOT = Path(__file__).parents[2]
 
@@ -98,5 +98,5 @@ def test_names_end_as_their_types_demand():
 def test_the_committed_document_is_up_to_date(tmp_path):
     assert main([str(tmp_path / "out.md")]) == 0
     assert (tmp_path / "out.md").read_text() == (ROOT / "docs/metrics.md").read_text(), (
-        "run: python -m broker.metrics.reference docs/metrics.md"
+        "run: python -m odradek.metrics.reference docs/metrics.md"
     )

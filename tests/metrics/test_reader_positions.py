@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from broker.metrics import pages
-from broker.testing import Broker
+from odradek.metrics import pages
+from odradek.testing import Broker
 from tests.api.wire import Wire, batch, fetch_request, offsets
 from tests.metrics.outside import Totals, memory_of, until
 from tests.waiting import until as wait_until

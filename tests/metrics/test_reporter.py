@@ -15,8 +15,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
-from broker.protocol import incremental_alter_configs
-from broker.testing import Broker
+from odradek.protocol.schemas import incremental_alter_configs
+from odradek.testing import Broker
 from tests.api.wire import Wire
 from tests.committing import commit
 from tests.metrics.scraping import get, scrape, scrape_with_groups
@@ -95,7 +95,7 @@ def test_health_readiness_and_the_status_name_the_address(broker):
     assert get(broker, "/healthz")[1] == b"ok\n"
     until(lambda: is_ready(broker), "readiness")
     told = subprocess.run(
-        [sys.executable, "-m", "broker.cli.main", "status", "--pid", str(broker.pid)],
+        [sys.executable, "-m", "odradek.cli.main", "status", "--pid", str(broker.pid)],
         capture_output=True, text=True, timeout=60, check=True,
     ).stdout  # fmt: skip
     assert f"{broker.metrics_url}/metrics" in told and "reporter" in told
@@ -212,7 +212,7 @@ def test_a_port_in_use_stops_the_start_with_one_line(tmp_path):
         port = taken.getsockname()[1]
         result = subprocess.run(
             [
-                *(sys.executable, "-m", "broker.cli.main", "start"),
+                *(sys.executable, "-m", "odradek.cli.main", "start"),
                 *("--set", f"metrics.listener=127.0.0.1:{port}"),
                 *("--set", "listeners=PLAINTEXT://127.0.0.1:0"),
                 *("--set", f"log.dirs={tmp_path}/data"),
@@ -227,7 +227,7 @@ def test_a_port_in_use_stops_the_start_with_one_line(tmp_path):
 @pytest.mark.parametrize("address", ["9404", "127.0.0.1:99999", "[::1:9404", "host:port"])
 def test_an_address_that_is_none_is_told(tmp_path, address):
     result = subprocess.run(
-        [sys.executable, "-m", "broker.cli.main", "start", "--set", f"metrics.listener={address}"],
+        [sys.executable, "-m", "odradek.cli.main", "start", "--set", f"metrics.listener={address}"],
         capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path,
     )  # fmt: skip
     assert result.returncode == 1

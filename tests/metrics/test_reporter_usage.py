@@ -9,9 +9,9 @@ import urllib.error
 
 import pytest
 
-from broker.metrics.spool_files import list_files
-from broker.metrics.spool_reader import Interval, read_file
-from broker.testing import Broker
+from odradek.metrics.spool_files import list_files
+from odradek.metrics.spool_reader import Interval, read_file
+from odradek.testing import Broker
 from tests.committing import commit
 from tests.metrics.scraping import get, scrape
 from tests.metrics.test_reporter import CONFIG, kill, process, produce
@@ -104,7 +104,7 @@ def test_usage_is_answered_as_json(broker):
 
 def test_the_command_shows_what_the_reporter_tells(broker):
     result = subprocess.run(
-        [sys.executable, "-m", "broker.cli.main", "usage", "topic", "t", "--pid", str(broker.pid)],
+        [sys.executable, "-m", "odradek.cli.main", "usage", "topic", "t", "--pid", str(broker.pid)],
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert result.returncode == 0, result

@@ -1,6 +1,6 @@
 """Who is named when not all can be."""
 
-from broker.metrics.seats import Seats
+from odradek.metrics.seats import Seats
 
 
 def test_the_largest_are_named():

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from broker.jobs.usage_report import intervals as of_the_job
-from broker.metrics import spool_rows
-from broker.metrics.pages import NO_API, OTHER, RETIRED
-from broker.metrics.spool import Spool
-from broker.metrics.spool_files import SpoolCalls, list_files
-from broker.metrics.spool_history import History
-from broker.metrics.spool_reader import Damage, read_file
+from odradek.jobs.usage_report import intervals as of_the_job
+from odradek.metrics import spool_rows
+from odradek.metrics.pages import NO_API, OTHER, RETIRED
+from odradek.metrics.spool import Spool
+from odradek.metrics.spool_files import SpoolCalls, list_files
+from odradek.metrics.spool_history import History
+from odradek.metrics.spool_reader import Damage, read_file
 from tests.metrics.spool_model import DISK_FULL, HOUR, MINUTE, NOON, Calls, Clock, spool, usage
 
 FOREVER = 1 << 60

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.metrics.spool_files import list_files
-from broker.metrics.spool_history import History
-from broker.metrics.usage_totals import VALUES
+from odradek.metrics.spool_files import list_files
+from odradek.metrics.spool_history import History
+from odradek.metrics.usage_totals import VALUES
 from tests.metrics import spool_model
 from tests.metrics.spool_model import DISK_FULL, HOUR, MINUTE, Calls, Clock, Crash, Pages
 

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from broker.metrics import pages
-from broker.metrics import traffic as traffic_module
-from broker.metrics.processes import idle_share, read_process
-from broker.metrics.traffic import WINDOW_MS, RequestTimes, quantile
+from odradek.metrics import pages
+from odradek.metrics import traffic as traffic_module
+from odradek.metrics.processes import idle_share, read_process
+from odradek.metrics.traffic import WINDOW_MS, RequestTimes, quantile
 
 PRODUCE = 0
 

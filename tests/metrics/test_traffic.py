@@ -5,8 +5,8 @@ import time
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from broker.metrics.names import METRICS
-from broker.testing import Broker
+from odradek.metrics.names import METRICS
+from odradek.testing import Broker
 from tests.committing import commit
 from tests.metrics.prometheus import Prometheus
 from tests.metrics.scraping import scrape

@@ -10,10 +10,10 @@ import time
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from broker.metrics.spool_files import list_files
-from broker.metrics.spool_history import History
-from broker.metrics.spool_reader import Interval, read_file
-from broker.testing import Broker
+from odradek.metrics.spool_files import list_files
+from odradek.metrics.spool_history import History
+from odradek.metrics.spool_reader import Interval, read_file
+from odradek.testing import Broker
 from tests.cli.command import Command
 from tests.metrics.scraping import scrape
 from tests.waiting import PATIENCE_S, until
@@ -149,7 +149,7 @@ def test_a_topic_is_told_with_writers_readers_and_their_lag(broker, usage):
 
 
 def test_top_sees_a_client_at_work(broker, usage):
-    command = [sys.executable, "-m", "broker.cli.main", "usage", "top", "--json", "--interval", "0.3"]
+    command = [sys.executable, "-m", "odradek.cli.main", "usage", "top", "--json", "--interval", "0.3"]
     command += ["--data-dir", str(broker.data_dir), "--client", "busy"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from broker.metrics.pages import NO_API, OTHER, RETIRED, UNKNOWN_API, UsageRow
-from broker.metrics.usage import BadQuery, document, entries_of
-from broker.metrics.usage_totals import VALUES, Filter, UsageKey, grouped, growth, top, totals
+from odradek.metrics.pages import NO_API, OTHER, RETIRED, UNKNOWN_API, UsageRow
+from odradek.metrics.usage import BadQuery, document, entries_of
+from odradek.metrics.usage_totals import VALUES, Filter, UsageKey, grouped, growth, top, totals
 
 NAMES = {0: "Produce", 1: "Fetch", 3: "Metadata"}
 ABOUT = {"odradek": "1", "at": 9000, "clock": 5, "boot": "ab", "began": 1, "spool": None}

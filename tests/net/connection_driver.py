@@ -5,9 +5,9 @@ import select
 import socket
 import struct
 
-from broker._ext.connection import FrameResult
-from broker._ext.data_loop import DataLoop
-from broker._ext.frame_reading import PythonFrameHandler
+from odradek._ext.net.connection import FrameResult
+from odradek._ext.net.data_loop import DataLoop
+from odradek._ext.net.frame_reading import PythonFrameHandler
 
 PATIENCE_S = 60
 

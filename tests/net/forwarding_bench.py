@@ -4,16 +4,16 @@ import asyncio
 import socket
 
 import pytest
-from broker._ext.data_loop import DataLoop
-from broker._ext.fetch import Fetching
-from broker._ext.fetch_sessions import FetchSessions
-from broker._ext.produce import Producing
-from broker._ext.requests import RequestHandler
-from broker._ext.waiting import WaitingRoom
+from odradek._ext.net.data_loop import DataLoop
+from odradek._ext.api.fetch import Fetching
+from odradek._ext.api.fetch_sessions import FetchSessions
+from odradek._ext.api.produce import Producing
+from odradek._ext.api.requests import RequestHandler
+from odradek._ext.api.purgatory import WaitingRoom
 
-from broker.api.routes import ROUTES
-from broker.net.forward import ForwardClient
-from broker.net.forward_server import ForwardServer
+from odradek.api.routes import ROUTES
+from odradek.net.forward import ForwardClient
+from odradek.net.forward_server import ForwardServer
 from tests.api.worker_harness import tcp_pair
 
 COMMIT, FETCH_OFFSETS, HEARTBEAT, JOIN = (8, 9), (9, 7), (12, 4), (11, 9)

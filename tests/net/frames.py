@@ -2,8 +2,8 @@
 
 from typing import NamedTuple, cast
 
-from broker._ext import forward_frames
-from broker.net.forward_frames import ForwardContext, ForwardReply, Kind, Status, decode_context, encode_context
+from odradek._ext.net import forward_frames
+from odradek.net.forward_frames import ForwardContext, ForwardReply, Kind, Status, decode_context, encode_context
 
 
 class ForwardRequest(NamedTuple):

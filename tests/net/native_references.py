@@ -48,7 +48,7 @@ class Sources:
     """
 
     def __init__(self, directory: Path, lasting: set[str]) -> None:
-        self._texts = {path.name: path.read_text().split("\n") for path in sorted(directory.glob("*.p[xy][dx]"))}
+        self._texts = {path.name: path.read_text().split("\n") for path in sorted(directory.glob("*/*.p[xy][dx]"))}
         self._classes: dict[str, Class] = {}
         self._functions: set[str] = set()
         for name, lines in self._texts.items():

@@ -6,7 +6,7 @@ import resource
 from pathlib import Path
 
 import pytest
-from broker._ext.connection import FrameResult
+from odradek._ext.net.connection import FrameResult
 from connection_driver import Driver, EchoHandler, framed
 
 

@@ -10,10 +10,10 @@ import tracemalloc
 
 import pytest
 import uvloop
-from broker._ext.connection import FrameResult
-from broker._ext.data_loop import DataLoop
-from broker._ext.output import FileSlice
-from broker._ext.page_cache import ColdReader, is_resident
+from odradek._ext.net.connection import FrameResult
+from odradek._ext.net.data_loop import DataLoop
+from odradek._ext.net.output import FileSlice
+from odradek._ext.storage.page_cache import ColdReader, is_resident
 from connection_driver import Driver, EchoHandler, framed
 
 TRIES = 100

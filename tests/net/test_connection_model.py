@@ -5,8 +5,8 @@ import struct
 from collections import deque
 
 import pytest
-from broker._ext.connection import FrameResult
-from broker._ext.output import FileSlice
+from odradek._ext.net.connection import FrameResult
+from odradek._ext.net.output import FileSlice
 from connection_driver import Driver, EchoHandler, framed
 
 KINDS = ["now", "join", "wait", "alone", "slice", "large"]

@@ -8,8 +8,8 @@ import struct
 import tracemalloc
 
 import pytest
-from broker._ext.connection import FrameResult
-from broker._ext.output import FileSlice
+from odradek._ext.net.connection import FrameResult
+from odradek._ext.net.output import FileSlice
 from connection_driver import Driver, EchoHandler, framed
 
 PENDING = FrameResult.FRAME_PENDING

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 import uvloop
-from broker._ext.forward_frames import FrameCutter
+from odradek._ext.net.forward_frames import FrameCutter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.net.forward import ConnectionLost, DeadlinePassed, ForwardClient, QueueFull
-from broker.net.forward_frames import (
+from odradek.net.forward import ConnectionLost, DeadlinePassed, ForwardClient, QueueFull
+from odradek.net.forward_frames import (
     ForwardContext,
     ForwardReply,
     Kind,
@@ -23,7 +23,7 @@ from broker.net.forward_frames import (
     encode_auto_created,
     encode_names,
 )
-from broker.net.forward_server import ForwardServer
+from odradek.net.forward_server import ForwardServer
 from tests.net.frames import ForwardRequest, decode_reply, decode_request, encode_reply, encode_request
 
 NUMBERS = st.integers(0, 2**64 - 1)
@@ -643,7 +643,7 @@ def test_a_coordinator_that_babbles_loses_its_stream_and_the_next_one_serves(run
 
 def test_a_stream_of_another_user_is_refused(run, monkeypatch):
     async def test(bench):
-        monkeypatch.setattr("broker.net.forward_server.os.geteuid", lambda: 12345)
+        monkeypatch.setattr("odradek.net.forward_server.os.geteuid", lambda: 12345)
         seen = []
 
         async def handler(request):

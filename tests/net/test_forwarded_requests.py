@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 import uvloop
-from broker._ext.forwarding import Route
-from broker._ext.topics import TopicDirectory
+from odradek._ext.net.forwarding import Route
+from odradek._ext.shm.topics import TopicDirectory
 
-from broker.api.routes import ROUTES
-from broker.net.forward_frames import Status
+from odradek.api.routes import ROUTES
+from odradek.net.forward_frames import Status
 from tests.net.forwarding_bench import COMMIT, FETCH_OFFSETS, HEARTBEAT, PATIENCE_S, Bench, frame
 from tests.shm.one_broker import OneBroker
 

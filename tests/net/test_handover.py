@@ -7,11 +7,11 @@ import socket
 
 import pytest
 
-from broker.config.listeners import Listener
-from broker.net import listeners
-from broker.net.handover import Receiver, Sender, make_channel
-from broker.net.limits import ConnectionLimits, canonical_address, parse_overrides
-from broker.net.notify import Notifier
+from odradek.config.listeners import Listener
+from odradek.net import listeners
+from odradek.net.handover import Receiver, Sender, make_channel
+from odradek.net.limits import ConnectionLimits, canonical_address, parse_overrides
+from odradek.net.notify import Notifier
 
 
 @pytest.fixture

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 import uvloop
-from broker._ext.topics import TopicDirectory
+from odradek._ext.shm.topics import TopicDirectory
 
-from broker.net.forward_frames import ForwardReply, Status
-from broker.net.forward_server import ForwardServer
+from odradek.net.forward_frames import ForwardReply, Status
+from odradek.net.forward_server import ForwardServer
 from tests.net.forwarding_bench import COMMIT, HEARTBEAT, Bench, frame
 from tests.shm.one_broker import OneBroker
 

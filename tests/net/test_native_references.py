@@ -2,15 +2,15 @@
 
 from pathlib import Path
 
-import broker
+import odradek
 from tests.net.native_references import Sources
 
-NATIVE = Path(broker.__file__).parent / "_ext"
+NATIVE = Path(odradek.__file__).parent / "_ext"
 
 LASTING = {
     "Connection.data_loop",  # set by DataLoop.add; the loop outlives its connections
     "Pending.connection",  # set once, by Connection.attach
-    "ProducePending.producing",  # set once, by own_items
+    "ProducePending.delays",  # set once, by own_items
     "FetchWait.room",  # these four are set once, by Fetching.new_wait
     "FetchWait.places",
     "FetchWait.responses",

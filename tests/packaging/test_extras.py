@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.cli import demo
-from broker.clients.errors import INSTALL_LIBRARY
-from broker.jobs.usage_report.errors import INSTALL
+from odradek.cli import demo
+from odradek.clients.errors import INSTALL_LIBRARY
+from odradek.jobs.usage_report.errors import INSTALL
 
 ROOT = Path(__file__).resolve().parents[2]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]

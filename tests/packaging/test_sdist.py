@@ -24,16 +24,20 @@ def held(sdist: Path) -> set[str]:
 
 def test_an_sdist_holds_every_native_source(held: set[str]) -> None:
     native = REPOSITORY / "_ext"
-    sources = {f"broker/_ext/{path.name}" for suffix in ("pyx", "pxd", "h") for path in native.glob(f"*.{suffix}")}
-    assert "broker/_ext/process.pyx" in sources
+    sources = {
+        f"broker/odradek/_ext/{path.parent.name}/{path.name}"
+        for suffix in ("pyx", "pxd", "h")
+        for path in native.glob(f"*/*.{suffix}")
+    }
+    assert "broker/odradek/_ext/shm/process.pyx" in sources
     assert sources - held == set()
 
 
 def test_an_sdist_holds_every_module_and_the_files_of_the_report(held: set[str]) -> None:
     modules = {str(path.relative_to(REPOSITORY)) for path in (REPOSITORY / "broker").rglob("*.py")}
     assert modules - held == set()
-    page = "broker/jobs/usage_report/page"
-    assert {"broker/py.typed", f"{page}/style.css", f"{page}/script.js"} - held == set()
+    page = "broker/odradek/jobs/usage_report/page"
+    assert {"broker/odradek/py.typed", f"{page}/style.css", f"{page}/script.js"} - held == set()
 
 
 def test_an_sdist_holds_what_the_installer_copies(sdist: Path, tmp_path: Path) -> None:
@@ -56,7 +60,7 @@ def test_setup_refuses_a_tree_without_native_sources(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert (
-        done.stderr == f"setup.py: no native source (broker/_ext/*.pyx) below {root}: this source tree is incomplete\n"
+        done.stderr == f"setup.py: no native source (broker/odradek/_ext/*/*.pyx) below {root}: this source tree is incomplete\n"
     )
 
 

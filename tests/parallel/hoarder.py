@@ -9,8 +9,8 @@ import sys
 import threading
 from pathlib import Path
 
-from broker.clients import ParallelConsumer
-from broker.clients.parallel_consumer import Counters
+from odradek.clients import ParallelConsumer
+from odradek.clients.parallel_consumer import Counters
 
 LIMIT_S = 300
 

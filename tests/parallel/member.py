@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from broker.clients import ParallelConsumer
+from odradek.clients import ParallelConsumer
 
 
 def main() -> None:

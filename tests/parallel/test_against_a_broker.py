@@ -10,8 +10,8 @@ from collections import defaultdict
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from broker.clients.parallel_consumer import ParallelConsumer, ProcessingFailed
-from broker.testing import Broker
+from odradek.clients.parallel_consumer import ParallelConsumer, ProcessingFailed
+from odradek.testing import Broker
 from tests.waiting import until
 
 SETTINGS = {"group.initial.rebalance.delay.ms": 0, "group.min.session.timeout.ms": 1000}
@@ -48,7 +48,7 @@ class Running:
 
     def _where(self):
         """What keeps it: the poll thread's stack, what was counted, and what the broker says of the group and at all."""
-        command = [sys.executable, "-m", "broker.cli.main", "group", "explain", self.group]
+        command = [sys.executable, "-m", "odradek.cli.main", "group", "explain", self.group]
         command += ["--bootstrap-server", self.broker.bootstrap_servers]
         told = subprocess.run(command, capture_output=True, text=True, check=False)
         frame = sys._current_frames().get(self._thread.ident)

@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from broker.testing import Broker
+from odradek.testing import Broker
 from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(900)

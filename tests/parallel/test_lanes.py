@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.clients.work_queues import Order, Work, WorkQueues, _Lane
+from odradek.clients.work_queues import Order, Work, WorkQueues, _Lane
 
 A, B = ("t", 0), ("t", 1)
 LONG_S = 3600.0

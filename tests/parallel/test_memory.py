@@ -7,9 +7,9 @@ import sys
 import pytest
 from confluent_kafka import Producer
 
-from broker.clients.consumer_memory import HEADER_BYTES, LEAST_BYTES, RECORD_BYTES, share_out, size_of
-from broker.clients.parallel_consumer import ParallelConsumer
-from broker.testing import Broker
+from odradek.clients.consumer_memory import HEADER_BYTES, LEAST_BYTES, RECORD_BYTES, share_out, size_of
+from odradek.clients.parallel_consumer import ParallelConsumer
+from odradek.testing import Broker
 
 pytestmark = [pytest.mark.xdist_group("parallel-memory"), pytest.mark.timeout(900)]
 

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from broker.clients.offset_manager import OffsetManager
+from odradek.clients.offset_manager import OffsetManager
 
 
 class Model(RuleBasedStateMachine):

@@ -16,9 +16,9 @@ import time
 from collections import deque
 from pathlib import Path
 
-from broker.config.running import read_pid_file
-from broker.testing.process_tree import descendants, open_pidfds, wait_for_end
-from broker.testing.status import read_status
+from odradek.config.pid_file import read_pid_file
+from odradek.testing.process_tree import descendants, open_pidfds, wait_for_end
+from odradek.testing.status import read_status
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 90.0
@@ -181,8 +181,8 @@ class FakeBroker:
 
 
 def main(mains, *settings):
-    from broker.config import load
-    from broker.processes.launch import StartError, run
+    from odradek.config import load
+    from odradek.processes.launch import StartError, run
     from tests.processes.fake_mains import rows
 
     try:

@@ -7,10 +7,10 @@ import signal
 import socket
 from dataclasses import replace
 
-from broker._ext.shared import ProcessState
+from odradek._ext.shm.layout import ProcessState
 
-from broker.net.handover import Receiver
-from broker.processes.table import PROCESSES
+from odradek.net.handover import Receiver
+from odradek.processes.table import PROCESSES
 
 NAMES = {row.kind: row.name for row in PROCESSES}
 

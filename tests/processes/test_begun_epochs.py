@@ -3,20 +3,20 @@
 import json
 
 import pytest
-from broker._ext.shared import BegunEpoch, SlotState
+from odradek._ext.shm.layout import BegunEpoch, SlotState
 
-from broker._ext import slots
-from broker.controller.topics import NewTopic
-from broker.metadata import cluster as cluster_module
-from broker.metadata import znodes
-from broker.metadata.cluster import ADOPTED_PRODUCER_IDS_FROM, machine_boot
-from broker.metadata.sqlite import SqliteStore
-from broker.metadata.store import StoreUnavailable
-from broker.processes import loader
-from broker.processes.loader import BegunEpochs
-from broker.storage.batch import Record, build_batch
-from broker.storage.checkpoints import read_leader_epochs, write_leader_epochs, write_offset_checkpoint
-from broker.storage.file_names import LEADER_EPOCH_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from odradek._ext.partition import slots
+from odradek.controller.topics import NewTopic
+from odradek.metadata import cluster as cluster_module
+from odradek.metadata import znodes
+from odradek.metadata.cluster import ADOPTED_PRODUCER_IDS_FROM, machine_boot
+from odradek.metadata.sqlite import SqliteStore
+from odradek.metadata.store import StoreUnavailable
+from odradek.processes import loader
+from odradek.processes.loader import BegunEpochs
+from odradek.storage.batch import Record, build_batch
+from odradek.storage.checkpoints import read_leader_epochs, write_leader_epochs, write_offset_checkpoint
+from odradek.storage.file_names import LEADER_EPOCH_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from tests.controller.mortal_cluster import single_broker
 from tests.processes.test_loader import begin, load
 from tests.shm.one_broker import batch
@@ -98,7 +98,7 @@ def test_a_coordinator_that_dies_behind_the_store_changes_nothing_twice(cluster,
     """The flag in the slot is still there, and the store has the epoch already."""
     cluster.controller.create_topics([NewTopic("a")])
     with monkeypatch.context() as broken:
-        broken.setattr("broker._ext.slot_life.epochs_stored", lambda *_: None)
+        broken.setattr("odradek._ext.partition.slot_life.epochs_stored", lambda *_: None)
         load(cluster, clean=False)
     assert stored(cluster, "a") == (1, 1)
     begin(cluster)
@@ -176,7 +176,7 @@ def test_logs_that_wait_for_room_are_opened_in_a_new_epoch_by_what_is_known_of_t
         def no_room(*_, **__):
             raise OSError(28, "No space left on device")
 
-        full.setattr("broker.shm.partition_table.load_log", no_room)
+        full.setattr("odradek.shm.partition_table.load_log", no_room)
         load(cluster, clean=True)
         begin(cluster)
     slot = cluster.table.find("a", 0)

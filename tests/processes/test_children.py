@@ -5,12 +5,12 @@ import signal
 from types import SimpleNamespace
 
 import pytest
-from broker._ext.shared import ProcessState
-from broker._ext.shared_memory import SharedMemory
+from odradek._ext.shm.layout import ProcessState
+from odradek._ext.shm.shared_memory import SharedMemory
 
-from broker.processes.children import Children, RestartDelay, exit_reason
-from broker.processes.event_loop import EventLoop
-from broker.processes.table import PROCESSES
+from odradek.processes.children import Children, RestartDelay, exit_reason
+from odradek.processes.event_loop import EventLoop
+from odradek.processes.table import PROCESSES
 
 
 class Clock:

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from broker.testing.process_tree import listens_on, open_files
+from odradek.testing.process_tree import listens_on, open_files
 from tests.waiting import until
 
 

@@ -14,13 +14,13 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker.api.stepwise import Stepwise
-from broker.config import broker_config
-from broker.metadata import group_offsets, znodes
-from broker.metadata.sqlite import FILE_NAME, SqliteStore
-from broker.metadata.store import StoreError, delete_tree
-from broker.processes.coordinator import Office
-from broker.testing import Broker
+from odradek.api.stepwise import Stepwise
+from odradek.config import broker_config
+from odradek.metadata import group_offsets, znodes
+from odradek.metadata.sqlite import FILE_NAME, SqliteStore
+from odradek.metadata.store import StoreError, delete_tree
+from odradek.processes.coordinator import Office
+from odradek.testing import Broker
 from tests.waiting import PATIENCE_S, until
 
 AGAIN = {

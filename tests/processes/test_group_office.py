@@ -6,16 +6,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from broker._ext import slots
-from broker.api.group_call import OffsetTree
-from broker.config.broker_config import BrokerConfig
-from broker.controller.topic_names import CONSUMER_OFFSETS
-from broker.groups.consumer_member import Beat
-from broker.groups.offsets import Commit, Committed
-from broker.processes import group_office, offsets_log
-from broker.processes.coordinator import Coordinator
-from broker.processes.group_office import GroupOffice
-from broker.protocol.errors import ErrorCode
+from odradek._ext.partition import slots
+from odradek.api.group_call import OffsetTree
+from odradek.config.broker_config import BrokerConfig
+from odradek.controller.topic_names import CONSUMER_OFFSETS
+from odradek.groups.consumer_member import Beat
+from odradek.groups.offsets import Commit, Committed
+from odradek.processes import group_office, offsets_log
+from odradek.processes.coordinator import Coordinator
+from odradek.processes.group_office import GroupOffice
+from odradek.protocol.errors import ErrorCode
 from tests.shm.one_broker import OneBroker
 
 DEADLINE_S = 90

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.protocol import leave_group, offset_commit, produce
-from broker.testing import Broker
-from broker.testing.process_tree import open_files
+from odradek.protocol.schemas import leave_group, offset_commit, produce
+from odradek.testing import Broker
+from odradek.testing.process_tree import open_files
 from tests.api.group_talk import GroupTalk
 from tests.api.wire import batch, produce_request, values
 from tests.waiting import until

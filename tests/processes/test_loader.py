@@ -5,19 +5,19 @@ import uuid
 from pathlib import Path
 
 import pytest
-from broker._ext.shared import ProcessKind, SlotState
+from odradek._ext.shm.layout import ProcessKind, SlotState
 
-from broker._ext import slots
-from broker.controller.topics import NewTopic
-from broker.metadata import znodes
-from broker.metadata.sqlite import SqliteStore
-from broker.processes import loader
-from broker.processes.context import ProcessContext
-from broker.processes.status import loading_report, recovery_line, remaining_s
-from broker.storage.batch import Record, build_batch
-from broker.storage.checkpoints import write_offset_checkpoint
-from broker.storage.file_names import LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
-from broker.storage.log_directory import read_partition_metadata, write_partition_metadata
+from odradek._ext.partition import slots
+from odradek.controller.topics import NewTopic
+from odradek.metadata import znodes
+from odradek.metadata.sqlite import SqliteStore
+from odradek.processes import loader
+from odradek.processes.context import ProcessContext
+from odradek.processes.status import loading_report, recovery_line, remaining_s
+from odradek.storage.batch import Record, build_batch
+from odradek.storage.checkpoints import write_offset_checkpoint
+from odradek.storage.file_names import LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from odradek.storage.log_directory import read_partition_metadata, write_partition_metadata
 from tests.controller.mortal_cluster import Death, single_broker
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import load
-from broker.config.errors import ConfigError
-from broker.config.loggers import LEVELS, LOGGERS, configured, effective
-from broker.processes.logs import JSON, TEXT, Formatter
-from broker.shm.log_levels import NUMBERS, apply_levels
+from odradek.config import load
+from odradek.config.errors import ConfigError
+from odradek.config.loggers import LEVELS, LOGGERS, configured, effective
+from odradek.processes.logs import JSON, TEXT, Formatter
+from odradek.shm.log_levels import NUMBERS, apply_levels
 
 ROOT = Path(__file__).parents[2]
 CLIENT_LIBRARY = "odradek.parallel_consumer"
@@ -118,8 +118,8 @@ def test_bytes_that_are_no_text_can_be_written_in_any_encoding():
 
 def test_every_logger_has_a_name_of_the_table_and_every_name_is_used():
     used = set()
-    for path in [*ROOT.glob("broker/**/*.py"), *ROOT.glob("_ext/*.pyx")]:
-        if path.relative_to(ROOT).parts[:2] == ("broker", "_ext"):
+    for path in [*ROOT.glob("broker/**/*.py"), *ROOT.glob("_ext/*/*.pyx")]:
+        if path.relative_to(ROOT).parts[:3] == ("broker", "odradek", "_ext"):
             continue
         used |= set(re.findall(r'getLogger\("([^"]+)"\)', path.read_text()))
         assert "getLogger(__name__)" not in path.read_text(), path

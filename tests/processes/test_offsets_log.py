@@ -3,14 +3,14 @@
 import asyncio
 
 import pytest
-from broker._ext.flusher import Flusher
+from odradek._ext.partition.flusher import Flusher
 
-from broker._ext import slots
-from broker.groups.environment import LogBatch
-from broker.processes import offsets_log
-from broker.processes.offsets_log import AppendTurn, OffsetsLog, read_records
-from broker.protocol.errors import ErrorCode
-from broker.storage.batch import ABORT, COMMIT, TRANSACTIONAL, Record, build_batch, build_end_marker
+from odradek._ext.partition import slots
+from odradek.groups.environment import LogBatch
+from odradek.processes import offsets_log
+from odradek.processes.offsets_log import AppendTurn, OffsetsLog, read_records
+from odradek.protocol.errors import ErrorCode
+from odradek.storage.batch import ABORT, COMMIT, TRANSACTIONAL, Record, build_batch, build_end_marker
 from tests.groups.by_hand import HandTimers
 from tests.shm.one_broker import OneBroker
 from tests.storage.old_writer import message, wrapper

@@ -2,9 +2,9 @@
 
 import asyncio
 
-from broker.api.stepwise import Pace, Stepwise
-from broker.processes import slices as module
-from broker.processes.slices import LoopSlices
+from odradek.api.stepwise import Pace, Stepwise
+from odradek.processes import slices as module
+from odradek.processes.slices import LoopSlices
 
 
 def steps_of(name, count, order):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.testing.status import read_status
+from odradek.testing.status import read_status
 from tests.processes.fake_broker import PATIENCE_S, ROOT, FakeBroker
 
 
@@ -51,8 +51,8 @@ def test_a_file_in_place_of_a_directory(broker):
 
 AS_NOBODY = """
 import os, sys
-from broker.config import load
-from broker.processes.log_dirs import LogDirectories, StartError
+from odradek.config import load
+from odradek.processes.log_dirs import LogDirectories, StartError
 config = load(None, ["log.dirs=" + sys.argv[1]])
 if os.geteuid() == 0:
     os.setgroups([]); os.setgid(65534); os.setuid(65534)
@@ -158,7 +158,7 @@ def test_status_while_logs_are_loaded(broker, tmp_path):
     status = broker.status()
     assert status["state"] == "starting" and not (broker.data_dir / "odradek.pid").exists()
     assert "loader" in {one["kind"] for one in status["processes"]}
-    command = [sys.executable, "-m", "broker.cli.main", "status", "--data-dir", str(broker.data_dir)]
+    command = [sys.executable, "-m", "odradek.cli.main", "status", "--data-dir", str(broker.data_dir)]
     shown = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True).stdout
     assert f"starting, process {broker.process.pid}" in shown
     gate.write_bytes(b"open")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.processes.event_loop import REPEATED_S, StopSignals
+from odradek.processes.event_loop import REPEATED_S, StopSignals
 
 
 class Clock:

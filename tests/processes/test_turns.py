@@ -2,7 +2,7 @@
 
 import asyncio
 
-from broker.processes.turns import Turns
+from odradek.processes.turns import Turns
 
 
 async def work(turns, key, name, done, go_on):

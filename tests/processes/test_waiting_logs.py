@@ -3,15 +3,15 @@
 from contextlib import contextmanager
 
 import pytest
-from broker._ext.shared import SlotState
+from odradek._ext.shm.layout import SlotState
 
-from broker._ext import slots
-from broker.controller import controller as controller_module
-from broker.controller.controller import Controller
-from broker.controller.topics import NewTopic
-from broker.metadata.cluster import machine_boot
-from broker.metadata.store import StoreUnavailable
-from broker.storage.batch import Record, build_batch
+from odradek._ext.partition import slots
+from odradek.controller import controller as controller_module
+from odradek.controller.controller import Controller
+from odradek.controller.topics import NewTopic
+from odradek.metadata.cluster import machine_boot
+from odradek.metadata.store import StoreUnavailable
+from odradek.storage.batch import Record, build_batch
 from tests.controller.mortal_cluster import Death, single_broker
 from tests.processes.test_begun_epochs import adopt, in_slot, place, stored
 from tests.processes.test_loader import begin, load
@@ -33,7 +33,7 @@ def no_room_for(monkeypatch, call):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as full:
-        full.setattr(f"broker.shm.partition_table.{call}", no_room)
+        full.setattr(f"odradek.shm.partition_table.{call}", no_room)
         yield
 
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 import uvloop
-from broker._ext.shared import ProcessKind
+from odradek._ext.shm.layout import ProcessKind
 
-from broker._ext import slots
-from broker.config import broker_config
-from broker.net.handover import Sender, make_channel
-from broker.processes.context import ProcessContext
-from broker.processes.worker import Worker
-from broker.protocol import api_versions, produce
-from broker.testing import Broker
+from odradek._ext.partition import slots
+from odradek.config import broker_config
+from odradek.net.handover import Sender, make_channel
+from odradek.processes.context import ProcessContext
+from odradek.processes.worker import Worker
+from odradek.protocol.schemas import api_versions, produce
+from odradek.testing import Broker
 from tests.api.wire import Wire, batch, produce_request
 from tests.shm.one_broker import OneBroker
 from tests.waiting import until

@@ -3,7 +3,7 @@
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 
-from broker._ext cimport cursor as c
+from odradek._ext.protocol cimport cursor as c
 
 
 def read(str kind, bytes data, *sizes):

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from broker.protocol import consumer_protocol, header, registry
-from broker.protocol.schema import Field, Structure
+from odradek.protocol import registry
+from odradek.protocol.schemas import consumer_protocol, header
+from odradek.protocol.schema import Field, Structure
 
 RANGES = {
     "int8": (-(2**7), 2**7 - 1),

@@ -1,4 +1,4 @@
-"""The primitive reads and writes of `_ext/cursor.pxd`: values, bounds and the sticky error, against plain Python."""
+"""The primitive reads and writes of `_ext/protocol/cursor.pxd`: values, bounds and the sticky error, against plain Python."""
 
 from __future__ import annotations
 
@@ -38,14 +38,16 @@ PLENTY = settings(max_examples=300, database=None)
 def probe() -> Any:
     """The probe, compiled once for each state of its source and of the cursor's."""
     digest = hashlib.sha256(
-        SOURCE.read_bytes() + (REPOSITORY / "broker" / "_ext" / "cursor.pxd").read_bytes()
+        SOURCE.read_bytes() + (REPOSITORY / "_ext" / "protocol" / "cursor.pxd").read_bytes()
     ).hexdigest()[:12]
     library = BUILD_DIRECTORY / f"cursor_probe-{digest}" / "cursor_probe.so"
     if not library.exists():
         directory = library.with_name(f"unfinished-{os.getpid()}")
         directory.mkdir(parents=True)
         code = directory / "cursor_probe.c"
-        subprocess.run([sys.executable, "-m", "cython", "-3", str(SOURCE), "-o", str(code)], cwd=REPOSITORY, check=True)
+        subprocess.run(
+            [sys.executable, "-m", "cython", "-3", "-I", "broker", str(SOURCE), "-o", str(code)], cwd=REPOSITORY, check=True
+        )
         compiler = os.environ.get("CC", "cc").split()
         include = sysconfig.get_paths()["include"]
         built = directory / library.name

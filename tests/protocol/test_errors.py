@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from broker.protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 from tests.oracles import jar, kafka_clients_jar
 from tests.toolchains import require_command
 

@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from broker.protocol import ProtocolError, encode, registry
-from broker.protocol.header import (
+from odradek.protocol import ProtocolError, encode, registry
+from odradek.protocol.schemas.header import (
     RequestHeader,
     decode_request_header,
     request_header_version,

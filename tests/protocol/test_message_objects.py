@@ -8,8 +8,8 @@ import weakref
 
 import pytest
 
-from broker.protocol import fetch, metadata
-from broker.protocol.schema import SchemaError, Versions, message, snake_case
+from odradek.protocol.schemas import fetch, metadata
+from odradek.protocol.schema import SchemaError, Versions, message, snake_case
 
 
 def test_fields_not_given_have_the_defaults_of_the_schema() -> None:

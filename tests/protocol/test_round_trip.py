@@ -8,7 +8,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from broker.protocol import ProtocolError, decode, encode, encode_frame, fetch, header, metadata, produce
+from odradek.protocol import ProtocolError, decode, encode, encode_frame
+from odradek.protocol.schemas import fetch, header, metadata, produce
 from tests.protocol.messages import cases, message_classes, values
 
 FEW = settings(max_examples=8, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))

@@ -6,15 +6,15 @@ import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-import broker._ext.flushing as flushing
-import broker._ext.slot_upkeep as slot_upkeep
-import broker._ext.slots as slots
-from broker._ext.compaction import Compactor, PassResult
+import odradek._ext.partition.flushing as flushing
+import odradek._ext.partition.slot_upkeep as slot_upkeep
+import odradek._ext.partition.slots as slots
+from odradek._ext.compaction.compactor import Compactor, PassResult
 
-from broker.config import load
-from broker.shm.compaction import Compaction
-from broker.storage import compression, old_messages
-from broker.storage.batch import TRANSACTIONAL, Record, RecordBatch, build_batch, build_end_marker
+from odradek.config import load
+from odradek.cleaner.compaction import Compaction
+from odradek.storage import compression, old_messages
+from odradek.storage.batch import TRANSACTIONAL, Record, RecordBatch, build_batch, build_end_marker
 from tests.shm.compaction_model import Kept, aborted_transactions, compacted, parse, seen
 from tests.shm.one_broker import OneBroker
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from broker.storage.batch import ABORT, DELETE_HORIZON, Record, RecordBatch, read_batches
+from odradek.storage.batch import ABORT, DELETE_HORIZON, Record, RecordBatch, read_batches
 
 
 @dataclass(frozen=True)

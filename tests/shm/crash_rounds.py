@@ -11,15 +11,15 @@ import shutil
 from collections import Counter
 from pathlib import Path
 
-from broker._ext.lookup import position_of, time_of
-from broker._ext.segments import LoadedLog, load_log
+from odradek._ext.storage.lookup import position_of, time_of
+from odradek._ext.storage.segments import LoadedLog, load_log
 
-from broker._ext import flushing, slots
-from broker.storage.batch import ABORT, COMMIT, TRANSACTIONAL, Record, build_batch, build_end_marker, read_batch
-from broker.storage.checkpoints import read_leader_epochs
-from broker.storage.file_names import LEADER_EPOCH_CHECKPOINT
-from broker.storage.indexes import OFFSET_ENTRY, TIME_ENTRY, read_offset_index, read_time_index, read_txn_index
-from broker.storage.lookup import find_in_compressed
+from odradek._ext.partition import flushing, slots
+from odradek.storage.batch import ABORT, COMMIT, TRANSACTIONAL, Record, build_batch, build_end_marker, read_batch
+from odradek.storage.checkpoints import read_leader_epochs
+from odradek.storage.file_names import LEADER_EPOCH_CHECKPOINT
+from odradek.storage.indexes import OFFSET_ENTRY, TIME_ENTRY, read_offset_index, read_time_index, read_txn_index
+from odradek.storage.lookup import find_in_compressed
 from tests.shm.model import Model
 from tests.shm.one_broker import SETTINGS, OneBroker
 

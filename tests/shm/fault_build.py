@@ -1,7 +1,7 @@
 """Which build the tests of fault points run in."""
 
 import pytest
-from broker._ext.shared_memory import SharedMemory
+from odradek._ext.shm.shared_memory import SharedMemory
 
 
 def require_fault_points(what: str = "FAULT") -> None:

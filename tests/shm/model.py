@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from broker.storage.batch import ABORT, read_batch
+from odradek.storage.batch import ABORT, read_batch
 
 BATCHES_KEPT = 5
 EPOCHS_KEPT = 8

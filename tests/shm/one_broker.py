@@ -9,14 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from broker._ext.segments import LoadedLog, load_log
-from broker._ext.shared import DiskState, ProcessKind, ProcessState, Role
-from broker._ext.shared_memory import SharedMemory
+from odradek._ext.storage.segments import LoadedLog, load_log
+from odradek._ext.shm.layout import DiskState, ProcessKind, ProcessState, Role
+from odradek._ext.shm.shared_memory import SharedMemory
 
-from broker._ext import append_files, arena, slot_life, slots
-from broker.shm.partition_table import PartitionTable
-from broker.shm.retention import Retention
-from broker.storage.batch import Record, build_batch
+from odradek._ext.partition import append_files, slot_life, slots
+from odradek._ext.shm import arena
+from odradek.shm.partition_table import PartitionTable
+from odradek.cleaner.retention import Retention
+from odradek.storage.batch import Record, build_batch
 
 BROKER_ID = 1
 NEVER_MS = 10**12

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from broker._ext.compaction import MapTooSmallError
-from broker._ext.compaction_log import CompactionAborted, CorruptSegmentError
+from odradek._ext.compaction.compactor import MapTooSmallError
+from odradek._ext.compaction.compaction_log import CompactionAborted, CorruptSegmentError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker._ext import slots
-from broker.storage.batch import ABORT, COMMIT, DELETE_HORIZON
-from broker.storage.indexes import read_offset_index, read_time_index, read_txn_index
+from odradek._ext.partition import slots
+from odradek.storage.batch import ABORT, COMMIT, DELETE_HORIZON
+from odradek.storage.indexes import read_offset_index, read_time_index, read_txn_index
 from tests.shm.compaction_harness import CompactedLog, compactor, record
 from tests.shm.compaction_model import parse
 from tests.shm.one_broker import OneBroker

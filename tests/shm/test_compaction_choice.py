@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from broker._ext import slot_upkeep, slots
-from broker.shm.compaction import Throttle
-from broker.storage.checkpoints import read_offset_checkpoint, write_offset_checkpoint
+from odradek._ext.partition import slot_upkeep, slots
+from odradek.cleaner.compaction import Throttle
+from odradek.storage.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 from tests.shm.compaction_harness import CompactedLog, compaction, record
 from tests.shm.one_broker import OneBroker
 from tests.waiting import until

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from broker._ext.faults import FaultPoint
-from broker._ext.file_calls import FileCall, take_failures
-from broker._ext.segments import load_log
-from broker._ext.shared import SlotState
+from odradek._ext.shm.faults import FaultPoint
+from odradek._ext.storage.file_calls import FileCall, take_failures
+from odradek._ext.storage.segments import load_log
+from odradek._ext.shm.layout import SlotState
 
-from broker._ext import slot_upkeep, slots
-from broker.storage.batch import ABORT
-from broker.storage.checkpoints import read_gap_limit, read_offset_checkpoint
+from odradek._ext.partition import slot_upkeep, slots
+from odradek.storage.batch import ABORT
+from odradek.storage.checkpoints import read_gap_limit, read_offset_checkpoint
 from tests.shm.compaction_harness import CompactedLog, compaction, record
 from tests.shm.compaction_model import Kept, parse, seen
 from tests.shm.fault_build import require_fault_points

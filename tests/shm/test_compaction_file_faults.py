@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from broker._ext.file_calls import FileCall, take_failures
-from broker._ext.shared import DiskState, SlotState
+from odradek._ext.storage.file_calls import FileCall, take_failures
+from odradek._ext.shm.layout import DiskState, SlotState
 
-from broker._ext import flushing, log_start, slot_upkeep, slots
-from broker.storage.checkpoints import read_gap_limit
+from odradek._ext.partition import flushing, log_start, slot_upkeep, slots
+from odradek.storage.checkpoints import read_gap_limit
 from tests.shm.compaction_harness import CompactedLog
 from tests.shm.compaction_model import Kept
 from tests.shm.fault_build import require_fault_points

@@ -6,11 +6,11 @@ import os
 import random
 
 import pytest
-from broker._ext.compaction_log import CorruptSegmentError
+from odradek._ext.compaction.compaction_log import CorruptSegmentError
 
-from broker._ext import slot_upkeep, slots
-from broker.storage.batch import Record, build_batch, read_batches
-from broker.storage.old_messages import is_old, read_message
+from odradek._ext.partition import slot_upkeep, slots
+from odradek.storage.batch import Record, build_batch, read_batches
+from odradek.storage.old_messages import is_old, read_message
 from tests.shm.compaction_harness import compactor
 from tests.shm.one_broker import OneBroker
 from tests.storage.old_writer import message, wrapper

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from broker._ext.removed_files import removed_files
-from broker._ext.shared import DiskState
+from odradek._ext.partition.removed_files import removed_files
+from odradek._ext.shm.layout import DiskState
 
-from broker.shm.deleted_logs import DeletedLogs
+from odradek.cleaner.deleted_logs import DeletedLogs
 from tests.shm.one_broker import OneBroker
 
 DELETED = "t-0." + "0" * 32 + "-delete"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from broker._ext import slots
-from broker.shm.deletion_policy import Answer, LogToJudge, PolicyThread, Question
-from broker.shm.retention import Retention
+from odradek._ext.partition import slots
+from odradek.cleaner.deletion_policy import Answer, LogToJudge, PolicyThread, Question
+from odradek.cleaner.retention import Retention
 from tests.shm.one_broker import OneBroker, batch
 from tests.waiting import until
 

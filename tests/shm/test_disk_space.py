@@ -6,15 +6,16 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from broker._ext.log_dirs import note_error
-from broker._ext.shared import DiskState, SlotState
+from odradek._ext.storage.log_dirs import note_error
+from odradek._ext.shm.layout import DiskState, SlotState
 
-from broker._ext import flushing, slot_life, slots
-from broker.config import broker_config
-from broker.config.errors import ConfigError
-from broker.shm import checkpoints, disk_space
-from broker.shm.disk_space import DiskSpace, Marks, judge
-from broker.storage import file_names
+from odradek._ext.partition import flushing, slot_life, slots
+from odradek.config import broker_config
+from odradek.config.errors import ConfigError
+from odradek.cleaner import disk_space
+from odradek.shm import checkpoints
+from odradek.cleaner.disk_space import DiskSpace, Marks, judge
+from odradek.storage import file_names
 from tests.shm.one_broker import SETTINGS, OneBroker, batch
 
 ROOMY, LOW, FULL = DiskState.DISK_ROOMY, DiskState.DISK_LOW, DiskState.DISK_FULL
@@ -236,7 +237,7 @@ def test_a_log_that_cannot_be_opened_for_lack_of_room_waits(broker: OneBroker, m
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "partition.metadata")
 
     with monkeypatch.context() as patch:
-        patch.setattr("broker.shm.partition_table.write_partition_metadata", no_room)
+        patch.setattr("odradek.shm.partition_table.write_partition_metadata", no_room)
         with pytest.raises(OSError, match=r"partition\.metadata"):
             broker.create()
     (slot,) = slot_life.waiting_for_room()

@@ -6,12 +6,12 @@ Needs the debug build, and runs in its copy of the project: ``make test-faults``
 import errno
 
 import pytest
-from broker._ext.file_calls import FileCall
-from broker._ext.shared import BegunEpoch, Role, SlotState
+from odradek._ext.storage.file_calls import FileCall
+from odradek._ext.shm.layout import BegunEpoch, Role, SlotState
 
-from broker._ext import slot_life, slots
-from broker.controller.topics import NewTopic
-from broker.storage.batch import Record, build_batch
+from odradek._ext.partition import slot_life, slots
+from odradek.controller.topics import NewTopic
+from odradek.storage.batch import Record, build_batch
 from tests.controller.mortal_cluster import BROKER, single_broker
 from tests.processes.test_begun_epochs import adopt, in_slot, place, stored
 from tests.processes.test_loader import begin, load

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from broker._ext import slots
-from broker.shm.checkpoints import read_checkpoints
-from broker.shm.retention import Retention
-from broker.storage.batch import Record, build_batch
+from odradek._ext.partition import slots
+from odradek.shm.checkpoints import read_checkpoints
+from odradek.cleaner.retention import Retention
+from odradek.storage.batch import Record, build_batch
 from tests.shm.one_broker import OneBroker, batch
 
 SIZE = len(batch(2))

@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from broker._ext.faults import FaultPoint
-from broker._ext.segments import load_log
-from broker._ext.shared import SlotState
+from odradek._ext.shm.faults import FaultPoint
+from odradek._ext.storage.segments import load_log
+from odradek._ext.shm.layout import SlotState
 
-from broker._ext import flushing, slot_upkeep, slots, snapshot_publishing
-from broker.protocol import fetch
-from broker.shm.checkpoints import read_checkpoints, write_checkpoints
-from broker.shm.log_starts import Wish, delete_records
-from broker.shm.retention import Retention
-from broker.storage.batch import ABORT, TRANSACTIONAL, build_end_marker, read_batch
+from odradek._ext.partition import flushing, slot_upkeep, slots, snapshot_publishing
+from odradek.protocol.schemas import fetch
+from odradek.shm.checkpoints import read_checkpoints, write_checkpoints
+from odradek.shm.log_starts import Wish, delete_records
+from odradek.cleaner.retention import Retention
+from odradek.storage.batch import ABORT, TRANSACTIONAL, build_end_marker, read_batch
 from tests.api.wire import fetch_request
 from tests.api.worker_harness import HandWorker, nothing_came
 from tests.shm.fault_build import require_fault_points

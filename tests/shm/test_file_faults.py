@@ -10,11 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from broker._ext.file_calls import FileCall, take_failures
-from broker._ext.shared import DiskState, SlotState
+from odradek._ext.storage.file_calls import FileCall, take_failures
+from odradek._ext.shm.layout import DiskState, SlotState
 
-from broker._ext import flushing, slot_life, slot_upkeep, slots
-from broker.storage.batch import ABORT, TRANSACTIONAL, build_end_marker, read_batch
+from odradek._ext.partition import flushing, slot_life, slot_upkeep, slots
+from odradek.storage.batch import ABORT, TRANSACTIONAL, build_end_marker, read_batch
 from tests.shm.fault_build import require_fault_points
 from tests.shm.one_broker import OneBroker, batch
 

@@ -8,14 +8,14 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from broker._ext.flusher import Flusher
-from broker._ext.shared import SlotState
+from odradek._ext.partition.flusher import Flusher
+from odradek._ext.shm.layout import SlotState
 
-from broker._ext import flushing, slots
-from broker.shm import upkeep
-from broker.shm.partition_table import PartitionTable
-from broker.storage import file_names
-from broker.storage.checkpoints import read_offset_checkpoint
+from odradek._ext.partition import flushing, slots
+from odradek.cleaner import upkeep
+from odradek.shm.partition_table import PartitionTable
+from odradek.storage import file_names
+from odradek.storage.checkpoints import read_offset_checkpoint
 from tests.shm.one_broker import SETTINGS, OneBroker, batch
 from tests.waiting import until
 

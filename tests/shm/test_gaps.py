@@ -8,22 +8,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from broker._ext.segments import ANY_GAP, LoadedLog, load_log
-from broker._ext.slots import SlotChanged
+from odradek._ext.storage.segments import ANY_GAP, LoadedLog, load_log
+from odradek._ext.partition.slots import SlotChanged
 
-from broker._ext import flushing, slot_upkeep, slots
-from broker.shm.checkpoints import write_checkpoints
-from broker.shm.compaction import Compaction
-from broker.shm.gap_limits import GapLimits
-from broker.shm.truncation import truncate
-from broker.storage.checkpoints import (
+from odradek._ext.partition import flushing, slot_upkeep, slots
+from odradek.shm.checkpoints import write_checkpoints
+from odradek.cleaner.compaction import Compaction
+from odradek.cleaner.gap_limits import GapLimits
+from odradek.shm.truncation import truncate
+from odradek.storage.checkpoints import (
     read_gap_limit,
     read_leader_epochs,
     read_offset_checkpoint,
     write_gap_limit,
     write_offset_checkpoint,
 )
-from broker.storage.file_names import CLEANER_CHECKPOINT, GAPS_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from odradek.storage.file_names import CLEANER_CHECKPOINT, GAPS_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from tests.shm.compaction_harness import CompactedLog, compaction, record
 from tests.shm.one_broker import SETTINGS, OneBroker, batch
 

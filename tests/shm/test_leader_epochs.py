@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import broker._ext.log_start as log_start
+import odradek._ext.partition.log_start as log_start
 import pytest
 
-from broker._ext import slots
-from broker.shm.leader_epochs import FRESH, LeaderEpochs
-from broker.storage.checkpoints import epochs_from, read_leader_epochs, write_leader_epochs
-from broker.storage.file_names import LEADER_EPOCH_CHECKPOINT
+from odradek._ext.partition import slots
+from odradek.cleaner.leader_epochs import FRESH, LeaderEpochs
+from odradek.storage.checkpoints import epochs_from, read_leader_epochs, write_leader_epochs
+from odradek.storage.file_names import LEADER_EPOCH_CHECKPOINT
 from tests.shm.one_broker import OneBroker, batch
 
 EPOCHS = [(0, 0), (2, 10), (5, 20)]

@@ -5,12 +5,12 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from broker._ext.shared import Role
+from odradek._ext.shm.layout import Role
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker._ext import flushing, slots
-from broker.storage.batch import ABORT, COMMIT, TRANSACTIONAL, build_end_marker, read_batch
+from odradek._ext.partition import flushing, slots
+from odradek.storage.batch import ABORT, COMMIT, TRANSACTIONAL, build_end_marker, read_batch
 from tests.shm.model import EPOCHS_KEPT, NEVER, SEQUENCES, Model
 from tests.shm.one_broker import OneBroker, batch
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from broker._ext import slot_upkeep, slots, snapshot_publishing
-from broker.storage.batch import Record, build_batch
-from broker.storage.lookup import find_timestamp
+from odradek._ext.partition import slot_upkeep, slots, snapshot_publishing
+from odradek.storage.batch import Record, build_batch
+from odradek.storage.lookup import find_timestamp
 from tests.shm.one_broker import OneBroker, batch
 from tests.storage.old_writer import message, wrapper
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from broker._ext.shared import SlotState
-from broker._ext.topics import TopicDirectory
+from odradek._ext.shm.layout import SlotState
+from odradek._ext.shm.topics import TopicDirectory
 
-from broker._ext import flushing, slots
-from broker.storage.batch import read_batches
+from odradek._ext.partition import flushing, slots
+from odradek.storage.batch import read_batches
 from tests.shm.one_broker import OneBroker, batch
 
 CHANGES_KEPT = 8192 // 2  # a process further behind than this looks at all slots

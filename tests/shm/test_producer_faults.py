@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from broker._ext.faults import FaultPoint
+from odradek._ext.shm.faults import FaultPoint
 
-from broker._ext import owner_counts, owners, slot_upkeep, slots, snapshot_publishing
-from broker.storage.producer_snapshot import read_snapshot
+from odradek._ext.partition import owner_counts, slot_upkeep, slots, snapshot_publishing
+from odradek._ext.shm import owners
+from odradek.storage.producer_snapshot import read_snapshot
 from tests.shm.fault_build import require_fault_points
 from tests.shm.one_broker import OneBroker, batch
 

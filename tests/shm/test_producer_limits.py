@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from broker._ext.shared import DiskState
+from odradek._ext.shm.layout import DiskState
 
-from broker._ext import owners, slot_upkeep, slots
-from broker.storage.batch import TRANSACTIONAL
+from odradek._ext.partition import slot_upkeep, slots
+from odradek._ext.shm import owners
+from odradek.storage.batch import TRANSACTIONAL
 from tests.shm.one_broker import OneBroker, batch
 from tests.shm.test_producers import first
 

@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from broker._ext.segments import load_log
-from broker._ext.shared import SlotState
+from odradek._ext.storage.segments import load_log
+from odradek._ext.shm.layout import SlotState
 
-from broker._ext import arena, flushing, owner_counts, owners, slot_life, slot_upkeep, slots, snapshot_publishing
-from broker.shm import upkeep
-from broker.storage.batch import TRANSACTIONAL
-from broker.storage.producer_snapshot import ProducerState, read_snapshot, write_snapshot
+from odradek._ext.partition import flushing, owner_counts, slot_life, slot_upkeep, slots, snapshot_publishing
+from odradek._ext.shm import arena, owners
+from odradek.cleaner import upkeep
+from odradek.storage.batch import TRANSACTIONAL
+from odradek.storage.producer_snapshot import ProducerState, read_snapshot, write_snapshot
 from tests.shm.one_broker import OneBroker, batch
 from tests.shm.test_producers import first, monotonic_ms, wait_for_the_clock
 from tests.waiting import until

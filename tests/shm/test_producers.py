@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from broker._ext import slot_upkeep, slots
-from broker.storage.batch import ABORT, TRANSACTIONAL, build_end_marker
+from odradek._ext.partition import slot_upkeep, slots
+from odradek.storage.batch import ABORT, TRANSACTIONAL, build_end_marker
 from tests.shm.one_broker import OneBroker, batch
 
 UNIT_BYTES = 1024

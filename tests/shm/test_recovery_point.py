@@ -5,9 +5,9 @@ import errno
 from pathlib import Path
 
 import pytest
-from broker._ext.segments import load_log
+from odradek._ext.storage.segments import load_log
 
-from broker._ext import flushing, slots
+from odradek._ext.partition import flushing, slots
 from tests.shm.one_broker import OneBroker, batch
 
 CACHESTAT = 451  # Linux 6.5

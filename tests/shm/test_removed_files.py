@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from broker._ext.append_files import open_append_files, sweep_append_files
-from broker._ext.removed_files import removed_files
+from odradek._ext.partition.append_files import open_append_files, sweep_append_files
+from odradek._ext.partition.removed_files import removed_files
 
-from broker._ext import slots
-from broker.protocol import fetch
-from broker.shm.removed_files import RemovedFiles
+from odradek._ext.partition import slots
+from odradek.protocol.schemas import fetch
+from odradek.shm.removed_files import RemovedFiles
 from tests.api.wire import fetch_request
 from tests.api.worker_harness import HandWorker
 from tests.faults.unlinked_files import unlinked_files_of

@@ -4,16 +4,16 @@ import os
 import time
 from pathlib import Path
 
-import broker._ext.log_start as log_start
+import odradek._ext.partition.log_start as log_start
 import pytest
-from broker._ext.segments import load_log
-from broker._ext.shared import Role, SlotState
+from odradek._ext.storage.segments import load_log
+from odradek._ext.shm.layout import Role, SlotState
 
-from broker._ext import flushing, slot_life, slot_upkeep, slots, snapshot_publishing
-from broker.shm.checkpoints import read_checkpoints, write_checkpoints
-from broker.shm.log_starts import Wish, delete_records
-from broker.shm.retention import Retention
-from broker.shm.retention_rules import Segment, expired
+from odradek._ext.partition import flushing, slot_life, slot_upkeep, slots, snapshot_publishing
+from odradek.shm.checkpoints import read_checkpoints, write_checkpoints
+from odradek.shm.log_starts import Wish, delete_records
+from odradek.cleaner.retention import Retention
+from odradek.cleaner.retention_rules import Segment, expired
 from tests.shm.one_broker import OneBroker, batch, retain_at_once
 
 SIZE = len(batch(2))
@@ -366,7 +366,7 @@ def test_a_full_disk_does_not_keep_segments_from_going(broker, monkeypatch):
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("broker.shm.retention.write_log_starts", full)
+    monkeypatch.setattr("odradek.cleaner.retention.write_log_starts", full)
     retain_at_once(broker)
     assert bases(broker, slot) == [8]
     found = load_log(broker.table.path(slot), 0, 0, False)

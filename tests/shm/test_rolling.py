@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker._ext import slots
+from odradek._ext.partition import slots
 from tests.shm.one_broker import SETTINGS, OneBroker, batch
 
 SIZE = len(batch())

@@ -5,8 +5,8 @@ import struct
 
 import pytest
 
-from broker.config import load
-from broker.shm.running_config import LARGEST, RunningConfig, TooManySettings
+from odradek.config import load
+from odradek.shm.running_config import LARGEST, RunningConfig, TooManySettings
 
 COPIES_AT, COPY_BYTES = 4096, 256 * 1024
 

@@ -7,15 +7,16 @@ import signal
 from pathlib import Path
 
 import pytest
-from broker._ext.segments import load_log
-from broker._ext.shared import SlotState
+from odradek._ext.storage.segments import load_log
+from odradek._ext.shm.layout import SlotState
 
-from broker._ext import append_files, flushing, slot_life, slot_upkeep, slots
-from broker.config.broker_config import BrokerConfig
-from broker.shm import checkpoints, shutdown, upkeep
-from broker.storage import file_names
-from broker.storage.checkpoints import read_offset_checkpoint
-from broker.storage.producer_snapshot import ProducerState, write_snapshot
+from odradek._ext.partition import append_files, flushing, slot_life, slot_upkeep, slots
+from odradek.config.broker_config import BrokerConfig
+from odradek.cleaner import shutdown, upkeep
+from odradek.shm import checkpoints
+from odradek.storage import file_names
+from odradek.storage.checkpoints import read_offset_checkpoint
+from odradek.storage.producer_snapshot import ProducerState, write_snapshot
 from tests.shm.one_broker import OneBroker, batch
 
 

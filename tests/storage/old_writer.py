@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import zlib
 
-from broker.storage import compression
+from odradek.storage import compression
 
 LOG_APPEND_TIME = 0x08
 

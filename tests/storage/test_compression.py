@@ -10,9 +10,9 @@ import pytest
 import snappy
 import zstandard
 
-from broker.storage import compression
-from broker.storage.batch import Record, build_batch
-from broker.storage.compression import CorruptCompressedDataError, DecompressionLimitError, compress, decompress
+from odradek.storage import compression
+from odradek.storage.batch import Record, build_batch
+from odradek.storage.compression import CorruptCompressedDataError, DecompressionLimitError, compress, decompress
 
 CODECS = pytest.mark.parametrize("codec", range(5), ids=compression.CODEC_NAMES)
 PACKED = pytest.mark.parametrize("codec", range(1, 5), ids=compression.CODEC_NAMES[1:])

@@ -5,7 +5,7 @@ import random
 import crc32c as oracle
 import pytest
 
-from broker._ext import crc32c
+from odradek._ext.records import crc32c
 
 BOTH = pytest.mark.parametrize("checksum", [crc32c.checksum, crc32c.checksum_software])
 

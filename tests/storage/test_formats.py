@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.storage import checkpoints, file_names, indexes, log_directory, producer_snapshot
-from broker.storage.atomic_file import replace_file
-from broker.storage.file_names import DELETE, FUTURE, STRAY, ForeignNameError, PartitionDirectory
-from broker.storage.log_directory import MetaProperties
-from broker.storage.producer_snapshot import ProducerBatch, ProducerState
+from odradek.storage import checkpoints, file_names, indexes, log_directory, producer_snapshot
+from odradek.storage.atomic_file import replace_file
+from odradek.storage.file_names import DELETE, FUTURE, STRAY, ForeignNameError, PartitionDirectory
+from odradek.storage.log_directory import MetaProperties
+from odradek.storage.producer_snapshot import ProducerBatch, ProducerState
 
 topics = st.from_regex(r"[a-zA-Z0-9._-]{1,249}", fullmatch=True)
 i64 = st.integers(-1, (1 << 63) - 1)

@@ -7,13 +7,13 @@ import time
 from pathlib import Path
 
 import pytest
-from broker._ext.segments import load_log
+from odradek._ext.storage.segments import load_log
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker.storage import checkpoints, log_directory, producer_snapshot
-from broker.storage.batch import Record, build_batch
-from broker.storage.file_names import parse_directory_name
+from odradek.storage import checkpoints, log_directory, producer_snapshot
+from odradek.storage.batch import Record, build_batch
+from odradek.storage.file_names import parse_directory_name
 from tests.ports import reserved
 from tests.storage.log_writer import LogWriter
 from tests.storage.test_segments import fill

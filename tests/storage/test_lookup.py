@@ -4,13 +4,13 @@ import os
 import tracemalloc
 
 import pytest
-from broker._ext.lookup import CorruptLogError, find_in_records, position_of, time_of
+from odradek._ext.storage.lookup import CorruptLogError, find_in_records, position_of, time_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.storage import compression
-from broker.storage.batch import LOG_APPEND_TIME, Record, build_batch, read_batch
-from broker.storage.lookup import find_in_compressed, find_timestamp
+from odradek.storage import compression
+from odradek.storage.batch import LOG_APPEND_TIME, Record, build_batch, read_batch
+from odradek.storage.lookup import find_in_compressed, find_timestamp
 from tests.api.wire import with_crc
 from tests.storage.log_writer import LogWriter
 from tests.storage.test_segments import fill

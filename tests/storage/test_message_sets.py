@@ -4,21 +4,21 @@ import os
 import random
 import zlib
 
-import broker._ext.message_sets as message_sets
+import odradek._ext.records.message_sets as message_sets
 import lz4.frame
 import pytest
-from broker._ext.batch_to_messages import write_message
-from broker._ext.message_sets import BadMessageError
-from broker._ext.records import restamp
+from odradek._ext.records.batch_to_messages import write_message
+from odradek._ext.records.message_sets import BadMessageError
+from odradek._ext.records.record_batch import restamp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.api.stepwise import Stepwise
-from broker.storage import compression, lz4_header, old_messages
-from broker.storage.batch import Record, build_batch, build_end_marker, read_batches
-from broker.storage.compression import compress_old, decompress_old
-from broker.storage.down_conversion import Part, conversion
-from broker.storage.incoming import AS_SENT, LIMIT_REACHED, prepare
+from odradek.api.stepwise import Stepwise
+from odradek.storage import compression, lz4_header, old_messages
+from odradek.storage.batch import Record, build_batch, build_end_marker, read_batches
+from odradek.storage.compression import compress_old, decompress_old
+from odradek.storage.down_conversion import Part, conversion
+from odradek.storage.incoming import AS_SENT, LIMIT_REACHED, prepare
 from tests.storage.old_writer import LOG_APPEND_TIME, message, wrapper
 
 CODECS = pytest.mark.parametrize("codec", range(4), ids=compression.CODEC_NAMES[:4])

@@ -4,7 +4,7 @@ import random
 import struct
 
 import pytest
-from broker._ext.offset_map import Offsets, digest
+from odradek._ext.compaction.offset_map import Offsets, digest
 
 MASK = (1 << 64) - 1
 KEY = bytes(range(16))

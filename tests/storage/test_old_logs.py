@@ -7,15 +7,15 @@ import shutil
 import zlib
 
 import pytest
-from broker._ext.lookup import position_of
-from broker._ext.segments import ANY_GAP, load_log
+from odradek._ext.storage.lookup import position_of
+from odradek._ext.storage.segments import ANY_GAP, load_log
 
-from broker._ext import crc32
-from broker.storage import compression
-from broker.storage.batch import Record, build_batch, read_batch
-from broker.storage.checkpoints import read_leader_epochs
-from broker.storage.lookup import find_timestamp
-from broker.storage.old_messages import CorruptMessageError, is_old, read_message, read_messages
+from odradek._ext.records import crc32
+from odradek.storage import compression
+from odradek.storage.batch import Record, build_batch, read_batch
+from odradek.storage.checkpoints import read_leader_epochs
+from odradek.storage.lookup import find_timestamp
+from odradek.storage.old_messages import CorruptMessageError, is_old, read_message, read_messages
 from tests.storage.log_writer import LogWriter
 from tests.storage.old_writer import message, wrapper
 from tests.storage.test_segments import assert_matches, contents, producers_of

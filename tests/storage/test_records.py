@@ -2,14 +2,14 @@
 
 import struct
 
-import broker._ext.crc32c as crc32c
-import broker._ext.records as records
+import odradek._ext.records.crc32c as crc32c
+import odradek._ext.records.record_batch as records
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.storage import compression
-from broker.storage.batch import (
+from odradek.storage import compression
+from odradek.storage.batch import (
     CONTROL,
     LOG_APPEND_TIME,
     TRANSACTIONAL,

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from broker._ext.segment_list import SegmentCache, SegmentList, descriptor_share
+from odradek._ext.storage.segment_list import SegmentCache, SegmentList, descriptor_share
 
 
 def make(directory, bases, txn=()):
@@ -115,7 +115,7 @@ def run_with_few_descriptors(tmp_path, body):
     program = f"""
 import os, resource
 resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60))
-from broker._ext.segment_list import SegmentCache, SegmentList
+from odradek._ext.storage.segment_list import SegmentCache, SegmentList
 cache = SegmentCache(1000)
 segments = SegmentList({str(tmp_path / "t-0")!r}, cache)
 segments.see(1)

@@ -5,14 +5,14 @@ import random
 import shutil
 
 import pytest
-from broker._ext.segments import ANY_GAP, load_log
+from odradek._ext.storage.segments import ANY_GAP, load_log
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.storage.batch import ABORT, COMMIT, TRANSACTIONAL, Record, build_batch, build_end_marker
-from broker.storage.checkpoints import read_gap_limit, read_leader_epochs, write_gap_limit, write_leader_epochs
-from broker.storage.file_names import GAPS_CHECKPOINT
-from broker.storage.producer_snapshot import ProducerBatch, ProducerState, write_snapshot
+from odradek.storage.batch import ABORT, COMMIT, TRANSACTIONAL, Record, build_batch, build_end_marker
+from odradek.storage.checkpoints import read_gap_limit, read_leader_epochs, write_gap_limit, write_leader_epochs
+from odradek.storage.file_names import GAPS_CHECKPOINT
+from odradek.storage.producer_snapshot import ProducerBatch, ProducerState, write_snapshot
 from tests.storage.log_writer import LogWriter
 
 INTERVAL = 200

@@ -1,4 +1,4 @@
-"""`broker.storage.verify`: a sound log has nothing wrong, and every kind of damage is found where it is."""
+"""`odradek.storage.verify`: a sound log has nothing wrong, and every kind of damage is found where it is."""
 
 import fcntl
 import os
@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-import broker.storage.verify as verify_module
-from broker.storage.batch import Record, build_batch, build_end_marker
-from broker.storage.checkpoints import write_gap_limit, write_leader_epochs, write_offset_checkpoint
-from broker.storage.file_names import CLEAN_SHUTDOWN, GAPS_CHECKPOINT, LOCK, RECOVERY_POINT_CHECKPOINT
-from broker.storage.verify import NotALogDirectoryError, list_directory, verify
+import odradek.storage.verify as verify_module
+from odradek.storage.batch import Record, build_batch, build_end_marker
+from odradek.storage.checkpoints import write_gap_limit, write_leader_epochs, write_offset_checkpoint
+from odradek.storage.file_names import CLEAN_SHUTDOWN, GAPS_CHECKPOINT, LOCK, RECOVERY_POINT_CHECKPOINT
+from odradek.storage.verify import NotALogDirectoryError, list_directory, verify
 from tests.storage.log_writer import LogWriter
 from tests.storage.old_writer import message, wrapper
 
@@ -74,7 +74,7 @@ def log_file(writer, segment=0, kind=".log"):
 
 
 def fixed_crc(data: bytearray) -> bytes:
-    import broker._ext.crc32c as crc32c
+    import odradek._ext.records.crc32c as crc32c
 
     data[17:21] = crc32c.checksum(bytes(data[21:])).to_bytes(4, "big")
     return bytes(data)

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from broker._ext.lookup import CorruptLogError
-from broker._ext.young_records import first_young
+from odradek._ext.storage.lookup import CorruptLogError
+from odradek._ext.storage.young_records import first_young
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.storage.batch import LOG_APPEND_TIME, Record, build_batch, read_batch
-from broker.storage.lookup import find_in_compressed
-from broker.storage.old_messages import is_old, read_message
+from odradek.storage.batch import LOG_APPEND_TIME, Record, build_batch, read_batch
+from odradek.storage.lookup import find_in_compressed
+from odradek.storage.old_messages import is_old, read_message
 from tests.storage.log_writer import LogWriter
 from tests.storage.old_writer import message, wrapper
 

@@ -9,9 +9,9 @@ from importlib.metadata import entry_points
 
 import pytest
 
-from broker.config.running import start_ticks
-from broker.testing import Broker, BrokerError
-from broker.testing.process_tree import descendants, listens_on, open_pidfds, pss_bytes, wait_for_end
+from odradek.config.pid_file import start_ticks
+from odradek.testing import Broker, BrokerError
+from odradek.testing.process_tree import descendants, listens_on, open_pidfds, pss_bytes, wait_for_end
 from tests.waiting import PATIENCE_S, until
 
 pytest_plugins = ["pytester"]
@@ -202,6 +202,6 @@ def test_the_fixtures_give_running_brokers(pytester):
         """
     )
     installed = any(point.name == "odradek" for point in entry_points(group="pytest11"))
-    plugin = () if installed else ("-p", "broker.testing.pytest_plugin")
+    plugin = () if installed else ("-p", "odradek.testing.pytest_plugin")
     result = pytester.runpytest_subprocess(*plugin, "-p", "no:cacheprovider", "-p", "no:xdist")
     result.assert_outcomes(passed=4)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from broker.testing import Broker
+from odradek.testing import Broker
 from tests.faults import process_faults
 from tests.faults.chaos.resources import Sample, growth, medians, sample
 from tests.faults.chaos.stream_checker import StreamChecker

@@ -5,8 +5,8 @@ import statistics
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
-from broker.testing import Broker
-from broker.testing.process_tree import descendants, pss_bytes
+from odradek.testing import Broker
+from odradek.testing.process_tree import descendants, pss_bytes
 
 SMALLEST_SAMPLE = 12
 """Fewer samples than this cannot be split into an early and a late part."""

@@ -1,0 +1,1 @@
+"""The requests that workers answer natively: Produce, Fetch, and those of groups."""

@@ -1,0 +1,380 @@
+"""A Produce request that could not be answered at once; see parked_produce.pxd.
+
+In the worker's loop, except for `step`, which the append thread runs, and `open_large`, which the thread for large batches runs; the
+loop leaves the request alone until they are done. Rules: ``docs/decisions/0005-off-the-loop.md``,
+``docs/decisions/0022-what-one-request-may-cost.md``, and [R 6] for waiting.
+"""
+
+from libc.stdint cimport int64_t, uint8_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+from odradek._ext.net.connection cimport CLOSE_ERROR, CLOSE_HANDLER, Connection, Pending
+from odradek._ext.shm.locks cimport LANE_SECOND, SPINS_OF_LOOP, SPINS_OF_THREAD, set_lane
+from odradek._ext.shm.metering cimport PARKED_PRODUCES
+from odradek._ext.api.produce_items cimport (
+    any_refused,
+    NOT_ENOUGH_REPLICAS,
+    REQUEST_TIMED_OUT,
+    SLOW_OLD,
+    ProduceItem,
+    ProduceRequest,
+    append_items,
+    check_framed,
+    decided,
+    first_undecided,
+    link_items,
+    on_device,
+    reason_of,
+    refuse,
+)
+from odradek._ext.api.produce_responses cimport ProduceResponses, attach_record_errors
+from odradek._ext.records.record_batch cimport ERROR_MESSAGE_TOO_LARGE, BatchInfo, parse_batch_header
+from odradek._ext.shm.layout cimport Slot, monotonic_ms, now_ms, slot_at
+from odradek._ext.api.purgatory cimport Waiter, WaitingRoom
+
+
+cdef enum:
+    OPEN_LIMIT = 128 * 1024 * 1024    # the most that a compressed batch may open to, in bytes
+    SMALL_OPEN_LIMIT = 2 * 1024 * 1024   # above it a batch is large: the thread for large batches opens it
+    OPENED_IN_A_STEP = 1024 * 1024    # then the append thread turns to another request
+    APPENDED_IN_A_STEP = 256          # items
+    LIMIT_REACHED = -1                # said by `prepare` in place of a size: the records open to more than its limit
+    LOCK_PATIENCE_MS = 15000          # longer than the supervisor lets a holder stand still
+
+
+cdef const char* TOO_MUCH_TO_OPEN = \
+    "the records of the request open to more than odradek.produce.max.decompressed.bytes: to be sent again in smaller requests"
+
+
+cdef bint must_wait(Connection connection) noexcept:
+    cdef Pending pending = connection.pending_head
+    while pending is not None:
+        if not isinstance(pending, ProducePending) or not (<ProducePending>pending).executed:
+            return True
+        pending = pending.next
+    return False
+
+
+cdef class ProduceDelays:
+    def __init__(self, WaitingRoom room not None, retry, prepare, int64_t max_opened_bytes, ProduceResponses responses not None):
+        self.room = room
+        self.retry = retry
+        self.prepare = prepare
+        self.max_opened_bytes = max_opened_bytes
+        self.responses = responses
+
+
+cdef class ProducePending(Pending):
+    def __dealloc__(self):
+        free(self.items)
+        free(self.frame)
+
+    cdef take(self, ProduceDelays delays, ProduceRequest* request, ProduceItem* items, list record_errors, uint8_t* frame,
+              int64_t size):
+        """Take over a request with a copy of its frame, before it is executed."""
+        cdef int i
+        self.frame = <uint8_t*>malloc(size)
+        self.own_items(delays, request, items, record_errors)
+        if self.frame == NULL:
+            raise MemoryError(f"no memory for a request of {size} bytes")
+        memcpy(self.frame, frame, size)
+        for i in range(self.request.count):
+            self.items[i].topic = self.frame + (self.items[i].topic - frame)
+            if self.items[i].append.data != NULL:
+                self.items[i].append.data = self.frame + (self.items[i].append.data - frame)
+
+    cdef take_request(self, ProduceDelays delays, ProduceRequest* request, ProduceItem* items, list record_errors):
+        """Take over a request that was executed as far as it could be; only what is not appended yet is copied."""
+        cdef int64_t room = 0, at = 0
+        cdef int i
+        cdef ProduceItem* item
+        self.own_items(delays, request, items, record_errors)
+        for i in range(self.request.count):
+            item = &self.items[i]
+            room += item.topic_bytes
+            if not item.appended and not item.error:
+                room += item.append.info.size
+        self.frame = <uint8_t*>malloc(max(room, <int64_t>1))
+        if self.frame == NULL:
+            raise MemoryError(f"no memory for {room} bytes of a parked request")
+        for i in range(self.request.count):
+            item = &self.items[i]
+            memcpy(self.frame + at, item.topic, item.topic_bytes)
+            item.topic = self.frame + at
+            at += item.topic_bytes
+            if not item.appended and not item.error:
+                memcpy(self.frame + at, item.append.data, item.append.info.size)
+                item.append.data = self.frame + at
+                at += item.append.info.size
+            else:
+                item.append.data = NULL
+
+    cdef own_items(self, ProduceDelays delays, ProduceRequest* request, ProduceItem* items, list record_errors):
+        self.delays = delays
+        self.request = request[0]
+        self.request.first = 0
+        self.deadline_ms = monotonic_ms() + max(request.timeout_ms, 0)
+        self.patience_ms = max(self.deadline_ms, monotonic_ms() + LOCK_PATIENCE_MS)
+        self.items = <ProduceItem*>malloc(max(request.count, 1) * sizeof(ProduceItem))
+        if self.items == NULL:
+            raise MemoryError("no memory for a parked produce request")
+        memcpy(self.items, items + request.first, request.count * sizeof(ProduceItem))
+        link_items(self.items, self.request.count)
+        if record_errors is not None:
+            self.record_errors = list(record_errors)      # the items name places in it
+
+    # -- on the threads ---------------------------------------------------------------------------------------------
+
+    def step(self):
+        """On the append thread: open some batches or, behind the last of them, append some items. Returns whether there is more to do
+        here; a client that has closed its connection gets no more done.
+        """
+        cdef int end
+        set_lane(LANE_SECOND)
+        if self.cancelled:
+            return False
+        if self.opened_items < self.request.count and self.open_some():
+            return not self.large_next
+        end = min(self.appended_items + APPENDED_IN_A_STEP, self.request.count)
+        with nogil:
+            append_items(self.items, self.appended_items, end, SPINS_OF_THREAD, now_ms())
+        self.appended_items = end
+        return end < self.request.count
+
+    def open_large(self):
+        """On the thread for large batches: open the one at which `step` stopped."""
+        cdef ProduceItem* item = &self.items[self.opened_items]
+        self.large_next = False
+        if self.cancelled:
+            return False
+        if not self.open_item(item, OPEN_LIMIT):
+            refuse(item, ERROR_MESSAGE_TOO_LARGE, reason_of(ERROR_MESSAGE_TOO_LARGE))
+        self.opened_items += 1
+        return False
+
+    cdef bint open_some(self) except -1:
+        """Open batches as far as one step goes. Returns whether the step ends with that."""
+        cdef int64_t opened = self.opened_bytes, left
+        cdef ProduceItem* item
+        while self.opened_items < self.request.count:
+            item = &self.items[self.opened_items]
+            if item.slow and not item.error and not item.appended:
+                if self.opened_bytes - opened >= OPENED_IN_A_STEP:
+                    return True
+                left = self.delays.max_opened_bytes - self.opened_bytes
+                if left <= 0:
+                    refuse(item, NOT_ENOUGH_REPLICAS, TOO_MUCH_TO_OPEN)
+                elif not self.open_item(item, SMALL_OPEN_LIMIT):
+                    if left >= OPEN_LIMIT:
+                        self.large_next = True
+                        return True
+                    refuse(item, NOT_ENOUGH_REPLICAS, TOO_MUCH_TO_OPEN)
+            self.opened_items += 1
+        return False
+
+    cdef bint open_item(self, ProduceItem* item, int64_t limit) except -1:
+        """Open or convert the records of an item. False if they open to more than `limit` bytes."""
+        cdef Slot* slot = slot_at(item.slot - 1)
+        cdef int64_t size
+        error, details, batch, size = self.delays.prepare(
+            <const unsigned char[:item.append.info.size]>item.append.data, item.slow == SLOW_OLD, slot.settings.compression,
+            slot.settings.compression_level, limit, slot.settings.max_message_bytes)
+        self.opened_bytes += limit if size == LIMIT_REACHED else size
+        if size == LIMIT_REACHED:
+            return False
+        item.slow = 0
+        if error:
+            refuse(item, error, reason_of(error))
+        else:
+            self.prepared(item, details, batch)
+        return True
+
+    cdef prepared(self, ProduceItem* item, details, bytes batch):
+        """Check what was found in the records, and put `batch`, if it is not None, in the place of what was sent."""
+        cdef BatchInfo* info = &item.append.info
+        cdef int64_t wall_ms = now_ms()
+        if batch is not None:
+            if len(batch) > slot_at(item.slot - 1).settings.max_message_bytes:
+                refuse(item, ERROR_MESSAGE_TOO_LARGE, "the record batch, as it would be stored, is larger than max.message.bytes")
+                return
+            if self.kept is None:
+                self.kept = []
+            self.kept.append(batch)
+            item.append.data = <uint8_t*><char*>batch         # nobody else has it: it may be patched
+            parse_batch_header(item.append.data, <size_t>len(batch), info)
+        info.keyless = details["keyless"]
+        info.found_max_timestamp = details["found_max_timestamp"]
+        info.found_min_timestamp = details["found_min_timestamp"]
+        info.log_append_time |= details["log_append_time"]
+        check_framed(item, slot_at(item.slot - 1), wall_ms)
+        if item.bad_records:
+            self.name_bad_records(item, details["records"], details["separate"], wall_ms)
+
+    cdef name_bad_records(self, ProduceItem* item, const uint8_t[::1] records, bint separate, int64_t wall_ms):
+        """Find the records for which the item's batch is refused."""
+        if self.record_errors is None:
+            self.record_errors = []
+        attach_record_errors(&self.request, item, self.record_errors, &records[0], records.shape[0], wall_ms, separate)
+
+    # -- in the loop ------------------------------------------------------------------------------------------------
+
+    def worked(self):
+        """After the last `step`."""
+        cdef int i
+        if self.appended_items < self.request.count:        # the client has closed its connection
+            for i in range(self.request.count):
+                if not self.items[i].error and not self.items[i].appended:
+                    refuse(&self.items[i], REQUEST_TIMED_OUT, NULL)
+        self.wait_or_answer()
+
+    def again(self):
+        """Try once more to append what met a taken lock, also if the client has closed its connection meanwhile."""
+        self.tries += 1
+        append_items(self.items, 0, self.request.count, SPINS_OF_LOOP, now_ms())
+        self.wait_or_answer()
+
+    cdef int wait_or_answer(self) except -1:
+        """Answer if all is decided; else wait: for a lock, or for the high watermark."""
+        cdef int i
+        cdef bint unappended = False
+        cdef WaitingRoom room = self.delays.room
+        cdef ProduceWaiter waiter
+        for i in range(self.request.count):
+            if not self.items[i].error and not self.items[i].appended:
+                unappended = True
+        if unappended:
+            if monotonic_ms() < self.patience_ms:
+                self.delays.retry(self)
+                return 0
+            for i in range(self.request.count):
+                if not self.items[i].error and not self.items[i].appended:
+                    refuse(&self.items[i], REQUEST_TIMED_OUT, "the partition stayed busy")
+        self.executed = True
+        self.delays.responses.count_in(&self.request, self.items)
+        if self.waiter is None and (self.request.acks == -1 or self.awaits_flush()):
+            waiter = self.waiter = ProduceWaiter.__new__(ProduceWaiter)
+            waiter.pending = self
+            waiter.gauge = PARKED_PRODUCES
+            for i in range(self.request.count - 1, -1, -1):
+                if not self.items[i].error:
+                    room.watch(self.items[i].slot - 1, waiter, i)
+            # The client's timeout is for replicas. Without acks=all the records are written, and only their sync is waited for.
+            room.park(waiter, self.deadline_ms if self.request.acks == -1 else self.patience_ms)
+        return self.look()
+
+    cdef bint awaits_flush(self) noexcept:
+        cdef int i
+        for i in range(self.request.count):
+            if self.items[i].flush_offset and not self.items[i].error and self.request.acks != 0:
+                return True
+        return False
+
+    cdef int look(self) except -1:
+        """Arm all slots, look at all items, and answer if they are decided; else have their records synced where that is waited for."""
+        cdef int i
+        if self.waiter is not None:
+            for i in range(self.request.count):
+                if not self.items[i].error:
+                    self.arm(&self.items[i])
+        self.undecided = first_undecided(&self.request, self.items, self.undecided)
+        if self.undecided == self.request.count:
+            if self.request.acks == 0:
+                self.delays.responses.ask_flush(&self.request, self.items)
+            self.answer_now()
+        else:
+            self.delays.responses.ask_flush(&self.request, self.items)
+        return 0
+
+    cdef int look_at(self, int item) except -1:
+        """As `look`, at `item` and the items of the same slot behind it: that slot has moved, and no other.
+
+        An item that was decided once stays decided, so that all wake-ups together look at each item but once more than it moves.
+        """
+        cdef int i = item
+        while i >= 0:
+            if not self.items[i].error:
+                self.arm(&self.items[i])
+            i = self.items[i].following
+        self.undecided = first_undecided(&self.request, self.items, self.undecided)
+        if self.undecided == self.request.count:
+            return self.answer_now()
+        i = item
+        while i >= 0:
+            if not decided(&self.items[i], self.request.acks):
+                self.delays.responses.ask_flush_of(&self.items[i])
+            i = self.items[i].following
+        return 0
+
+    cdef void arm(self, ProduceItem* item) noexcept:
+        if self.request.acks == -1:
+            self.delays.room.arm_committed(item.slot - 1)
+        if item.flush_offset:
+            self.delays.room.arm_flushed(item.slot - 1)
+
+    cdef bint only_flush(self) noexcept:
+        """Whether a sync is all that is waited for."""
+        cdef int i
+        cdef bint waits = False
+        for i in range(self.request.count):
+            if not decided(&self.items[i], self.request.acks):
+                waits = True
+                if not self.items[i].flush_offset or on_device(&self.items[i]):
+                    return False
+        return waits
+
+    cdef int answer_now(self) except -1:
+        cdef int i
+        cdef Connection connection = self.connection
+        cdef ProduceWaiter waiter = self.waiter
+        cdef WaitingRoom room = self.delays.room
+        if waiter is not None:
+            room.leave(waiter)
+            for i in range(self.request.count):
+                if self.items[i].slot:
+                    room.unwatch(self.items[i].slot - 1, waiter)
+            self.waiter = None
+            waiter.pending = None               # perhaps the last reference to `self` but the caller's
+        if self.cancelled or self.done:
+            return 0
+        if self.request.acks == 0:
+            self.delays.responses.count_answer(&self.request, self.items, 0)
+            if any_refused(&self.request, self.items):
+                connection.data_loop.begin_close(connection, CLOSE_HANDLER, "a record sent with acks=0 was refused")
+            self.complete(())
+            return 0
+        self.begin()
+        try:
+            self.delays.responses.write_response(connection.data_loop, &self.request, self.items, self.record_errors)
+        except BaseException:
+            self.abandon()
+            raise
+        self.finish()
+        return 0
+
+
+cdef class ProduceWaiter(Waiter):
+    cdef int moved(self, object what) except -1:
+        cdef ProducePending pending = self.pending      # an answer clears the field
+        return 0 if pending is None else pending.look_at(what)
+
+    cdef int expired(self) except -1:
+        cdef int i
+        cdef ProducePending pending = self.pending
+        if pending is None:
+            return 0
+        if monotonic_ms() < self.deadline_ms and pending.only_flush():
+            # The worker stops, and the records are in the log: their sync is under way.
+            return pending.delays.room.park(self, self.deadline_ms)
+        for i in range(pending.request.count):
+            if not decided(&pending.items[i], pending.request.acks):
+                refuse(&pending.items[i], REQUEST_TIMED_OUT, NULL)
+        return pending.answer_now()
+
+    cdef int failed(self, error) except -1:
+        cdef ProducePending pending = self.pending
+        self.pending = None
+        if pending is not None and not pending.cancelled:
+            pending.connection.data_loop.close_now(pending.connection, CLOSE_ERROR,
+                                                   f"a parked Produce failed: {type(error).__name__}: {error}")
+        return 0

@@ -1,0 +1,57 @@
+"""Fetch requests: their sessions, and what is done with one."""
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+
+from odradek._ext.net.connection cimport Connection
+from odradek._ext.protocol.cursor cimport Cursor
+from odradek._ext.api.fetch_conversion cimport FetchConversion
+from odradek._ext.api.fetch_plan cimport FetchPlaces
+from odradek._ext.api.fetch_responses cimport FetchResponses
+from odradek._ext.api.fetch_sessions cimport FetchSessions
+from odradek._ext.api.delayed_fetch cimport FetchWait
+from odradek._ext.shm.metering cimport Client
+from odradek._ext.shm.topics cimport TopicDirectory
+from odradek._ext.api.purgatory cimport WaitingRoom
+
+
+cdef struct FetchHead:                # the request but its partitions
+    int32_t replica_id
+    int32_t wait_ms
+    int32_t min_bytes
+    int32_t max_bytes
+    bint read_committed
+    int32_t session_id
+    int32_t epoch
+
+
+cdef class Fetching:
+    cdef TopicDirectory topics
+    cdef WaitingRoom room
+    cdef readonly FetchSessions sessions
+    cdef FetchPlaces places
+    cdef FetchResponses responses
+    cdef FetchConversion conversion
+    cdef object slices
+    cdef int32_t max_bytes
+    cdef int64_t max_wait_ms
+    cdef Py_ssize_t max_partitions
+    cdef Client asking                # whose request is being read
+    cdef object last_name
+    cdef bint too_many                # the request at hand names more partitions than are allowed
+
+    cdef int offer(self, Connection connection, int16_t version, int32_t correlation_id, Cursor* body, uint8_t* frame,
+                   int64_t size) except -1
+    cdef int execute(self, Connection connection, FetchWait wait) except -1
+    cdef FetchWait begin(self, Connection connection, FetchHead* head, bint by_id, int16_t* error)
+    cdef FetchWait new_wait(self)
+    cdef int supersede(self, FetchWait wait) except -1
+    cdef bint settle_session(self, FetchWait wait, FetchHead* head) except -1
+    cdef int follow(self, Connection connection, FetchWait wait) except -1
+    cdef int answer_parked(self, Connection connection) except -1
+    cdef int64_t kept_bytes(self, Connection connection) except -1
+    cdef int64_t forget(self, Connection connection) except -1
+    cdef int read_partitions(self, FetchWait wait, int16_t version, Cursor* body, FetchHead* head) except -1
+    cdef int read_topics(self, FetchWait wait, int16_t version, Cursor* body) except -1
+    cdef int read_tail(self, int16_t version, Cursor* body, FetchHead* head) except -1
+    cdef int read_forgotten(self, FetchWait wait, int16_t version, Cursor* body) except -1
+    cdef bytes same_name(self, const uint8_t* name, int64_t length)

@@ -1,0 +1,529 @@
+"""Where the records lie that a Fetch asks for: segment, position and length of each partition, or its error.
+
+Used in a worker's loop. A plan reads nothing of the records: it finds them from the place where the last fetch ended, from the
+slot's ring of recent batches, or through the offset index. One consistent copy of the commit block decides how far reading goes;
+what was found is taken only if the slot's generation did not move meanwhile.
+"""
+
+import logging
+import os
+
+from libc.errno cimport EAGAIN, EBADMSG, errno
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memcpy
+
+from odradek._ext.shm.atomics cimport fence, load_acquire_32, load_acquire_64
+from odradek._ext.api.fetch_context cimport (
+    FENCED_LEADER_EPOCH,
+    FIRST_WITH_MAX_BYTES,
+    NONE,
+    NOT_LEADER_OR_FOLLOWER,
+    OFFSET_OUT_OF_RANGE,
+    UNKNOWN_LEADER_EPOCH,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    UNSUPPORTED_COMPRESSION_TYPE,
+    WARM_ROUNDS,
+    FetchContext,
+    FetchPartition,
+    reads_to_log_end,
+    storage_error,
+)
+from odradek._ext.shm.locks cimport LOCK_BUSY, SPINS_OF_LOOP, unlock
+from odradek._ext.storage.log_dirs cimport note_device
+from odradek._ext.storage.lookup cimport LOOKUP_BEYOND, LOOKUP_FOUND, FoundBatch, find_position
+from odradek._ext.storage.page_cache cimport fault_in, read_some, set_no_wait
+from odradek._ext.records.record_batch cimport AT_LAST_OFFSET_DELTA, AT_MAGIC, CODEC_ZSTD, load32, load64
+from odradek._ext.storage.segment_list cimport OpenSegment, SegmentCache, SegmentList
+from odradek._ext.shm.layout cimport (
+    MAX_IN_SYNC,
+    RECENT_KEPT,
+    ROLE_LEADER,
+    SLOT_LOADING,
+    SLOT_OFFLINE,
+    SLOT_ONLINE,
+    Commit,
+    RecentBatch,
+    Slot,
+    monotonic_ms,
+    read_commit,
+    slot_at,
+    state_now,
+)
+from odradek._ext.partition.swapping cimport SWAP_UNDER_WAY
+from odradek._ext.partition.slot_access cimport take_slot
+from odradek._ext.shm.topics cimport Topic, TopicDirectory
+
+
+cdef extern from "<sys/stat.h>" nogil:
+    struct stat_buffer "stat":
+        int64_t st_size
+    int fstat(int fd, stat_buffer* out)
+
+
+LOG = logging.getLogger("odradek.requests")
+
+cdef enum:
+    FIRST_WITH_ZSTD = 10
+    BATCH_LENGTH_BYTES = 12
+    BATCH_HEAD_BYTES = 27             # up to the last offset delta; a message of format v0 may have one byte less
+    REPORT_AGAIN_MS = 60000
+    HEADER_READ_BYTES = 4096
+    LOOKS = 4                         # at a partition whose files change their names
+
+
+class ColdRead(Exception):
+    """A look-up met pages that are not in the page cache."""
+
+
+def look_up_cold(list jobs):
+    """On a reader's thread: the look-ups again, waiting for the disk, so that the loop finds their pages. Raises OSError."""
+    cdef OpenSegment segment
+    cdef FoundBatch found
+    cdef int64_t entries, size, offset, base
+    cdef int index_fd, log_fd, result
+    for segment, index, count, bytes_, wanted in jobs:
+        index_fd, entries, size, offset = index, count, bytes_, wanted
+        log_fd, base = segment.log_fd, segment.base_offset
+        with nogil:
+            if offset < 0:
+                result = fault_in(log_fd, size, HEADER_READ_BYTES)
+            else:
+                result = find_position(log_fd, index_fd, entries, base, size, offset, &found)
+        if result < 0:
+            raise OSError(-result, os.strerror(-result), f"segment {base}")
+
+
+cdef inline int64_t file_bytes(int fd) noexcept nogil:
+    cdef stat_buffer found
+    return found.st_size if fstat(fd, &found) == 0 else -1
+
+
+cdef inline int16_t gone(FetchPartition p) noexcept:
+    """The error for a partition that is not there, in the words in which the client asked."""
+    return UNKNOWN_TOPIC_ID if p.by_id else UNKNOWN_TOPIC_OR_PARTITION
+
+
+cdef inline void remember_start(FetchPartition p) noexcept:
+    """Keep where the batch that holds the fetch offset was found."""
+    p.place_offset = p.fetch_offset
+    p.place_base = p.segment.base_offset
+    p.place_position = p.position
+    p.place_generation = p.generation
+
+
+cdef inline bint has_follower(Slot* slot, int32_t broker_id) noexcept nogil:
+    """Whether a broker is to have a replica of the partition that this one leads."""
+    cdef int i
+    for i in range(min(slot.replica_count, <int32_t>MAX_IN_SYNC)):
+        if slot.replicas[i] == broker_id:
+            return broker_id != slot.leader_id
+    return False
+
+
+cdef bint swap_over(uint32_t index, Slot* slot) noexcept nogil:
+    """Whether the swap that was under way has ended; if its author died, it is finished now."""
+    if take_slot(index, slot, SPINS_OF_LOOP) == LOCK_BUSY:
+        return False
+    unlock(index, slot)
+    return True
+
+
+cdef class FetchPlaces:
+    """One a worker. log_dirs: paths; max_bytes: fetch.max.bytes."""
+
+    def __init__(self, TopicDirectory topics, log_dirs, int32_t max_bytes):
+        self.topics = topics
+        self.cache = SegmentCache()
+        self.reported = {}
+        self.log_dirs = [os.fsencode(path) for path in log_dirs]
+        self.segment_lists = {}
+        self.max_bytes = max_bytes
+
+    cdef int begin_plan(self, FetchContext wait) except -1:
+        """Forget the last plan of the request; `plan_some` makes the next one."""
+        wait.planned_bytes = 0
+        wait.ready_bytes = 0
+        wait.planned_error = False
+        wait.cold = []
+        wait.plan_at = 0
+        wait.plan_budget = min(wait.max_bytes, self.max_bytes)
+        wait.plan_first = True
+        return 0
+
+    cdef bint plan_some(self, FetchContext wait, Py_ssize_t count) except -1:
+        """Plan what the next `count` partitions of the request give now. Returns whether all are planned."""
+        cdef FetchPartition p
+        cdef Py_ssize_t end = min(wait.plan_at + count, <Py_ssize_t>len(wait.partitions))
+        set_no_wait(wait.reader is not None and wait.warm_rounds < WARM_ROUNDS)
+        try:
+            while wait.plan_at < end:
+                p = wait.partitions[wait.plan_at]
+                wait.plan_at += 1
+                if wait.version < FIRST_WITH_MAX_BYTES:
+                    wait.plan_first = True
+                self.look(p, wait, True)
+                wait.planned_bytes += p.length
+                wait.ready_bytes += p.ready_bytes
+                if p.error:
+                    wait.planned_error = True
+        finally:
+            set_no_wait(False)
+        return end == len(wait.partitions)
+
+    cdef int measure(self, FetchPartition p, FetchContext wait) except -1:
+        """Bring up to date how much there is of a partition whose slot moved; the plan of the others stays."""
+        wait.ready_bytes -= p.ready_bytes
+        set_no_wait(wait.reader is not None and wait.warm_rounds < WARM_ROUNDS)
+        try:
+            self.look(p, wait, False)
+        finally:
+            set_no_wait(False)
+        wait.ready_bytes += p.ready_bytes
+        if p.error:
+            wait.planned_error = True
+        return 0
+
+    cdef int resolve(self, FetchPartition p) except -1:
+        """Find the slot; Kafka's error code, or 0. Looks it up again when the slot went to another partition, or is not online: the
+        topic may have been made anew, in another slot."""
+        cdef Topic topic
+        cdef Slot* slot
+        if p.slot:
+            slot = slot_at(p.slot - 1)
+            if slot.incarnation == p.incarnation and slot.state == SLOT_ONLINE:
+                return NONE
+        topic = (self.topics.by_id if p.by_id else self.topics.by_name).get(p.topic)
+        if topic is None:
+            p.slot, p.counted = 0, None
+            return UNKNOWN_TOPIC_ID if p.by_id else UNKNOWN_TOPIC_OR_PARTITION
+        if not 0 <= p.partition < topic.count or topic.slots[p.partition] == 0:
+            p.slot, p.counted = 0, None
+            return UNKNOWN_TOPIC_OR_PARTITION
+        p.slot = topic.slots[p.partition]
+        p.incarnation = topic.incarnations[p.partition]
+        p.counted = topic
+        p.place_offset = -1
+        return NONE
+
+    cdef int look(self, FetchPartition p, FetchContext wait, bint planning) except -1:
+        """Find out what the partition gives: an error, or how many bytes there are and, if `planning`, where the records of the
+        response lie.
+
+        If its files change their names meanwhile (a swap after compaction, a roll), it is looked at again; a partition that does
+        not come to rest, or in which a swap is under way, gives nothing for the moment: the swap's end wakes who waits.
+        """
+        for _ in range(LOOKS):
+            self.looks += 1
+            if self.look_once(p, wait, planning) == 0:
+                return 0
+        p.segment = None
+        p.place_offset = -1
+        p.ready_bytes = 0
+        return 0
+
+    cdef int look_once(self, FetchPartition p, FetchContext wait, bint planning) except -1:
+        """As `look`; 1 if the slot's generation moved meanwhile: then nothing that was found counts."""
+        cdef Slot* slot
+        cdef Commit commit
+        cdef uint32_t before = p.slot
+        p.length = p.ready_bytes = 0
+        p.segment = None
+        p.converted = None
+        p.high_watermark = p.last_stable_offset = p.now_log_start = -1
+        p.error = self.resolve(p)
+        if p.slot != before:
+            wait.stale = True
+        if not p.error:
+            slot = slot_at(p.slot - 1)
+            p.error = self.refusal(p, wait, slot)
+        if p.error:
+            p.wanted = True
+            return 0
+        # The generation from before the commit: a place found in this commit must not pass for one of a log cut meanwhile.
+        p.generation = load_acquire_64(&slot.generation)
+        p.now_log_start = slot.log_start_offset
+        p.last_stable_offset = slot.last_stable_offset
+        read_commit(slot, &commit)
+        p.high_watermark = commit.high_watermark
+        if p.last_stable_offset > p.high_watermark:
+            p.last_stable_offset = p.high_watermark
+        p.limit = commit.high_watermark
+        if reads_to_log_end(wait.replica_id):
+            p.limit = commit.log_end_offset
+        elif wait.read_committed:
+            p.limit = p.last_stable_offset
+        if p.fetch_offset > commit.log_end_offset or p.fetch_offset < p.now_log_start:
+            p.error = OFFSET_OUT_OF_RANGE
+            p.high_watermark = p.last_stable_offset = p.now_log_start = -1      # as Kafka tells with this error
+            p.wanted = True
+            return 0
+        p.wanted = not wait.incremental or not p.told or p.told_high_watermark != p.high_watermark or \
+            p.told_log_start != p.now_log_start
+        if p.fetch_offset >= p.limit:
+            if p.fetch_offset == commit.log_end_offset:
+                p.place_offset = p.fetch_offset
+                p.place_base = commit.segment_base
+                p.place_position = commit.size
+                p.place_generation = p.generation
+            return 0
+        return self.locate_records(p, wait, slot, &commit, planning)
+
+    cdef int16_t refusal(self, FetchPartition p, FetchContext wait, Slot* slot) except -1:
+        """Kafka's error code if the slot must not be read by this request; else 0."""
+        cdef uint32_t state = state_now(slot)
+        if state == SLOT_OFFLINE:
+            return storage_error(wait.version)
+        if state == SLOT_LOADING:
+            return NOT_LEADER_OR_FOLLOWER
+        if state != SLOT_ONLINE:
+            return gone(p)
+        if slot.role != ROLE_LEADER:
+            return NOT_LEADER_OR_FOLLOWER
+        if p.leader_epoch >= 0 and p.leader_epoch != slot.leader_epoch:
+            return FENCED_LEADER_EPOCH if p.leader_epoch < slot.leader_epoch else UNKNOWN_LEADER_EPOCH
+        if wait.replica_id >= 0 and not has_follower(slot, wait.replica_id):
+            # With an epoch the broker may become a replica soon and tries again; without one it looks for the leader (as in Kafka).
+            return UNKNOWN_LEADER_EPOCH if p.leader_epoch >= 0 else NOT_LEADER_OR_FOLLOWER
+        if wait.version < FIRST_WITH_ZSTD and slot.settings.compression == CODEC_ZSTD:
+            return UNSUPPORTED_COMPRESSION_TYPE
+        return NONE
+
+    cdef int locate_records(self, FetchPartition p, FetchContext wait, Slot* slot, Commit* commit, bint planning) except -1:
+        """How many bytes from the fetch offset on there are and, if `planning`, which of them the response takes; as `look_once`."""
+        cdef int64_t available = 0, allowed = min(<int64_t>p.max_bytes, wait.plan_budget), whole
+        if planning and allowed <= 0 and not wait.plan_first:
+            return 0
+        if p.generation & SWAP_UNDER_WAY:
+            return 1 if swap_over(p.slot - 1, slot) else 0
+        try:
+            self.locate(p, slot, commit, p.limit, &available, wait)
+            p.ready_bytes = max(min(available, <int64_t>p.max_bytes), <int64_t>0)
+            p.extent = available
+            p.allowed = allowed
+            if not planning or available > allowed:
+                remember_start(p)       # the next fetch may well begin there again
+            if planning and available > allowed:
+                # The first batch of a response is given whole, however large; others only if they fit.
+                whole = self.first_batch_bytes(p, wait)
+                if whole > allowed:
+                    available = min(available, whole) if wait.plan_first else 0
+                    p.limit = p.given_end
+                else:
+                    available = allowed
+        except ColdRead:
+            p.place_offset = -1
+            p.segment = None
+            p.ready_bytes = 0
+            return 0
+        except OSError as failure:
+            p.segment = None
+            p.ready_bytes = 0
+            p.error = self.unreadable(p, wait, slot, failure)
+            if not p.error:
+                return 1
+            p.wanted = True
+            return 0
+        if load_acquire_64(&slot.generation) != p.generation:
+            return 1                    # place, index and log may be of different segments
+        if not planning:
+            p.segment = None
+            return 0
+        p.length = available
+        if available > 0:
+            p.wanted = True
+            wait.plan_first = False
+            wait.plan_budget -= available
+        else:
+            p.segment = None
+        return 0
+
+    cdef int16_t unreadable(self, FetchPartition p, FetchContext wait, Slot* slot, error) except -1:
+        """Kafka's error code for a partition in which `error` was met; 0 if its files changed meanwhile: look again."""
+        if slot.incarnation != p.incarnation or slot.state != SLOT_ONLINE:
+            return gone(p)
+        if load_acquire_64(&slot.generation) != p.generation:
+            return NONE
+        p.high_watermark = p.last_stable_offset = p.now_log_start = -1
+        # The log start offset moves before a file is removed, so that it tells of a file that was removed meanwhile.
+        if p.fetch_offset < slot.log_start_offset:
+            return OFFSET_OUT_OF_RANGE
+        if error.errno is not None:
+            note_device(slot.log_dir, -<int>error.errno)
+        self.report(p.slot, slot, error)
+        return storage_error(wait.version)
+
+    cdef int report(self, uint32_t known, Slot* slot, failure) except -1:
+        """Say what cannot be read; of one partition once a minute."""
+        cdef int64_t now = monotonic_ms()
+        before = self.reported.get(known)
+        if before is None or now - before >= REPORT_AGAIN_MS:
+            self.reported[known] = now
+            name = (<char*>slot.topic)[:slot.topic_bytes].decode()
+            LOG.error("partition %s-%d cannot be read: %s", name, slot.partition, failure)
+        return 0
+
+    cdef int cold_look_up(self, FetchContext wait, OpenSegment segment, int index_fd, int64_t entries, int64_t size,
+                          int64_t offset) except -1:
+        """Note what a reader is to look up; without an offset, the batch header at position `size`. Raises ColdRead."""
+        wait.cold.append((segment, index_fd, entries, size, offset))
+        raise ColdRead
+
+    cdef int64_t first_batch_bytes(self, FetchPartition p, FetchContext wait) except -1:
+        """The size of the first batch of the partition's records; `given_end` is set behind its last record."""
+        cdef uint8_t[BATCH_HEAD_BYTES] head
+        cdef OpenSegment segment = p.segment
+        cdef int64_t n = read_some(segment.log_fd, head, BATCH_HEAD_BYTES, p.position)
+        if n < 0 and errno == EAGAIN:
+            self.cold_look_up(wait, segment, -1, 0, p.position, -1)
+        if n < BATCH_HEAD_BYTES - 1:
+            raise OSError(errno if n < 0 else EBADMSG, f"no batch at position {p.position} of segment {segment.base_offset}")
+        p.given_end = <int64_t>load64(head) + 1
+        if head[AT_MAGIC] >= 2 and n == BATCH_HEAD_BYTES:
+            p.given_end += <int32_t>load32(head + AT_LAST_OFFSET_DELTA)
+        return <int64_t>load32(head + 8) + BATCH_LENGTH_BYTES
+
+    cdef SegmentList segments_of(self, uint32_t slot, Slot* at):
+        """This process's list of the slot's segments, as new as the slot's generation."""
+        cdef SegmentList segments
+        known = self.segment_lists.get(slot)
+        if known is None or known[0] != at.incarnation:
+            if known is not None:
+                segments = known[1]
+                segments.close()            # of the partition that had the slot before
+            name = (<char*>at.topic)[:at.topic_bytes]
+            segments = SegmentList(b"%s/%s-%d" % (self.log_dirs[at.log_dir], name, at.partition), self.cache)
+            self.segment_lists[slot] = (at.incarnation, segments)
+        else:
+            segments = known[1]
+        segments.refresh(<int64_t>load_acquire_64(&at.generation))
+        return segments
+
+    cdef bint place_in_ring(self, FetchPartition p, Slot* slot, Commit* commit) noexcept:
+        """Find the batch among the newest few, which the slot itself knows."""
+        cdef RecentBatch[RECENT_KEPT] recent
+        cdef uint32_t before
+        cdef int i
+        for _ in range(3):
+            before = load_acquire_32(&slot.recent_sequence)
+            if before & 1:
+                continue
+            memcpy(recent, slot.recent, sizeof(recent))
+            fence()
+            if load_acquire_32(&slot.recent_sequence) != before:
+                continue
+            for i in range(RECENT_KEPT):
+                if recent[i].segment_base == commit.segment_base and \
+                        recent[i].base_offset <= p.fetch_offset <= recent[i].last_offset and \
+                        recent[i].position < commit.size:
+                    p.position = recent[i].position
+                    return True
+            return False
+        return False
+
+    cdef int locate(self, FetchPartition p, Slot* slot, Commit* commit, int64_t limit_offset, int64_t* available,
+                    FetchContext wait) except -1:
+        """Segment and position of the batch that holds the fetch offset, and how many bytes from there may be read."""
+        cdef SegmentList segments
+        cdef OpenSegment segment
+        cdef FoundBatch found
+        cdef int64_t base, size, entries, end, end_base, end_position
+        cdef int result, index_fd
+        segments = self.segments_of(p.slot - 1, slot)
+        base = -1
+        if p.place_offset == p.fetch_offset and p.place_generation == p.generation:
+            base = p.place_base
+            p.position = p.place_position
+            if base != commit.segment_base:
+                segment = segments.segment(base)
+                if p.position >= file_bytes(segment.log_fd):
+                    base = -1           # the segment was closed exactly there: the batch begins the next one
+        if base < 0 and p.fetch_offset >= commit.segment_base and self.place_in_ring(p, slot, commit):
+            base = commit.segment_base
+        if base < 0:
+            base = segments.floor(p.fetch_offset)
+            if base > commit.segment_base:
+                base = commit.segment_base
+            while True:
+                if base < 0:
+                    raise OSError(EBADMSG, "no segment holds the offset")
+                segment = segments.segment(base)
+                if base == commit.segment_base:
+                    size = commit.size
+                    entries = commit.index_entries
+                    index_fd = segment.index()
+                else:
+                    size = file_bytes(segment.log_fd)
+                    index_fd = segment.index()
+                    entries = file_bytes(index_fd) // 8
+                with nogil:
+                    result = find_position(segment.log_fd, index_fd, entries, base, size, p.fetch_offset, &found)
+                if result == LOOKUP_FOUND:
+                    p.position = found.position
+                    break
+                if result == -EAGAIN:
+                    self.cold_look_up(wait, segment, index_fd, entries, size, p.fetch_offset)
+                if result != LOOKUP_BEYOND:
+                    raise OSError(-result if result < 0 else EBADMSG, f"offset {p.fetch_offset} in segment {base}")
+                base = segments.following(base)     # compacted away at the segment's end
+        segment = segments.segment(base)
+        p.segment = segment
+        # Where reading must end: the position of the limit, from the same snapshot of the slot [R 4].
+        if limit_offset == commit.log_end_offset:
+            end_base = commit.segment_base
+            end_position = commit.size
+        elif limit_offset == commit.high_watermark and commit.high_watermark_base >= 0:
+            end_base = commit.high_watermark_base
+            end_position = commit.high_watermark_position
+        else:
+            end_base = segments.floor(limit_offset)
+            if end_base == base or end_base == commit.segment_base:
+                end_position = self.position_of(segments, end_base, commit, limit_offset, wait)
+            else:
+                end_position = 0
+        if base == end_base:
+            end = end_position
+        elif base < end_base:
+            end = file_bytes(segment.log_fd)
+        else:
+            end = p.position
+        available[0] = max(end - p.position, <int64_t>0)
+        # The next fetch begins there, if this one is answered whole.
+        p.given_end = limit_offset if base >= end_base else segments.following(base)
+        p.limit = p.given_end
+        p.place_offset = limit_offset if base == end_base else -1
+        p.place_position = end_position
+        p.place_generation = p.generation
+        p.place_base = base
+        return 0
+
+    cdef int64_t position_of(self, SegmentList segments, int64_t base, Commit* commit, int64_t offset, FetchContext wait) except -1:
+        """Position of the first batch at or behind `offset` in a segment; its end if there is none."""
+        cdef OpenSegment segment = segments.segment(base)
+        cdef FoundBatch found
+        cdef int64_t size = commit.size if base == commit.segment_base else file_bytes(segment.log_fd)
+        cdef int64_t entries = commit.index_entries if base == commit.segment_base else file_bytes(segment.index()) // 8
+        cdef int index_fd = segment.index(), result
+        with nogil:
+            result = find_position(segment.log_fd, index_fd, entries, base, size, offset, &found)
+        if result == LOOKUP_FOUND:
+            return found.position
+        if result == -EAGAIN:
+            self.cold_look_up(wait, segment, index_fd, entries, size, offset)
+        if result == LOOKUP_BEYOND:
+            return size
+        raise OSError(-result if result < 0 else EBADMSG, f"offset {offset} in segment {base}")
+
+    cdef int sweep(self) except -1:
+        """Close what is open of logs that changed since (a file that was removed takes room on the disk until then). What is
+        being sent stays open for its sender."""
+        cdef Slot* at
+        cdef SegmentList segments
+        for slot, (incarnation, segments) in list(self.segment_lists.items()):
+            at = slot_at(<uint32_t>slot)
+            if incarnation != at.incarnation or at.state != SLOT_ONLINE:
+                segments.close()
+                del self.segment_lists[slot]
+            elif segments.generation != <int64_t>load_acquire_64(&at.generation):
+                segments.close()
+        return 0

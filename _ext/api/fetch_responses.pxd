@@ -1,0 +1,19 @@
+"""Fetch responses, written from plans."""
+
+from libc.stdint cimport int16_t, int32_t, int64_t
+
+from odradek._ext.net.connection cimport Pending, ResponseOutput
+from odradek._ext.protocol.cursor cimport WriteBuffer
+from odradek._ext.api.fetch_context cimport FetchContext
+from odradek._ext.shm.metering cimport Client
+
+
+cdef class FetchResponses:
+    cdef WriteBuffer response
+    cdef readonly int64_t bytes_out
+    cdef readonly int64_t responses
+
+    cdef int give(self, FetchContext wait, Pending pending) except -1
+    cdef int write(self, ResponseOutput out, FetchContext wait) except -1
+    cdef int count_served(self, FetchContext wait, list included, list cuts) except -1
+    cdef int write_error(self, ResponseOutput out, Client* client, int16_t version, int32_t correlation_id, int16_t error) except -1

@@ -1,0 +1,231 @@
+"""Fetch responses: put together from a plan, their records as slices of the segments' files; and who is counted what was given.
+
+Used in a worker's loop.
+"""
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
+
+from odradek._ext.net.connection cimport Pending, ResponseOutput
+from odradek._ext.protocol.cursor cimport (
+    WriteBuffer,
+    buffer_free,
+    buffer_init,
+    write_bytes,
+    write_int16,
+    write_int32,
+    write_int64,
+    write_length,
+    write_string_length,
+    write_uvarint,
+)
+from odradek._ext.api.fetch_context cimport (
+    FETCH,
+    FIRST_BY_ID,
+    FIRST_FLEXIBLE,
+    FIRST_WITH_BATCHES,
+    NONE,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    FetchContext,
+    FetchPartition,
+)
+from odradek._ext.shm.metering cimport (
+    FETCH_FAILED,
+    TOPIC_NONE,
+    USAGE_BYTES_OUT,
+    USAGE_ERRORS,
+    USAGE_RECORDS_OUT,
+    Client,
+    add,
+    count_error,
+    put_position,
+    still_client,
+    usage_of,
+)
+from odradek._ext.records.record_batch cimport store32
+from odradek._ext.storage.segment_list cimport OpenSegment
+
+
+cdef class FetchResponses:
+    """One a worker."""
+
+    def __cinit__(self):
+        buffer_init(&self.response)
+
+    def __dealloc__(self):
+        buffer_free(&self.response)
+
+    cdef int give(self, FetchContext wait, Pending pending) except -1:
+        """Answer a request that waited, from the wait's plan."""
+        pending.begin()
+        try:
+            self.write(pending.connection.data_loop, wait)
+        except BaseException:
+            pending.abandon()
+            raise
+        pending.finish()
+        return 0
+
+    cdef int write(self, ResponseOutput out, FetchContext wait) except -1:
+        """The response to the wait's request from its plan. Everything but the records is put together first, because the
+        length stands in front."""
+        cdef WriteBuffer* b = &self.response
+        cdef int16_t version = wait.version
+        cdef bint flexible = version >= FIRST_FLEXIBLE, by_id = version >= FIRST_BY_ID
+        cdef FetchPartition p
+        cdef list cuts = []
+        cdef list served = []
+        cdef bytes topic = None
+        cdef int64_t total = 0, at = 0
+        cdef Py_ssize_t n = len(wait.partitions), i, k
+        cdef int32_t topics = 0, run
+        cdef OpenSegment segment
+        b.size = 0
+        write_int32(b, 0)
+        write_int32(b, wait.correlation_id)
+        if flexible:
+            write_uvarint(b, 0)
+        if version >= 1:
+            write_int32(b, 0)                                 # throttle time
+        if version >= 7:
+            write_int16(b, NONE)
+            write_int32(b, wait.session_id)
+        included = [q for q in wait.partitions if (<FetchPartition>q).wanted]
+        for p in included:
+            if p.topic is not topic and p.topic != topic:
+                topic = p.topic
+                topics += 1
+        write_length(b, topics, flexible)
+        i = 0
+        n = len(included)
+        while i < n:
+            p = included[i]
+            topic = p.topic
+            run = 1
+            while i + run < n and (<FetchPartition>included[i + run]).topic == topic:
+                run += 1
+            if by_id:
+                write_bytes(b, <const char*>topic, 16)
+            else:
+                write_string_length(b, <int32_t>len(topic), flexible)
+                write_bytes(b, <const char*>topic, len(topic))
+            write_length(b, run, flexible)
+            for k in range(run):
+                p = included[i + k]
+                write_int32(b, p.partition)
+                write_int16(b, p.error)
+                write_int64(b, p.high_watermark)
+                if version >= FIRST_WITH_BATCHES:
+                    write_int64(b, p.last_stable_offset)
+                if version >= 5:
+                    write_int64(b, p.now_log_start)
+                if version < FIRST_WITH_BATCHES:
+                    pass
+                elif wait.read_committed and not p.error or p.error in (UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID):
+                    write_length(b, 0, flexible)              # aborted transactions
+                else:
+                    write_length(b, -1, flexible)
+                if version >= 11:
+                    write_int32(b, -1)                        # preferred read replica
+                write_length(b, <int32_t>p.length, flexible)
+                if p.length:
+                    cuts.append((b.size, p))
+                    total += p.length
+                if flexible:
+                    write_uvarint(b, 0)
+                if not p.error:
+                    p.told = True
+                    p.told_high_watermark = p.high_watermark
+                    p.told_log_start = p.now_log_start
+                else:
+                    p.told = False
+            if flexible:
+                write_uvarint(b, 0)
+            i += run
+        if flexible:
+            write_uvarint(b, 0)
+        if b.error:
+            raise MemoryError("no memory for a fetch response")
+        store32(b.data, <uint32_t>(b.size - 4 + total))
+        self.count_served(wait, included, cuts)
+        for cut, p in cuts:
+            out.out_bytes(b.data + at, <int64_t>cut - at)
+            at = cut
+            if p.converted is None:
+                segment = p.segment
+                out.out_file(segment, segment.log_fd, p.position, p.length)
+            else:
+                out.write(p.converted)
+                p.converted = None
+            p.segment = None
+            if wait.by_key is not None:
+                served.append(p)
+        out.out_bytes(b.data + at, b.size - at)
+        self.bytes_out += total
+        self.responses += 1
+        if served and len(wait.partitions) > 1 and len(served) < len(wait.partitions):
+            # Those that gave records go to the end: the next response begins with the others.
+            gave = set(served)
+            wait.partitions = [q for q in wait.partitions if q not in gave] + served
+        return 0
+
+    cdef int count_served(self, FetchContext wait, list included, list cuts) except -1:
+        """Count a response: the records are their topics', the rest, which is in the buffer, is of no topic.
+
+        The reader's position moves behind the records. Of those that are cut at a limit, the first batch is counted here, and
+        the others when the reader asks for what follows them.
+        """
+        cdef FetchPartition p
+        cdef uint32_t client
+        cdef int64_t rest = self.response.size
+        cdef bint refused = False
+        cdef uint64_t* values
+        still_client(&wait.client)
+        client = wait.client.number
+        for _, p in cuts:
+            p.served = True
+            p.served_end = max(p.given_end, p.fetch_offset)
+            p.served_limit = p.limit
+            if p.counted is None:
+                rest += p.length
+            else:
+                values = usage_of(client, p.counted.counted(), FETCH).values
+                values[USAGE_BYTES_OUT] += <uint64_t>p.length
+                values[USAGE_RECORDS_OUT] += <uint64_t>(p.served_end - p.fetch_offset)
+                if p.slot:
+                    put_position(client, p.slot - 1, p.incarnation, p.served_end, &p.place)
+        for p in included:
+            if p.error:
+                count_error(FETCH, p.error)
+                add(FETCH_FAILED, 1)
+                refused = True
+                if p.counted is not None:
+                    usage_of(client, p.counted.counted(), FETCH).values[USAGE_ERRORS] += 1
+        values = usage_of(client, TOPIC_NONE, FETCH).values
+        values[USAGE_BYTES_OUT] += <uint64_t>rest
+        values[USAGE_ERRORS] += refused
+        return 0
+
+    cdef int write_error(self, ResponseOutput out, Client* client, int16_t version, int32_t correlation_id, int16_t error) except -1:
+        """A response that only says what is wrong with the session."""
+        cdef WriteBuffer* b = &self.response
+        cdef bint flexible = version >= FIRST_FLEXIBLE
+        b.size = 0
+        write_int32(b, 0)
+        write_int32(b, correlation_id)
+        if flexible:
+            write_uvarint(b, 0)
+        write_int32(b, 0)
+        write_int16(b, error)
+        write_int32(b, 0)
+        write_length(b, 0, flexible)
+        if flexible:
+            write_uvarint(b, 0)
+        if b.error:
+            raise MemoryError("no memory for a fetch response")
+        store32(b.data, <uint32_t>(b.size - 4))
+        out.out_bytes(b.data, b.size)
+        count_error(FETCH, error)
+        usage_of(client.number, TOPIC_NONE, FETCH).values[USAGE_ERRORS] += 1
+        usage_of(client.number, TOPIC_NONE, FETCH).values[USAGE_BYTES_OUT] += <uint64_t>b.size
+        return 0

@@ -1,0 +1,25 @@
+"""The incremental fetch sessions of a worker (KIP-227)."""
+
+from libc.stdint cimport int32_t, int64_t
+
+from odradek._ext.api.delayed_fetch cimport FetchWait
+
+
+cdef class FetchSessions:
+    cdef dict sessions                # id -> FetchWait, the one that was used the longest ago first
+    cdef readonly Py_ssize_t partitions       # of all sessions together
+    cdef readonly Py_ssize_t max_sessions
+    cdef readonly Py_ssize_t max_partitions
+    cdef int32_t first_id
+    cdef int32_t ids
+    cdef readonly int64_t evictions
+    cdef int64_t full_until_ms        # before it, no session makes place for one of `full_size` partitions or fewer
+    cdef Py_ssize_t full_size
+
+    cdef FetchWait find(self, int32_t session_id)
+    cdef int32_t new_id(self) except -1
+    cdef bint admit(self, FetchWait wait) except -1
+    cdef bint make_room(self, Py_ssize_t size, int64_t now_ms) except -1
+    cdef FetchWait smaller_than(self, Py_ssize_t size, int64_t now_ms)
+    cdef bint used(self, FetchWait wait) except -1
+    cdef int end(self, FetchWait wait) except -1

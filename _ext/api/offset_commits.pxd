@@ -1,0 +1,61 @@
+"""OffsetCommit requests of versions 1 to 10: read in one pass, stored, answered. What a commit costs is here."""
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+
+from odradek._ext.records.batch_builder cimport BatchBuilder
+from odradek._ext.protocol.cursor cimport Cursor
+from odradek._ext.shm.topics cimport Topic, TopicDirectory
+
+
+cdef class Committed:
+    cdef readonly int64_t offset
+    cdef readonly int64_t commit_timestamp_ms
+    cdef readonly int64_t expire_timestamp_ms
+    cdef readonly str metadata
+    cdef readonly int32_t leader_epoch
+
+
+cdef struct Entry:                      # one partition of a request
+    int64_t offset
+    int64_t timestamp
+    const uint8_t* note                 # its metadata, in the request
+    int32_t note_bytes
+    int32_t partition
+    int32_t leader_epoch
+    int16_t error                       # 0: to be stored
+
+
+cdef struct Section:                    # one topic of a request
+    const uint8_t* name                 # or its id
+    int32_t name_bytes
+    int32_t first                       # of the entries
+    int32_t count
+
+
+cdef class OffsetCommit:
+    cdef readonly int16_t version
+    cdef readonly int32_t correlation_id
+    cdef readonly int32_t generation_id
+    cdef readonly str group_id
+    cdef readonly str member_id
+    cdef readonly str instance_id       # None: not a static member
+    cdef readonly int64_t expire_timestamp_ms
+    cdef bytes frame                    # what the pointers point into
+    cdef bytes group_bytes
+    cdef list topics                    # the Topic of each section, None for one that is not known
+    cdef list notes                     # the metadata of each entry, as text
+    cdef Entry* entries
+    cdef Section* sections
+    cdef int entry_count
+    cdef int section_count
+    cdef int stored                     # entries without error
+    cdef int64_t record_bytes           # about what its records take
+    cdef public object request          # to be answered by `answered`; see `PlainRequest` (broker/odradek/api/group_call.py)
+    cdef bint failed                    # some partition was answered with an error
+    cdef object group                   # while its append is under way
+    cdef object then                    # likewise, until it is told
+
+    cdef int read_topics(self, Cursor* c, TopicDirectory topics, int64_t longest_note, int64_t now_ms, int64_t max_elements) except -1
+    cdef int read_entry(self, Cursor* c, Entry* entry, Topic topic, int64_t longest_note, int64_t now_ms) except -1
+    cdef int put_records(self, BatchBuilder builder, list pairs, int64_t timestamp) except -1
+    cdef Committed committed(self, int number)

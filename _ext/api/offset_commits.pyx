@@ -1,0 +1,462 @@
+"""OffsetCommit requests, natively; see `offset_commits.pxd`. Runs in the coordinator's loop; no lock.
+
+The schema (`broker/odradek/protocol/schemas/offset_commit.py`), the handler beside it and `broker/odradek/protocol/schemas/group_records.py` say what is read,
+judged, stored and answered; the tests hold this equal to them. `read` leaves to them whatever is not plain: version 0,
+requests that cannot be read, and so every error's text.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint32_t
+from libc.stdlib cimport free, malloc, realloc
+
+from odradek._ext.records.batch_builder cimport BatchBuilder
+from odradek._ext.shm.metering cimport count_error
+from odradek._ext.shm.metering import count_failed_request
+from odradek._ext.protocol.cursor cimport (
+    CURSOR_OK,
+    Cursor,
+    WriteBuffer,
+    buffer_free,
+    buffer_init,
+    cursor_left,
+    read_int32,
+    read_int64,
+    read_length,
+    read_string_length,
+    read_bytes,
+    skip_tagged_fields,
+    write_bytes,
+    write_int8,
+    write_int16,
+    write_int32,
+    write_int64,
+    write_length,
+    write_string_length,
+)
+from odradek._ext.protocol.decoder cimport MAX_ELEMENTS
+from odradek._ext.api.plain_requests cimport finished, header, text
+from odradek._ext.shm.topics cimport Topic, TopicDirectory
+
+
+cdef enum:
+    OFFSET_COMMIT = 8
+    NEWEST = 10
+    WITH_THROTTLE = 3
+    WITH_LEADER_EPOCH = 6
+    WITH_INSTANCE = 7
+    FLEXIBLE = 8
+    WITH_TOPIC_ID = 10
+    TOPIC_ID_BYTES = 16
+    LEAST_PARTITION_BYTES = 13          # index, offset and a note's length
+    LEAST_TOPIC_BYTES = 2
+    KEY_VERSION = 1
+    VALUE_VERSION = 3
+    VALUE_VERSION_WITH_EXPIRY = 1
+    RECORD_OVERHEAD = 40                # key and value without their texts, and what a record adds
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    COORDINATOR_NOT_AVAILABLE = 15
+    OFFSET_METADATA_TOO_LARGE = 12
+    UNKNOWN_TOPIC_ID = 100
+    NO_TIME = -1
+
+
+@cython.final
+@cython.freelist(4096)
+cdef class Committed:
+    """An offset that a group has committed.
+
+    :param commit_timestamp_ms: wall clock. :param expire_timestamp_ms: asked for by an old client; -1 if none.
+    """
+
+    def __init__(self, int64_t offset, int32_t leader_epoch=-1, str metadata not None="", int64_t commit_timestamp_ms=0,
+                 int64_t expire_timestamp_ms=NO_TIME):
+        self.offset = offset
+        self.leader_epoch = leader_epoch
+        self.metadata = metadata
+        self.commit_timestamp_ms = commit_timestamp_ms
+        self.expire_timestamp_ms = expire_timestamp_ms
+
+    def fields(self):
+        """All of it, in the order of the arguments."""
+        return self.offset, self.leader_epoch, self.metadata, self.commit_timestamp_ms, self.expire_timestamp_ms
+
+    def __eq__(self, other):
+        return isinstance(other, Committed) and self.fields() == (<Committed>other).fields()
+
+    def __hash__(self):
+        return hash(self.fields())
+
+    def __repr__(self):
+        return f"Committed{self.fields()}"
+
+
+def partition_for(str group_id not None, int partitions):
+    """The partition of `__consumer_offsets` that holds a group: Java's hash of the id, without its sign."""
+    cdef uint32_t number = 0
+    cdef Py_UCS4 char
+    cdef int32_t hashed
+    for char in group_id:
+        if char > 0xFFFF:
+            number = 31 * number + (0xD800 + ((<uint32_t>char - 0x10000) >> 10))
+            number = 31 * number + (0xDC00 + ((<uint32_t>char - 0x10000) & 0x3FF))
+        else:
+            number = 31 * number + <uint32_t>char
+    hashed = <int32_t>number
+    if hashed < 0:
+        hashed = 0 if number == 0x80000000 else -hashed
+    return hashed % partitions
+
+
+def join(list queue not None, BatchBuilder builder not None, int most_records, int64_t most_bytes, int64_t timestamp):
+    """Put appends from the front of a queue into a batch, at least one: how many went in. What the first one raises goes through.
+
+    :param queue: of tuples that begin with records or an OffsetCommit. :param most_bytes: that they have together, about.
+    """
+    cdef Py_ssize_t taken = 0, count, size_before
+    cdef int64_t size
+    cdef int count_before
+    cdef OffsetCommit commit
+    for append in queue:
+        records = (<tuple>append)[0]
+        commit = <OffsetCommit>records if isinstance(records, OffsetCommit) else None
+        if commit is not None:
+            count, size = commit.stored, commit.record_bytes
+        else:
+            count, size = len(records), sum([len(key) + len(value or b"") for key, value in records])
+        if taken and (builder.count + count > most_records or builder.out.size + size > most_bytes):
+            break
+        size_before, count_before = builder.out.size, builder.count
+        try:
+            if commit is not None:
+                commit.put_records(builder, None, timestamp)
+            else:
+                for key, value in records:
+                    builder.add(key, value, timestamp)
+        except Exception:                   # its own affair, once it is the first
+            if taken == 0:
+                raise
+            builder.out.size, builder.count, builder.out.error = size_before, count_before, 0
+            break
+        taken += 1
+    return taken
+
+
+def read(bytes frame not None, TopicDirectory topics, int64_t longest_note, int64_t now_ms, int64_t max_elements=MAX_ELEMENTS):
+    """An OffsetCommit from a request with its header; None for one that is not plain.
+
+    :param longest_note: characters that a partition's metadata may have. :param now_ms: wall clock. :param max_elements: topics and
+        partitions together; a request with more is not plain.
+    """
+    cdef OffsetCommit commit
+    cdef Cursor c
+    cdef int64_t retention_ms = -1
+    cdef bint compact
+    commit = OffsetCommit.__new__(OffsetCommit)
+    commit.frame = frame
+    try:
+        commit.version = <int16_t>header(&c, frame, OFFSET_COMMIT, NEWEST, FLEXIBLE, &commit.correlation_id)
+        if commit.version < 1:
+            return None
+        compact = commit.version >= FLEXIBLE
+        commit.group_id = text(&c, compact, False)
+        commit.generation_id = read_int32(&c)
+        commit.member_id = text(&c, compact, False)
+        if commit.version >= WITH_INSTANCE:
+            commit.instance_id = text(&c, compact, True)
+        if 2 <= commit.version <= 4:
+            retention_ms = read_int64(&c)
+        if c.error != CURSOR_OK:
+            return None
+        commit.group_bytes = commit.group_id.encode()
+        commit.expire_timestamp_ms = now_ms + min(retention_ms, INT64_MAX - now_ms) if retention_ms >= 0 else NO_TIME
+        commit.read_topics(&c, topics, longest_note, now_ms, max_elements)
+    except UnicodeDecodeError:
+        return None
+    return commit if c.error == CURSOR_OK else None
+
+
+@cython.final
+cdef class OffsetCommit:
+    """One request, read and judged partition by partition. As a sequence: the records of what is to be stored."""
+
+    def __cinit__(self):
+        self.entries = NULL
+        self.sections = NULL
+
+    def __dealloc__(self):
+        free(self.entries)
+        free(self.sections)
+
+    cdef int read_topics(self, Cursor* c, TopicDirectory topics, int64_t longest_note, int64_t now_ms,
+                         int64_t max_elements) except -1:
+        cdef bint compact = self.version >= FLEXIBLE
+        cdef int64_t count = read_length(c, compact), length, i
+        cdef Section* section
+        cdef Entry* grown
+        cdef Topic topic
+        self.topics = []
+        self.notes = []
+        if c.error != CURSOR_OK:
+            return 0
+        if count < 0 or count > cursor_left(c) // LEAST_TOPIC_BYTES or count > max_elements:
+            c.error = -1
+            return 0
+        self.sections = <Section*>malloc(max(count, 1) * sizeof(Section))
+        if self.sections == NULL:
+            raise MemoryError(f"no memory for {count} topics")
+        for i in range(count):
+            section = &self.sections[i]
+            if self.version >= WITH_TOPIC_ID:
+                length = TOPIC_ID_BYTES
+            else:
+                length = read_string_length(c, compact)
+            section.name = read_bytes(c, length)
+            if section.name == NULL:
+                return 0
+            name = PyBytes_FromStringAndSize(<const char*>section.name, length)
+            section.name_bytes = <int32_t>length
+            if self.version >= WITH_TOPIC_ID:
+                topic = topics.by_id.get(name)
+            else:
+                topic = topics.by_name.get(name)
+                if topic is None:
+                    name.decode()           # what is no text is no name
+            self.topics.append(topic)
+            length = read_length(c, compact)
+            if c.error != CURSOR_OK:
+                return 0
+            if length < 0 or length > cursor_left(c) // LEAST_PARTITION_BYTES or count + self.entry_count + length > max_elements:
+                c.error = -1
+                return 0
+            section.first = self.entry_count
+            section.count = <int32_t>length
+            grown = <Entry*>realloc(self.entries, max(self.entry_count + length, 1) * sizeof(Entry))
+            if grown == NULL:
+                raise MemoryError(f"no memory for {length} partitions")
+            self.entries = grown
+            for _ in range(length):
+                self.read_entry(c, &self.entries[self.entry_count], topic, longest_note, now_ms)
+                if c.error != CURSOR_OK:
+                    return 0
+                self.entry_count += 1
+            if compact:
+                skip_tagged_fields(c)
+            self.section_count += 1
+        if compact:
+            skip_tagged_fields(c)
+        return 0
+
+    cdef int read_entry(self, Cursor* c, Entry* entry, Topic topic, int64_t longest_note, int64_t now_ms) except -1:
+        cdef bint compact = self.version >= FLEXIBLE
+        cdef int64_t length
+        cdef str note = ""
+        entry.partition = read_int32(c)
+        entry.offset = read_int64(c)
+        entry.leader_epoch = read_int32(c) if self.version >= WITH_LEADER_EPOCH else -1
+        entry.timestamp = read_int64(c) if self.version == 1 else NO_TIME
+        if entry.timestamp == NO_TIME:
+            entry.timestamp = now_ms
+        length = max(read_string_length(c, compact), <int64_t>0)
+        entry.note = read_bytes(c, length)
+        entry.note_bytes = <int32_t>length
+        if compact:
+            skip_tagged_fields(c)
+        if c.error != CURSOR_OK:
+            return 0
+        if length:
+            note = PyUnicode_DecodeUTF8(<const char*>entry.note, length, NULL)
+        entry.error = 0
+        if topic is None:
+            entry.error = UNKNOWN_TOPIC_ID if self.version >= WITH_TOPIC_ID else UNKNOWN_TOPIC_OR_PARTITION
+        elif entry.partition < 0 or entry.partition >= topic.count:
+            entry.error = UNKNOWN_TOPIC_OR_PARTITION
+        elif length > longest_note and len(note) > longest_note:
+            entry.error = OFFSET_METADATA_TOO_LARGE
+        else:
+            self.stored += 1
+            self.record_bytes += RECORD_OVERHEAD + len(self.group_bytes) + len(topic.name_bytes) + length
+        self.notes.append(note)
+        return 0
+
+    @property
+    def knows_epochs(self):
+        """Whether the client knows the errors of KIP-848."""
+        return self.version >= 9
+
+    @property
+    def size(self):
+        """About how many bytes its records take."""
+        return self.record_bytes
+
+    def __len__(self):
+        return self.stored
+
+    def __iter__(self):
+        cdef list pairs = []
+        self.put_records(None, pairs, 0)
+        return iter(pairs)
+
+    def items(self):
+        """((topic, partition), Committed) of what is to be stored, in order."""
+        cdef list found = []
+        cdef Topic topic
+        cdef Section* section
+        cdef int i, k
+        for i in range(self.section_count):
+            section = &self.sections[i]
+            topic = self.topics[i]
+            for k in range(section.first, section.first + section.count):
+                if self.entries[k].error == 0:
+                    found.append(((topic.name, self.entries[k].partition), self.committed(k)))
+        return found
+
+    cdef Committed committed(self, int number):
+        cdef Committed one = Committed.__new__(Committed)
+        one.offset = self.entries[number].offset
+        one.leader_epoch = self.entries[number].leader_epoch
+        one.commit_timestamp_ms = self.entries[number].timestamp
+        one.expire_timestamp_ms = self.expire_timestamp_ms
+        one.metadata = <str>self.notes[number]
+        return one
+
+    def put_into(self, dict of_topic not None):
+        """Note what is to be stored: {topic: {partition: Committed}}."""
+        cdef dict partitions
+        cdef Topic topic
+        cdef Section* section
+        cdef int i, k
+        for i in range(self.section_count):
+            section = &self.sections[i]
+            topic = self.topics[i]
+            partitions = None
+            for k in range(section.first, section.first + section.count):
+                if self.entries[k].error:
+                    continue
+                if partitions is None:
+                    partitions = of_topic.get(topic.name)
+                    if partitions is None:
+                        partitions = of_topic[topic.name] = {}
+                partitions[self.entries[k].partition] = self.committed(k)
+
+    cdef int put_records(self, BatchBuilder builder, list pairs, int64_t timestamp) except -1:
+        cdef WriteBuffer out
+        cdef Topic topic
+        cdef Section* section
+        cdef Entry* entry
+        cdef Py_ssize_t head, key
+        cdef int i, k
+        cdef bint expires = self.expire_timestamp_ms != NO_TIME
+        buffer_init(&out)
+        try:
+            for i in range(self.section_count):
+                section = &self.sections[i]
+                topic = self.topics[i]
+                if topic is None:
+                    continue
+                out.size = 0
+                write_int16(&out, KEY_VERSION)
+                write_string_length(&out, <int32_t>len(self.group_bytes), False)
+                write_bytes(&out, <const char*>self.group_bytes, len(self.group_bytes))
+                write_string_length(&out, <int32_t>len(topic.name_bytes), False)
+                write_bytes(&out, <const char*>topic.name_bytes, len(topic.name_bytes))
+                head = out.size
+                for k in range(section.first, section.first + section.count):
+                    entry = &self.entries[k]
+                    if entry.error:
+                        continue
+                    out.size = head
+                    write_int32(&out, entry.partition)
+                    key = out.size
+                    write_int16(&out, VALUE_VERSION_WITH_EXPIRY if expires else VALUE_VERSION)
+                    write_int64(&out, entry.offset)
+                    if not expires:
+                        write_int32(&out, entry.leader_epoch)
+                    write_string_length(&out, entry.note_bytes, False)
+                    write_bytes(&out, entry.note, entry.note_bytes)
+                    write_int64(&out, entry.timestamp)
+                    if expires:
+                        write_int64(&out, self.expire_timestamp_ms)
+                    if out.error:
+                        raise MemoryError("no memory for the records of a commit")
+                    if builder is not None:
+                        builder.put(out.data, key, out.data + key, out.size - key, timestamp)
+                    else:
+                        pairs.append((
+                            PyBytes_FromStringAndSize(<char*>out.data, key),
+                            PyBytes_FromStringAndSize(<char*>out.data + key, out.size - key),
+                        ))
+        finally:
+            buffer_free(&out)
+        return 0
+
+    @property
+    def offsets(self):
+        """What is committed: itself."""
+        return self
+
+    def answered(self, int16_t outcome):
+        """Answer `request`."""
+        request, self.request = self.request, None
+        payload = self.response(outcome)
+        if self.failed:                     # which the worker does not see: no error leads the response
+            count_failed_request(request.context, OFFSET_COMMIT)
+        request.answer(payload)
+
+    def under_way(self, group not None, then not None):
+        """It is about to be appended; `appended` is to be called with the outcome, and before that perhaps `late`."""
+        group.under_way[self] = self
+        self.group = group
+        self.then = then
+
+    def appended(self, outcome):
+        """The append has ended: what was stored is committed, and whoever waits is told."""
+        group, then = self.group, self.then
+        self.group = self.then = None
+        del group.under_way[self]
+        if outcome == 0:
+            group.offsets.put_all(self)
+        if then is not None:
+            then(outcome)
+
+    def late(self):
+        """The append takes too long: whoever waits is told that now, and the outcome matters to the group alone."""
+        then, self.then = self.then, None
+        then(COORDINATOR_NOT_AVAILABLE)
+
+    def response(self, int16_t outcome):
+        """The response with its header: `outcome` for every partition that was to be stored, its own error for the rest."""
+        cdef bint compact = self.version >= FLEXIBLE
+        cdef WriteBuffer out
+        cdef Section* section
+        cdef int i, k
+        buffer_init(&out)
+        try:
+            write_int32(&out, self.correlation_id)
+            if compact:
+                write_int8(&out, 0)
+            if self.version >= WITH_THROTTLE:
+                write_int32(&out, 0)
+            write_length(&out, self.section_count, compact)
+            for i in range(self.section_count):
+                section = &self.sections[i]
+                if self.version < WITH_TOPIC_ID:
+                    write_string_length(&out, section.name_bytes, compact)
+                write_bytes(&out, section.name, section.name_bytes)
+                write_length(&out, section.count, compact)
+                for k in range(section.first, section.first + section.count):
+                    write_int32(&out, self.entries[k].partition)
+                    write_int16(&out, self.entries[k].error or outcome)
+                    if self.entries[k].error or outcome:
+                        self.failed = True
+                        count_error(OFFSET_COMMIT, self.entries[k].error or outcome)
+                    if compact:
+                        write_int8(&out, 0)
+                if compact:
+                    write_int8(&out, 0)
+            if compact:
+                write_int8(&out, 0)
+            return finished(&out)
+        finally:
+            buffer_free(&out)

@@ -1,0 +1,39 @@
+"""Produce requests: parsed in place, checked, appended jointly, answered in order."""
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+
+from odradek._ext.net.connection cimport Connection
+from odradek._ext.protocol.cursor cimport Cursor
+from odradek._ext.api.delayed_produce cimport ProduceDelays
+from odradek._ext.api.produce_items cimport ProduceItem, ProduceRequest
+from odradek._ext.api.produce_responses cimport ProduceResponses
+from odradek._ext.shm.topics cimport TopicDirectory
+
+
+cdef class Producing:
+    cdef TopicDirectory topics
+    cdef object offload           # callable(ProducePending)
+    cdef readonly ProduceResponses responses
+    cdef ProduceDelays delays
+    cdef int64_t max_partitions   # of a request
+    cdef bint too_many            # the request read last has more
+    cdef ProduceItem* items
+    cdef int item_room
+    cdef int item_count
+    cdef ProduceRequest* requests
+    cdef int request_room
+    cdef int request_count
+    cdef list record_errors           # RecordErrors of refused batches of `requests`; None if there are none
+    cdef Connection joined_by         # whose requests are in `requests`, None if there are none
+    cdef bytes last_name          # name or id of the topic looked up last: most requests name one topic over and over
+
+    cdef int offer(self, Connection connection, int16_t version, int32_t correlation_id, Cursor* body, uint8_t* frame,
+                   int64_t size) except -1
+    cdef int parse(self, int16_t version, int32_t correlation_id, Cursor* body) except -1
+    cdef int look_up(self, ProduceItem* item, bint by_id) except -1
+    cdef int check(self, ProduceItem* item, int16_t acks, int64_t wall_ms) noexcept
+    cdef int name_bad_records(self, ProduceItem* item, int64_t wall_ms) except -1
+    cdef int execute(self, Connection connection) except -1
+    cdef int forget(self, Connection connection) except -1
+    cdef ProduceItem* new_item(self) except NULL
+    cdef int count_arrival(self, ProduceRequest* request, ProduceItem* items, int64_t size) noexcept

@@ -1,0 +1,418 @@
+"""The way of a Produce request: parse, check what needs no lock, append what one read brought jointly, answer.
+
+Runs in a worker's loop. A request leaves the short way (and gets a ProducePending, with a copy of its frame) when it holds
+compressed records, which an append thread opens and appends; when that thread has to convert message sets of old formats
+(versions 0 to 2), or to compress records by the topic's own codec; when it is large; when a slot's lock is taken; when acks=all
+must wait for the high watermark; or when `flush.messages` asks for records on the device before the answer. A Produce may
+follow a Produce that is appended but not answered, nothing else may.
+"""
+
+from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcmp, memset, strlen
+
+from odradek._ext.net.connection cimport (
+    CLOSE_HANDLER,
+    FRAME_CLOSE,
+    FRAME_DEFER,
+    FRAME_JOINED,
+    FRAME_PENDING,
+    Connection,
+    ResponseOutput,
+)
+from odradek._ext.protocol.cursor cimport (
+    CURSOR_LENGTH,
+    Cursor,
+    WriteBuffer,
+    buffer_free,
+    buffer_init,
+    cursor_fail,
+    read_bytes,
+    read_int16,
+    read_int32,
+    read_length,
+    read_string_length,
+    skip_tagged_fields,
+    write_bytes,
+    write_int16,
+    write_int32,
+    write_int64,
+    write_length,
+    write_string_length,
+    write_uvarint,
+)
+from odradek._ext.partition.flusher cimport Flusher
+from odradek._ext.shm.locks cimport SPINS_OF_LOOP
+from odradek._ext.shm.metering cimport (
+    BYTES_REJECTED,
+    MeterClient,
+    PRODUCE_FAILED,
+    TOPIC_NONE,
+    USAGE_BYTES_IN,
+    USAGE_BYTES_OUT,
+    USAGE_ERRORS,
+    USAGE_RECORDS_IN,
+    USAGE_REQUESTS,
+    add,
+    count_batch,
+    count_error,
+    count_request,
+    count_stored,
+    own_page,
+    still_client,
+    usage_of,
+)
+from odradek._ext.api.delayed_produce cimport ProduceDelays, ProducePending, must_wait
+from odradek._ext.api.produce_items cimport (
+    any_refused,
+    reason_of_room,
+    INVALID_REQUIRED_ACKS,
+    INVALID_TOPIC_EXCEPTION,
+    INVALID_TXN_STATE,
+    KAFKA_STORAGE_ERROR,
+    NOT_ENOUGH_REPLICAS,
+    PRODUCE,
+    PRODUCE_BY_ID,
+    PRODUCE_FLEXIBLE,
+    SLOW_COMPRESSED,
+    SLOW_OLD,
+    SLOW_RECOMPRESS,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    ProduceItem,
+    ProduceRequest,
+    append_items,
+    check_framed,
+    enough_replicas,
+    link_items,
+    reason_of,
+    refuse,
+    settled,
+)
+from odradek._ext.api.produce_responses cimport ProduceResponses, attach_record_errors
+from odradek._ext.records.record_batch cimport (
+    AT_MAGIC,
+    AT_RECORDS,
+    CODEC_NONE,
+    CODEC_ZSTD,
+    ERROR_INVALID_RECORD,
+    ERROR_MESSAGE_TOO_LARGE,
+    ERROR_UNSUPPORTED_COMPRESSION_TYPE,
+    BatchInfo,
+    check_batch,
+    store32,
+)
+from odradek._ext.shm.layout cimport Slot, now_ms, slot_at
+from odradek._ext.shm.topics cimport Topic, TopicDirectory
+from odradek._ext.api.purgatory cimport WaitingRoom
+
+
+cdef enum:
+    LARGE_REQUEST = 2 * 1024 * 1024   # bytes; appended on a thread, so that the loop goes on meanwhile
+    MANY_ITEMS = 256                  # partitions of a request; likewise
+    FIRST_WITH_BATCHES = 3            # before: message sets of formats v0 and v1
+    AS_SENT = 255                     # compression.type=producer
+    NEWEST = 13
+
+
+cdef class Producing:
+    """One a worker.
+
+    :param offload: (pending): call `pending.step()` on the append thread until it returns False; then, if `pending.large_next`,
+        `pending.open_large()` on the thread for large batches, and `step` again; at last `pending.worked()` in the loop.
+    :param retry: (pending): call `pending.again()` in the loop, a moment later.
+    :param prepare: (data, old, codec, level, limit, max_message_bytes): check a batch with its compressed records, or convert a
+        message set (old), and compress by `codec` (255: as sent); see `odradek.storage.incoming.prepare`.
+    :param max_opened_bytes: that the compressed records of one request may open to.
+    :param max_partitions: of one request.
+    """
+
+    def __init__(self, TopicDirectory topics, WaitingRoom room, offload, retry, prepare, *, int64_t max_opened_bytes,
+                 int64_t max_partitions):
+        self.max_partitions = max_partitions
+        self.topics = topics
+        self.offload = offload
+        self.responses = ProduceResponses()
+        self.delays = ProduceDelays(room, retry, prepare, max_opened_bytes, self.responses)
+
+    def __dealloc__(self):
+        free(self.items)
+        free(self.requests)
+
+    cdef int offer(self, Connection connection, int16_t version, int32_t correlation_id, Cursor* body, uint8_t* frame,
+                   int64_t size) except -1:
+        """One request; `body` stands behind the header."""
+        cdef ProducePending pending
+        cdef ProduceRequest* request
+        cdef bint slow = size > LARGE_REQUEST
+        cdef int64_t wall_ms
+        cdef int i
+        if version > NEWEST or version < 0:
+            connection.close_reason = f"Produce version {version} is not known; 0 to {NEWEST} are"
+            return FRAME_CLOSE
+        if must_wait(connection):
+            self.execute(connection)
+            return FRAME_DEFER
+        self.joined_by = connection
+        if not self.parse(version, correlation_id, body):
+            connection.close_reason = f"a Produce request of version {version} cannot be read: error {body.error} at " \
+                                      f"byte {body.ptr - frame} of {size}"
+            if self.too_many:
+                connection.close_reason = f"a Produce request names more than {self.max_partitions} partitions"
+            self.execute(connection)
+            return FRAME_CLOSE
+        request = &self.requests[self.request_count - 1]
+        request.client = connection.client
+        slow = slow or request.count > MANY_ITEMS
+        request.owner = connection.owner
+        request.connection_id = connection.connection_id
+        wall_ms = now_ms()
+        for i in range(request.first, request.first + request.count):
+            self.look_up(&self.items[i], version >= PRODUCE_BY_ID)
+            if not self.items[i].error:
+                self.check(&self.items[i], request.acks, wall_ms)
+                if self.items[i].bad_records:
+                    self.name_bad_records(&self.items[i], wall_ms)
+            if self.items[i].slow and not self.items[i].error:
+                slow = True
+        if not slow:
+            self.count_arrival(request, self.items, size + 4)
+            return FRAME_JOINED
+        # The slow way: what was joined before goes first, then this one with memory of its own.
+        pending = ProducePending.__new__(ProducePending)
+        pending.take(self.delays, request, self.items, self.record_errors, frame, size)
+        self.item_count = request.first
+        self.request_count -= 1
+        self.execute(connection)
+        if must_wait(connection):
+            return FRAME_DEFER                # one of those met a taken lock, and is not to be overtaken
+        self.count_arrival(&pending.request, pending.items, size + 4)
+        connection.attach(pending)
+        self.offload(pending)
+        return FRAME_PENDING
+
+    cdef int parse(self, int16_t version, int32_t correlation_id, Cursor* body) except -1:
+        """Take a request's partitions into the arrays; 0 if it cannot be read."""
+        cdef bint flexible = version >= PRODUCE_FLEXIBLE
+        cdef int64_t topics, partitions, t, p, length, size
+        cdef int first = self.item_count, room
+        cdef int64_t left = self.max_partitions
+        cdef const uint8_t* name
+        cdef ProduceRequest* request
+        cdef ProduceItem* item
+        cdef int16_t acks
+        cdef int32_t timeout_ms
+        if version >= 3:
+            length = read_string_length(body, flexible)
+            if length > 0:
+                read_bytes(body, length)      # the transactional id: batches say themselves that they are transactional
+        acks = read_int16(body)
+        timeout_ms = read_int32(body)
+        topics = read_length(body, flexible)
+        self.too_many = topics > left
+        if body.error or topics < 0 or self.too_many:
+            return 0
+        for _ in range(topics):
+            if version >= PRODUCE_BY_ID:
+                length = 16
+            else:
+                length = read_string_length(body, flexible)
+            name = read_bytes(body, length)
+            partitions = read_length(body, flexible)
+            left -= partitions
+            self.too_many = left < 0
+            if body.error or name == NULL or partitions < 0 or self.too_many:
+                self.item_count = first
+                return 0
+            for p in range(partitions):
+                item = self.new_item()
+                item.topic = name
+                item.topic_bytes = <int32_t>length
+                item.topic_partitions = <int32_t>partitions if p == 0 else 0
+                item.request = self.request_count
+                item.partition = read_int32(body)
+                size = read_length(body, flexible)
+                if size > INT32_MAX:
+                    cursor_fail(body, CURSOR_LENGTH, size)
+                item.append.info.size = <int32_t>size
+                item.sent_bytes = max(item.append.info.size, 0)
+                item.append.data = NULL
+                if item.append.info.size > 0:
+                    item.append.data = <uint8_t*>read_bytes(body, item.append.info.size)
+                if flexible:
+                    skip_tagged_fields(body)
+                if body.error:
+                    self.item_count = first
+                    return 0
+            if flexible:
+                skip_tagged_fields(body)
+        if flexible:
+            skip_tagged_fields(body)
+        if body.error:
+            self.item_count = first
+            return 0
+        if self.request_count == self.request_room:
+            room = max(16, self.request_room * 2)
+            request = <ProduceRequest*>realloc(self.requests, room * sizeof(ProduceRequest))
+            if request == NULL:
+                raise MemoryError("no memory for produce requests")
+            self.requests = request
+            self.request_room = room
+        request = &self.requests[self.request_count]
+        self.request_count += 1
+        request.correlation_id = correlation_id
+        request.version = version
+        request.acks = acks
+        request.timeout_ms = timeout_ms
+        request.first = first
+        request.count = self.item_count - first
+        request.topics = request.record_errors = 0
+        for t in range(first, self.item_count):
+            request.topics += self.items[t].topic_partitions > 0
+        return 1
+
+    cdef ProduceItem* new_item(self) except NULL:
+        cdef ProduceItem* grown
+        cdef int room
+        if self.item_count == self.item_room:
+            room = max(64, self.item_room * 2)
+            grown = <ProduceItem*>realloc(self.items, room * sizeof(ProduceItem))
+            if grown == NULL:
+                raise MemoryError("no memory for produce items")
+            self.items = grown
+            self.item_room = room
+        grown = &self.items[self.item_count]
+        self.item_count += 1
+        memset(grown, 0, sizeof(ProduceItem))
+        return grown
+
+    cdef int look_up(self, ProduceItem* item, bint by_id) except -1:
+        """Find the slot of the item's partition."""
+        cdef Topic topic
+        cdef bytes name = self.last_name
+        if name is None or len(name) != item.topic_bytes or memcmp(<const char*>name, item.topic, item.topic_bytes) != 0:
+            name = self.last_name = (<const char*>item.topic)[:item.topic_bytes]
+        topic = (self.topics.by_id if by_id else self.topics.by_name).get(name)
+        if topic is None:
+            return refuse(item, UNKNOWN_TOPIC_ID if by_id else UNKNOWN_TOPIC_OR_PARTITION, NULL)
+        item.counted = topic.counted()
+        if topic.internal:
+            return refuse(item, INVALID_TOPIC_EXCEPTION, "clients must not write to an internal topic")
+        if not 0 <= item.partition < topic.count or topic.slots[item.partition] == 0:
+            return refuse(item, UNKNOWN_TOPIC_OR_PARTITION, NULL)
+        item.slot = topic.slots[item.partition]
+        item.incarnation = topic.incarnations[item.partition]
+        return 0
+
+    cdef int check(self, ProduceItem* item, int16_t acks, int64_t wall_ms) noexcept:
+        """Everything about a batch that needs no lock."""
+        cdef Slot* slot = slot_at(item.slot - 1)
+        cdef BatchInfo* info = &item.append.info
+        cdef int64_t size = info.size
+        cdef int16_t version = self.requests[item.request].version
+        cdef int error
+        item.append.owner = self.requests[item.request].owner
+        if acks != 0 and acks != 1 and acks != -1:
+            return refuse(item, INVALID_REQUIRED_ACKS, NULL)
+        if version < FIRST_WITH_BATCHES and acks == -1 and not enough_replicas(slot):
+            return refuse(item, NOT_ENOUGH_REPLICAS, NULL)
+        if version < FIRST_WITH_BATCHES and item.append.data == NULL:
+            item.appended = 1                 # an empty set: nothing is appended, at no offset, as in Kafka
+            item.append.base_offset = item.append.append_time = -1
+            item.append.log_start_offset = slot.log_start_offset
+            item.leader_epoch = slot.leader_epoch
+            return 0
+        if version < FIRST_WITH_BATCHES and (size <= AT_MAGIC or item.append.data[AT_MAGIC] < 2):
+            item.slow = SLOW_OLD
+            return 0
+        if item.append.data == NULL:
+            return refuse(item, ERROR_INVALID_RECORD, "a produce request must hold exactly one record batch a partition, this holds none")
+        if acks == -1 and not enough_replicas(slot):
+            return refuse(item, NOT_ENOUGH_REPLICAS, NULL)
+        error = check_batch(item.append.data, <size_t>size, True, info)
+        if error:
+            info.size = <int32_t>size
+            return refuse(item, error, reason_of(error))
+        if info.size != size:
+            return refuse(item, ERROR_INVALID_RECORD, "a produce request must hold exactly one record batch a partition")
+        if info.size > slot.settings.max_message_bytes:
+            return refuse(item, ERROR_MESSAGE_TOO_LARGE, "the record batch is larger than max.message.bytes of the topic")
+        if info.transactional:
+            return refuse(item, INVALID_TXN_STATE, "transactions are not supported yet")
+        if info.codec == CODEC_ZSTD and version < 7:
+            return refuse(item, ERROR_UNSUPPORTED_COMPRESSION_TYPE, "zstd needs produce requests of version 7 or newer")
+        if slot.settings.compression != AS_SENT and slot.settings.compression != info.codec:
+            item.slow = SLOW_RECOMPRESS
+            return 0
+        if info.codec != CODEC_NONE:
+            item.slow = SLOW_COMPRESSED
+            return 0
+        return check_framed(item, slot, wall_ms)
+
+    cdef int name_bad_records(self, ProduceItem* item, int64_t wall_ms) except -1:
+        """Find the records for which the item's batch, which is not compressed, is refused."""
+        if self.record_errors is None:
+            self.record_errors = []
+        attach_record_errors(&self.requests[item.request], item, self.record_errors, item.append.data + AT_RECORDS,
+                             item.append.info.size - AT_RECORDS, wall_ms, False)
+        return 0
+
+    cdef int execute(self, Connection connection) except -1:
+        """Append all joined requests of the connection at hand and answer them, in order."""
+        cdef int r
+        cdef ProduceRequest* request
+        cdef ProducePending pending
+        cdef ResponseOutput out = connection.data_loop
+        if self.request_count == 0:
+            self.joined_by = self.record_errors = None
+            return 0
+        if self.joined_by is not connection:
+            raise RuntimeError("requests of another connection were left to be executed")
+        link_items(self.items, self.item_count)
+        append_items(self.items, 0, self.item_count, SPINS_OF_LOOP, now_ms())
+        for r in range(self.request_count):
+            request = &self.requests[r]
+            if not settled(request, self.items):
+                pending = ProducePending.__new__(ProducePending)
+                pending.take_request(self.delays, request, self.items, self.record_errors)
+                connection.attach(pending)
+                pending.api = PRODUCE
+                out.not_executed(PRODUCE)
+                pending.wait_or_answer()
+                continue
+            self.responses.count_in(request, self.items)
+            if request.acks == 0:
+                self.responses.ask_flush(request, self.items)
+                self.responses.count_answer(request, self.items, 0)
+                if any_refused(request, self.items):
+                    out.begin_close(connection, CLOSE_HANDLER, "a record sent with acks=0 was refused")
+            else:
+                self.responses.write_response(out, request, self.items, self.record_errors)
+        self.request_count = self.item_count = 0
+        self.joined_by = self.record_errors = None
+        return 0
+
+    cdef int forget(self, Connection connection) except -1:
+        """The connection is gone, perhaps amid its turn: what it joined must not be executed in another one's."""
+        if self.joined_by is connection:
+            self.request_count = self.item_count = 0
+            self.joined_by = self.record_errors = None
+        return 0
+
+    cdef int count_arrival(self, ProduceRequest* request, ProduceItem* items, int64_t size) noexcept:
+        """A request whose frame has `size` bytes is going to be executed: the records are their topics', the rest nobody's."""
+        cdef uint64_t* values
+        cdef int i
+        for i in range(request.first, request.first + request.count):
+            if items[i].counted != TOPIC_NONE:
+                values = usage_of(request.client.number, items[i].counted, PRODUCE).values
+                values[USAGE_BYTES_IN] += <uint64_t>items[i].sent_bytes
+                values[USAGE_REQUESTS] += items[i].topic_partitions > 0
+                if items[i].sent_bytes:
+                    count_batch(<uint32_t>items[i].sent_bytes)
+                size -= items[i].sent_bytes
+        values = usage_of(request.client.number, TOPIC_NONE, PRODUCE).values
+        values[USAGE_BYTES_IN] += <uint64_t>size
+        values[USAGE_REQUESTS] += 1
+        count_request(PRODUCE, request.version)
+        return 0

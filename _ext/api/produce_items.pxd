@@ -1,0 +1,117 @@
+"""One partition of a Produce request: what was sent, what the checks and the append made of it, whether it may be answered.
+
+Plain memory and functions over it, for the loop and the append threads of a worker; no locks but the slots' own.
+"""
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+
+from odradek._ext.partition.log_writing cimport AppendItem
+from odradek._ext.shm.metering cimport Client
+from odradek._ext.shm.layout cimport Slot
+
+
+cdef enum Slow:
+    SLOW_COMPRESSED = 1           # its records are to be opened and checked
+    SLOW_OLD = 2                  # a message set of format v0 or v1, to be converted
+    SLOW_RECOMPRESS = 3           # compression.type of the topic is another codec
+
+
+cdef struct ProduceItem:          # one partition of one request
+    AppendItem append
+    uint32_t slot                 # slot + 1; 0: none
+    uint32_t incarnation
+    int32_t request
+    int32_t partition
+    const uint8_t* topic          # name without length, or 16 bytes of id
+    int32_t topic_bytes
+    int32_t topic_partitions      # > 0 on the first partition of a topic: how many follow, itself included
+    int16_t error
+    uint8_t appended
+    uint8_t slow                  # Slow: why an append thread must have it first
+    uint8_t bad_records           # refused because records break a rule of the topic: they are to be named
+    const char* message           # of the error, or NULL
+    int32_t record_errors         # place in the request's list of RecordErrors + 1; 0: none
+    int64_t required_offset       # acks=all: answered when the high watermark is here
+    int64_t flush_offset          # flush.messages: answered when this much is on the device; 0: no need
+    int32_t leader_epoch
+    int32_t sent_bytes            # of records, as they came
+    uint32_t counted              # number of the topic in the meter page
+    int32_t following             # the next item of the same slot, -1: none; see link_items
+    uint8_t held                  # during append_items: an item of its slot before it met a taken lock
+
+
+cdef struct ProduceRequest:
+    int32_t correlation_id
+    int16_t version
+    int16_t acks
+    int32_t timeout_ms
+    int32_t first
+    int32_t count
+    int32_t topics
+    int32_t record_errors         # how many are listed
+    Client client
+    uint32_t owner                # of the producers that its connection brings
+    int64_t connection_id
+
+
+cdef enum:
+    PRODUCE = 0                   # the API's key
+    PRODUCE_FLEXIBLE = 9          # the first version with flexible encoding
+    PRODUCE_BY_ID = 13            # the first version that names topics by their ids
+
+
+cdef enum:                            # Kafka's error codes
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    NOT_LEADER_OR_FOLLOWER = 6
+    REQUEST_TIMED_OUT = 7
+    INVALID_TOPIC_EXCEPTION = 17
+    NOT_ENOUGH_REPLICAS = 19
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
+    INVALID_REQUIRED_ACKS = 21
+    INVALID_TXN_STATE = 48
+    KAFKA_STORAGE_ERROR = 56
+    UNKNOWN_TOPIC_ID = 100
+
+
+cdef inline int refuse(ProduceItem* item, int error, const char* message) noexcept nogil:
+    item.error = <int16_t>error
+    item.message = message
+    return 0
+
+
+cdef inline bint enough_replicas(Slot* slot) noexcept nogil:
+    """min.insync.replicas asks for no more than the partition has (as in Kafka 4)."""
+    return slot.in_sync_count >= min(slot.settings.min_in_sync_replicas, slot.replica_count)
+
+
+# What a refusal by a batch's checks tells the client; NULL if the code says it all.
+cdef const char* reason_of(int error) noexcept nogil
+# Why an append was refused with NOT_ENOUGH_REPLICAS; `room`: a Room.
+cdef const char* reason_of_room(int room) noexcept nogil
+
+# What the walk through the records found, against the topic's settings. Refuses the item, or corrects timestamp type and
+# maximal timestamp in the batch's header.
+cdef int check_framed(ProduceItem* item, Slot* slot, int64_t wall_ms) noexcept nogil
+
+# Set `following` of all items; to be done once, before `append_items`.
+cdef void link_items(ProduceItem* items, int count) noexcept nogil
+
+# Append every item from `first` to `end` that is neither refused nor appended yet, those of one slot together and in order, also
+# those of the same slots behind `end`. Returns at how many slots the lock is taken: items that are neither are to be offered
+# again, before anything behind them. The time it takes is proportional to the number of items.
+cdef int append_items(ProduceItem* items, int first, int end, int spins, int64_t wall_ms) noexcept nogil
+
+# Whether the item need not wait for a sync: it is synced, or never will be as what it was acknowledged for.
+cdef bint on_device(ProduceItem* item) noexcept nogil
+
+# Whether the item is refused, or appended and, where that is asked for, on the device and (acks=all) below the high watermark.
+cdef bint decided(ProduceItem* item, int16_t acks) noexcept nogil
+
+# Whether every item of the request is decided.
+cdef bint settled(ProduceRequest* request, ProduceItem* items) noexcept nogil
+
+# The first item from `at` on that is not decided; the number of items if there is none.
+cdef int first_undecided(ProduceRequest* request, ProduceItem* items, int at) noexcept nogil
+
+# Whether one of the items is refused.
+cdef bint any_refused(ProduceRequest* request, ProduceItem* items) noexcept nogil

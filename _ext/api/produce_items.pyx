@@ -1,0 +1,231 @@
+"""One partition of a Produce request; see produce_items.pxd. No GIL is needed."""
+
+from libc.stdint cimport int16_t, int64_t, uint32_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
+
+from odradek._ext.partition.leader_append cimport append_as_leader
+from odradek._ext.storage.log_dirs cimport is_full
+from odradek._ext.partition.log_writing cimport MAX_JOINED, AppendItem, AppendOutcome
+from odradek._ext.partition.producer_room cimport ROOM_OF_ARENA, ROOM_OF_CLIENT, ROOM_OF_PARTITION
+from odradek._ext.partition.record_errors cimport check_rules
+from odradek._ext.records.record_batch cimport (
+    ERROR_CORRUPT_MESSAGE,
+    ERROR_INVALID_RECORD,
+    ERROR_INVALID_TIMESTAMP,
+    ERROR_MESSAGE_TOO_LARGE,
+    ERROR_UNSUPPORTED_COMPRESSION_TYPE,
+    BatchInfo,
+    set_max_timestamp,
+)
+from odradek._ext.shm.layout cimport SLOT_OFFLINE, SLOT_ONLINE, Commit, Slot, read_commit, region, slot_at
+from odradek._ext.partition.slot_access cimport APPEND_BUSY, APPEND_IO_ERROR, APPEND_OFFLINE, APPEND_OK, APPEND_STALE, AppendResult
+
+
+cdef enum:
+    PLACES_ON_STACK = 512             # of the table that finds items of the same slot: a power of two
+
+cdef const char* DISK_IS_FULL = "the disk of the partition's log directory is full: to be tried again"
+cdef const char* CLIENT_HAS_ENOUGH = "the broker remembers as many idempotent producers of this address as " \
+    "odradek.producer.state.client.max.percent allows: close some, or raise it"
+cdef const char* PARTITION_HAS_ENOUGH = "the partition remembers as many idempotent producers as " \
+    "odradek.producer.state.partition.max.producers allows, and all of them wrote lately"
+cdef const char* ARENA_IS_FULL = "the broker's memory for idempotent producers is full: raise odradek.producer.state.max.bytes"
+
+
+# -- checks ---------------------------------------------------------------------------------------------------------
+
+cdef const char* reason_of(int error) noexcept nogil:
+    if error == ERROR_CORRUPT_MESSAGE:
+        return "the record batch is damaged: its CRC or its length is wrong"
+    if error == ERROR_INVALID_RECORD:
+        return "the record batch is not well formed: its records do not agree with its header"
+    if error == ERROR_UNSUPPORTED_COMPRESSION_TYPE:
+        return "the record batch has an unknown codec"
+    if error == ERROR_INVALID_TIMESTAMP:
+        return "a timestamp of the record batch, or its type, is not what the topic takes"
+    if error == ERROR_MESSAGE_TOO_LARGE:
+        return "the record batch is larger than max.message.bytes, or opens to more than the broker takes"
+    return NULL
+
+
+cdef const char* reason_of_room(int room) noexcept nogil:
+    if room == ROOM_OF_CLIENT:
+        return CLIENT_HAS_ENOUGH
+    if room == ROOM_OF_PARTITION:
+        return PARTITION_HAS_ENOUGH
+    return ARENA_IS_FULL if room == ROOM_OF_ARENA else DISK_IS_FULL
+
+
+cdef int check_framed(ProduceItem* item, Slot* slot, int64_t wall_ms) noexcept nogil:
+    cdef BatchInfo* info = &item.append.info
+    cdef int error = check_rules(slot, info, wall_ms)
+    if error:
+        item.bad_records = 1
+        return refuse(item, error, reason_of(error))
+    if not slot.settings.log_append_time and (info.log_append_time or info.found_max_timestamp != info.max_timestamp):
+        set_max_timestamp(item.append.data, info, info.found_max_timestamp, False)
+    return 0
+
+
+# -- appending ------------------------------------------------------------------------------------------------------
+
+cdef void link_items(ProduceItem* items, int count) noexcept nogil:
+    cdef int[PLACES_ON_STACK] small
+    cdef int* places = small              # the first item found so far of a slot, + 1; found from the last item on
+    cdef uint32_t mask = 15, place
+    cdef int i
+    if count == 1:
+        items[0].following = -1
+        return
+    while mask < 2 * <uint32_t>count:
+        mask = 2 * mask + 1
+    if mask >= PLACES_ON_STACK:
+        places = <int*>calloc(mask + 1, sizeof(int))
+        if places == NULL:
+            link_slowly(items, count)
+            return
+    else:
+        memset(small, 0, (mask + 1) * sizeof(int))
+    for i in range(count - 1, -1, -1):
+        items[i].following = -1
+        if items[i].slot == 0:
+            continue
+        place = items[i].slot * <uint32_t>2654435761 & mask
+        while places[place] and items[places[place] - 1].slot != items[i].slot:
+            place = place + 1 & mask
+        items[i].following = places[place] - 1
+        places[place] = i + 1
+    if places != small:
+        free(places)
+
+
+cdef void link_slowly(ProduceItem* items, int count) noexcept nogil:
+    """As link_items, without memory."""
+    cdef int i, j
+    for i in range(count):
+        j = i + 1
+        while j < count and items[j].slot != items[i].slot:
+            j += 1
+        items[i].following = j if j < count and items[i].slot else -1
+
+
+cdef int append_items(ProduceItem* items, int first, int end, int spins, int64_t wall_ms) noexcept nogil:
+    cdef AppendItem[MAX_JOINED] batches
+    cdef int[MAX_JOINED] places
+    cdef AppendOutcome outcome
+    cdef AppendResult result
+    cdef int i, j, n, busy = 0
+    cdef Slot* slot
+    cdef bint flush
+    for i in range(first, end):
+        if items[i].held:
+            items[i].held = 0
+            continue
+        if items[i].error or items[i].appended:
+            continue
+        n = 0
+        j = i
+        while j >= 0 and n < MAX_JOINED:
+            if not items[j].error and not items[j].appended:
+                batches[n] = items[j].append
+                places[n] = j
+                n += 1
+            j = items[j].following
+        result = append_as_leader(items[i].slot - 1, items[i].incarnation, -1, batches, n, wall_ms, spins, &outcome)
+        if result == APPEND_BUSY:
+            busy += 1
+            j = items[i].following
+            while j >= 0:                 # nothing may overtake what was refused
+                items[j].held = 1
+                j = items[j].following
+            continue
+        slot = slot_at(items[i].slot - 1)
+        # Kafka's rule: the append that makes them as many is the one that syncs.
+        flush = (result == APPEND_OK or result == APPEND_IO_ERROR) \
+            and outcome.log_end_offset - slot.flushed_offset >= slot.settings.flush_messages
+        for j in range(n):
+            items[places[j]].append = batches[j]
+            if result == APPEND_OK or batches[j].appended or batches[j].duplicate or batches[j].error:
+                items[places[j]].error = batches[j].error
+                if batches[j].error == NOT_ENOUGH_REPLICAS:
+                    items[places[j]].message = reason_of_room(batches[j].room)
+                items[places[j]].appended = 1
+                items[places[j]].leader_epoch = outcome.leader_epoch
+                items[places[j]].required_offset = outcome.log_end_offset
+                if batches[j].appended:
+                    items[places[j]].required_offset = batches[j].base_offset + batches[j].info.last_offset_delta + 1
+                if flush and batches[j].base_offset >= 0:       # a duplicate too: its first append may not be synced yet
+                    items[places[j]].flush_offset = batches[j].base_offset + batches[j].info.last_offset_delta + 1
+            elif result == APPEND_STALE:
+                refuse(&items[places[j]], UNKNOWN_TOPIC_OR_PARTITION, NULL)
+            elif result == APPEND_OFFLINE:
+                refuse(&items[places[j]], KAFKA_STORAGE_ERROR, "the partition's log directory is offline")
+            elif result == APPEND_IO_ERROR and is_full(-outcome.error_number):
+                refuse(&items[places[j]], NOT_ENOUGH_REPLICAS, DISK_IS_FULL)
+            elif result == APPEND_IO_ERROR:
+                refuse(&items[places[j]], KAFKA_STORAGE_ERROR, "the log could not be written")
+            else:
+                refuse(&items[places[j]], NOT_LEADER_OR_FOLLOWER, NULL)
+    return busy
+
+
+# -- what is decided -------------------------------------------------------------------------------------------------
+
+cdef bint on_device(ProduceItem* item) noexcept nogil:
+    cdef Slot* slot = slot_at(item.slot - 1)
+    if slot.flushed_offset >= item.flush_offset and slot.incarnation == item.incarnation:
+        return True
+    if slot.incarnation != item.incarnation:
+        refuse(item, UNKNOWN_TOPIC_OR_PARTITION, NULL)
+    elif slot.state == SLOT_OFFLINE or region().header.log_dir_offline[slot.log_dir]:
+        refuse(item, KAFKA_STORAGE_ERROR, "the log could not be synced to the device")
+    elif slot.state != SLOT_ONLINE:
+        refuse(item, UNKNOWN_TOPIC_OR_PARTITION, NULL)
+    elif slot.leader_epoch != item.leader_epoch:
+        refuse(item, NOT_LEADER_OR_FOLLOWER, NULL)
+    else:
+        return False
+    return True
+
+
+cdef bint decided(ProduceItem* item, int16_t acks) noexcept nogil:
+    cdef Slot* slot
+    cdef Commit commit
+    if item.error:
+        return True
+    if not item.appended:
+        return False
+    if item.flush_offset and acks != 0 and not on_device(item):
+        return False
+    if acks != -1 or item.error:
+        return True
+    slot = slot_at(item.slot - 1)
+    # One consistent look at epoch, high watermark and in-sync set decides [R 3].
+    if slot.incarnation != item.incarnation or slot.leader_epoch != item.leader_epoch:
+        refuse(item, NOT_LEADER_OR_FOLLOWER, NULL)
+        return True
+    read_commit(slot, &commit)
+    if commit.high_watermark < item.required_offset:
+        return False
+    if not enough_replicas(slot):
+        refuse(item, NOT_ENOUGH_REPLICAS_AFTER_APPEND, NULL)
+    return True
+
+
+cdef bint settled(ProduceRequest* request, ProduceItem* items) noexcept nogil:
+    return first_undecided(request, items, request.first) == request.first + request.count
+
+
+cdef int first_undecided(ProduceRequest* request, ProduceItem* items, int at) noexcept nogil:
+    while at < request.first + request.count and decided(&items[at], request.acks):
+        at += 1
+    return at
+
+
+cdef bint any_refused(ProduceRequest* request, ProduceItem* items) noexcept nogil:
+    cdef int i
+    for i in range(request.first, request.first + request.count):
+        if items[i].error:
+            return True
+    return False

@@ -1,0 +1,201 @@
+"""The end of a Produce request: its response, what is counted of it, and the sync that its topics ask for.
+
+One `ProduceResponses` a worker, used in its loop only, except that `attach_record_errors` also runs on the append thread.
+"""
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport strlen
+
+from odradek._ext.net.connection cimport ResponseOutput
+from odradek._ext.protocol.cursor cimport (
+    WriteBuffer,
+    buffer_free,
+    buffer_init,
+    write_bytes,
+    write_int16,
+    write_int32,
+    write_int64,
+    write_length,
+    write_string_length,
+    write_uvarint,
+)
+from odradek._ext.partition.flusher cimport Flusher
+from odradek._ext.shm.metering cimport (
+    BYTES_REJECTED,
+    PRODUCE_FAILED,
+    TOPIC_NONE,
+    USAGE_BYTES_OUT,
+    USAGE_ERRORS,
+    USAGE_RECORDS_IN,
+    MeterClient,
+    add,
+    count_error,
+    count_stored,
+    own_page,
+    still_client,
+    usage_of,
+)
+from odradek._ext.api.produce_items cimport (
+    KAFKA_STORAGE_ERROR,
+    NOT_LEADER_OR_FOLLOWER,
+    PRODUCE,
+    PRODUCE_BY_ID,
+    PRODUCE_FLEXIBLE,
+    ProduceItem,
+    ProduceRequest,
+    reason_of_room,
+    refuse,
+)
+from odradek._ext.partition.record_errors cimport MOST_RECORD_ERRORS, RecordErrors, find_record_errors
+from odradek._ext.records.record_batch cimport store32
+from odradek._ext.shm.layout cimport slot_at
+
+
+cdef enum:
+    FIRST_WITH_STORAGE_ERROR = 4
+    FIRST_WITH_RECORD_ERRORS = 8
+
+
+cdef inline void write_message(WriteBuffer* b, const char* message, bint flexible) noexcept nogil:
+    cdef int32_t length = <int32_t>strlen(message) if message != NULL else -1
+    write_string_length(b, length, flexible)
+    if length > 0:
+        write_bytes(b, message, length)
+
+
+cdef int attach_record_errors(ProduceRequest* request, ProduceItem* item, list found, const uint8_t* records, int64_t size,
+                              int64_t wall_ms, bint first_decides) except -1:
+    cdef bint listed = request.version >= FIRST_WITH_RECORD_ERRORS and request.acks != 0
+    cdef int32_t most = MOST_RECORD_ERRORS - request.record_errors if listed else 0
+    cdef RecordErrors errors = find_record_errors(records, size, &item.append.info, slot_at(item.slot - 1), wall_ms, most,
+                                                  first_decides)
+    if errors is None:
+        return 0
+    refuse(item, errors.code, NULL)
+    found.append(errors)
+    item.record_errors = <int32_t>len(found)
+    request.record_errors += <int32_t>len(errors.listed)
+    return 0
+
+
+cdef class ProduceResponses:
+    def __init__(self):
+        self.flusher = Flusher()
+        buffer_init(&self.response)
+
+    def __dealloc__(self):
+        buffer_free(&self.response)
+
+    cdef int write_response(self, ResponseOutput out, ProduceRequest* request, ProduceItem* items, list record_errors) except -1:
+        """Write the response to a request all of whose items are decided."""
+        cdef WriteBuffer* b = &self.response
+        cdef int16_t version = request.version
+        cdef bint flexible = version >= PRODUCE_FLEXIBLE
+        cdef ProduceItem* item
+        cdef int i
+        b.size = 0
+        write_int32(b, 0)
+        write_int32(b, request.correlation_id)
+        if flexible:
+            write_uvarint(b, 0)
+        write_length(b, request.topics, flexible)
+        for i in range(request.first, request.first + request.count):
+            item = &items[i]
+            if item.topic_partitions:
+                if i > request.first and flexible:
+                    write_uvarint(b, 0)
+                if version >= PRODUCE_BY_ID:
+                    write_bytes(b, item.topic, 16)
+                else:
+                    write_string_length(b, item.topic_bytes, flexible)
+                    write_bytes(b, item.topic, item.topic_bytes)
+                write_length(b, item.topic_partitions, flexible)
+            write_int32(b, item.partition)
+            if item.error == KAFKA_STORAGE_ERROR and version < FIRST_WITH_STORAGE_ERROR:
+                write_int16(b, NOT_LEADER_OR_FOLLOWER)        # which these clients know, and try again
+            else:
+                write_int16(b, item.error)
+            write_int64(b, item.append.base_offset if item.error == 0 else -1)
+            if version >= 2:
+                write_int64(b, item.append.append_time if item.error == 0 else -1)
+            if version >= 5:
+                write_int64(b, item.append.log_start_offset if item.error == 0 else -1)
+            if version >= FIRST_WITH_RECORD_ERRORS:
+                if item.record_errors:
+                    (<RecordErrors>record_errors[item.record_errors - 1]).write(b, flexible)
+                else:
+                    write_length(b, 0, flexible)
+                    write_message(b, item.message, flexible)
+            if flexible:
+                write_uvarint(b, 0)
+        if request.count and flexible:
+            write_uvarint(b, 0)
+        if version >= 1:
+            write_int32(b, 0)                                 # throttle time
+        if flexible:
+            write_uvarint(b, 0)
+        if b.error:
+            raise MemoryError("no memory for a produce response")
+        store32(b.data, <uint32_t>(b.size - 4))
+        out.out_bytes(b.data, b.size)
+        self.count_answer(request, items, b.size)
+        return 0
+
+    cdef int count_in(self, ProduceRequest* request, ProduceItem* items) noexcept:
+        """Count the records of a request that were appended."""
+        cdef int i
+        still_client(&request.client)
+        for i in range(request.first, request.first + request.count):
+            if items[i].append.appended:
+                count_stored(items[i].counted, <uint32_t>items[i].append.info.size)
+                usage_of(request.client.number, items[i].counted, PRODUCE).values[USAGE_RECORDS_IN] += <uint64_t>(
+                    items[i].append.info.last_offset_delta + 1)
+        return 0
+
+    cdef int count_answer(self, ProduceRequest* request, ProduceItem* items, int64_t size) noexcept:
+        """A request is answered by `size` bytes. Errors are counted by partition for their topics, by request for nobody's."""
+        cdef uint64_t* values
+        cdef int i
+        cdef bint refused = False
+        still_client(&request.client)
+        for i in range(request.first, request.first + request.count):
+            if items[i].error:
+                count_error(PRODUCE, items[i].error)
+                add(PRODUCE_FAILED, 1)
+                if not items[i].append.appended:
+                    add(BYTES_REJECTED, items[i].sent_bytes)
+                refused = True
+                if items[i].append.room:
+                    self.refusals += 1
+                    self.refused_room = items[i].append.room
+                    self.refused_connection = request.connection_id
+                    self.refused_client = request.client.number
+                if items[i].counted != TOPIC_NONE:
+                    usage_of(request.client.number, items[i].counted, PRODUCE).values[USAGE_ERRORS] += 1
+        values = usage_of(request.client.number, TOPIC_NONE, PRODUCE).values
+        values[USAGE_BYTES_OUT] += <uint64_t>size
+        values[USAGE_ERRORS] += refused
+        return 0
+
+    cdef int ask_flush(self, ProduceRequest* request, ProduceItem* items) except -1:
+        """Have synced what the request's topics ask for."""
+        cdef int i
+        for i in range(request.first, request.first + request.count):
+            self.ask_flush_of(&items[i])
+        return 0
+
+    cdef int ask_flush_of(self, ProduceItem* item) except -1:
+        """Have the item's records synced, if its topic asks for it and nobody has done it yet."""
+        if item.flush_offset and slot_at(item.slot - 1).flushed_offset < item.flush_offset:
+            self.flusher.request(item.slot - 1)
+        return 0
+
+    def take_refusals(self):
+        """Batches that were refused since the last call because there was no room for their producers: (how many, why, and of the last
+        one the connection's id and the client id); None if there were none."""
+        cdef MeterClient* client = &own_page().clients[self.refused_client]
+        if self.refusals == 0:
+            return None
+        count, self.refusals = self.refusals, 0
+        name = (<char*>client.client_id)[:client.client_bytes].decode("utf-8", "replace") if self.refused_client else ""
+        return count, reason_of_room(self.refused_room).decode(), self.refused_connection, name

@@ -1,0 +1,223 @@
+"""A worker's purgatory: which parked request waits for which slot, and until when. One a worker, in its loop's thread.
+
+A waiter sets its process's bit in the slot, and looks at the slot once more before it sleeps; the process that moves the slot
+sets the slot's bit in this process's ready bitmap and then its event descriptor. A wake-up names the slot that moved, so that
+1,000 waiters on 100 slots, and one waiter on 10,000 slots, cost what moved.
+"""
+
+import heapq
+import logging
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from odradek._ext.shm.atomics cimport fetch_or_64, load_relaxed_64
+from odradek._ext.shm.metering cimport add
+from odradek._ext.shm.layout cimport Slot, monotonic_ms, region, slot_at
+from odradek._ext.partition.slot_access cimport recover_dead_owners
+from odradek._ext.shm.waking cimport take_ready
+
+
+LOG = logging.getLogger("odradek.requests")
+
+cdef enum:
+    READY_AT_ONCE = 4096
+    HEAP_SPARE = 1024                 # entries of waiters that are answered already, beside as many as there are waiters
+
+
+cdef class Waiter:
+    cdef int moved(self, object what) except -1:
+        raise NotImplementedError
+
+    cdef int expired(self) except -1:
+        raise NotImplementedError
+
+    cdef int failed(self, error) except -1:
+        raise NotImplementedError
+
+
+cdef class WaitingRoom:
+    """on_deadline: called with a deadline (CLOCK_MONOTONIC ms) that is earlier than every one before."""
+
+    def __init__(self, on_deadline):
+        self.of_slot = {}
+        self.heap = []
+        self.on_deadline = on_deadline
+        self.own_bit = <uint64_t>1 << region().self
+
+    @property
+    def entries(self):
+        """Deadlines kept, of answered waiters too."""
+        return len(self.heap)
+
+    cdef int watch(self, uint32_t slot, Waiter waiter, object what) except -1:
+        watchers = self.of_slot.get(slot)
+        if watchers is None:
+            watchers = self.of_slot[slot] = {}
+        watchers[waiter] = what
+        return 0
+
+    cdef int unwatch(self, uint32_t slot, Waiter waiter) except -1:
+        watchers = self.of_slot.get(slot)
+        if watchers is not None:
+            watchers.pop(waiter, None)
+            if not watchers:
+                del self.of_slot[slot]
+        return 0
+
+    cdef void arm_log_end(self, uint32_t slot) noexcept:
+        cdef Slot* at = slot_at(slot)
+        if not load_relaxed_64(&at.waiters_log_end) & self.own_bit:
+            fetch_or_64(&at.waiters_log_end, self.own_bit)
+
+    cdef void arm_committed(self, uint32_t slot) noexcept:
+        cdef Slot* at = slot_at(slot)
+        if not load_relaxed_64(&at.waiters_committed) & self.own_bit:
+            fetch_or_64(&at.waiters_committed, self.own_bit)
+
+    cdef void arm_flushed(self, uint32_t slot) noexcept:
+        cdef Slot* at = slot_at(slot)
+        if not load_relaxed_64(&at.waiters_flushed) & self.own_bit:
+            fetch_or_64(&at.waiters_flushed, self.own_bit)
+
+    cdef int park(self, Waiter waiter, int64_t deadline_ms) except -1:
+        """From now on `waiter` is woken when a slot that it watches moves, and at its deadline."""
+        if not waiter.waiting:
+            waiter.waiting = True
+            self.waiters += 1
+            add(waiter.gauge, 1)
+        waiter.deadline_ms = deadline_ms
+        if waiter.queued_ms and waiter.queued_ms <= deadline_ms:
+            return 0                    # its entry comes up before, and is put back for this deadline then
+        if len(self.heap) > 2 * self.waiters + HEAP_SPARE:
+            # Long polls that are answered long before their deadline must not pile up until then.
+            self.drop_idle()
+        earliest = not self.heap or deadline_ms < self.heap[0][0]
+        self.enter(waiter)
+        if earliest:
+            self.on_deadline(deadline_ms)
+        return 0
+
+    cdef int enter(self, Waiter waiter) except -1:
+        """Put the waiter into the heap, for its deadline."""
+        self.serial += 1
+        heapq.heappush(self.heap, (waiter.deadline_ms, self.serial, waiter))
+        waiter.queued_ms = waiter.deadline_ms
+        return 0
+
+    cdef int drop_idle(self) except -1:
+        cdef Waiter waiter
+        cdef list kept = []
+        for entry in self.heap:
+            waiter = entry[2]
+            if waiter.queued_ms != <int64_t>entry[0]:
+                continue
+            if waiter.waiting:
+                kept.append(entry)
+            else:
+                waiter.queued_ms = 0
+        heapq.heapify(kept)
+        self.heap = kept
+        return 0
+
+    cdef int leave(self, Waiter waiter) except -1:
+        """`waiter` is answered or gone. Its place in the heap is dropped when it comes up."""
+        if waiter.waiting:
+            waiter.waiting = False
+            self.waiters -= 1
+            add(waiter.gauge, -1)
+        return 0
+
+    cdef int tell(self, Waiter waiter, object what) except -1:
+        """Wake one waiter. If that fails, its connection is closed; the error never reaches the caller, who has others to wake."""
+        try:
+            waiter.moved(what)
+        except Exception as error:
+            self.give_up(waiter, error)
+        return 0
+
+    cdef int tell_expired(self, Waiter waiter) except -1:
+        """As `tell`, for a waiter whose time is over."""
+        try:
+            waiter.expired()
+        except Exception as error:
+            self.give_up(waiter, error)
+        return 0
+
+    cdef int give_up(self, Waiter waiter, error) except -1:
+        """Close the connection of a waiter that failed."""
+        LOG.error("a parked request failed; its connection is closed", exc_info=error)
+        try:
+            self.leave(waiter)
+            waiter.failed(error)
+        except Exception:
+            LOG.exception("the connection of a parked request that failed could not be closed")
+        return 0
+
+    cdef int tell_watchers(self, uint32_t slot) except -1:
+        """Tell the waiters of a slot that it moved."""
+        cdef Waiter waiter
+        watchers = self.of_slot.get(slot)
+        if watchers is not None:
+            for waiter, what in list(watchers.items()):
+                if waiter.waiting:
+                    self.tell(waiter, what)
+        return 0
+
+    def expire(self):
+        """Wake the waiters whose deadline has passed. Returns the next deadline, -1 if nobody waits."""
+        cdef int64_t now = monotonic_ms()
+        cdef Waiter waiter
+        cdef int64_t deadline
+        while self.heap:
+            deadline, _, waiter = self.heap[0]
+            if waiter.queued_ms == deadline and waiter.waiting and waiter.deadline_ms <= deadline:
+                if deadline > now:
+                    return deadline
+                heapq.heappop(self.heap)
+                waiter.queued_ms = 0
+                self.tell_expired(waiter)
+                continue
+            heapq.heappop(self.heap)
+            if waiter.queued_ms == deadline:        # else it has another entry
+                waiter.queued_ms = 0
+                if waiter.waiting:                  # it was answered meanwhile, and parked again
+                    self.enter(waiter)
+        return -1
+
+    cdef int serve_ready(self) except -1:
+        """Tell the waiters of every slot that moved. Without a system call when none did."""
+        cdef uint32_t[READY_AT_ONCE] ready
+        cdef int n, i
+        while True:
+            region().self_wake = False
+            n = take_ready(ready, READY_AT_ONCE)
+            if n == 0:
+                return 0
+            for i in range(n):
+                self.tell_watchers(ready[i])
+
+    def serve(self):
+        """After a wake-up (the event descriptor was drained first)."""
+        self.serve_ready()
+
+    def look_at_all(self):
+        """After the death of another process: recover the slots whose locks it held, then every waiter looks once [R 6.4]."""
+        with nogil:
+            recover_dead_owners()
+        for slot in list(self.of_slot):
+            self.tell_watchers(slot)
+
+    def end(self):
+        """The broker stops: the time of every waiter is over, also of those that would wait from now on."""
+        self.ending = True
+        self.finish_all()
+
+    def finish_all(self):
+        """The time of every waiter is over. One that parks itself again has a reason."""
+        cdef Waiter waiter
+        entries, self.heap = sorted(self.heap), []
+        for _, _, waiter in entries:
+            waiter.queued_ms = 0
+        for _, _, waiter in entries:
+            if waiter.waiting:
+                self.tell_expired(waiter)

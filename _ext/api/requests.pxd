@@ -1,0 +1,25 @@
+"""The handler of a worker's frames: Produce and Fetch in native code, everything else to Python."""
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+
+from odradek._ext.net.connection cimport Connection
+from odradek._ext.api.fetch cimport Fetching
+from odradek._ext.net.forwarding cimport ForwardTable, Route
+from odradek._ext.net.frame_reading cimport FrameHandler
+from odradek._ext.api.produce cimport Producing
+from odradek._ext.api.purgatory cimport WaitingRoom
+
+
+cdef class RequestHandler(FrameHandler):
+    cdef readonly Producing producing
+    cdef readonly Fetching fetching
+    cdef readonly WaitingRoom room
+    cdef object dispatch
+    cdef readonly ForwardTable forward_table
+    cdef int64_t max_bytes              # of a request other than Produce
+    cdef dict routes                    # version of an API, as `route_number` counts them -> Route
+    cdef readonly int64_t produce_requests
+    cdef readonly int64_t fetch_requests
+    cdef readonly int64_t other_requests
+    cdef void note_request(self, int16_t key, int16_t version, int32_t correlation_id, const uint8_t* client, int64_t length) noexcept
+    cdef int other(self, Connection connection, int16_t key, int16_t version, int32_t correlation_id, client_id, bytes frame) except -1

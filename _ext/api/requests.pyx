@@ -1,0 +1,170 @@
+"""Reads a request's header and hands the request to whom it belongs; runs in a worker's loop."""
+
+from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from odradek._ext.net.connection cimport FRAME_CLOSE, FRAME_DEFER, FRAME_DONE, FRAME_PENDING, Connection
+from odradek._ext.protocol.cursor cimport Cursor, cursor_init, read_bytes, read_int16, read_int32, read_string_length, skip_tagged_fields
+from odradek._ext.api.fetch cimport Fetching
+from odradek._ext.net.forwarding cimport ForwardTable, Route
+from odradek._ext.net.late_requests cimport is_unawaited
+from odradek._ext.shm.metering cimport (
+    METER_KEY_UNKNOWN,
+    TOPIC_NONE,
+    USAGE_BYTES_OUT,
+    api_index,
+    still_client,
+    usage_of,
+)
+from odradek._ext.api.produce cimport Producing
+from odradek._ext.records.record_batch cimport store32
+from odradek._ext.shm.layout cimport Process, region
+from odradek._ext.api.purgatory cimport WaitingRoom
+from odradek._ext.shm.waking cimport wake_own_loop
+
+
+cdef enum:
+    PRODUCE = 0
+    FETCH = 1
+    CONTROLLED_SHUTDOWN = 7
+    PRODUCE_FLEXIBLE = 9
+    FETCH_FLEXIBLE = 12
+
+
+cdef inline int32_t route_number(int16_t key, int16_t version) noexcept:
+    return <int32_t>key * 65536 + <uint16_t>version
+
+
+cdef class RequestHandler(FrameHandler):
+    """One a worker.
+
+    dispatch(connection, api_key, api_version, correlation_id, client_id, frame) executes every other request; frame is a copy, with
+    its header. It returns the response with its header and without its length; None when it attached a Pending; False when
+    the connection is to be closed (`connection.close_reason` says why).
+
+    :param forward_table: where requests that the coordinator serves go, as they are.
+    :param routes: which these are: {(API key, version): Route}.
+    :param max_bytes: of a request other than Produce.
+    """
+
+    def __init__(self, Producing producing, Fetching fetching, WaitingRoom room, dispatch, ForwardTable forward_table=None,
+                 routes=(), int64_t max_bytes=INT64_MAX):
+        self.max_bytes = max_bytes
+        self.producing = producing
+        self.fetching = fetching
+        self.room = room
+        self.dispatch = dispatch
+        self.forward_table = forward_table
+        self.routes = {route_number(key, version): route for (key, version), route in dict(routes).items()}
+
+    cdef void note_request(self, int16_t key, int16_t version, int32_t correlation_id, const uint8_t* client, int64_t length) noexcept:
+        """Leave in the process table what is executed, so that a request that crashes the process is named [R 7]."""
+        cdef Process* p = &region().processes[region().self]
+        p.request_key = key
+        p.request_version = version
+        p.request_correlation = correlation_id
+        length = min(max(length, <int64_t>0), <int64_t>63)
+        if length:
+            memcpy(p.request_client, client, length)
+        p.request_client[length] = 0
+        p.request_sequence += 1
+
+    cdef int frame(self, Connection connection, uint8_t* data, int64_t size) except -1:
+        cdef Cursor body
+        cdef int16_t key, version
+        cdef int32_t correlation_id
+        cdef int64_t length
+        cdef int result
+        cdef Route route
+        cdef const uint8_t* client = data   # whatever its length: nothing is copied from nowhere
+        cursor_init(&body, data, size)
+        key = read_int16(&body)
+        version = read_int16(&body)
+        correlation_id = read_int32(&body)
+        if key == CONTROLLED_SHUTDOWN and version == 0:
+            length = -1
+        else:
+            length = read_string_length(&body, False)
+            if length > 0:
+                client = read_bytes(&body, length)
+        if body.error:
+            connection.close_reason = f"a request header (API key {key}, version {version}) cannot be read"
+            self.producing.execute(connection)
+            connection.data_loop.api = METER_KEY_UNKNOWN
+            still_client(&connection.client)
+            connection.count_frame(METER_KEY_UNKNOWN, 0, size + 4)
+            return FRAME_CLOSE
+        connection.counted_client(client, length)
+        connection.data_loop.api = api_index(key)
+        self.note_request(key, version, correlation_id, client, length)
+        if key == PRODUCE:
+            if version >= PRODUCE_FLEXIBLE:
+                skip_tagged_fields(&body)
+            result = self.producing.offer(connection, version, correlation_id, &body, data, size)
+            if result == FRAME_CLOSE:
+                connection.count_frame(PRODUCE, version, size + 4)
+            self.produce_requests += result != FRAME_DEFER        # it is offered, and counted, again
+            return result
+        self.producing.execute(connection)
+        if size > self.max_bytes:
+            connection.close_reason = f"a request of API key {key} has {size} bytes, at most {self.max_bytes} are allowed for " \
+                                      f"other requests than Produce"
+            connection.count_frame(connection.data_loop.api, version, size + 4)
+            return FRAME_CLOSE
+        route = <Route>self.routes.get(route_number(key, version))
+        if connection.pending_tail is not None and not (route is not None and route.follows and connection.pending_tail.follows):
+            return FRAME_DEFER
+        if key == FETCH:
+            if version >= FETCH_FLEXIBLE:
+                skip_tagged_fields(&body)
+            self.fetch_requests += 1
+            connection.count_frame(FETCH, version, size + 4)
+            return self.fetching.offer(connection, version, correlation_id, &body, data, size)
+        self.other_requests += 1
+        connection.count_frame(connection.data_loop.api, version, size + 4)
+        if route is not None:
+            return self.forward_table.forward(connection, route, client, length, data, size)
+        return self.other(connection, key, version, correlation_id, None if length < 0 else (<const char*>client)[:length],
+                          (<const char*>data)[:size])
+
+    cdef int other(self, Connection connection, int16_t key, int16_t version, int32_t correlation_id, client_id, bytes frame) except -1:
+        cdef uint8_t[4] head
+        answer = self.dispatch(connection, key, version, correlation_id, client_id, frame)
+        if answer is None:
+            return FRAME_PENDING
+        if answer is False:
+            return FRAME_CLOSE
+        store32(head, <uint32_t>len(answer))
+        usage_of(connection.client.number, TOPIC_NONE, api_index(key)).values[USAGE_BYTES_OUT] += <uint64_t>(len(answer) + 4)
+        connection.data_loop.out_bytes(head, 4)
+        connection.data_loop.write(answer)
+        return FRAME_DONE
+
+    cdef int flush(self, Connection connection) except -1:
+        self.producing.execute(connection)
+        region().processes[region().self].request_sequence = 0
+        if region().self_wake:
+            self.room.serve_ready()
+        return 0
+
+    cdef int half_closed(self, Connection connection) except -1:
+        """The client sends no more but may still read: a parked fetch is answered with what there is."""
+        if self.forward_table is not None:
+            self.forward_table.hang_up(<uint64_t>connection.connection_id)
+        return self.fetching.answer_parked(connection)
+
+    cdef int64_t kept_bytes(self, Connection connection) except -1:
+        return self.fetching.kept_bytes(connection)
+
+    cdef int64_t forget(self, Connection connection) except -1:
+        return self.fetching.forget(connection)
+
+    cdef bint executes_late(self, const uint8_t* data, int64_t size) noexcept:
+        return is_unawaited(data, size)
+
+    cdef int closed(self, Connection connection) except -1:
+        if region().self_wake:
+            wake_own_loop()             # what it appended; no `flush` follows, and amid its end nobody else is served
+        self.producing.forget(connection)
+        self.fetching.closed(connection)
+        return 0

@@ -1,0 +1,62 @@
+"""Compaction of one log: what a pass carries. One Compactor a thread of the cleaner, used by that thread alone.
+
+The rules are those of Kafka's LogCleaner (KIP-58, KIP-98, KIP-354, KIP-534); `docs/decisions/0009` says where we differ.
+`CompactedLog` reads the log, `KeyedLog` builds the map of its keys, a Compactor rewrites it by that.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+
+from odradek._ext.compaction.compacted_records cimport RecordKey
+from odradek._ext.compaction.compacted_segment cimport Output
+from odradek._ext.compaction.compaction_map cimport KeyedLog
+from odradek._ext.storage.log_state cimport Array
+
+
+cdef struct Verdict:              # on a batch as a whole
+    bint discard                  # its records go, whatever they are
+    bint delete_batch             # and the batch with them
+    bint keep_empty               # stays without records
+    bint starts_horizon           # a marker of a transaction without data
+
+
+cdef struct Span:
+    int64_t start
+    int64_t end
+
+
+cdef struct Replaced:             # a segment that the new one takes the place of
+    int64_t base_offset
+    int64_t size
+    uint64_t inode
+
+
+cdef class Compactor(KeyedLog):
+    cdef object compress, reduce_old
+    cdef int64_t now_ms, upper_bound
+    cdef int64_t old_horizon_ns
+    cdef bint old_tombstones_stay  # in the segment at hand
+    cdef Output output
+    cdef Array spans              # of Span
+    cdef Array replaced           # of Replaced
+    cdef Array rebuilt            # of bytes: records with new timestamp deltas
+    cdef bint swap_begun          # in this group: its `.swap` files are no longer the pass's to remove
+    cdef Verdict verdict
+    cdef int64_t bytes_read, bytes_written, records_read, records_kept, keyless
+
+    cdef bint sources_stand(self) noexcept nogil
+    cdef int clean_step(self, int descriptor, int64_t base, int64_t* position, int64_t size) except -1
+    cdef int clean_window(self, const uint8_t* p, size_t n, size_t* used) noexcept nogil
+    cdef int clean_compressed(self, const uint8_t* batch, int64_t base, int64_t position) except -1
+    cdef int judge(self, const uint8_t* batch) noexcept nogil
+    cdef bint keeps_producer(self) noexcept nogil
+    cdef int clean_old(self, const uint8_t* message, int64_t base, int64_t position) except -1
+    cdef int sift_records(self, const uint8_t* p, size_t n, bint* tombstones, int64_t* max_timestamp, int32_t* kept) noexcept nogil
+    cdef bint stays(self, const RecordKey* record, bint tombstones_stay) noexcept nogil
+    cdef int64_t new_horizon(self, bint tombstones) noexcept nogil
+    cdef int gather(self, const uint8_t* records, bint tombstones) noexcept nogil
+    cdef void head_of(self, uint8_t* head, const uint8_t* batch, int64_t size, bint tombstones, int64_t max_timestamp,
+                      int32_t kept) noexcept nogil
+    cdef int keep_whole(self, const uint8_t* batch) noexcept nogil
+    cdef int keep_records(self, const uint8_t* batch, const uint8_t* records, bint tombstones, int64_t max_timestamp,
+                          int32_t kept) noexcept nogil
+    cdef int keep_none(self, const uint8_t* batch) noexcept nogil

@@ -1,0 +1,1 @@
+"""Connections of clients, and the stream between workers and coordinator."""

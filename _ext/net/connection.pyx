@@ -1,0 +1,420 @@
+"""A client's connection: what it holds, the places of its responses, and how responses are written.
+
+Runs in a worker, in the thread of its event loop; nothing here is shared with another thread or process. `ResponseOutput` is what
+writes on connections: the innermost layer of the one object that serves them, `data_loop.DataLoop`. On it stand `sending.Sending`
+(what was written leaves), `frame_reading.FrameReading` (requests come in) and the loop itself.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdlib cimport realloc
+from libc.string cimport memcmp, memcpy
+
+from odradek._ext.shm.metering cimport (
+    METER_KEY_NONE,
+    METER_KEY_UNKNOWN,
+    TOPIC_NONE,
+    UNSENT_BYTES,
+    USAGE_BYTES_IN,
+    USAGE_BYTES_OUT,
+    USAGE_CONNECTION_MS,
+    USAGE_ERRORS,
+    USAGE_REQUESTS,
+    USAGE_THROTTLE_MS,
+    add,
+    api_index,
+    clock_us,
+    count_error,
+    count_request,
+    count_times,
+    find_client,
+    is_client,
+    software_closed,
+    software_opened,
+    still_client,
+    usage_of,
+)
+from odradek._ext.net.output cimport COPIED_SLICE, OutQueue, add_copy, add_file, add_framed, add_part, drop_queue
+from odradek._ext.storage.page_cache cimport read_resident
+from odradek._ext.shm.layout cimport coarse_ms
+
+
+cdef enum:
+    SHARED_SLICE = 2048
+
+cdef bytes ANONYMOUS = b"User:ANONYMOUS"
+
+
+def client_name(str peer not None, str client_id):
+    """A client as log lines name it: "127.0.0.1:40000 (client id app)". Characters that could forge a line are escaped.
+
+    :param peer: its address and port. :param client_id: as its requests say; None if no request has been read, or named one.
+    """
+    if client_id is None:
+        return f"{peer} (no client id)"
+    shown = "".join([c if c.isprintable() else f"\\x{ord(c):02x}" for c in client_id])
+    return f"{peer} (client id {shown})"
+
+
+@cython.freelist(256)
+cdef class Pending:
+
+    def complete(self, parts=()):
+        """Answer with `parts`: bytes-like objects, which must not change any more, and FileSlices. Once only.
+
+        Does nothing if the connection is gone. Sent by the next `data_loop.flush_dirty()`.
+        """
+        if self.done:
+            raise RuntimeError("a response was completed twice")
+        if self.cancelled:
+            return
+        try:
+            for part in parts:
+                add_part(&self.answer, part)
+        except BaseException:
+            drop_queue(&self.answer)
+            raise
+        self.count_answer()
+        self.answered()
+
+    def failed(self, int code):
+        """The response says that the request failed, by Kafka's error code."""
+        still_client(&self.client)
+        count_error(self.api, code)
+        usage_of(self.client.number, TOPIC_NONE, self.api).values[USAGE_ERRORS] += 1
+
+    cdef int complete_framed(self, const uint8_t* data, int64_t length) except -1:
+        if self.done:
+            raise RuntimeError("a response was completed twice")
+        if not self.cancelled:
+            add_framed(&self.answer, data, length)
+            self.count_answer()
+            self.answered()
+        return 0
+
+    cdef void count_answer(self) noexcept:
+        still_client(&self.client)
+        usage_of(self.client.number, TOPIC_NONE, self.api).values[USAGE_BYTES_OUT] += <uint64_t>(
+            self.answer.span_bytes + self.answer.file_bytes)
+
+    cdef int answered(self) except -1:
+        self.done = True
+        self.answered_us = clock_us()
+        if not self.cancelled:
+            self.connection.waiting_bytes += self.answer.span_bytes
+            self.connection.data_loop.mark_dirty(self.connection)
+        return 0
+
+    cdef int begin(self) except -1:
+        cdef ResponseOutput loop = self.connection.data_loop
+        if self.done or loop.target is not None:
+            raise RuntimeError("a response was begun twice, or amid another")
+        self.saved_base = loop.out_base
+        loop.out_base = loop.out_length
+        loop.target = self
+        return 0
+
+    cdef int finish(self) except -1:
+        cdef ResponseOutput loop = self.connection.data_loop
+        try:
+            loop.spill()
+        except BaseException:
+            self.abandon()
+            raise
+        loop.out_base = self.saved_base
+        loop.target = None
+        if self.cancelled:
+            add(UNSENT_BYTES, self.answer.span_bytes + self.answer.file_bytes)
+            drop_queue(&self.answer)
+        return self.answered()
+
+    cdef int abandon(self) except -1:
+        cdef ResponseOutput loop = self.connection.data_loop
+        loop.out_length = loop.out_base
+        loop.out_base = self.saved_base
+        loop.target = None
+        drop_queue(&self.answer)
+        return 0
+
+    def __dealloc__(self):
+        drop_queue(&self.answer)
+        drop_queue(&self.after)
+
+
+cdef class Connection:
+    """One client's connection. Made by DataLoop.add."""
+
+    cpdef Pending reserve(self):
+        """The place of a response behind all others so far."""
+        cdef Pending pending = Pending.__new__(Pending)
+        self.attach(pending)
+        return pending
+
+    cdef int attach(self, Pending pending) except -1:
+        """Give `pending`, which is new, the place behind all responses so far."""
+        cdef ResponseOutput loop = self.data_loop
+        if pending.connection is not None:
+            raise RuntimeError("a response was reserved twice")
+        pending.connection = self
+        pending.api = loop.api if loop.current is self else METER_KEY_UNKNOWN
+        pending.client = self.client
+        pending.received_us = self.received_us
+        pending.began_us = loop.began_us
+        pending.attached_us = clock_us()
+        pending.unwanted = self.skipped > 0
+        if self.fd < 0:
+            pending.cancelled = True
+            return 0
+        if loop.current is self:
+            if loop.target is not None:
+                raise RuntimeError("a response was reserved amid another")
+            if self.pending_head is not None:
+                loop.spill()
+            else:
+                loop.out_base = loop.out_length      # what was written so far leaves at once
+        if self.pending_tail is None:
+            self.pending_head = pending
+        else:
+            self.pending_tail.next = pending
+        self.pending_tail = pending
+        self.pending_count += 1
+        return 0
+
+    def resume(self):
+        """Offer a deferred frame again, at the end of this turn or by the next `data_loop.flush_dirty()`.
+
+        Not from within the FrameHandler.frame that defers it.
+        """
+        self.resumed = True
+        self.data_loop.mark_dirty(self)
+
+    def throttle(self, int64_t until_ms):
+        """Offer no further frame until DataLoop.release_throttled is called at or after `until_ms`."""
+        cdef int64_t before = self.throttled_until_ms
+        if self.fd < 0 or until_ms <= before:
+            return
+        self.throttled_until_ms = until_ms
+        if not self.hold & HOLD_THROTTLE:
+            self.hold |= HOLD_THROTTLE
+            self.data_loop.throttled.append(self)
+        still_client(&self.client)
+        usage_of(self.client.number, TOPIC_NONE, METER_KEY_NONE).values[USAGE_THROTTLE_MS] += <uint64_t>max(
+            until_ms - max(before, coarse_ms()), <int64_t>0)
+
+    def runs(self, str name, str version):
+        """The client says which software it is."""
+        software_closed(self.software)
+        self.software = -1
+        self.client_software_name = name
+        self.client_software_version = version
+        if self.fd >= 0:
+            self.software = software_opened(self.listener_index, name.encode(), version.encode())
+
+    def failed(self, int api_key, int code):
+        """A request of the connection is answered with Kafka's error code, at once."""
+        still_client(&self.client)
+        count_error(api_index(api_key), code)
+        usage_of(self.client.number, TOPIC_NONE, api_index(api_key)).values[USAGE_ERRORS] += 1
+
+    cdef int counted_client(self, const uint8_t* client_id, int64_t length) except -1:
+        """Make `client` that of a request with this client id."""
+        cdef bytes principal
+        if self.principal is self.counted_principal and is_client(&self.client, client_id, length):
+            return 0
+        self.keep_client_id(client_id, length)
+        principal = ANONYMOUS if self.principal is None else (<str>self.principal).encode()
+        find_client(<const char*>principal, len(principal), client_id, length, &self.client)
+        self.counted_principal = self.principal
+        return 0
+
+    cdef int keep_client_id(self, const uint8_t* client_id, int64_t length) except -1:
+        if length < 0:
+            self.client_id = None
+            return 0
+        length = min(length, <int64_t>CLIENT_ID_KEPT)
+        if self.client_id is None or len(self.client_id) != length or memcmp(<const char*>self.client_id, client_id, length) != 0:
+            self.client_id = PyBytes_FromStringAndSize(<const char*>client_id, length)
+        return 0
+
+    cdef int count_frame(self, int api, int version, int64_t size) except -1:
+        """A request of `size` bytes that are nobody's records is executed."""
+        cdef uint64_t* values = usage_of(self.client.number, TOPIC_NONE, api).values
+        values[USAGE_REQUESTS] += 1
+        values[USAGE_BYTES_IN] += <uint64_t>size
+        count_request(api, version)
+        return 0
+
+    cdef int count_time(self, int64_t now_ms) except -1:
+        """Count how long the connection has been open, to its client, or to `other` if it ends before it said who it is."""
+        cdef int64_t passed = now_ms - self.counted_ms
+        if passed <= 0 or (not still_client(&self.client) and self.fd >= 0 and not self.greeted):
+            return 0
+        usage_of(self.client.number, TOPIC_NONE, METER_KEY_NONE).values[USAGE_CONNECTION_MS] += <uint64_t>passed
+        self.counted_ms = now_ms
+        return 0
+
+    @property
+    def name(self):
+        """The connection as log lines name it: its number, the client's address, and the client id of its last request."""
+        client_id = None if self.client_id is None else self.client_id.decode("utf-8", "replace")
+        return f"connection {self.connection_id} from {client_name(self.peer, client_id)}"
+
+    @property
+    def log_fields(self):
+        """The same as attributes of a log record, for formats that have fields: `extra` of a logging call."""
+        return {
+            "connection_id": self.connection_id,
+            "client_address": self.peer,
+            "client_id": None if self.client_id is None else self.client_id.decode("utf-8", "replace"),
+        }
+
+    @property
+    def muted(self):
+        """Whether no frame is offered at present, whatever the reason."""
+        return self.hold != 0
+
+    @property
+    def buffered_bytes(self):
+        """Received bytes that are kept: part of a frame, and frames that wait."""
+        return self.size_have + (self.part.end if self.part.data != NULL else 0) + self.held.end - self.held.start
+
+    @property
+    def queued_bytes(self):
+        """Bytes of responses in memory that are not sent yet (file slices not counted)."""
+        return self.out.span_bytes + self.waiting_bytes
+
+    def __dealloc__(self):
+        drop_queue(&self.out)
+
+    def __repr__(self):
+        return f"<{self.name}>"
+
+
+cdef class ResponseOutput:
+    """What writes responses on the connections of a worker, and counts the requests that they answer."""
+
+    cdef uint8_t* out_reserve(self, int64_t length) except NULL:
+        """Room for `length` bytes, valid until the next out_reserve; out_commit says how many were written."""
+        cdef int64_t room = max(self.out_room, <int64_t>OUT_ROOM)       # there is none where memory was short
+        cdef uint8_t* grown
+        if self.current is None and self.target is None:
+            raise RuntimeError("a response was written while no connection is at hand")
+        if self.out_length + length > self.out_room:
+            while self.out_length + length > room:
+                room *= 2
+            grown = <uint8_t*>realloc(self.out, room)
+            if grown == NULL:
+                raise MemoryError(f"no memory for a response of {length} bytes")
+            self.out = grown
+            self.out_room = room
+        return self.out + self.out_length
+
+    cdef void out_commit(self, int64_t length) noexcept:
+        self.out_length += length
+
+    cdef int out_bytes(self, const uint8_t* data, int64_t length) except -1:
+        memcpy(self.out_reserve(length), data, length)
+        self.out_length += length
+        return 0
+
+    cdef OutQueue* out_queue(self) noexcept:
+        """Where what was written last belongs."""
+        if self.target is not None:
+            return &self.target.answer
+        if self.current.pending_tail is not None:
+            return &self.current.pending_tail.after
+        return &self.current.out
+
+    cdef int spill(self) except -1:
+        """Move what was written since `out_base` to its queue."""
+        cdef int64_t length = self.out_length - self.out_base
+        if length == 0:
+            return 0
+        add_copy(self.out_queue(), self.out + self.out_base, length)
+        if self.target is None and self.current.pending_tail is not None:
+            self.current.waiting_bytes += length
+        self.out_length = self.out_base
+        return 0
+
+    cdef int out_file(self, object owner, int fd, int64_t position, int64_t length) except -1:
+        cdef OutQueue* queue
+        cdef int64_t before
+        if self.current is None and self.target is None:
+            raise RuntimeError("a response was written while no connection is at hand")
+        if length <= COPIED_SLICE:
+            if 0 < length <= SHARED_SLICE and self.target is not None:
+                if owner is not self.slice_owner or position != self.slice_position or length != self.slice_length:
+                    self.slice_owner = None
+                    if read_resident(fd, self.slice, length, position) == length:
+                        self.slice_owner, self.slice_position, self.slice_length = owner, position, length
+                if self.slice_owner is not None:
+                    return self.out_bytes(self.slice, length)
+            elif length <= 0 or read_resident(fd, self.out_reserve(length), length, position) == length:
+                self.out_length += max(length, <int64_t>0)
+                return 0
+        self.spill()
+        queue = self.out_queue()
+        before = queue.span_bytes
+        add_file(queue, owner, fd, position, length)
+        if self.target is None and self.current.pending_tail is not None:
+            self.current.waiting_bytes += queue.span_bytes - before
+        return 0
+
+    def write(self, data):
+        """Append bytes to the responses of the connection at hand; from within a handler."""
+        cdef const uint8_t[::1] view = data
+        if view.shape[0]:
+            self.out_bytes(&view[0], view.shape[0])
+
+    def write_file(self, file_slice):
+        """Append a FileSlice to the responses of the connection at hand; from within a handler."""
+        self.out_file(file_slice.file, file_slice.fd, file_slice.position, file_slice.length)
+
+    cdef void mark_dirty(self, Connection c):
+        if not c.dirty and c.fd >= 0:
+            c.dirty = True
+            self.dirty.append(c)
+
+    cpdef int flush_dirty(self) except -1:
+        raise NotImplementedError("a DataLoop sends what is marked")
+
+    cdef int begin_close(self, Connection c, int reason, object text) except -1:
+        raise NotImplementedError("a DataLoop closes connections")
+
+    cdef int close_now(self, Connection c, int reason, object text) except -1:
+        raise NotImplementedError("a DataLoop closes connections")
+
+    # --- counting requests ---
+
+    cdef void executed(self, int api) noexcept:
+        """A request of the read at hand is executed; its times follow when it is answered."""
+        if self.turn_counts[api] == 0:
+            self.turn_apis[self.turn_kinds] = api
+            self.turn_kinds += 1
+        self.turn_counts[api] += 1
+
+    cdef void not_executed(self, int api) noexcept:
+        """One that was joined waits after all."""
+        cdef int i
+        if self.turn_counts[api]:
+            self.turn_counts[api] -= 1
+        if self.turn_counts[api] == 0:
+            for i in range(self.turn_kinds):
+                if self.turn_apis[i] == api:
+                    self.turn_kinds -= 1
+                    self.turn_apis[i] = self.turn_apis[self.turn_kinds]
+                    return
+
+    cdef void settle_times(self, Connection c) noexcept:
+        """Count the times of the read at hand, whose responses were just sent, or put into the queue."""
+        cdef int i, api
+        if self.turn_kinds == 0:
+            return
+        self.clock = clock_us()
+        for i in range(self.turn_kinds):
+            api = self.turn_apis[i]
+            count_times(api, self.turn_counts[api], self.began_us - c.received_us, self.executed_us - self.began_us, 0,
+                        self.clock - self.executed_us)
+            self.turn_counts[api] = 0
+        self.turn_kinds = 0

@@ -1,0 +1,23 @@
+"""The loop over a worker's connections: turns, limits, the end of a connection."""
+
+from libc.stdint cimport int64_t, uint32_t
+
+from odradek._ext.net.connection cimport Connection
+from odradek._ext.net.frame_reading cimport FrameReading
+
+
+cdef class DataLoop(FrameReading):
+    cdef readonly dict connections             # by connection_id
+    cdef public int64_t idle_ms
+    cdef public object on_closed
+    cdef readonly bint stopping
+    cdef int64_t[9] closes_by_reason
+    cdef int epoll_fd
+    cdef bint in_turn
+    cdef list graveyard
+    cdef Connection begin(self, int fd, int64_t connection_id, int listener_index, str peer)
+    cdef void end_clock(self) noexcept
+    cdef int handle_event(self, Connection c, uint32_t events) except -1
+    cdef int settle_dirty(self) except -1
+    cdef int fail(self, Connection c) except -1
+    cdef void release_buffers(self, Connection c) noexcept

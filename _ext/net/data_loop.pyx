@@ -1,0 +1,493 @@
+"""The engine under a worker's data connections: one epoll descriptor, which the worker's event loop watches.
+
+Runs in a worker, in the thread of its event loop; nothing here is shared with another thread or process. System
+calls are what a small request costs, hence: one recv takes all that has arrived, one send takes the responses to all of
+it, the interest in events changes only where it must, and no Python object is made for a frame.
+
+A turn is one batch of events. For each ready connection: receive, offer the frames to the handler, deliver what it
+wrote. Bad input closes its connection and nothing else; an exception of a handler closes the connection it was raised for.
+"""
+
+import logging
+
+from cpython.object cimport PyObject
+from libc.errno cimport errno
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport strerror
+
+from odradek._ext.net.buffers cimport BufferPool
+from odradek._ext.net.connection cimport (
+    CLOSE_ASKED,
+    CLOSE_EOF,
+    CLOSE_ERROR,
+    CLOSE_IDLE,
+    CLOSE_RESET,
+    HOLD_CLOSING,
+    HOLD_STOPPING,
+    HOLD_THROTTLE,
+    OUT_ROOM,
+    Connection,
+    Pending,
+)
+from odradek._ext.net.frame_reading cimport PEEK_BYTES, FrameHandler
+from odradek._ext.net.late_requests cimport LATE_MS, beat, ended_by_peer, look_at_clock
+from odradek._ext.shm.metering cimport (
+    CLOSED,
+    CONNECTIONS_ACCEPTED,
+    METER_LISTENERS,
+    QUEUED_BYTES,
+    TURNS,
+    TURN_US,
+    UNSENT_BYTES,
+    UNUSED_BYTES_IN,
+    add,
+    clock_us,
+    own_page,
+    software_closed,
+    turn_clock,
+)
+from odradek._ext.net.output cimport drop_queue
+from odradek._ext.shm.owners cimport owner_of
+from odradek._ext.shm.layout cimport coarse_ms
+
+
+cdef extern from "<sys/epoll.h>" nogil:
+    """
+    #include <fcntl.h>
+    #include <netinet/in.h>
+    #include <netinet/tcp.h>
+    #include <sys/epoll.h>
+    #include <sys/socket.h>
+    #include <unistd.h>
+
+    static int make_data_socket(int fd) {
+        int flags = fcntl(fd, F_GETFL), one = 1;
+        if (flags < 0) return -1;
+        if (!(flags & O_NONBLOCK) && fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0) return -1;
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);   /* refused by a Unix socket, which needs it not */
+        return 0;
+    }
+    """
+    ctypedef union epoll_data_t:
+        void* ptr
+    struct epoll_event:
+        uint32_t events
+        epoll_data_t data
+    int epoll_create1(int flags)
+    int epoll_ctl(int epoll_fd, int operation, int fd, epoll_event* event)
+    int epoll_wait(int epoll_fd, epoll_event* events, int room, int timeout)
+    int EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLL_CTL_DEL
+    uint32_t EPOLLIN, EPOLLOUT, EPOLLRDHUP, EPOLLHUP, EPOLLERR
+    int close(int fd)
+    int make_data_socket(int fd)
+
+
+cdef enum:
+    EVENTS_A_TURN = 256
+
+LOG = logging.getLogger("odradek.connections")
+
+CLOSE_NAMES = ("eof", "reset", "idle", "bad_frame", "other_protocol", "handler", "file", "error", "asked")
+cdef set QUIET = {CLOSE_EOF, CLOSE_RESET, CLOSE_IDLE, CLOSE_ASKED}
+
+
+cdef class DataLoop(FrameReading):
+    """All data connections of a worker.
+
+    handler: what executes the frames. max_request_bytes: socket.request.max.bytes. idle_ms: connections.max.idle.ms,
+    negative for never. max_pending, max_queued_bytes: a connection that is owed so many responses, or bytes of them in
+    memory, is not read until it took half. retained_bytes: free receive memory kept. cold_reader: called like
+    page_cache.ColdReader; None: a cold page is waited for. on_closed: called with the connection's id.
+    """
+
+    def __cinit__(self):
+        self.epoll_fd = -1
+        self.shared = self.out = NULL
+
+    def __init__(self, FrameHandler handler not None, *, int64_t max_request_bytes=104857600, int64_t idle_ms=600000,
+                 int max_pending=100, int64_t max_queued_bytes=1048576, int64_t receive_buffer_bytes=524288,
+                 int64_t retained_bytes=33554432, cold_reader=None, on_closed=None):
+        if self.epoll_fd >= 0:
+            raise RuntimeError("a DataLoop is initialised once")
+        if receive_buffer_bytes < 2 * PEEK_BYTES:
+            raise ValueError(f"a receive buffer of {receive_buffer_bytes} bytes is too small")
+        self.handler = handler
+        self.max_request_bytes = max_request_bytes
+        self.idle_ms = idle_ms
+        self.max_pending = max_pending
+        self.max_queued_bytes = max_queued_bytes
+        self.cold_reader = cold_reader
+        self.on_closed = on_closed
+        self.pool = BufferPool(retained_bytes)
+        self.connections = {}
+        self.dirty = []
+        self.graveyard = []
+        self.throttled = []
+        self.shared_bytes = receive_buffer_bytes
+        self.shared = <uint8_t*>malloc(receive_buffer_bytes)
+        self.out_room = OUT_ROOM
+        self.out = <uint8_t*>malloc(OUT_ROOM)
+        if self.shared == NULL or self.out == NULL:
+            raise MemoryError("no memory for the shared buffers")
+        self.epoll_fd = epoll_create1(EPOLL_CLOEXEC)
+        if self.epoll_fd < 0:
+            raise OSError(errno, "epoll_create1 failed")
+        self.now_ms = coarse_ms()
+
+    def __dealloc__(self):
+        if self.epoll_fd >= 0:
+            close(self.epoll_fd)
+        free(self.shared)
+        free(self.out)
+
+    def fileno(self):
+        """The epoll descriptor: `loop.add_reader(data_loop.fileno(), data_loop.on_events)`."""
+        return self.epoll_fd
+
+    @property
+    def closes(self):
+        """How many connections were closed, by reason."""
+        return {name: self.closes_by_reason[i] for i, name in enumerate(CLOSE_NAMES)}
+
+    @property
+    def drained(self):
+        """Whether no connection is owed anything by a frame that was executed."""
+        cdef Connection c
+        for c in self.connections.values():
+            if c.pending_count or c.out.head != NULL:
+                return False
+        return True
+
+    def add(self, int fd, int64_t connection_id, int listener_index, str peer):
+        """Serve the connected socket `fd`, which belongs to the DataLoop from now on: if this raises, it is closed.
+
+        :raises OSError: the system cannot serve it, for lack of memory for instance. :raises ValueError: the id is in use.
+        """
+        try:
+            if connection_id in self.connections:
+                raise ValueError(f"connection {connection_id} exists already")
+            return self.begin(fd, connection_id, listener_index, peer)
+        except BaseException:
+            close(fd)
+            raise
+
+    cdef Connection begin(self, int fd, int64_t connection_id, int listener_index, str peer):
+        cdef Connection c = Connection.__new__(Connection)
+        cdef epoll_event event
+        c.data_loop = self
+        c.fd = fd
+        c.connection_id = connection_id
+        c.listener_index = listener_index
+        c.peer = peer
+        c.owner = owner_of(peer)
+        self.now_ms = coarse_ms()
+        c.last_activity_ms = c.counted_ms = self.now_ms
+        c.software = -1
+        c.hold = HOLD_STOPPING if self.stopping else 0
+        c.interest = event.events = EPOLLRDHUP if self.stopping else EPOLLIN | EPOLLRDHUP
+        event.data.ptr = <void*><PyObject*>c
+        self.connections[connection_id] = c     # first: an event points to it
+        if make_data_socket(fd) < 0 or epoll_ctl(self.epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0:
+            error = errno
+            c.fd = -1
+            del self.connections[connection_id]
+            raise OSError(error, strerror(error).decode())
+        add(CONNECTIONS_ACCEPTED, 1)
+        if 0 <= listener_index < METER_LISTENERS:
+            own_page().listeners[listener_index].open += 1
+            own_page().listeners[listener_index].accepted += 1
+        return c
+
+    def close(self, Connection c not None, reason="closed by the broker"):
+        """Close at once; what is owed is dropped. `reason` goes to the log."""
+        self.close_now(c, CLOSE_ASKED, reason)
+
+    def close_all(self, reason="the broker stops"):
+        """Close every connection at once."""
+        for c in list(self.connections.values()):
+            self.close_now(c, CLOSE_ASKED, reason)
+
+    def tick(self):
+        """Called every half second by the loop's timer: by its absence a standstill of the process is noticed."""
+        beat(&self.standstill, coarse_ms())
+
+    def close_ended(self, connections):
+        """Close those of the connections that their clients have ended, or ended for their own direction."""
+        cdef Connection c
+        for c in connections:
+            if c.fd >= 0 and (c.peer_finished or ended_by_peer(c.fd)):
+                self.close_now(c, CLOSE_EOF, "the client closed it while a request of it waited for the coordinator")
+
+    def count_connections(self):
+        """Once in a while: count how long the connections have been open, and what waits to be sent."""
+        cdef Connection c
+        cdef Pending pending
+        cdef int64_t now = coarse_ms(), queued = 0
+        turn_clock()
+        for c in self.connections.values():
+            c.count_time(now)
+            queued += c.out.span_bytes + c.out.file_bytes
+            pending = c.pending_head
+            while pending is not None:
+                queued += pending.answer.span_bytes + pending.answer.file_bytes + pending.after.span_bytes + pending.after.file_bytes
+                pending = pending.next
+        own_page().words[QUEUED_BYTES] = <uint64_t>queued
+
+    # --- limits ---
+
+    def stop_reading(self):
+        """Execute no further frame on any connection; responses go on being sent. See `drained`."""
+        cdef Connection c
+        self.stopping = True
+        for c in list(self.connections.values()):
+            c.hold |= HOLD_STOPPING
+            try:
+                self.update_interest(c, True)
+            except OSError:
+                self.fail(c)
+
+    def sweep_idle(self, int64_t now_ms):
+        """Close the connections on which nothing moved for `idle_ms` and that wait for no response; how many."""
+        cdef Connection c
+        cdef int count = 0
+        if self.idle_ms < 0:
+            return 0
+        for c in list(self.connections.values()):
+            if now_ms - c.last_activity_ms > self.idle_ms and c.pending_count == 0:
+                self.close_now(c, CLOSE_IDLE, f"idle for {now_ms - c.last_activity_ms} ms")
+                count += 1
+        return count
+
+    def release_throttled(self, int64_t now_ms):
+        """Go on with the connections whose throttle time is over; when the next one's is, or -1."""
+        cdef Connection c
+        cdef int64_t following = -1
+        cdef list waiting = []
+        for c in self.throttled:
+            if c.fd < 0:
+                continue
+            if c.throttled_until_ms <= now_ms:
+                c.hold &= ~HOLD_THROTTLE
+                self.mark_dirty(c)
+            else:
+                waiting.append(c)
+                if following < 0 or c.throttled_until_ms < following:
+                    following = c.throttled_until_ms
+        self.throttled = waiting
+        self.flush_dirty()
+        return following
+
+    # --- turns ---
+
+    def on_events(self):
+        """Handle what is ready, bounded; the loop calls again while the epoll descriptor is readable."""
+        cdef epoll_event[EVENTS_A_TURN] events
+        cdef int i, n
+        cdef Connection c
+        if self.in_turn:
+            raise RuntimeError("a turn was begun within a turn")
+        n = epoll_wait(self.epoll_fd, events, EVENTS_A_TURN, 0)
+        self.now_ms = coarse_ms()
+        look_at_clock(&self.standstill, self.now_ms)
+        turn_clock()
+        self.turn_us = self.clock = clock_us()
+        self.in_turn = True
+        try:
+            for i in range(n):
+                c = <Connection><PyObject*>events[i].data.ptr
+                if c.fd < 0:
+                    continue
+                try:
+                    self.handle_event(c, events[i].events)
+                except Exception:
+                    self.fail(c)
+            if self.dirty:
+                self.settle_dirty()
+        finally:
+            self.in_turn = False
+            self.slice_owner = None
+            self.end_clock()
+            if self.graveyard:
+                self.graveyard = []
+
+    cpdef int flush_dirty(self) except -1:
+        if self.in_turn or not self.dirty:
+            return 0
+        self.now_ms = coarse_ms()
+        look_at_clock(&self.standstill, self.now_ms)
+        turn_clock()
+        self.turn_us = self.clock = clock_us()
+        self.in_turn = True
+        try:
+            self.settle_dirty()
+        finally:
+            self.in_turn = False
+            self.slice_owner = None
+            self.end_clock()
+            self.graveyard = []
+        return 0
+
+    cdef int settle_dirty(self) except -1:
+        cdef Connection c
+        cdef list batch
+        while self.dirty:
+            batch = self.dirty
+            self.dirty = []
+            for c in batch:
+                c.dirty = False
+                if c.fd < 0:
+                    continue
+                try:
+                    self.end_turn(c)
+                except Exception:
+                    self.fail(c)
+        return 0
+
+    cdef void end_clock(self) noexcept:
+        add(TURNS, 1)
+        add(TURN_US, clock_us() - self.turn_us)
+
+    cdef int handle_event(self, Connection c, uint32_t events) except -1:
+        if events & (EPOLLERR | EPOLLHUP) and (c.hold or c.eof or not events & EPOLLIN):
+            return self.close_now(c, CLOSE_RESET, "the client reset it")
+        if events & EPOLLOUT:
+            c.blocked = False
+            self.end_turn(c)
+            if c.fd < 0:
+                return 0
+        if events & EPOLLIN and not c.hold and not c.eof:
+            if c.peer_finished or events & EPOLLRDHUP:
+                self.judge_unread(c)
+            return self.readable(c)
+        if events & EPOLLRDHUP and not c.peer_finished:
+            c.peer_finished = True
+            self.handler.half_closed(c)
+        if c.fd >= 0:
+            self.update_interest(c, True)
+        return 0
+
+    cdef int end_turn(self, Connection c) except -1:
+        """Deliver, go on with frames that were held, close if that was the last, and wait for the right events."""
+        while c.fd >= 0:
+            self.deliver(c)
+            self.settle_times(c)
+            self.current = None
+            self.release_holds(c)
+            if c.fd < 0 or c.hold or c.held.data == NULL:
+                break
+            self.offer_held(c)
+        if c.fd < 0:
+            if self.current is c:
+                add(UNSENT_BYTES, self.out_length)
+                self.settle_times(c)
+            self.current = None
+            self.out_length = self.out_base = 0
+            add(UNSENT_BYTES, c.out.span_bytes + c.out.file_bytes)
+            drop_queue(&c.out)                 # written after it was closed
+            self.release_buffers(c)
+            return 0
+        self.current = None
+        if c.pending_count == 0 and c.out.head == NULL:
+            if c.closing:
+                return self.close_now(c, c.closing - 1, c.close_reason)
+            if c.eof and c.held.data == NULL:
+                return self.close_now(c, CLOSE_EOF, "the client closed it")
+        return self.update_interest(c, False)
+
+    cdef int update_interest(self, Connection c, bint force) except -1:
+        """Wait for what is of use. Superfluous reading interest goes only if `force`, when such an event came."""
+        cdef epoll_event event
+        cdef uint32_t changed
+        event.events = EPOLLOUT if c.blocked and c.out.head != NULL else 0
+        if not c.hold and not c.eof:
+            event.events |= EPOLLIN
+        if not c.peer_finished:
+            event.events |= EPOLLRDHUP
+        changed = event.events ^ c.interest
+        if changed & EPOLLOUT or changed & event.events & EPOLLIN or (force and changed):
+            event.data.ptr = <void*><PyObject*>c
+            if epoll_ctl(self.epoll_fd, EPOLL_CTL_MOD, c.fd, &event) < 0:
+                raise OSError(errno, "epoll_ctl failed")
+            c.interest = event.events
+        return 0
+
+    # --- the end of a connection ---
+
+    cdef int begin_close(self, Connection c, int reason, object text) except -1:
+        """Read no more; close as soon as nothing is owed."""
+        if not c.closing:
+            c.closing = 1 + reason
+            c.close_reason = text
+            c.hold |= HOLD_CLOSING
+        return 0
+
+    cdef int close_now(self, Connection c, int reason, object text) except -1:
+        cdef epoll_event event
+        cdef Pending pending
+        if c.fd < 0:
+            return 0
+        epoll_ctl(self.epoll_fd, EPOLL_CTL_DEL, c.fd, &event)    # another process may hold the socket open yet
+        close(c.fd)
+        c.fd = -1
+        c.close_reason = text
+        self.closes_by_reason[reason] += 1
+        add(CLOSED + reason, 1)
+        if 0 <= c.listener_index < METER_LISTENERS and own_page().listeners[c.listener_index].open:
+            own_page().listeners[c.listener_index].open -= 1
+        software_closed(c.software)
+        c.software = -1
+        c.count_time(coarse_ms())
+        add(UNSENT_BYTES, c.out.span_bytes + c.out.file_bytes)
+        self.graveyard.append(c)               # events of this turn may point to it, and callers may have no reference of their own
+        del self.connections[c.connection_id]
+        drop_queue(&c.out)
+        while c.pending_head is not None:
+            pending = c.pending_head
+            pending.cancelled = True
+            add(UNSENT_BYTES, pending.answer.span_bytes + pending.answer.file_bytes
+                + pending.after.span_bytes + pending.after.file_bytes)
+            drop_queue(&pending.answer)
+            drop_queue(&pending.after)
+            c.pending_head = pending.next
+            pending.next = None
+        c.pending_tail = None
+        c.pending_count = 0
+        c.waiting_bytes = 0
+        if self.current is not c:              # else its frames may be in use; the turn's end releases them
+            self.release_buffers(c)
+        level = logging.DEBUG if reason in QUIET else logging.WARNING
+        if c.skipped:
+            LOG.info("%s: %d request(s) were not executed: they had waited for over %d s when the client had closed the connection",
+                     c.name, c.skipped, LATE_MS // 1000, extra=c.log_fields)
+        if LOG.isEnabledFor(level):
+            LOG.log(level, "%s closed: %s", c.name, text, extra=c.log_fields)
+        try:
+            self.handler.closed(c)
+            if self.on_closed is not None:
+                self.on_closed(c.connection_id)
+        except Exception:
+            LOG.exception("an error after %s was closed", c.name, extra=c.log_fields)
+        if not self.in_turn:
+            self.graveyard = []
+        return 0
+
+    cdef int fail(self, Connection c) except -1:
+        """The border of a connection: an exception was raised for it and is being handled."""
+        LOG.exception("%s is closed because of an error in the broker", c.name, extra=c.log_fields)
+        if self.current is c:
+            add(UNSENT_BYTES, self.out_length)
+            self.executed_us = clock_us()
+            self.settle_times(c)
+        self.current = None
+        self.target = None
+        self.out_length = self.out_base = 0
+        self.close_now(c, CLOSE_ERROR, "an error in the broker, logged above")
+        self.release_buffers(c)
+        return 0
+
+    cdef void release_buffers(self, Connection c) noexcept:
+        add(UNUSED_BYTES_IN, c.unused_bytes)
+        c.unused_bytes = 0
+        self.pool.give(&c.part)
+        self.pool.give(&c.held)

@@ -1,0 +1,338 @@
+"""Requests come in: one recv takes what has arrived, frames are cut where they lie and offered to the handler in order.
+
+Runs in a worker's loop. No Python object is made for a frame. A connection owns no buffer unless it holds part of a frame, or
+frames that must wait (`hold`). Input is hostile: a length is judged before anything is allocated for it.
+"""
+
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memcmp, memcpy, memset, strerror
+
+from odradek._ext.net.buffers cimport Buffer
+from odradek._ext.net.connection cimport (
+    CLOSE_BAD_FRAME,
+    CLOSE_HANDLER,
+    CLOSE_OTHER_PROTOCOL,
+    CLOSE_RESET,
+    FRAME_CLOSE,
+    FRAME_DEFER,
+    FRAME_JOINED,
+    FRAME_PENDING,
+    HOLD_BACKPRESSURE,
+    HOLD_DEFER,
+    Connection,
+)
+from odradek._ext.net.late_requests cimport ended_by_peer, last_arrival_age_ms, waited_too_long
+from odradek._ext.shm.metering cimport BAD_FRAMES, FRAMES, LATE_REQUESTS, METER_KEY_UNKNOWN, SOCKET_BYTES_IN, add, clock_us
+
+
+cdef extern from "<sys/uio.h>" nogil:
+    """
+    #include <sys/socket.h>
+    """
+    struct iovec:
+        void* iov_base
+        size_t iov_len
+    ssize_t recv(int socket, void* data, size_t n, int flags)
+    ssize_t readv(int fd, const iovec* parts, int count)
+    int MSG_DONTWAIT
+
+
+cdef enum:
+    READ_A_TURN = 2 * 1024 * 1024      # bytes of one connection, then the others have their turn
+    OUT_DELIVERED = 256 * 1024         # responses are sent at the latest when there are so many bytes
+    MAX_OUT_NODES = 4096
+    SMALLEST_FRAME = 8                 # api key, version, correlation id
+
+
+cdef inline int64_t load_size(const uint8_t* data) noexcept nogil:
+    return <int32_t>((<uint32_t>data[0] << 24) | (<uint32_t>data[1] << 16) | (<uint32_t>data[2] << 8) | data[3])
+
+
+cdef object other_protocol(const uint8_t* data):
+    """What the first four bytes of a connection say if they are not Kafka's; None if they may be."""
+    if data[0] == 0x16 and data[1] == 0x03:
+        return "the peer speaks TLS, this listener does not"
+    for method in (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"CONN", b"DELE", b"PATC", b"PRI "):
+        if memcmp(data, <char*><bytes>method, 4) == 0:
+            return "the peer speaks HTTP, this is a Kafka listener"
+    return None
+
+
+cdef class FrameHandler:
+
+    cdef int frame(self, Connection connection, uint8_t* data, int64_t size) except -1:
+        raise NotImplementedError("a FrameHandler must define frame")
+
+    cdef int flush(self, Connection connection) except -1:
+        return 0
+
+    cdef int half_closed(self, Connection connection) except -1:
+        return 0
+
+    cdef int closed(self, Connection connection) except -1:
+        return 0
+
+    cdef bint executes_late(self, const uint8_t* data, int64_t size) noexcept:
+        return True
+
+    cdef int64_t kept_bytes(self, Connection connection) except -1:
+        return 0
+
+    cdef int64_t forget(self, Connection connection) except -1:
+        return 0
+
+
+cdef class PythonFrameHandler(FrameHandler):
+    """A FrameHandler in Python, for tests and tools: define on_frame(connection, bytes) -> FrameResult, and as needed
+    on_flush(connection), on_half_closed(connection), on_closed(connection)."""
+
+    cdef int frame(self, Connection connection, uint8_t* data, int64_t size) except -1:
+        return self.on_frame(connection, (<char*>data)[:size])
+
+    cdef int flush(self, Connection connection) except -1:
+        self.on_flush(connection)
+        return 0
+
+    cdef int half_closed(self, Connection connection) except -1:
+        self.on_half_closed(connection)
+        return 0
+
+    cdef int closed(self, Connection connection) except -1:
+        self.on_closed(connection)
+        return 0
+
+    def on_flush(self, connection):
+        """All frames of a read were offered."""
+
+    def on_half_closed(self, connection):
+        """The peer sends no more."""
+
+    def on_closed(self, connection):
+        """The connection is gone."""
+
+
+cdef class FrameReading(Sending):
+    cdef int readable(self, Connection c) except -1:
+        cdef int64_t budget = READ_A_TURN, n, asked, rest, start
+        cdef iovec[2] parts
+        c.received_us = self.turn_us
+        while True:
+            if c.part.data != NULL:
+                rest = c.part_bytes - c.part.end
+                parts[0].iov_base = c.part.data + c.part.end
+                parts[0].iov_len = rest
+                parts[1].iov_base = self.shared
+                parts[1].iov_len = PEEK_BYTES if c.large else self.shared_bytes
+                asked = parts[0].iov_len + parts[1].iov_len
+                n = readv(c.fd, parts, 2)
+            else:
+                start = c.size_have
+                memcpy(self.shared, c.size_bytes, start)
+                asked = (PEEK_BYTES if c.large else self.shared_bytes) - start
+                n = recv(c.fd, self.shared + start, asked, MSG_DONTWAIT)
+            if n <= 0:
+                if n == 0:
+                    return self.end_of_stream(c)
+                if errno == EINTR:
+                    continue
+                if errno == EAGAIN:
+                    return 0
+                return self.close_now(c, CLOSE_RESET, strerror(errno).decode())
+            self.bytes_in += n
+            c.unused_bytes += n
+            add(SOCKET_BYTES_IN, n)
+            c.last_activity_ms = self.now_ms
+            if c.part.data == NULL:
+                c.size_have = 0
+                self.offer(c, self.shared, start + n, NULL, 0)
+                if c.fd >= 0:
+                    self.keep(c, self.shared + self.used_first, start + n - self.used_first)
+            elif n < rest:
+                c.part.end += n
+                return 0
+            else:
+                c.part.end = c.part_bytes
+                self.offer(c, c.part.data, c.part_bytes, self.shared, n - rest)
+                if c.fd >= 0:
+                    self.after_part(c, n - rest)
+            self.end_turn(c)
+            budget -= n
+            c.received_us = self.clock
+            if c.fd < 0 or c.hold or n < asked or budget <= 0:
+                return 0
+
+    cdef int end_of_stream(self, Connection c) except -1:
+        c.eof = True
+        if not c.peer_finished:
+            c.peer_finished = True
+            if c.pending_count:
+                self.handler.half_closed(c)
+        if c.fd < 0:
+            return 0
+        self.update_interest(c, True)
+        return self.end_turn(c)
+
+    cdef int offer(self, Connection c, uint8_t* first, int64_t first_n, uint8_t* second, int64_t second_n) except -1:
+        """Offer the frames in `first`, then those in `second`; used_first, used_second say how much was taken."""
+        self.current = c
+        self.out_length = self.out_base = 0
+        self.began_us = self.clock
+        self.api = METER_KEY_UNKNOWN
+        c.joined = c.offered = False
+        self.used_second = 0
+        self.used_first = self.offer_frames(c, first, first_n)
+        if second_n and c.fd >= 0 and self.used_first == first_n:
+            self.used_second = self.offer_frames(c, second, second_n)
+        if c.offered and c.fd >= 0:
+            self.handler.flush(c)
+            if c.joined and c.pending_count == 0:
+                c.resumed = True          # what was deferred waited for those, and they left nothing pending
+        if self.turn_kinds:
+            self.executed_us = clock_us()
+        return 0
+
+    cdef int64_t offer_frames(self, Connection c, uint8_t* data, int64_t n) except -1:
+        cdef int64_t at = 0, size
+        cdef int result
+        while n - at >= 4 and not c.hold:
+            size = load_size(data + at)
+            if size < SMALLEST_FRAME or size > self.max_request_bytes or not c.greeted:
+                if self.refuse(c, data + at, size):
+                    break
+            if n - at - 4 < size:
+                break
+            c.resumed = False
+            if c.late and not self.handler.executes_late(data + at + 4, size):
+                c.skipped += 1
+                add(LATE_REQUESTS, 1)
+                at += 4 + size
+                continue
+            result = self.handler.frame(c, data + at + 4, size)
+            if result != FRAME_DEFER:
+                self.frames += 1
+                add(FRAMES, 1)
+                c.unused_bytes -= 4 + size
+                if result != FRAME_PENDING:
+                    self.executed(self.api)
+            if c.fd < 0:
+                break
+            if result == FRAME_DEFER:
+                c.hold |= HOLD_DEFER
+                break
+            at += 4 + size
+            c.offered = c.greeted = True
+            c.large = size > self.shared_bytes // 4
+            if result == FRAME_JOINED:
+                c.joined = True
+            elif result == FRAME_CLOSE:
+                self.begin_close(c, CLOSE_HANDLER, c.close_reason or "closed by the request's handler")
+                break
+            if self.out_length > OUT_DELIVERED:
+                self.deliver(c)
+                if c.fd < 0:
+                    break
+            if self.queue_full(c):
+                c.hold |= HOLD_BACKPRESSURE
+        return at
+
+    cdef int keep(self, Connection c, uint8_t* data, int64_t n) except -1:
+        """Keep `n` bytes that were not taken: part of a frame, or whatever there is during a hold."""
+        if n == 0 or c.closing:
+            return 0
+        if c.hold:
+            self.pool.take(&c.held, n)
+            memcpy(c.held.data, data, n)
+            c.held.end = n
+        elif n < 4:
+            memcpy(c.size_bytes, data, n)
+            c.size_have = n
+        else:
+            c.part_bytes = 4 + load_size(data)
+            c.large = c.part_bytes > self.shared_bytes // 4
+            self.pool.take(&c.part, max(c.part_bytes, n))
+            memcpy(c.part.data, data, n)
+            c.part.end = n
+        return 0
+
+    cdef int after_part(self, Connection c, int64_t extra) except -1:
+        """Keep what was not taken of a completed part and of the `extra` bytes behind it in the shared buffer."""
+        cdef Buffer part = c.part
+        cdef int64_t rest = extra - self.used_second
+        memset(&c.part, 0, sizeof(Buffer))
+        if self.used_first == part.end:
+            self.pool.give(&part)
+            return self.keep(c, self.shared + self.used_second, rest)
+        if c.closing:
+            self.pool.give(&part)
+            return 0
+        c.held = part
+        if rest:
+            self.pool.take(&c.held, part.end + rest)
+            memcpy(c.held.data, part.data, part.end)
+            memcpy(c.held.data + part.end, self.shared, rest)
+            c.held.end = part.end + rest
+            self.pool.give(&part)
+        return 0
+
+    cdef void judge_unread(self, Connection c) noexcept:
+        """The client has ended the connection: whether what is not read yet has waited too long to be executed."""
+        cdef int64_t age
+        if not c.late:
+            age = last_arrival_age_ms(c.fd)
+            c.late = age >= 0 and waited_too_long(&self.standstill, self.now_ms - age, self.now_ms)
+
+    cdef void judge_held(self, Connection c) noexcept:
+        """The same of frames that were read, and waited for others of the connection."""
+        cdef int64_t read_ms = c.received_us // 1000
+        if c.late or not waited_too_long(&self.standstill, read_ms, self.now_ms):
+            return
+        c.late = c.peer_finished or (read_ms <= self.standstill.resumed_ms and ended_by_peer(c.fd))
+
+    cdef int offer_held(self, Connection c) except -1:
+        cdef Buffer held
+        self.judge_held(c)
+        self.offer(c, c.held.data + c.held.start, c.held.end - c.held.start, NULL, 0)
+        c.held.start += self.used_first
+        if c.fd < 0 or (c.hold and not c.closing and c.held.start < c.held.end):
+            return 0
+        held = c.held
+        memset(&c.held, 0, sizeof(Buffer))
+        try:
+            self.keep(c, held.data + held.start, held.end - held.start)
+        finally:
+            self.pool.give(&held)
+        return 0
+
+    cdef bint refuse(self, Connection c, const uint8_t* data, int64_t size) except -1:
+        """Whether a frame of this length must not be read: then the connection is about to close."""
+        text = None if c.greeted else other_protocol(data)
+        if text is not None:
+            self.begin_close(c, CLOSE_OTHER_PROTOCOL, text)
+            return True
+        if SMALLEST_FRAME <= size <= self.max_request_bytes:
+            return False
+        self.bad_frames += 1
+        add(BAD_FRAMES, 1)
+        self.begin_close(c, CLOSE_BAD_FRAME,
+                         f"frame of {size} bytes, {SMALLEST_FRAME} to {self.max_request_bytes} are allowed")
+        return True
+
+    cdef bint queue_full(self, Connection c) noexcept:
+        return (c.pending_count >= self.max_pending or c.out.count >= MAX_OUT_NODES
+                or c.out.span_bytes + c.waiting_bytes >= self.max_queued_bytes)
+
+    cdef void release_holds(self, Connection c) noexcept:
+        if c.hold & HOLD_BACKPRESSURE:
+            if (c.pending_count <= self.max_pending // 2 and c.out.count <= MAX_OUT_NODES // 2
+                    and c.out.span_bytes + c.waiting_bytes <= self.max_queued_bytes // 2):
+                c.hold &= ~HOLD_BACKPRESSURE
+        if c.resumed:
+            c.resumed = False
+            c.hold &= ~HOLD_DEFER
+
+    cdef int end_turn(self, Connection c) except -1:
+        raise NotImplementedError("a DataLoop ends turns")
+
+    cdef int update_interest(self, Connection c, bint force) except -1:
+        raise NotImplementedError("a DataLoop waits for events")

@@ -1,0 +1,167 @@
+"""Memory that a worker keeps for connections on which nothing moves: added up, and limited in total.
+
+Used in a worker's loop, twice a second. A connection on which no byte moved for a second is idle. For an idle connection a worker keeps
+what its last Fetch without a session asked for, a part of a frame, frames that wait behind a request, and responses
+that the client does not read. Above the budget, until the rest is within it, the worker
+
+1. drops the state of fetches, beginning with the connections that are idle for the longest. The next fetch of such a client makes it
+   again.
+2. closes connections that have not finished a frame, or not read a response, for ten seconds: the longest idle of an owner first.
+3. closes connections whose fetches wait and take more than one 64th of the budget each, which are long polls of very many partitions:
+   the largest of an owner first.
+
+An owner is a client address, or a /64 network in IPv6 (owners.pxd). Each connection that is closed is one of the owner for which the
+worker keeps most at that moment, among the owners that have such connections. Nothing is closed of an owner for which the worker keeps
+no more than an equal share of the budget: the budget divided by the number of owners for which it keeps anything.
+
+So memory beyond the budget is kept only for requests that arrived in part within the last ten seconds, and for long polls of many
+connections that take little each; and a client that keeps little loses nothing because of another client that keeps much.
+"""
+
+import heapq
+import logging
+
+from libc.stdint cimport int64_t, uint64_t
+
+from odradek._ext.net.connection cimport CLOSE_HANDLER, CLOSE_IDLE, Connection
+from odradek._ext.net.data_loop cimport DataLoop
+from odradek._ext.shm.metering cimport FORGOTTEN_BYTES, KEPT_BYTES, add, own_page
+
+
+LOG = logging.getLogger("odradek.connections")
+
+cdef enum:
+    IDLE_MS = 1000
+    UNFINISHED_MS = 10000
+    LARGE_SHARE = 64
+    REPORT_AGAIN_MS = 60000
+
+
+cdef inline int64_t buffered(Connection c) noexcept:
+    """Bytes of frames and responses."""
+    return (c.part.end if c.part.data != NULL else 0) + c.held.end - c.held.start + c.out.span_bytes + c.waiting_bytes
+
+
+def idle_since(Connection c):
+    return c.last_activity_ms
+
+
+cdef inline int64_t waiting_state(Connection c) noexcept:
+    """Bytes of a fetch that waits; the state of other fetches was dropped before."""
+    return c.kept_bytes - buffered(c)
+
+
+def state_of(Connection c):
+    return waiting_state(c)
+
+
+cdef class KeptMemory:
+    """:param budget: bytes that may be kept for idle connections of this worker."""
+
+    def __init__(self, DataLoop loop not None, int64_t budget):
+        self.loop = loop
+        self.budget = budget
+        self.reported_ms = -REPORT_AGAIN_MS
+
+    def look(self, int64_t now_ms):
+        """Add up what is kept, and release what is above the budget. Returns the bytes kept then.
+
+        :param now_ms: CLOCK_MONOTONIC.
+        """
+        cdef Connection c
+        cdef list idle = []
+        self.kept = 0
+        for c in self.loop.connections.values():
+            if now_ms - c.last_activity_ms < IDLE_MS:
+                continue
+            c.kept_bytes = buffered(c) + self.loop.handler.kept_bytes(c)
+            if c.kept_bytes:
+                self.kept += c.kept_bytes
+                idle.append(c)
+        if self.kept > self.budget:
+            self.give_up(idle, now_ms)
+        own_page().words[KEPT_BYTES] = <uint64_t>self.kept
+        return self.kept
+
+    cdef int give_up(self, list idle, int64_t now_ms) except -1:
+        cdef int64_t before = self.kept, dropped = self.dropped, closed = self.closed
+        idle.sort(key=idle_since)
+        self.drop_states(idle)
+        self.close_unfinished(idle, now_ms)
+        self.close_largest(idle)
+        add(FORGOTTEN_BYTES, before - self.kept)
+        if now_ms - self.reported_ms >= REPORT_AGAIN_MS:
+            self.reported_ms = now_ms
+            LOG.warning(
+                "idle connections kept %d bytes, and %d are allowed for this worker (odradek.connections.kept.bytes): the fetch state of "
+                "%d was dropped, %d were closed, %d bytes are kept", before, self.budget, self.dropped - dropped,
+                self.closed - closed, self.kept)
+        return 0
+
+    cdef int drop_states(self, list idle) except -1:
+        cdef Connection c
+        cdef int64_t bytes_
+        for c in idle:
+            if self.kept <= self.budget:
+                return 0
+            bytes_ = self.loop.handler.forget(c)
+            if bytes_:
+                c.kept_bytes -= bytes_
+                self.kept -= bytes_
+                self.dropped += 1
+        return 0
+
+    cdef int close_unfinished(self, list idle, int64_t now_ms) except -1:
+        cdef Connection c
+        if self.kept > self.budget:
+            self.close_by_owner(idle, [
+                c for c in idle
+                if now_ms - c.last_activity_ms >= UNFINISHED_MS and buffered(c) and (c.pending_count == 0 or c.out.head != NULL)
+            ], CLOSE_IDLE)
+        return 0
+
+    cdef int close_largest(self, list idle) except -1:
+        cdef Connection c
+        if self.kept > self.budget:
+            large = [c for c in idle if (<Connection>c).fd >= 0 and waiting_state(c) > self.budget // LARGE_SHARE]
+            self.close_by_owner(idle, sorted(large, key=state_of, reverse=True), CLOSE_HANDLER)
+        return 0
+
+    cdef int close_by_owner(self, list idle, list candidates, int reason) except -1:
+        """Close candidates until the rest is within the budget.
+
+        :param candidates: in the order in which those of one owner, and those of owners with equally much, are closed.
+        """
+        cdef Connection c
+        cdef int64_t share, kept
+        cdef dict kept_for = {}, closable = {}
+        for c in idle:
+            if c.fd >= 0 and c.kept_bytes:
+                kept_for[c.owner] = kept_for.get(c.owner, 0) + c.kept_bytes
+        for c in candidates:
+            closable.setdefault(c.owner, []).append(c)
+        for connections in closable.values():
+            connections.reverse()
+        share = self.budget // max(1, len(kept_for))
+        owners = [(-kept_for[owner], place, owner) for place, owner in enumerate(closable)]
+        heapq.heapify(owners)
+        while owners and self.kept > self.budget:
+            negative, place, owner = owners[0]
+            kept = -negative
+            if kept <= share:
+                return 0
+            c = closable[owner].pop()
+            kept -= c.kept_bytes
+            self.close(c, reason)
+            if closable[owner]:
+                heapq.heapreplace(owners, (-kept, place, owner))
+            else:
+                heapq.heappop(owners)
+        return 0
+
+    cdef int close(self, Connection c, int reason) except -1:
+        what = "a Fetch that waits" if reason == CLOSE_HANDLER else "an incomplete request" if c.out.head == NULL else "unread responses"
+        self.kept -= c.kept_bytes
+        self.closed += 1
+        return self.loop.close_now(
+            c, reason, f"it keeps {c.kept_bytes} bytes for {what}, and idle connections keep more than odradek.connections.kept.bytes")

@@ -1,0 +1,116 @@
+"""What is known of a request that waited: since when, whether its client is gone, and whether it matters; see late_requests.pxd.
+
+Used in the loops of workers and of the coordinator. No state, no lock.
+"""
+
+from libc.stdint cimport int16_t, int64_t, uint8_t
+
+from odradek._ext.protocol.cursor cimport (
+    Cursor,
+    cursor_init,
+    read_bytes,
+    read_int16,
+    read_int32,
+    read_length,
+    read_string_length,
+    skip_tagged_fields,
+)
+
+
+cdef extern from "<netinet/tcp.h>" nogil:
+    """
+    #include <netinet/in.h>
+    #include <poll.h>
+    #include <stdint.h>
+    #include <sys/socket.h>
+
+    static int64_t odradek_last_arrival_age_ms(int fd) {
+        struct tcp_info info;
+        socklen_t size = sizeof info;
+        if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return -1;
+        return (int64_t)info.tcpi_last_data_recv;
+    }
+
+    static int odradek_ended_by_peer(int fd) {
+        struct pollfd one = { fd, POLLRDHUP, 0 };
+        return poll(&one, 1, 0) > 0;          /* POLLHUP and POLLERR are reported unasked */
+    }
+    """
+    int64_t odradek_last_arrival_age_ms(int fd)
+    int odradek_ended_by_peer(int fd)
+
+
+cdef enum:
+    PRODUCE = 0
+    LEAVE_GROUP = 13
+    CONSUMER_GROUP_HEARTBEAT = 68
+    PRODUCE_FLEXIBLE = 9
+    PRODUCE_WITH_TRANSACTIONS = 3
+    LEAVE_FLEXIBLE = 4
+    LEAVE_MANY = 3
+    LEAVE_WITH_REASON = 5
+
+
+cdef int64_t last_arrival_age_ms(int fd) noexcept nogil:
+    return odradek_last_arrival_age_ms(fd)
+
+
+cdef bint ended_by_peer(int fd) noexcept nogil:
+    return odradek_ended_by_peer(fd) != 0
+
+
+cdef inline int64_t skip_string(Cursor* c, bint compact) noexcept nogil:
+    """Its length; -1 for none."""
+    cdef int64_t length = read_string_length(c, compact)
+    if length > 0:
+        read_bytes(c, length)
+    return length
+
+
+cdef bint is_unawaited(const uint8_t* request, int64_t size) noexcept nogil:
+    """A Produce with acks=0, to which there is no response, and what a consumer sends when it closes.
+
+    Such a request is harmless however late it comes: the records have no other place to be in, and a member id is used by one
+    consumer only. An administrator who removes a static member names no member id, and waits for the response.
+    """
+    cdef Cursor c
+    cdef int16_t key, version
+    cdef int64_t members
+    cursor_init(&c, request, size)
+    key = read_int16(&c)
+    version = read_int16(&c)
+    read_int32(&c)
+    skip_string(&c, False)
+    if key == PRODUCE:
+        if version >= PRODUCE_FLEXIBLE:
+            skip_tagged_fields(&c)
+        if version >= PRODUCE_WITH_TRANSACTIONS:
+            skip_string(&c, version >= PRODUCE_FLEXIBLE)
+        return read_int16(&c) == 0 and not c.error
+    if key == CONSUMER_GROUP_HEARTBEAT:
+        skip_tagged_fields(&c)
+        skip_string(&c, True)
+        return skip_string(&c, True) > 0 and read_int32(&c) < 0 and not c.error
+    if key != LEAVE_GROUP:
+        return False
+    if version >= LEAVE_FLEXIBLE:
+        skip_tagged_fields(&c)
+    skip_string(&c, version >= LEAVE_FLEXIBLE)
+    if version < LEAVE_MANY:
+        return skip_string(&c, False) > 0 and not c.error
+    members = read_length(&c, version >= LEAVE_FLEXIBLE)
+    while members > 0 and not c.error:
+        if skip_string(&c, version >= LEAVE_FLEXIBLE) <= 0:
+            return False
+        skip_string(&c, version >= LEAVE_FLEXIBLE)
+        if version >= LEAVE_WITH_REASON:
+            skip_string(&c, True)
+        if version >= LEAVE_FLEXIBLE:
+            skip_tagged_fields(&c)
+        members -= 1
+    return not c.error
+
+
+def unawaited(bytes request not None):
+    """`is_unawaited`, for Python."""
+    return is_unawaited(<const uint8_t*><const char*>request, len(request))

@@ -1,0 +1,16 @@
+"""What was written on connections leaves."""
+
+from libc.stdint cimport int64_t
+
+from odradek._ext.net.connection cimport Connection, ResponseOutput
+
+
+cdef class Sending(ResponseOutput):
+    cdef public object cold_reader             # called like page_cache.ColdReader; None: a cold page is waited for
+    cdef public object on_file_error           # (fd, errno) of a file that could not be read or sent; None: nobody asks
+    cdef readonly int64_t bytes_out
+    cdef readonly int64_t sendfile_bytes
+    cdef int deliver(self, Connection c) except -1
+    cdef int pump(self, Connection c) except -1
+    cdef int read_cold(self, Connection c) except -1
+    cdef int file_failed(self, Connection c, int number) except -1

@@ -1,0 +1,154 @@
+"""What was written on a connection leaves: at once where it can, else from its queue, and from the disk off the loop.
+
+Runs in a worker's loop. One send takes all that one read's requests were answered; a file's pages that are not in memory are
+brought in by the cold reader first, so that no other connection waits for them.
+"""
+
+from libc.errno cimport EAGAIN, ECONNABORTED, ECONNRESET, EINTR, EPIPE, ETIMEDOUT, errno
+from libc.stdint cimport int64_t, uint8_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport strerror
+
+from odradek._ext.net.connection cimport CLOSE_FILE, CLOSE_RESET, HOLD_DEFER, OUT_ROOM, Connection, Pending
+from odradek._ext.shm.metering cimport SENDFILE_BYTES, SOCKET_BYTES_OUT, UNSENT_BYTES, add, clock_us, count_times
+from odradek._ext.net.output cimport (
+    FILE_CHUNK,
+    SENT_BLOCKED,
+    SENT_COLD,
+    SENT_ENOUGH,
+    SENT_ERROR,
+    SENT_SHORT_FILE,
+    OutNode,
+    SendState,
+    add_copy,
+    drop_queue,
+    join_queues,
+    send_queue,
+)
+
+
+cdef extern from "<sys/socket.h>" nogil:
+    ssize_t send(int socket, const void* data, size_t n, int flags)
+    int MSG_DONTWAIT, MSG_NOSIGNAL
+
+
+cdef enum:
+    SEND_A_TURN = 4 * 1024 * 1024
+
+
+cdef class Sending(ResponseOutput):
+    cdef int deliver(self, Connection c) except -1:
+        """Send what may leave now: responses just written, and Pendings that are done, up to the first that is not."""
+        cdef int64_t n, sent
+        cdef int result = 0
+        cdef Pending pending, following
+        if self.current is c:
+            if c.pending_head is not None:
+                self.spill()
+            n = self.out_length
+            self.out_length = self.out_base = 0
+            if n and c.fd >= 0:
+                if c.out.head != NULL or (c.pending_head is not None and c.pending_head.done):
+                    add_copy(&c.out, self.out, n)
+                else:
+                    sent = send(c.fd, self.out, n, MSG_NOSIGNAL | MSG_DONTWAIT)
+                    if sent < 0 and errno != EAGAIN and errno != EINTR:
+                        add(UNSENT_BYTES, n)
+                        return self.close_now(c, CLOSE_RESET, strerror(errno).decode())
+                    sent = max(sent, <int64_t>0)
+                    self.bytes_out += sent
+                    add(SOCKET_BYTES_OUT, sent)
+                    if sent < n:
+                        add_copy(&c.out, self.out + sent, n - sent)
+                        c.blocked = True
+            elif n:
+                add(UNSENT_BYTES, n)
+            if self.out_room > 8 * OUT_ROOM:
+                free(self.out)
+                self.out_room = OUT_ROOM
+                self.out = <uint8_t*>malloc(OUT_ROOM)
+                if self.out == NULL:
+                    self.out_room = 0
+                    raise MemoryError("no memory for the shared output buffer")
+        following = None
+        if c.pending_head is not None and c.pending_head.done:
+            following = c.pending_head
+            while c.pending_head is not None and c.pending_head.done:
+                pending = c.pending_head
+                c.waiting_bytes -= pending.answer.span_bytes + pending.after.span_bytes
+                if pending.unwanted:
+                    add(UNSENT_BYTES, pending.answer.span_bytes + pending.answer.file_bytes)
+                    drop_queue(&pending.answer)
+                join_queues(&c.out, &pending.answer)
+                join_queues(&c.out, &pending.after)
+                c.pending_head = pending.next
+                c.pending_count -= 1
+            pending.next = None
+            if c.pending_head is None:
+                c.pending_tail = None
+                c.hold &= ~HOLD_DEFER
+        if c.out.head != NULL and not c.blocked and not c.cold:
+            result = self.pump(c)
+        if following is not None:
+            self.clock = clock_us()
+        while following is not None:
+            pending = following
+            count_times(pending.api, 1, pending.began_us - pending.received_us, pending.attached_us - pending.began_us,
+                        pending.answered_us - pending.attached_us, self.clock - pending.answered_us)
+            following = pending.next
+            pending.next = None
+        return result
+
+    cdef int pump(self, Connection c) except -1:
+        cdef int64_t sent = 0, from_files = 0
+        cdef int error = 0
+        cdef bint look_up = self.cold_reader is not None
+        cdef SendState state = send_queue(&c.out, c.fd, SEND_A_TURN, look_up, &sent, &from_files, &error)
+        if sent:
+            self.bytes_out += sent
+            self.sendfile_bytes += from_files
+            add(SOCKET_BYTES_OUT, sent)
+            add(SENDFILE_BYTES, from_files)
+            c.last_activity_ms = self.now_ms
+        if state == SENT_BLOCKED or state == SENT_ENOUGH:
+            c.blocked = True          # after a full budget the socket reports itself writable in the next turn
+        elif state == SENT_COLD:
+            self.read_cold(c)
+        elif state == SENT_SHORT_FILE:
+            self.close_now(c, CLOSE_FILE, "a file ended before the length promised to the client")
+        elif state == SENT_ERROR:
+            text = strerror(error).decode()
+            if error in (EPIPE, ECONNRESET, ETIMEDOUT, ECONNABORTED):
+                self.close_now(c, CLOSE_RESET, text)
+            else:
+                self.file_failed(c, error)
+                self.close_now(c, CLOSE_FILE, f"sending failed: {text}")
+        return 0
+
+    cdef int file_failed(self, Connection c, int number) except -1:
+        """Tell whose business the file is that the head of the connection's queue comes from."""
+        cdef OutNode* node = c.out.head
+        if self.on_file_error is not None and node != NULL and node.fd >= 0:
+            self.on_file_error(node.fd, number)
+        return 0
+
+    cdef int read_cold(self, Connection c) except -1:
+        cdef OutNode* node = c.out.head
+        cdef int64_t length = min(node.length, <int64_t>FILE_CHUNK)
+        cdef int64_t end = node.position + length
+
+        def warmed(error=None):
+            c.cold = False
+            if c.fd < 0:
+                return
+            if error is not None:
+                self.file_failed(c, error.errno)
+                self.close_now(c, CLOSE_FILE, f"reading for a response failed: {error}")
+                return
+            c.out.head.warm_until = end
+            self.mark_dirty(c)
+            self.flush_dirty()
+
+        c.cold = True
+        self.cold_reader(<object>node.owner, node.fd, node.position, length, warmed)
+        return 0

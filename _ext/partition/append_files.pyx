@@ -1,0 +1,232 @@
+"""A process's descriptors for appending.
+
+The slot's lock keeps a slot's files from two threads; `busy` keeps the evictor off.
+"""
+
+from libc.errno cimport EMFILE, ENFILE, ENOMEM, errno
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport calloc, free
+from posix.fcntl cimport O_CREAT, O_RDONLY, O_RDWR
+from posix.unistd cimport close
+
+from odradek._ext.shm.atomics cimport fetch_add_64
+from odradek._ext.storage.directories cimport DIR, fdopendir
+from odradek._ext.storage.file_calls cimport file_open
+from odradek._ext.storage.log_state cimport FILE_INDEX, FILE_LOG, FILE_TIME_INDEX, FILE_TXN_INDEX
+from odradek._ext.shm.layout cimport Slot, region, slot_at
+
+
+cdef extern from "<fcntl.h>" nogil:
+    int O_DIRECTORY
+
+cdef extern from *:
+    """
+    static inline int take_word(uint32_t *p) {
+        uint32_t expected = 0;
+        return __atomic_compare_exchange_n(p, &expected, 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+    }
+    static inline void give_word(uint32_t *p) { __atomic_store_n(p, 0, __ATOMIC_RELEASE); }
+    """
+    int take_word(uint32_t* p) noexcept nogil
+    void give_word(uint32_t* p) noexcept nogil
+
+
+cdef AppendFiles* table = NULL
+cdef uint64_t table_boot = 0       # of the mapping that the table belongs to
+cdef uint64_t table_slots = 0
+cdef int64_t open_count = 0
+cdef int64_t open_limit = 3000
+cdef uint64_t hand = 0
+
+
+cdef inline void count_open(int64_t change) noexcept nogil:
+    fetch_add_64(<uint64_t*>&open_count, <uint64_t>change)
+
+
+def limit_append_files(int64_t limit):
+    """Prepare this process's cache for at most about `limit` open descriptors; before the first append."""
+    global table, table_boot, table_slots, open_limit
+    cdef uint64_t i
+    if table != NULL and table_boot != region().header.boot_id:     # of a mapping before: its slots are others
+        for i in range(table_slots):
+            close_files(&table[i])
+        free(table)
+        table = NULL
+    if table == NULL:
+        table = <AppendFiles*>calloc(region().header.max_slots, sizeof(AppendFiles))
+        if table == NULL:
+            raise MemoryError("no memory for the table of append files")
+        table_slots = region().header.max_slots
+        table_boot = region().header.boot_id
+    open_limit = max(limit, 16)
+
+
+def sweep_append_files():
+    """Close what this process has open of logs that changed since (a file that was removed takes room on the disk until then);
+    how many descriptors. May be called from the loop at any time."""
+    cdef uint64_t i
+    cdef AppendFiles* files
+    cdef Slot* slot
+    cdef int64_t before = open_count
+    if table == NULL or before == 0:
+        return 0
+    for i in range(region().header.slots_used):
+        files = &table[i]
+        if files.log_fd == 0 and files.index_fd == 0 and files.time_fd == 0:
+            continue
+        slot = slot_at(<uint32_t>i)
+        if files.generation != slot.generation or files.incarnation != slot.incarnation:
+            if take_word(&files.busy):
+                close_files(files)
+                give_word(&files.busy)
+    return before - open_count
+
+
+def open_append_files():
+    """How many descriptors this process holds for appending."""
+    return open_count
+
+
+cdef void directory_path(Slot* slot, char* out) noexcept nogil:
+    snprintf(out, 384, "%.*s-%d", <int>slot.topic_bytes, <char*>slot.topic, slot.partition)
+
+
+cdef const char* suffix_of(int kind) noexcept nogil:
+    if kind == FILE_LOG:
+        return "log"
+    if kind == FILE_INDEX:
+        return "index"
+    if kind == FILE_TIME_INDEX:
+        return "timeindex"
+    if kind == FILE_TXN_INDEX:
+        return "txnindex"
+    return "snapshot"
+
+
+cdef void segment_path(Slot* slot, int64_t base_offset, int kind, char* out) noexcept nogil:
+    snprintf(out, 384, "%.*s-%d/%020lld.%s", <int>slot.topic_bytes, <char*>slot.topic, slot.partition, <long long>base_offset,
+             suffix_of(kind))
+
+
+cdef int open_at(Slot* slot, const char* path, int flags) noexcept nogil:
+    """A descriptor of a path relative to the slot's log directory, or -errno."""
+    cdef int log_dir = region().header.log_dir_fds[slot.log_dir]
+    cdef int fd = file_open(log_dir, path, flags)
+    if fd < 0 and (errno == EMFILE or errno == ENFILE):
+        evict(open_count // 2)          # others hold what is missing: connections, readers
+        fd = file_open(log_dir, path, flags)
+    return fd if fd >= 0 else -errno
+
+
+cdef int open_in_slot(Slot* slot, int64_t base_offset, int kind, int flags) noexcept nogil:
+    """A descriptor of one of the slot's files, or -errno."""
+    cdef char[384] path
+    segment_path(slot, base_offset, kind, path)
+    return open_at(slot, path, flags)
+
+
+cdef int open_directory(Slot* slot) noexcept nogil:
+    cdef char[384] path
+    directory_path(slot, path)
+    return open_at(slot, path, O_RDONLY | O_DIRECTORY)
+
+
+cdef DIR* read_directory(Slot* slot, int* error) noexcept nogil:
+    cdef int descriptor = open_directory(slot)
+    cdef DIR* stream = NULL
+    error[0] = min(descriptor, 0)
+    if descriptor >= 0:
+        stream = fdopendir(descriptor)
+        if stream == NULL:
+            close(descriptor)
+            error[0] = -ENOMEM
+    return stream
+
+
+cdef void close_files(AppendFiles* files) noexcept nogil:
+    if files.log_fd > 0:
+        close(files.log_fd)
+        count_open(-1)
+    if files.index_fd > 0:
+        close(files.index_fd)
+        count_open(-1)
+    if files.time_fd > 0:
+        close(files.time_fd)
+        count_open(-1)
+    files.log_fd = files.index_fd = files.time_fd = 0
+
+
+cdef void evict(int64_t down_to) noexcept nogil:
+    """Close files that were not used since the hand last passed, until `down_to` are open (two turns at the most)."""
+    global hand
+    cdef uint64_t passed = 0, used = region().header.slots_used
+    cdef AppendFiles* files
+    if table == NULL or used == 0:
+        return
+    while open_count > down_to and passed < used * 2:
+        hand = (hand + 1) % used
+        passed += 1
+        files = &table[hand]
+        if files.log_fd == 0 and files.index_fd == 0 and files.time_fd == 0:
+            continue
+        if files.used:
+            files.used = 0
+            continue
+        if take_word(&files.busy):
+            close_files(files)
+            give_word(&files.busy)
+
+
+cdef AppendFiles* take_files(uint32_t index, Slot* slot, int64_t segment_base, int* error) noexcept nogil:
+    cdef AppendFiles* files = &table[index]
+    cdef int fd
+    while not take_word(&files.busy):   # only the evictor can hold it, and only for three closes
+        pass
+    files.used = 1
+    if files.incarnation != slot.incarnation or files.segment_base != segment_base or files.generation != slot.generation:
+        close_files(files)
+        files.incarnation = slot.incarnation
+        files.segment_base = segment_base
+        files.generation = slot.generation
+    if files.log_fd == 0:
+        if open_count >= open_limit:
+            evict(open_limit - open_limit // 8)
+        fd = open_in_slot(slot, segment_base, FILE_LOG, O_RDWR)
+        if fd < 0:
+            error[0] = fd
+            give_word(&files.busy)
+            return NULL
+        files.log_fd = fd
+        count_open(1)
+    return files
+
+
+cdef int index_file(AppendFiles* files, Slot* slot, int kind) noexcept nogil:
+    """The descriptor of the offset or time index of the active segment, or -errno."""
+    cdef int fd
+    cdef int32_t* place = &files.index_fd if kind == FILE_INDEX else &files.time_fd
+    if place[0] == 0:
+        place[0] = open_in_slot(slot, files.segment_base, kind, O_RDWR | O_CREAT)
+        if place[0] < 0:
+            fd = place[0]
+            place[0] = 0
+            return fd
+        count_open(1)
+    return place[0]
+
+
+cdef void release_files(AppendFiles* files) noexcept nogil:
+    give_word(&files.busy)
+
+
+cdef void drop_files(uint32_t index) noexcept nogil:
+    """Close what is open for a slot; the caller holds its lock, or the slot is gone."""
+    cdef AppendFiles* files
+    if table == NULL:
+        return                          # this process never appends
+    files = &table[index]
+    while not take_word(&files.busy):
+        pass
+    close_files(files)
+    give_word(&files.busy)

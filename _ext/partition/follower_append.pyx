@@ -1,0 +1,207 @@
+"""What a follower does to its log; see following.pxd.
+
+The slot's lock is taken and given back by each verb; no GIL, no allocation.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memset
+
+from odradek._ext.shm.atomics cimport store_release_64
+from odradek._ext.partition.commits cimport current
+from odradek._ext.shm.faults cimport TRUNCATE_INTENT_STORED, fault
+from odradek._ext.partition.gap_limit cimport is_gap_limit_below, put_gap_limit
+from odradek._ext.partition.high_watermark cimport set_high_watermark
+from odradek._ext.partition.leader_epochs cimport cut_epochs, new_epoch, note_epoch
+from odradek._ext.shm.locks cimport LOCK_BUSY, unlock
+from odradek._ext.partition.log_writing cimport MAX_JOINED, AppendItem, AppendOutcome, advance, tell_outcome, write_and_commit
+from odradek._ext.records.old_messages cimport MESSAGE_HEADER_BYTES, message_crc_matches, parse_message
+from odradek._ext.shm.owners cimport OWNER_NOBODY
+from odradek._ext.partition.producer_entry cimport ProducerEntry
+from odradek._ext.partition.producer_room cimport ROOM_BUSY, ROOM_READY, Brought, Room, reserve_anyhow, reserve_producer
+from odradek._ext.partition.producer_runs cimport find_producer
+from odradek._ext.records.record_batch cimport ERROR_INVALID_RECORD, BatchInfo, check_batch, parse_batch_header
+from odradek._ext.partition.rolling cimport must_roll, roll_now
+from odradek._ext.partition.segment_files cimport locate_for_cut, segment_holding
+from odradek._ext.shm.layout cimport EPOCHS_KEPT, ROLE_FOLLOWER, Commit, Slot, slot_at
+from odradek._ext.partition.slot_access cimport (
+    APPEND_BUSY,
+    APPEND_IO_ERROR,
+    APPEND_OK,
+    APPEND_OUT_OF_RANGE,
+    AppendResult,
+    check_slot,
+    give_up,
+    note_failure,
+    take_slot,
+)
+from odradek._ext.partition.truncation cimport INTENT_TRUNCATE, finish_truncation
+from odradek._ext.shm.waking cimport wake_after, wake_everyone
+
+
+cdef enum:
+    BATCH_SOUND = 0
+    BATCH_INCOMPLETE = 1          # the last one of a fetch
+    BATCH_BAD = 2
+
+
+cdef int check_replicated(const uint8_t* p, size_t n, BatchInfo* out) noexcept nogil:
+    """What a leader sent: a batch, or a message of format v0 or v1, which a follower keeps as it is."""
+    cdef int error = parse_batch_header(p, n, out)
+    if error == ERROR_INVALID_RECORD:       # another magic than 2
+        if n < MESSAGE_HEADER_BYTES and out.magic in (0, 1):
+            return BATCH_INCOMPLETE
+        if parse_message(p, n, out) != 0:
+            return BATCH_BAD
+        if <size_t>out.size > n:
+            return BATCH_INCOMPLETE
+        return BATCH_SOUND if message_crc_matches(p, out) else BATCH_BAD
+    if error != 0 or <size_t>out.size > n:
+        return BATCH_INCOMPLETE
+    return BATCH_SOUND if check_batch(p, n, False, out) == 0 else BATCH_BAD
+
+
+cdef int reserve_replicated(uint32_t index, Slot* slot, int64_t producer_id, Brought* brought) noexcept nogil:
+    """Room for a producer whose batch the leader has: 0, 1 if the arena is busy, or -errno."""
+    cdef ProducerEntry* known = find_producer(slot, producer_id)
+    cdef Room room = reserve_producer(index, slot, known, OWNER_NOBODY, brought)
+    if room == ROOM_READY or room == ROOM_BUSY:
+        return room == ROOM_BUSY
+    return reserve_anyhow(index, slot, known, brought)
+
+
+cdef AppendResult append_as_follower(uint32_t index, uint32_t incarnation, int32_t leader_epoch, uint8_t* data, int64_t size,
+                                     int64_t leader_high_watermark, int64_t leader_log_start_offset, int64_t wall_ms, int spins,
+                                     AppendOutcome* outcome) noexcept nogil:
+    """Append what a leader sent, offsets and epochs as they are; whole batches only, an incomplete one at the end is left out.
+
+    The first batch must begin at the log end offset, or behind it where compaction left a gap; else APPEND_OUT_OF_RANGE. So is
+    an append behind a truncation whose recovery point is not written yet: a start would take what follows for durable [R 4].
+    """
+    cdef Slot* slot = slot_at(index)
+    cdef AppendItem[MAX_JOINED] items
+    cdef AppendItem* ready[MAX_JOINED]
+    cdef AppendResult checked
+    cdef Brought brought
+    cdef Commit commit
+    cdef int64_t at = 0, gap
+    cdef int n = 0, result = 0, found
+    cdef bint roll
+    outcome.error_number = 0
+    if take_slot(index, slot, spins) == LOCK_BUSY:
+        return APPEND_BUSY
+    checked = check_slot(slot, incarnation, leader_epoch, ROLE_FOLLOWER)
+    if checked != APPEND_OK:
+        unlock(index, slot)
+        return checked
+    if slot.recovery_point > current(slot).log_end_offset:
+        unlock(index, slot)
+        return APPEND_OUT_OF_RANGE
+    while result == 0:
+        commit = current(slot)[0]
+        n = 0
+        gap = -1
+        brought.producers = brought.fresh = 0
+        roll = False
+        while n < MAX_JOINED and at < size:
+            memset(&items[n], 0, sizeof(AppendItem))
+            found = check_replicated(data + at, <size_t>(size - at), &items[n].info)
+            if found == BATCH_SOUND and items[n].info.base_offset < commit.log_end_offset:
+                found = BATCH_BAD
+            if found != BATCH_SOUND:
+                checked = APPEND_OUT_OF_RANGE if found == BATCH_BAD else checked
+                at = size
+                break
+            if must_roll(slot, &commit, &items[n].info, items[n].info.base_offset + items[n].info.last_offset_delta, wall_ms):
+                roll = True
+                break
+            if n and (items[n].info.control or ready[n - 1].info.control
+                      or (items[n].info.magic == 2 and new_epoch(slot, items[n].info.partition_leader_epoch))):
+                break                   # a marker is committed alone; an epoch is noted where the log ends
+            if items[n].info.producer_id >= 0:
+                result = reserve_replicated(index, slot, items[n].info.producer_id, &brought)
+                if result != 0:
+                    checked = APPEND_BUSY
+                    result = min(result, 0)
+                    at = size           # after what was taken so far
+                    break
+            # A limit that is not known covers every gap, but it is replaced soon by one that may not cover this gap.
+            if items[n].info.base_offset > commit.log_end_offset and is_gap_limit_below(slot, items[n].info.base_offset):
+                gap = items[n].info.base_offset
+            items[n].data = data + at
+            items[n].base_offset = items[n].info.base_offset
+            advance(&commit, &items[n])
+            result = note_epoch(slot, items[n].info.partition_leader_epoch, items[n].base_offset)
+            if result != 0:
+                break
+            ready[n] = &items[n]
+            at += items[n].info.size
+            n += 1
+        if result == 0 and gap >= 0:
+            result = put_gap_limit(slot, gap, False)
+        if result == 0 and n:
+            result = write_and_commit(index, slot, ready, n, False)
+        if result == 0 and roll:
+            result = roll_now(index, slot, wall_ms)
+        if at >= size:
+            break
+    if result == 0:
+        commit = current(slot)[0]
+        set_high_watermark(slot, min(leader_high_watermark, commit.log_end_offset))
+        if leader_log_start_offset > slot.log_start_offset and leader_log_start_offset <= commit.log_end_offset:
+            store_release_64(<uint64_t*>&slot.log_start_offset, <uint64_t>leader_log_start_offset)
+    note_failure(slot, result)
+    tell_outcome(slot, result, outcome)
+    unlock(index, slot)
+    wake_after(index, slot, True, True)
+    return APPEND_IO_ERROR if result != 0 else checked
+
+
+cdef AppendResult truncate_to(uint32_t index, uint32_t incarnation, int32_t leader_epoch, int64_t offset, int64_t wall_ms,
+                              int spins) noexcept nogil:
+    """Cut the log so that it ends at `offset`, or where the batch that holds it begins; as a follower.
+
+    The intent is stored before the first file is touched, so that the next process that takes the lock finishes it after a death. Before
+    anything is appended the recovery point is to be written to its checkpoint (`odradek.shm.truncation`).
+    """
+    cdef Slot* slot = slot_at(index)
+    cdef AppendResult checked
+    cdef Commit* commit
+    cdef int64_t base, position = 0, first_cut = offset
+    cdef int result = 0
+    if take_slot(index, slot, spins) == LOCK_BUSY:
+        return APPEND_BUSY
+    checked = check_slot(slot, incarnation, leader_epoch, ROLE_FOLLOWER)
+    commit = current(slot)
+    if checked == APPEND_OK and (offset > commit.log_end_offset or offset < 0):
+        checked = APPEND_OUT_OF_RANGE
+    if checked == APPEND_OK and offset == commit.log_end_offset:
+        # An epoch that begins where the log ends is of a leader that left no batch.
+        if slot.epoch_count and slot.epochs[(slot.epoch_count - 1) % EPOCHS_KEPT].start_offset >= offset:
+            result = cut_epochs(slot, offset)
+            note_failure(slot, result)
+        unlock(index, slot)
+        return APPEND_OK if result == 0 else APPEND_IO_ERROR
+    if checked != APPEND_OK:
+        unlock(index, slot)
+        return checked
+    base = segment_holding(slot, offset, 0x7FFFFFFFFFFFFFFF)
+    if base < -1:
+        result = <int>(base + 1)
+    elif base < 0:
+        base = offset                   # before every segment: all go, the log begins anew
+    elif base < offset:
+        result = locate_for_cut(slot, commit, base, offset, &position, &first_cut)
+    if result == 0:
+        slot.intent_arguments[0] = first_cut
+        slot.intent_arguments[1] = base
+        slot.intent_arguments[2] = position
+        slot.intent_arguments[3] = wall_ms
+        store_release_64(&slot.intent, INTENT_TRUNCATE)
+        fault(TRUNCATE_INTENT_STORED)
+        result = finish_truncation(index, slot)
+        if result != 0:
+            give_up(slot, result)       # half done
+    note_failure(slot, result)
+    unlock(index, slot)
+    wake_everyone(index, slot)
+    return APPEND_OK if result == 0 else APPEND_IO_ERROR

@@ -1,0 +1,265 @@
+"""A leader's append; see appends.pxd, and ``broker/odradek/shm/README.md``, rule 1, for the order of its steps.
+
+By the loop and the append threads of workers, and by the coordinator for its own logs. The slot's lock is taken and given back
+here; in between nothing is allocated and no GIL is needed.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+
+from odradek._ext.partition.commits cimport current
+from odradek._ext.shm.faults cimport *
+from odradek._ext.partition.leader_epochs cimport new_epoch, note_epoch
+from odradek._ext.shm.locks cimport LOCK_BUSY, unlock
+from odradek._ext.partition.log_writing cimport MAX_JOINED, AppendItem, AppendOutcome, advance, tell_outcome, write_and_commit
+from odradek._ext.partition.producer_entry cimport ProducerBatch, ProducerEntry
+from odradek._ext.partition.producer_room cimport ROOM_BUSY, ROOM_READY, Brought, Room, count_refused, reserve_producer
+from odradek._ext.partition.producer_runs cimport find_producer, place_of_entry
+from odradek._ext.partition.producers cimport (
+    PRODUCER_DUPLICATE,
+    PRODUCER_FENCED,
+    PRODUCER_NEXT,
+    PRODUCER_OUT_OF_ORDER,
+    ProducerCheck,
+    check_sequence,
+)
+from odradek._ext.records.record_batch cimport (
+    AT_BASE_OFFSET,
+    AT_PARTITION_LEADER_EPOCH,
+    NO_SEQUENCE,
+    last_sequence_of,
+    sequence_behind,
+    set_max_timestamp,
+    store32,
+    store64,
+)
+from odradek._ext.partition.rolling cimport must_roll, roll_now
+from odradek._ext.shm.layout cimport DISK_FULL, ROLE_LEADER, Commit, Slot, coarse_ms, region, slot_at
+from odradek._ext.partition.slot_access cimport (
+    APPEND_BUSY,
+    APPEND_IO_ERROR,
+    APPEND_OK,
+    AppendResult,
+    check_slot,
+    note_failure,
+    take_slot,
+)
+from odradek._ext.shm.waking cimport wake_after
+
+
+cdef enum:
+    ERROR_OUT_OF_ORDER_SEQUENCE = 45
+    ERROR_INVALID_PRODUCER_EPOCH = 47
+    ERROR_NOT_ENOUGH_REPLICAS = 19    # of a full disk (docs/decisions/0011), and where there is no room for a producer (0018)
+    ERROR_BATCH_TOO_LARGE = 18    # RECORD_LIST_TOO_LARGE: larger than a segment can be
+
+
+cdef bint check_before(AppendItem* items, int at, ProducerCheck* check) noexcept nogil:
+    """Judge items[at] by the items of its producer before it that will be appended: whether that decides, with *check.
+
+    If it repeats one of them it is a duplicate of kind 2, with that item's number as its base offset; *check is PRODUCER_DUPLICATE then.
+    """
+    cdef AppendItem* item = &items[at]
+    cdef AppendItem* before
+    cdef bint decided = False
+    cdef int i = at - 1
+    while i >= 0:
+        before = &items[i]
+        i -= 1
+        if before.error != 0 or before.duplicate or before.info.producer_id != item.info.producer_id:
+            continue
+        if item.info.producer_epoch < before.info.producer_epoch:
+            check[0] = PRODUCER_FENCED      # by a newer epoch of this write: nothing older makes it a duplicate
+            return True
+        if item.info.producer_epoch > before.info.producer_epoch:
+            if not decided:
+                check[0] = PRODUCER_NEXT if item.info.base_sequence == 0 else PRODUCER_OUT_OF_ORDER
+            return True                     # what is older is of older epochs as well
+        if item.info.base_sequence == NO_SEQUENCE:
+            check[0] = PRODUCER_NEXT
+            return True
+        if item.info.base_sequence == before.info.base_sequence and item.info.last_offset_delta == before.info.last_offset_delta:
+            item.duplicate = 2              # answered with that item's offset, once it is known
+            item.base_offset = i + 1
+            check[0] = PRODUCER_DUPLICATE
+            return True
+        if not decided:
+            check[0] = PRODUCER_OUT_OF_ORDER
+            if item.info.base_sequence == sequence_behind(last_sequence_of(before.info.base_sequence, before.info.last_offset_delta)):
+                check[0] = PRODUCER_NEXT
+                return True
+            decided = True
+    return decided
+
+
+cdef bint check_producer(Slot* slot, AppendItem* items, int at, bint* needs_room, ProducerEntry** known) noexcept nogil:
+    """Whether the sequence of items[at] allows it, given the slot and the items before it that will be appended.
+
+    `needs_room`: room for its producer, whose entry is `known`, is still to be reserved; an item before it had it reserved otherwise.
+    """
+    cdef AppendItem* item = &items[at]
+    cdef ProducerBatch duplicate
+    cdef ProducerCheck check = PRODUCER_NEXT, by_slot
+    cdef bint decided = not item.info.control and check_before(items, at, &check)
+    if check == PRODUCER_DUPLICATE:
+        return False
+    if decided and check == PRODUCER_NEXT:
+        return True
+    known[0] = find_producer(slot, item.info.producer_id)
+    if (not decided or check == PRODUCER_OUT_OF_ORDER) and not item.info.control:
+        by_slot = check_sequence(known[0], item.info.producer_epoch, item.info.base_sequence,
+                                 last_sequence_of(item.info.base_sequence, item.info.last_offset_delta), &duplicate)
+        if by_slot == PRODUCER_DUPLICATE:
+            known[0].heard_ms = coarse_ms()
+            item.duplicate = 1
+            item.base_offset = duplicate.base_offset
+            if slot.settings.log_append_time:
+                item.append_time = duplicate.timestamp
+            return False
+        if not decided:
+            check = by_slot
+    if check != PRODUCER_NEXT:
+        item.error = ERROR_INVALID_PRODUCER_EPOCH if check == PRODUCER_FENCED else ERROR_OUT_OF_ORDER_SEQUENCE
+        return False
+    needs_room[0] = True
+    return True
+
+
+cdef Room refused_before(AppendItem* items, int at) noexcept nogil:
+    """Why a batch of the same producer before items[at] got no room; ROOM_READY if none was refused for that reason.
+
+    A partition that does not know a producer takes any sequence of it. If it took this batch, it would refuse the retry of the one
+    before it as out of order.
+    """
+    cdef int i
+    for i in range(at):
+        if items[i].room and items[i].info.producer_id == items[at].info.producer_id:
+            return <Room>items[i].room
+    return ROOM_READY
+
+
+cdef int take_room(uint32_t index, Slot* slot, AppendItem* items, int at, ProducerEntry* known, Brought* brought) noexcept nogil:
+    """Reserve room for the producer of items[at], whose entry is `known` (NULL: none): 1, 0 if it is refused, APPEND_BUSY."""
+    cdef AppendItem* item = &items[at]
+    cdef Room room = ROOM_READY if known != NULL else refused_before(items, at)
+    if room != ROOM_READY:
+        count_refused(room)
+    else:
+        room = reserve_producer(index, slot, known, item.owner, brought)
+    if room == ROOM_BUSY:
+        return APPEND_BUSY
+    if room != ROOM_READY:
+        item.error = ERROR_NOT_ENOUGH_REPLICAS      # retriable, and nothing of it was appended
+        item.room = room
+        return 0
+    item.place = place_of_entry(slot, known)
+    return 1
+
+
+cdef int check_item(uint32_t index, Slot* slot, AppendItem* items, int at, bint full, Brought* brought) noexcept nogil:
+    """Whether items[at] may be appended, given the slot and the items before it that will be: 1 yes, 0 no, APPEND_BUSY.
+
+    `full`: the disk is, so that nothing may be appended. `brought` counts the producers of this write. Room for a producer is
+    reserved last, because another producer may be evicted for it: a batch that is refused anyway must not have that effect.
+    """
+    cdef AppendItem* item = &items[at]
+    cdef ProducerEntry* known = NULL
+    cdef bint needs_room = False
+    if item.info.producer_id >= 0:
+        item.place = 0
+        if not check_producer(slot, items, at, &needs_room, &known):
+            if full and item.error == ERROR_OUT_OF_ORDER_SEQUENCE:
+                item.error = ERROR_NOT_ENOUGH_REPLICAS      # the one before it may be missing because it was refused
+            return 0
+    if item.info.size > slot.settings.segment_bytes:
+        item.error = ERROR_BATCH_TOO_LARGE
+        return 0
+    if full:
+        item.error = ERROR_NOT_ENOUGH_REPLICAS
+        return 0
+    return take_room(index, slot, items, at, known, brought) if needs_room else 1
+
+
+cdef AppendResult append_as_leader(uint32_t index, uint32_t incarnation, int32_t leader_epoch, AppendItem* items, int count,
+                                   int64_t wall_ms, int spins, AppendOutcome* outcome) noexcept nogil:
+    """Append `count` checked batches (at most MAX_JOINED) in order; what became of each is in its `error`, `duplicate` and
+    `base_offset`. Every result but APPEND_OK concerns all of them that are not `appended` yet."""
+    cdef Slot* slot = slot_at(index)
+    cdef AppendItem* ready[MAX_JOINED]
+    cdef AppendResult checked
+    cdef Commit commit
+    cdef Brought brought
+    cdef int i, n, result = 0, refused = 0
+    cdef int64_t before
+    cdef bint alone, full
+    outcome.error_number = 0
+    brought.producers = brought.fresh = 0
+    if take_slot(index, slot, spins) == LOCK_BUSY:
+        return APPEND_BUSY
+    fault(APPEND_LOCKED)
+    checked = check_slot(slot, incarnation, leader_epoch, ROLE_LEADER)
+    if checked != APPEND_OK:
+        unlock(index, slot)
+        return checked
+    # What the broker itself writes goes on: commits of offsets, transactions' ends.
+    full = region().header.disk_state[slot.log_dir] == DISK_FULL and not slot.internal
+    for i in range(count):
+        items[i].log_start_offset = slot.log_start_offset
+        items[i].error = 0
+        items[i].duplicate = items[i].appended = items[i].room = 0
+        items[i].base_offset = items[i].append_time = -1
+    for i in range(count):
+        if check_item(index, slot, items, i, full, &brought) == APPEND_BUSY:
+            unlock(index, slot)
+            return APPEND_BUSY
+        refused += full and items[i].error == ERROR_NOT_ENOUGH_REPLICAS
+    if refused == count:
+        tell_outcome(slot, 0, outcome)
+        unlock(index, slot)
+        return APPEND_OK
+    if new_epoch(slot, slot.leader_epoch):
+        result = note_epoch(slot, slot.leader_epoch, current(slot).log_end_offset)
+    alone = slot.in_sync_count <= 1
+    before = current(slot).high_watermark
+    i = 0
+    while result == 0 and i < count:
+        # The longest run of batches that the active segment takes, with the offsets they will have.
+        commit = current(slot)[0]
+        n = 0
+        while i < count:
+            if items[i].error != 0 or items[i].duplicate:
+                i += 1
+                continue
+            if slot.settings.log_append_time:
+                items[i].append_time = wall_ms
+                set_max_timestamp(items[i].data, &items[i].info, wall_ms, True)
+            if n and (items[i].info.control or ready[n - 1].info.control):
+                break                   # a marker speaks of what is applied: it is committed alone
+            if must_roll(slot, &commit, &items[i].info, commit.log_end_offset + items[i].info.last_offset_delta, wall_ms):
+                break
+            items[i].base_offset = commit.log_end_offset
+            store64(items[i].data + AT_BASE_OFFSET, <uint64_t>commit.log_end_offset)
+            store32(items[i].data + AT_PARTITION_LEADER_EPOCH, <uint32_t>slot.leader_epoch)
+            advance(&commit, &items[i])
+            ready[n] = &items[i]
+            n += 1
+            i += 1
+        if n:
+            result = write_and_commit(index, slot, ready, n, alone)
+        elif i < count:
+            result = roll_now(index, slot, wall_ms)
+    for i in range(count):
+        if items[i].duplicate == 2:
+            n = <int>items[i].base_offset
+            items[i].base_offset = items[n].base_offset
+            items[i].append_time = items[n].append_time
+            if not items[n].appended:
+                items[i].duplicate = 0
+    tell_outcome(slot, result, outcome)
+    if result != 0:
+        note_failure(slot, result)
+    fault(APPEND_BEFORE_UNLOCK)
+    unlock(index, slot)
+    fault(APPEND_UNLOCKED)
+    wake_after(index, slot, True, outcome.high_watermark != before)
+    fault(APPEND_WOKEN)
+    return APPEND_IO_ERROR if result != 0 else APPEND_OK

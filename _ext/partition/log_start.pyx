@@ -1,0 +1,299 @@
+"""Advance the log start offset, roll what has expired, remove the oldest segments; see log_start.pxd.
+
+Called by the coordinator (DeleteRecords) and the cleaner (retention), which wait for the slot's lock; never from a loop.
+"""
+
+from libc.errno cimport ENOENT, errno
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.stdio cimport snprintf
+from posix.fcntl cimport O_RDONLY
+from posix.unistd cimport close
+
+from odradek._ext.partition.append_files cimport directory_path, open_in_slot
+from odradek._ext.shm.atomics cimport store_release_64
+from odradek._ext.shm.faults cimport *
+from odradek._ext.storage.file_calls cimport file_error, file_rename
+from odradek._ext.shm.locks cimport LOCK_BUSY, SPINS_OF_THREAD, unlock
+from odradek._ext.storage.log_state cimport FILE_LOG
+from odradek._ext.partition.producers cimport settle_last_stable
+from odradek._ext.partition.removal cimport INTENT_REMOVE, finish_removal
+from odradek._ext.partition.rolling cimport roll_now
+from odradek._ext.shm.layout cimport ROLE_NONE, SLOT_ONLINE, Commit, Slot, monotonic_ms, now_ms, read_commit, region, slot_at
+from odradek._ext.partition.slots cimport topic_of
+from odradek._ext.partition.slot_access cimport (
+    APPEND_BUSY,
+    APPEND_IO_ERROR,
+    APPEND_OK,
+    APPEND_OUT_OF_RANGE,
+    AppendResult,
+    check_slot,
+    note_failure,
+    take_slot,
+)
+from odradek._ext.shm.waking cimport wake_after
+
+from odradek._ext.partition.slots import APPEND_RESULTS
+
+
+cdef extern from "<time.h>" nogil:
+    struct timespec:
+        long tv_sec
+        long tv_nsec
+    int nanosleep(const timespec* request, timespec* remaining)
+
+
+cdef AppendResult advance_log_start(uint32_t index, uint32_t incarnation, uint32_t role, int32_t leader_epoch, int64_t offset,
+                                    int spins, int64_t* log_start) noexcept nogil:
+    cdef Slot* slot = slot_at(index)
+    cdef Commit commit
+    cdef AppendResult checked
+    cdef bint moved = False
+    log_start[0] = -1
+    if take_slot(index, slot, spins) == LOCK_BUSY:
+        return APPEND_BUSY
+    checked = check_slot(slot, incarnation, leader_epoch, slot.role if role == ROLE_NONE else role)
+    if checked == APPEND_OK:
+        read_commit(slot, &commit)
+        if offset == HIGH_WATERMARK:
+            offset = commit.high_watermark
+        if offset < 0 or offset > commit.high_watermark:
+            checked = APPEND_OUT_OF_RANGE
+        elif offset > slot.log_start_offset:
+            store_release_64(<uint64_t*>&slot.log_start_offset, <uint64_t>offset)
+            fault(REMOVE_LOG_START_STORED)
+            settle_last_stable(slot, commit.high_watermark)
+            store_release_64(&slot.generation, slot.generation + 1)
+            moved = True
+        log_start[0] = slot.log_start_offset
+    unlock(index, slot)
+    if moved:
+        wake_after(index, slot, True, True)     # who waits at an offset that is gone must hear of it
+    return checked
+
+
+cdef AppendResult roll_behind(uint32_t index, uint32_t incarnation, int64_t base, int64_t end, int64_t wall_ms, int spins,
+                              int* error_number) noexcept nogil:
+    cdef Slot* slot = slot_at(index)
+    cdef Commit commit
+    cdef AppendResult checked
+    cdef int result = 0
+    error_number[0] = 0
+    if take_slot(index, slot, spins) == LOCK_BUSY:
+        return APPEND_BUSY
+    checked = check_slot(slot, incarnation, -1, slot.role)
+    if checked == APPEND_OK:
+        read_commit(slot, &commit)
+        if commit.segment_base != base or commit.log_end_offset != end or commit.high_watermark < end or commit.size == 0:
+            checked = APPEND_OUT_OF_RANGE       # somebody appended since, or cut
+        else:
+            result = roll_now(index, slot, wall_ms)
+            note_failure(slot, result)
+    unlock(index, slot)
+    error_number[0] = -result
+    return checked if result == 0 else APPEND_IO_ERROR
+
+
+cdef AppendResult remove_segments_before(uint32_t index, uint32_t incarnation, int64_t keep, int spins,
+                                         int* error_number) noexcept nogil:
+    cdef Slot* slot = slot_at(index)
+    cdef Commit commit
+    cdef AppendResult checked
+    cdef int result = 0, fd
+    error_number[0] = 0
+    if take_slot(index, slot, spins) == LOCK_BUSY:
+        return APPEND_BUSY
+    checked = check_slot(slot, incarnation, -1, slot.role)
+    if checked == APPEND_OK:
+        read_commit(slot, &commit)
+        if keep > slot.log_start_offset or keep > commit.segment_base:
+            checked = APPEND_OUT_OF_RANGE
+        else:
+            # If it is a segment's base, everything before ends before it; a truncation or a compaction may have changed that.
+            fd = open_in_slot(slot, keep, FILE_LOG, O_RDONLY)
+            if fd == -ENOENT:
+                checked = APPEND_OUT_OF_RANGE
+            elif fd < 0:
+                result = fd
+            else:
+                close(fd)
+    if checked == APPEND_OK and result == 0:
+        slot.intent_arguments[0] = keep
+        store_release_64(&slot.intent, INTENT_REMOVE)
+        fault(REMOVE_INTENT_STORED)
+        result = finish_removal(slot)
+    note_failure(slot, result)
+    unlock(index, slot)
+    error_number[0] = -result
+    return checked if result == 0 else APPEND_IO_ERROR
+
+
+cdef AppendResult replace_epochs(uint32_t index, uint32_t incarnation, uint64_t generation, int32_t epoch_count, const char* fresh,
+                                 int spins, int* error_number) noexcept nogil:
+    """The slot keeps its ring as it is: whoever asks it drops what ends before the log start offset."""
+    cdef Slot* slot = slot_at(index)
+    cdef AppendResult checked
+    cdef char[384] directory
+    cdef char[512] path
+    cdef char[512] temporary
+    cdef int result = 0
+    error_number[0] = 0
+    if take_slot(index, slot, spins) == LOCK_BUSY:
+        return APPEND_BUSY
+    checked = check_slot(slot, incarnation, -1, slot.role)
+    if checked == APPEND_OK and (slot.generation != generation or slot.epoch_count != epoch_count):
+        checked = APPEND_OUT_OF_RANGE           # the log was cut, or an epoch began: the fresh file knows nothing of it
+    if checked == APPEND_OK:
+        directory_path(slot, directory)
+        snprintf(path, 512, "%s/leader-epoch-checkpoint", directory)
+        snprintf(temporary, 512, "%s/%s", directory, fresh)
+        if file_rename(region().header.log_dir_fds[slot.log_dir], temporary, path) != 0:
+            result = -errno
+            note_failure(slot, result)
+    unlock(index, slot)
+    error_number[0] = -result
+    return checked if result == 0 else APPEND_IO_ERROR
+
+
+# -- for the control path -----------------------------------------------------------------------------------------
+
+cdef bint pause_until(int64_t until_ms) noexcept nogil:
+    """Wait a little for another process's lock (no event reports it). False once `until_ms` (CLOCK_MONOTONIC) has passed."""
+    cdef timespec pause
+    if monotonic_ms() > until_ms:
+        return False
+    pause.tv_sec = 0
+    pause.tv_nsec = 200000
+    nanosleep(&pause, NULL)
+    return True
+
+
+def advance(uint32_t index, int64_t offset, *, uint32_t incarnation, uint32_t role=ROLE_NONE, int leader_epoch=-1,
+            int64_t timeout_ms=15000):
+    """Raise the log start offset: (what became of it, the log start offset afterwards); "ok" also where it was not lower.
+
+    :param offset: the first offset that stays; -1 for the high watermark.
+    :param role: the Role that the slot must have; ROLE_NONE for any.
+    :param timeout_ms: how long to wait for the slot's lock.
+    """
+    cdef AppendResult result
+    cdef int64_t until = monotonic_ms() + timeout_ms, log_start = -1
+    with nogil:
+        result = advance_log_start(index, incarnation, role, leader_epoch, offset, SPINS_OF_THREAD, &log_start)
+        while result == APPEND_BUSY and pause_until(until):
+            result = advance_log_start(index, incarnation, role, leader_epoch, offset, SPINS_OF_THREAD, &log_start)
+    return APPEND_RESULTS[<int>result], log_start
+
+
+def roll(uint32_t index, int64_t base, int64_t end, *, uint32_t incarnation, int64_t timeout_ms=15000):
+    """Begin a new active segment if the present one is still that at `base`, ends at `end` and is committed; what became of it.
+
+    :raises OSError: the new segment could not be made.
+    """
+    cdef AppendResult result
+    cdef int64_t until = monotonic_ms() + timeout_ms
+    cdef int error_number = 0
+    with nogil:
+        result = roll_behind(index, incarnation, base, end, now_ms(), SPINS_OF_THREAD, &error_number)
+        while result == APPEND_BUSY and pause_until(until):
+            result = roll_behind(index, incarnation, base, end, now_ms(), SPINS_OF_THREAD, &error_number)
+    if error_number:
+        raise file_error(error_number, "a file of the log")
+    return APPEND_RESULTS[<int>result]
+
+
+def remove_before(uint32_t index, int64_t keep, *, uint32_t incarnation, int64_t timeout_ms=15000):
+    """Rename the files of all segments before that at `keep`, which is not above the log start offset; what became of it.
+
+    :raises OSError: a file could not be renamed; those before it are gone.
+    """
+    cdef AppendResult result
+    cdef int64_t until = monotonic_ms() + timeout_ms
+    cdef int error_number = 0
+    with nogil:
+        result = remove_segments_before(index, incarnation, keep, SPINS_OF_THREAD, &error_number)
+        while result == APPEND_BUSY and pause_until(until):
+            result = remove_segments_before(index, incarnation, keep, SPINS_OF_THREAD, &error_number)
+    if error_number:
+        raise file_error(error_number, "a file of the log")
+    return APPEND_RESULTS[<int>result]
+
+
+def put_epochs(uint32_t index, bytes fresh not None, *, uint32_t incarnation, uint64_t generation, int epoch_count,
+               int64_t timeout_ms=15000):
+    """Make a file of the partition's directory its leader-epoch checkpoint, if the log is as `facts` told it; what became of it.
+
+    :param fresh: the file's name; its content is on the device.
+    :raises OSError: it could not be renamed; the former one is there.
+    """
+    cdef AppendResult result
+    cdef int64_t until = monotonic_ms() + timeout_ms
+    cdef int error_number = 0
+    cdef const char* name = fresh
+    with nogil:
+        result = replace_epochs(index, incarnation, generation, epoch_count, name, SPINS_OF_THREAD, &error_number)
+        while result == APPEND_BUSY and pause_until(until):
+            result = replace_epochs(index, incarnation, generation, epoch_count, name, SPINS_OF_THREAD, &error_number)
+    if error_number:
+        raise file_error(error_number, "the leader-epoch checkpoint")
+    return APPEND_RESULTS[<int>result]
+
+
+def settle_intent(uint32_t index):
+    """If the slot's last holder died in a structural change: finish it now rather than when the next append comes."""
+    cdef Slot* slot = slot_at(index)
+    cdef int64_t until = monotonic_ms() + 15000
+    if slot.intent == 0:
+        return
+    with nogil:
+        while take_slot(index, slot, SPINS_OF_THREAD) == LOCK_BUSY:
+            if not pause_until(until):
+                with gil:
+                    return
+        unlock(index, slot)
+
+
+def generations():
+    """The generation of every slot ever given, -1 where it holds no open log."""
+    cdef uint64_t i
+    return [<int64_t>slot_at(<uint32_t>i).generation if slot_at(<uint32_t>i).state == SLOT_ONLINE else -1
+            for i in range(region().header.slots_used)]
+
+
+def facts(uint32_t index):
+    """What retention goes by, as a dict of one moment; None if the slot holds no open log."""
+    cdef Slot* slot = slot_at(index)
+    cdef Commit commit
+    cdef uint64_t generation = slot.generation      # before the rest: what is listed by it is no older
+    if slot.state != SLOT_ONLINE:
+        return None
+    read_commit(slot, &commit)
+    return {
+        "topic": topic_of(slot),
+        "partition": slot.partition,
+        "log_dir": slot.log_dir,
+        "incarnation": slot.incarnation,
+        "generation": generation,
+        "log_start_offset": slot.log_start_offset,
+        "high_watermark": commit.high_watermark,
+        "log_end_offset": commit.log_end_offset,
+        "segment_base": commit.segment_base,
+        "epoch_count": slot.epoch_count,
+        "size": commit.size,
+        "index_entries": commit.index_entries,
+        "timeindex_entries": commit.timeindex_entries,
+        "max_timestamp": commit.max_timestamp,
+        "retention_ms": slot.settings.retention_ms,
+        "retention_bytes": slot.settings.retention_bytes,
+        "file_delete_delay_ms": slot.settings.file_delete_delay_ms,
+        "delete": bool(slot.settings.delete_),
+        "compact": bool(slot.settings.compact),
+        "exact": bool(slot.settings.exact_retention),
+        "segment_bytes": slot.settings.segment_bytes,
+        "segment_ms": slot.settings.segment_ms,
+        "delete_retention_ms": slot.settings.delete_retention_ms,
+    }
+
+
+def meet_fault(int point):
+    """A fault point of a step that is written in Python (debug build; nothing in a release)."""
+    fault(point)

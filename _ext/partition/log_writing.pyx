@@ -1,0 +1,216 @@
+"""The steps of an append that a leader and a follower share; see log_writing.pxd.
+
+Runs with the slot's mutex held by the calling thread, allocates nothing and needs no GIL.
+"""
+
+from libc.errno cimport EIO, errno
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memset
+from posix.fcntl cimport O_CREAT, O_RDWR
+from posix.unistd cimport close
+
+from odradek._ext.partition.append_files cimport AppendFiles, index_file, open_in_slot, release_files, take_files
+from odradek._ext.shm.atomics cimport fence, fence_release, store_release_32
+from odradek._ext.partition.commits cimport commit_to_log_end, publish, set_applied, within_flush_messages
+from odradek._ext.shm.faults cimport *
+from odradek._ext.storage.file_calls cimport file_pwrite, file_pwritev, iovec
+from odradek._ext.storage.log_scan cimport write_at
+from odradek._ext.storage.log_state cimport FILE_INDEX, FILE_TIME_INDEX, FILE_TXN_INDEX
+from odradek._ext.partition.producer_entry cimport ProducerEntry
+from odradek._ext.partition.producer_runs cimport find_producer
+from odradek._ext.partition.producers cimport first_unstable_without, settle_last_stable
+from odradek._ext.records.record_batch cimport store32, store64
+from odradek._ext.partition.redo cimport apply_one, parse_marker
+from odradek._ext.partition.segment_files cimport cut_leftover
+from odradek._ext.shm.layout cimport RECENT_KEPT, RecentBatch
+
+
+# -- files ----------------------------------------------------------------------------------------------------------
+
+
+cdef int put_transaction_entry(Slot* slot, Commit* commit, AppendItem* item, int64_t offset) noexcept nogil:
+    """An aborted transaction's entry in the transaction index, before its marker is committed; 0, or -errno."""
+    cdef uint8_t[34] entry
+    cdef ProducerEntry* producer
+    cdef int32_t coordinator_epoch = -1
+    cdef int kind = 1, fd, result
+    cdef int64_t stable
+    if parse_marker(item.data, item.info.size, &coordinator_epoch, &kind) != 0 or kind != 0:
+        return 0
+    producer = find_producer(slot, item.info.producer_id)
+    if producer == NULL or producer.transaction_first_offset < 0:
+        return 0
+    stable = first_unstable_without(slot, item.info.producer_id)
+    if stable < 0:
+        stable = offset + 1             # this marker ends the only one
+    entry[0] = entry[1] = 0
+    store64(entry + 2, <uint64_t>item.info.producer_id)
+    store64(entry + 10, <uint64_t>producer.transaction_first_offset)
+    store64(entry + 18, <uint64_t>offset)
+    store64(entry + 26, <uint64_t>stable)
+    fd = open_in_slot(slot, commit.segment_base, FILE_TXN_INDEX, O_RDWR | O_CREAT)
+    if fd < 0:
+        return fd
+    result = write_at(fd, entry, 34, <int64_t>commit.txnindex_entries * 34)
+    close(fd)
+    if result == 0:
+        commit.txnindex_entries += 1
+        fault(APPEND_TXN_INDEX_WRITTEN)
+    return result
+
+
+cdef int write_batches(AppendFiles* files, AppendItem** batches, int count, int64_t position) noexcept nogil:
+    """All batches with one pwritev (more, if the kernel takes less); 0, or -errno."""
+    cdef iovec[MAX_JOINED] parts
+    cdef int i, first = 0
+    cdef ssize_t written
+    cdef size_t left
+    for i in range(count):
+        parts[i].iov_base = batches[i].data
+        parts[i].iov_len = <size_t>batches[i].info.size
+    while first < count:
+        if count - first == 1:
+            written = file_pwrite(files.log_fd, parts[first].iov_base, parts[first].iov_len, position)
+        else:
+            written = file_pwritev(files.log_fd, &parts[first], count - first, position)
+        if written <= 0:
+            return -errno if written < 0 else -EIO
+        position += written
+        left = <size_t>written
+        while first < count and left >= parts[first].iov_len:
+            left -= parts[first].iov_len
+            first += 1
+        if left:
+            parts[first].iov_base = <char*>parts[first].iov_base + left
+            parts[first].iov_len -= left
+    return 0
+
+
+cdef int write_indexes(Slot* slot, AppendFiles* files, Commit* commit, AppendItem** batches, int count) noexcept nogil:
+    """Advance `commit` over the batches (sizes, timestamps) and write the index entries that fall due; 0, or -errno."""
+    cdef uint8_t[MAX_JOINED * 8] entries
+    cdef uint8_t[MAX_JOINED * 12] times
+    cdef int i, due = 0, due_times = 0, fd, result
+    cdef AppendItem* item
+    cdef int64_t timestamp
+    for i in range(count):
+        item = batches[i]
+        timestamp = item.info.max_timestamp
+        if timestamp > commit.max_timestamp:
+            commit.max_timestamp = timestamp
+            commit.max_timestamp_offset = item.base_offset + item.info.last_offset_delta
+        if commit.size - commit.indexed_position > slot.settings.index_interval_bytes:
+            store32(entries + due * 8, <uint32_t>(item.base_offset + item.info.last_offset_delta - commit.segment_base))
+            store32(entries + due * 8 + 4, <uint32_t>commit.size)
+            due += 1
+            if commit.max_timestamp > commit.timeindexed_timestamp and commit.max_timestamp >= 0:
+                store64(times + due_times * 12, <uint64_t>commit.max_timestamp)
+                store32(times + due_times * 12 + 8, <uint32_t>(commit.max_timestamp_offset - commit.segment_base))
+                due_times += 1
+                commit.timeindexed_timestamp = commit.max_timestamp
+                commit.timeindexed_offset = commit.max_timestamp_offset
+            commit.indexed_position = commit.size
+        advance(commit, item)
+    if due:
+        fd = index_file(files, slot, FILE_INDEX)
+        if fd < 0:
+            return fd
+        result = write_at(fd, entries, due * 8, <int64_t>commit.index_entries * 8)
+        if result != 0:
+            return result
+        commit.index_entries += due
+        fault(APPEND_INDEX_WRITTEN)
+    if due_times:
+        fd = index_file(files, slot, FILE_TIME_INDEX)
+        if fd < 0:
+            return fd
+        result = write_at(fd, times, due_times * 12, <int64_t>commit.timeindex_entries * 12)
+        if result != 0:
+            return result
+        commit.timeindex_entries += due_times
+        fault(APPEND_TIME_INDEX_WRITTEN)
+    return 0
+
+
+# -- the ring of recent batches ---------------------------------------------------------------------------------------
+
+cdef void clear_recent(Slot* slot) noexcept nogil:
+    if slot.recent_sequence & 1 == 0:
+        store_release_32(&slot.recent_sequence, slot.recent_sequence + 1)
+        fence_release()
+    memset(slot.recent, 0xFF, sizeof(slot.recent))
+    store_release_32(&slot.recent_sequence, slot.recent_sequence + 1)
+
+
+cdef void note_recent(Slot* slot, int64_t segment_base, int64_t position, AppendItem** batches, int count) noexcept nogil:
+    """Put the newest batches into the ring that answers reads at the tail."""
+    cdef int i = 0
+    cdef RecentBatch* recent
+    if count > RECENT_KEPT:
+        for i in range(count - RECENT_KEPT):
+            position += batches[i].info.size
+        i = count - RECENT_KEPT
+    store_release_32(&slot.recent_sequence, slot.recent_sequence + 1)
+    fence()
+    fault(APPEND_RECENT_HALF_WRITTEN)
+    while i < count:
+        recent = &slot.recent[slot.recent_next % RECENT_KEPT]
+        recent.base_offset = batches[i].base_offset
+        recent.last_offset = batches[i].base_offset + batches[i].info.last_offset_delta
+        recent.position = position
+        recent.segment_base = segment_base
+        recent.max_timestamp = batches[i].info.max_timestamp
+        position += batches[i].info.size
+        slot.recent_next += 1
+        i += 1
+    store_release_32(&slot.recent_sequence, slot.recent_sequence + 1)
+
+
+# -- all of it --------------------------------------------------------------------------------------------------------
+
+cdef int write_and_commit(uint32_t index, Slot* slot, AppendItem** batches, int count, bint alone) noexcept nogil:
+    """Log, transaction index, indexes, commit, apply: the batches fit the active segment. 0, or -errno and nothing happened."""
+    cdef Commit commit = current(slot)[0]
+    cdef int64_t position = commit.size
+    cdef int32_t coordinator_epoch
+    cdef AppendFiles* files
+    cdef int result = 0, i, kind
+    if slot.uncut:
+        result = cut_leftover(slot)
+        if result != 0:
+            return result
+    files = take_files(index, slot, commit.segment_base, &result)
+    if files == NULL:
+        return result
+    result = write_batches(files, batches, count, position)
+    fault(APPEND_LOG_WRITTEN)
+    for i in range(count):
+        if result == 0 and batches[i].info.control:
+            result = put_transaction_entry(slot, &commit, batches[i], batches[i].base_offset)
+    if result == 0:
+        result = write_indexes(slot, files, &commit, batches, count)
+    if result != 0:
+        # Unpublished bytes are nobody's; the next append writes over them, a roll or a clean stop must not find them.
+        release_files(files)
+        slot.uncut = 1
+        cut_leftover(slot)
+        return result
+    release_files(files)
+    if alone and within_flush_messages(slot, &commit, slot.flushed_offset):
+        commit_to_log_end(&commit)      # else the flush that is asked for now moves the high watermark
+    publish(slot, &commit)
+    fault(APPEND_COMMITTED)
+    if slot.producer_run != 0:
+        slot.producers_changed = 1      # the last snapshot is no longer one of the log's end
+    for i in range(count):
+        coordinator_epoch = -1
+        if batches[i].info.control:
+            parse_marker(batches[i].data, batches[i].info.size, &coordinator_epoch, &kind)
+        apply_one(slot, &batches[i].info, batches[i].base_offset, coordinator_epoch, batches[i].owner, batches[i].place)
+        fault(APPEND_PRODUCER_APPLIED)
+        batches[i].appended = 1
+    settle_last_stable(slot, commit.high_watermark)
+    set_applied(slot, commit.segment_base, commit.size)
+    fault(APPEND_APPLIED)
+    note_recent(slot, commit.segment_base, position, batches, count)
+    return 0

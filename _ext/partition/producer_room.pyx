@@ -1,0 +1,123 @@
+"""Who gets room for a producer, and who has to leave for it; see producer_room.pxd and docs/decisions/0018.
+
+With the slot's mutex held; no GIL. What a client may have is decided by counts that other processes change meanwhile: it may pass its
+limit by a few.
+"""
+
+from libc.errno cimport ENOMEM
+from libc.stdint cimport INT64_MAX, int64_t, uint32_t
+
+from odradek._ext.shm.arena cimport ARENA_BUSY, ARENA_READY, ArenaResult
+from odradek._ext.shm.owners cimport OWNER_NOBODY
+from odradek._ext.partition.producer_runs cimport (
+    SMALL_CAPACITY,
+    count_event,
+    count_of_owner,
+    drop_producer,
+    move_run,
+    oldest_of_owner,
+    order_for,
+    run_capacity,
+    silent_producer,
+)
+from odradek._ext.shm.layout cimport (
+    EVICTED_FOR_CLIENT,
+    EVICTED_SILENT,
+    REFUSED_CLIENT,
+    Header,
+    coarse_ms,
+    region,
+)
+
+
+cdef enum:
+    LOOKED_AT = 128               # entries at one search for a silent producer
+    EVICTED_AT_ONCE = 64          # of a client that is beyond its share; the next append goes on
+
+
+cdef bint evict(Slot* slot, ProducerEntry* entry, int event) noexcept nogil:
+    """Whether there was one to evict."""
+    if entry == NULL:
+        return False
+    drop_producer(slot, entry)
+    count_event(event, 1)
+    return True
+
+
+cdef inline bint evict_own(Slot* slot, uint32_t owner) noexcept nogil:
+    return evict(slot, oldest_of_owner(slot, owner), EVICTED_FOR_CLIENT)
+
+
+cdef inline bint evict_silent(Slot* slot) noexcept nogil:
+    return evict(slot, silent_producer(slot, coarse_ms() - region().header.producer_silent_ms, LOOKED_AT), EVICTED_SILENT)
+
+
+cdef inline bint is_nearly_full() noexcept nogil:
+    return region().header.arena_used > region().header.arena_units // 4 * 3
+
+
+cdef bint is_beyond(Slot* slot, uint32_t owner, uint32_t fresh) noexcept nogil:
+    """Whether one producer more is more than the client may have, here or in all. Beyond its share of all it may still have as many in
+    each partition as the smallest run holds, until the arena is nearly full."""
+    cdef Header* header = region().header
+    cdef int64_t count = region().owner_counts[owner]       # below 0, when it is off after a death
+    cdef uint32_t here
+    if owner == OWNER_NOBODY:
+        return False
+    here = count_of_owner(slot, owner) + fresh
+    if here >= header.producer_limit_of_client_in_partition:
+        return True
+    return count + fresh >= <int64_t>header.producer_limit_of_client and (here >= SMALL_CAPACITY or is_nearly_full())
+
+
+cdef Room make_room(uint32_t index, Slot* slot, uint32_t owner, Brought* brought, bint patient) noexcept nogil:
+    cdef uint32_t needed
+    cdef ArenaResult result
+    cdef int evicted = 0
+    while evicted < EVICTED_AT_ONCE and is_beyond(slot, owner, brought.fresh):
+        if not evict_own(slot, owner):
+            return ROOM_OF_CLIENT
+        evicted += 1
+    while True:
+        needed = slot.producer_count + brought.producers + 1
+        if needed > region().header.producer_limit_of_partition:
+            if not evict_silent(slot) and not evict_own(slot, owner):
+                return ROOM_OF_PARTITION
+        elif needed <= run_capacity(slot):
+            return ROOM_READY
+        else:
+            result = move_run(index, slot, order_for(needed), patient, 0)
+            if result == ARENA_READY:
+                return ROOM_READY
+            if result == ARENA_BUSY:
+                return ROOM_BUSY
+            if not evict_silent(slot) and not evict_own(slot, owner):
+                return ROOM_OF_ARENA
+
+
+cdef Room reserve_producer(uint32_t index, Slot* slot, ProducerEntry* known, uint32_t owner, Brought* brought) noexcept nogil:
+    cdef Room room = ROOM_READY
+    if known == NULL:
+        room = make_room(index, slot, owner, brought, False)
+        brought.fresh += room == ROOM_READY
+    brought.producers += room == ROOM_READY
+    if room >= ROOM_OF_CLIENT:
+        count_refused(room)
+    return room
+
+
+cdef void count_refused(Room room) noexcept nogil:
+    count_event(REFUSED_CLIENT + room - ROOM_OF_CLIENT, 1)
+
+
+cdef int reserve_anyhow(uint32_t index, Slot* slot, ProducerEntry* known, Brought* brought) noexcept nogil:
+    cdef Room room = ROOM_READY
+    while known == NULL:
+        room = make_room(index, slot, OWNER_NOBODY, brought, True)
+        if room == ROOM_READY:
+            brought.fresh += 1
+            break
+        if not evict(slot, silent_producer(slot, INT64_MAX, 0xFFFFFFFF), EVICTED_SILENT):
+            return -ENOMEM
+    brought.producers += 1
+    return 0

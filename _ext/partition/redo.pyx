@@ -1,0 +1,117 @@
+"""The log as the redo log; see redo.pxd. Runs with the slot's mutex held, allocates nothing and needs no GIL."""
+
+from libc.errno cimport EBADMSG
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from posix.fcntl cimport O_RDONLY
+from posix.unistd cimport close
+
+from odradek._ext.partition.append_files cimport open_in_slot
+from odradek._ext.partition.commits cimport applied_position, current, set_applied
+from odradek._ext.shm.faults cimport RECOVER_APPLIED_ONE, fault
+from odradek._ext.storage.log_scan cimport SCAN_BATCH, SCAN_END, Scanner, scan_batch, scan_file, scan_window
+from odradek._ext.storage.log_state cimport FILE_LOG
+from odradek._ext.shm.owners cimport OWNER_NOBODY
+from odradek._ext.partition.producer_room cimport Brought, reserve_anyhow
+from odradek._ext.partition.producer_runs cimport find_producer
+from odradek._ext.partition.producers cimport repair_producers, settle_last_stable
+from odradek._ext.records.record_batch cimport AT_RECORDS, BATCH_HEADER_BYTES, BatchInfo, load16, read_varint, read_varlong
+from odradek._ext.partition.segment_files cimport end_of
+from odradek._ext.shm.layout cimport Commit, Slot
+
+
+cdef int parse_marker(const uint8_t* batch, int64_t size, int32_t* coordinator_epoch, int* kind) noexcept nogil:
+    cdef const uint8_t* p = batch + AT_RECORDS
+    cdef const uint8_t* end = batch + size
+    cdef int32_t n = 0
+    cdef int64_t wide = 0
+    if size < BATCH_HEADER_BYTES + 1:
+        return -1
+    if read_varint(&p, end, &n) != 0 or end - p < 1:
+        return -1
+    p += 1
+    if read_varlong(&p, end, &wide) != 0 or read_varint(&p, end, &n) != 0 or read_varint(&p, end, &n) != 0:
+        return -1
+    if n < 4 or end - p < n:
+        return -1
+    kind[0] = load16(p + 2)
+    p += n
+    if read_varint(&p, end, &n) != 0 or n < 6 or end - p < 6:
+        return -1
+    coordinator_epoch[0] = <int32_t>((<uint32_t>p[2] << 24) | (<uint32_t>p[3] << 16) | (<uint32_t>p[4] << 8) | p[5])
+    return 0
+
+
+cdef inline int32_t marker_epoch(Scanner* scanner, int64_t position, BatchInfo* info) noexcept nogil:
+    """The coordinator epoch of a control batch in a file, -1 if it is no marker."""
+    cdef int error = 0, kind = 0
+    cdef int32_t epoch = -1
+    cdef const uint8_t* p = scan_window(scanner, position, min(info.size, 512), &error)
+    if p != NULL:
+        parse_marker(p, min(info.size, 512), &epoch, &kind)
+    return epoch
+
+
+cdef int redo_batch(uint32_t index, Slot* slot, Scanner* scanner, int64_t position, BatchInfo* info) noexcept nogil:
+    """Take a batch in a file into the state; 0, or -errno."""
+    cdef Brought brought
+    cdef int result
+    if info.producer_id < 0:
+        return 0
+    brought.producers = brought.fresh = 0
+    result = reserve_anyhow(index, slot, find_producer(slot, info.producer_id), &brought)
+    if result == 0:
+        apply_one(slot, info, info.base_offset, marker_epoch(scanner, position, info) if info.control else -1, OWNER_NOBODY, 0)
+    return result
+
+
+cdef int redo(uint32_t index, Slot* slot) noexcept nogil:
+    cdef uint8_t[4096] buffer
+    cdef Scanner scanner
+    cdef BatchInfo info
+    cdef Commit* commit = current(slot)
+    cdef int64_t position = applied_position(slot, commit), size = commit.size
+    cdef int fd, result
+    repair_producers(slot)
+    if position < size:
+        fd = open_in_slot(slot, commit.segment_base, FILE_LOG, O_RDONLY)
+        if fd < 0:
+            return fd
+        scan_file(&scanner, fd, size, buffer, sizeof(buffer))
+        while position < size:
+            result = scan_batch(&scanner, position, &info)
+            if result != SCAN_BATCH:
+                close(fd)
+                return result if result < 0 else -EBADMSG
+            result = redo_batch(index, slot, &scanner, position, &info)
+            if result != 0:
+                close(fd)
+                return result
+            fault(RECOVER_APPLIED_ONE)
+            position += info.size
+        close(fd)
+    set_applied(slot, commit.segment_base, size)
+    settle_last_stable(slot, commit.high_watermark)
+    return 0
+
+
+cdef int replay_segment(uint32_t index, Slot* slot, int64_t base, int64_t position, int64_t from_offset) noexcept nogil:
+    cdef uint8_t[4096] buffer
+    cdef Scanner scanner
+    cdef BatchInfo info
+    cdef int result, applied = 0
+    cdef int fd = open_in_slot(slot, base, FILE_LOG, O_RDONLY)
+    if fd < 0:
+        return fd
+    scan_file(&scanner, fd, end_of(fd), buffer, sizeof(buffer))
+    result = scan_batch(&scanner, position, &info)
+    while result == SCAN_BATCH:
+        if info.base_offset >= from_offset:
+            applied = redo_batch(index, slot, &scanner, position, &info)
+            if applied != 0:
+                break
+        position += info.size
+        result = scan_batch(&scanner, position, &info)
+    close(fd)
+    if applied != 0 or result == SCAN_END:
+        return applied
+    return result if result < 0 else -EBADMSG

@@ -1,0 +1,130 @@
+"""The renaming of removed segments to `.deleted`; see removal.pxd.
+
+Runs with the slot's mutex held, allocates nothing and needs no GIL. The cleaner unlinks the renamed files later
+(`broker/odradek/cleaner/retention.py`), a start does so at once (`log_files`).
+"""
+
+from libc.errno cimport EDQUOT, ENOENT, ENOSPC, errno
+from libc.stdint cimport int64_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport strtoll
+from libc.string cimport strcmp
+
+from odradek._ext.partition.append_files cimport read_directory, segment_path
+from odradek._ext.shm.atomics cimport store_release_64
+from odradek._ext.storage.directories cimport DIR, closedir, dirent, readdir
+from odradek._ext.shm.faults cimport *
+from odradek._ext.storage.file_calls cimport file_rename, file_unlink
+from odradek._ext.storage.log_state cimport FILE_INDEX, FILE_LOG, FILE_SNAPSHOT, FILE_TIME_INDEX, FILE_TXN_INDEX
+from odradek._ext.partition.removed_files cimport note_removed_files
+from odradek._ext.shm.layout cimport Slot, region
+
+
+cdef enum:
+    AT_ONCE = 16                  # offsets gathered by one walk over the directory
+
+
+cdef void keep_smallest(int64_t* found, int* count, int64_t offset) noexcept nogil:
+    """Put an offset into the ascending array of the AT_ONCE smallest."""
+    cdef int at = count[0]
+    if at == AT_ONCE:
+        if offset >= found[AT_ONCE - 1]:
+            return
+        at -= 1
+    else:
+        count[0] += 1
+    while at > 0 and found[at - 1] > offset:
+        found[at] = found[at - 1]
+        at -= 1
+    found[at] = offset
+
+
+cdef int gather(Slot* slot, const char* suffix, int64_t below, int64_t* found, int* count, int64_t* newest) noexcept nogil:
+    """The smallest offsets below `below` of the files with `suffix`, ascending, and the largest offset of any; 0, or -errno."""
+    cdef int error
+    cdef DIR* directory = read_directory(slot, &error)
+    cdef dirent* entry
+    cdef int64_t offset
+    cdef char* end
+    count[0] = 0
+    newest[0] = -1
+    if directory == NULL:
+        return error
+    while True:
+        entry = readdir(directory)
+        if entry == NULL:
+            break
+        offset = strtoll(entry.d_name, &end, 10)
+        if end == entry.d_name or strcmp(end, suffix) != 0:
+            continue
+        if offset > newest[0]:
+            newest[0] = offset
+        if offset < below:
+            keep_smallest(found, count, offset)
+    closedir(directory)
+    return 0
+
+
+cdef int set_aside(Slot* slot, int64_t offset, int kind) noexcept nogil:
+    """Rename a file to `.deleted`; remove it where the full device has no room for the name. 0 (also: not there), or -errno."""
+    cdef char[384] path
+    cdef char[400] aside
+    cdef int log_dir = region().header.log_dir_fds[slot.log_dir]
+    segment_path(slot, offset, kind, path)
+    snprintf(aside, 400, "%s.deleted", path)
+    if file_rename(log_dir, path, aside) == 0 or errno == ENOENT:
+        return 0
+    if (errno == ENOSPC or errno == EDQUOT) and (file_unlink(log_dir, path) == 0 or errno == ENOENT):
+        return 0
+    return -errno
+
+
+cdef int set_segments_aside(Slot* slot, int64_t keep) noexcept nogil:
+    """Oldest first, so that what is left is a log at any moment; of each the log last, so that a repetition finds the rest."""
+    cdef int64_t[AT_ONCE] bases
+    cdef int* kinds = [FILE_INDEX, FILE_TIME_INDEX, FILE_TXN_INDEX, FILE_LOG]
+    cdef int64_t newest
+    cdef int count = 0, i, k, result
+    while True:
+        result = gather(slot, ".log", keep, bases, &count, &newest)
+        if result != 0 or count == 0:
+            return result
+        for i in range(count):
+            for k in range(4):
+                result = set_aside(slot, bases[i], kinds[k])
+                if result != 0:
+                    return result
+                if k == 0:
+                    fault(REMOVE_INDEX_RENAMED)
+            fault(REMOVE_LOG_RENAMED)
+
+
+cdef int set_snapshots_aside(Slot* slot, int64_t keep) noexcept nogil:
+    """Snapshots of producers of before `keep`, but never the newest of all."""
+    cdef int64_t[AT_ONCE] offsets
+    cdef int64_t newest = -1
+    cdef int count = 0, i, result
+    while True:
+        result = gather(slot, ".snapshot", keep, offsets, &count, &newest)
+        if result != 0 or count == 0 or offsets[0] == newest:
+            return result
+        for i in range(count):
+            if offsets[i] != newest:
+                result = set_aside(slot, offsets[i], FILE_SNAPSHOT)
+                if result != 0:
+                    return result
+                fault(REMOVE_SNAPSHOT_RENAMED)
+
+
+cdef int finish_removal(Slot* slot) noexcept nogil:
+    cdef int64_t keep = slot.intent_arguments[0]
+    cdef int result = set_segments_aside(slot, keep)
+    if result == 0:
+        result = set_snapshots_aside(slot, keep)
+    fault(REMOVE_FILES_RENAMED)
+    store_release_64(&slot.generation, slot.generation + 1)
+    note_removed_files()
+    fault(REMOVE_GENERATION_CHANGED)
+    # After an error, too: a log that lost some of these segments is in order, and the next pass goes on.
+    store_release_64(&slot.intent, 0)
+    return result

@@ -1,0 +1,155 @@
+"""When the active segment ends, how it is left, and how the next one begins; see rolling.pxd.
+
+Runs with the slot's mutex held, allocates nothing and needs no GIL. When: Kafka's LogSegment.shouldRoll.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from odradek._ext.partition.append_files cimport AppendFiles, index_file, release_files, take_files
+from odradek._ext.partition.commits cimport current, new_generation, publish, set_applied
+from odradek._ext.shm.faults cimport *
+from odradek._ext.storage.log_scan cimport write_at
+from odradek._ext.storage.log_state cimport FILE_INDEX, FILE_LOG, FILE_TIME_INDEX
+from odradek._ext.partition.producer_snapshots cimport snapshot_producers
+from odradek._ext.records.record_batch cimport BatchInfo, store32, store64
+from odradek._ext.partition.segment_files cimport create_file, cut_leftover, unlink_segment
+from odradek._ext.shm.layout cimport Commit, Slot
+
+
+cdef enum:
+    LARGEST_RELATIVE_OFFSET = 0x7FFFFFFF    # of an index entry
+
+
+cdef int64_t drawn_jitter(Slot* slot, int64_t segment_base) noexcept nogil:
+    """In [0, segment.jitter.ms], the same for a segment whoever asks, and different for segments that began together."""
+    cdef uint64_t mixed
+    if slot.settings.segment_jitter_ms <= 0:
+        return 0
+    memcpy(&mixed, &slot.topic_id[8], sizeof(mixed))
+    mixed ^= (<uint64_t>segment_base << 16) ^ <uint64_t>slot.partition
+    mixed = (mixed ^ (mixed >> 29)) * <uint64_t>0xBF58476D1CE4E5B9
+    return <int64_t>((mixed >> 8) % (<uint64_t>min(slot.settings.segment_jitter_ms, slot.settings.segment_ms) + 1))
+
+
+cdef inline int64_t longest_ms(Slot* slot, int64_t segment_base) noexcept nogil:
+    """How long a segment may be the active one: compaction does not look at that one, so max.compaction.lag.ms bounds it as well."""
+    cdef int64_t limit_ms = slot.settings.segment_ms - drawn_jitter(slot, segment_base)
+    if slot.settings.compact and 0 < slot.settings.max_compaction_lag_ms < limit_ms:
+        return slot.settings.max_compaction_lag_ms
+    return limit_ms
+
+
+cdef bint must_roll(Slot* slot, Commit* commit, BatchInfo* info, int64_t last_offset, int64_t wall_ms) noexcept nogil:
+    cdef int64_t limit_ms = longest_ms(slot, commit.segment_base)
+    cdef int64_t batch_timestamp = info.max_timestamp
+    cdef int64_t index_limit = slot.settings.index_max_bytes // 8
+    if commit.size == 0:
+        return False
+    if commit.size > slot.settings.segment_bytes - info.size:
+        return True
+    if commit.first_timestamp >= 0 and batch_timestamp >= 0:
+        if batch_timestamp - commit.first_timestamp > limit_ms:
+            return True
+    elif wall_ms - commit.created_ms > limit_ms:
+        return True
+    if commit.index_entries >= index_limit or commit.timeindex_entries >= slot.settings.index_max_bytes // 12 - 1:
+        return True
+    return last_offset - commit.segment_base > LARGEST_RELATIVE_OFFSET
+
+
+cdef int write_time_entry(Slot* slot, AppendFiles* files, Commit* commit) noexcept nogil:
+    """An entry of the time index for the largest timestamp so far, if it is larger than the last entry's; 0, or -errno."""
+    cdef uint8_t[12] entry
+    cdef int fd, result
+    if commit.max_timestamp <= commit.timeindexed_timestamp or commit.max_timestamp < 0 \
+            or commit.max_timestamp_offset - commit.segment_base > LARGEST_RELATIVE_OFFSET:
+        return 0                        # the last: where the first batch follows a gap wider than an entry can tell
+    fd = index_file(files, slot, FILE_TIME_INDEX)
+    if fd < 0:
+        return fd
+    store64(entry, <uint64_t>commit.max_timestamp)
+    store32(entry + 8, <uint32_t>(commit.max_timestamp_offset - commit.segment_base))
+    result = write_at(fd, entry, 12, <int64_t>commit.timeindex_entries * 12)
+    if result != 0:
+        slot.uncut = 1
+    else:
+        commit.timeindex_entries += 1
+        commit.timeindexed_timestamp = commit.max_timestamp
+        commit.timeindexed_offset = commit.max_timestamp_offset
+    return result
+
+
+cdef int put_time_entry(uint32_t index, Slot* slot, Commit* commit) noexcept nogil:
+    """The same in the files of the active segment."""
+    cdef int result = 0
+    cdef AppendFiles* files = take_files(index, slot, commit.segment_base, &result)
+    if files != NULL:
+        result = write_time_entry(slot, files, commit)
+        release_files(files)
+    return result
+
+
+cdef int end_segment(uint32_t index, Slot* slot) noexcept nogil:
+    cdef Commit commit = current(slot)[0]
+    cdef int32_t entries = commit.timeindex_entries
+    cdef int result = cut_leftover(slot)
+    if result != 0 or commit.max_timestamp <= commit.timeindexed_timestamp:
+        return result
+    result = put_time_entry(index, slot, &commit)
+    if result == 0 and commit.timeindex_entries != entries:
+        publish(slot, &commit)
+    return result
+
+
+cdef void start_segment(Commit* commit, int64_t base, int64_t wall_ms) noexcept nogil:
+    commit.segment_base = base
+    commit.size = 0
+    commit.log_end_offset = base
+    commit.index_entries = commit.timeindex_entries = commit.txnindex_entries = 0
+    commit.first_timestamp = commit.max_timestamp = commit.max_timestamp_offset = -1
+    commit.indexed_position = 0
+    commit.timeindexed_timestamp = commit.timeindexed_offset = -1
+    commit.created_ms = wall_ms
+    commit.rolls += 1
+
+
+cdef int roll_now(uint32_t index, Slot* slot, int64_t wall_ms) noexcept nogil:
+    cdef Commit commit = current(slot)[0]
+    cdef int result, i
+    cdef int* kinds = [FILE_LOG, FILE_INDEX, FILE_TIME_INDEX]
+    cdef int64_t base = commit.log_end_offset
+    fault(ROLL_STARTED)
+    if base == commit.segment_base:
+        return 0                        # the active segment is empty
+    result = cut_leftover(slot)         # nothing is behind the end of a segment that is no longer the active one
+    if result != 0:
+        return result
+    result = put_time_entry(index, slot, &commit)
+    if result != 0:
+        return result
+    fault(ROLL_TIME_INDEX_WRITTEN)
+    publish(slot, &commit)
+    fault(ROLL_TIME_INDEX_COMMITTED)
+    if slot.producer_run != 0:
+        result = snapshot_producers(slot, base)
+        if result != 0:
+            return result
+    fault(ROLL_SNAPSHOT_WRITTEN)
+    for i in range(3):
+        result = create_file(slot, base, kinds[i])
+        if result != 0:
+            unlink_segment(slot, base)
+            return result
+        if i == 0:
+            fault(ROLL_LOG_CREATED)
+    fault(ROLL_INDEXES_CREATED)
+    if commit.high_watermark == base:
+        commit.high_watermark_base = base
+        commit.high_watermark_position = 0
+    start_segment(&commit, base, wall_ms)
+    publish(slot, &commit)
+    fault(ROLL_COMMITTED)
+    set_applied(slot, base, 0)
+    new_generation(slot)
+    return 0

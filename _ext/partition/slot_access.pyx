@@ -1,0 +1,150 @@
+"""How every change of a slot begins and how one that fails ends; see taking.pxd.
+
+Any process, any thread, without the GIL; all but `take_slot` and `wait_slot` with the slot's mutex held by the calling thread.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+
+from odradek._ext.partition.append_files cimport drop_files
+from odradek._ext.shm.atomics cimport store_release_32, store_release_64
+from odradek._ext.partition.commits cimport current, new_generation
+from odradek._ext.shm.faults cimport *
+from odradek._ext.partition.leader_epochs cimport read_epochs
+from odradek._ext.shm.locks cimport (
+    LOCK_BUSY,
+    LOCK_OWNER_DIED,
+    LOCK_TAKEN,
+    SPINS_OF_THREAD,
+    LockResult,
+    mark_consistent,
+    try_lock,
+    unlock,
+)
+from odradek._ext.storage.log_dirs cimport is_device_failure, is_full, note_device
+from odradek._ext.partition.log_writing cimport clear_recent
+from odradek._ext.partition.redo cimport redo
+from odradek._ext.partition.removal cimport INTENT_REMOVE, finish_removal
+from odradek._ext.partition.segment_files cimport cut_leftover, unlink_segment
+from odradek._ext.shm.layout cimport (
+    EPOCH_KEPT,
+    EPOCH_STORED,
+    SLOT_LOADING,
+    SLOT_OFFLINE,
+    SLOT_ONLINE,
+    Commit,
+    Slot,
+    monotonic_ms,
+    region,
+    slot_at,
+)
+from odradek._ext.partition.swapping cimport INTENT_SWAP, finish_swap
+from odradek._ext.partition.truncation cimport INTENT_TRUNCATE, finish_truncation
+from odradek._ext.shm.waking cimport wake_everyone
+
+
+cdef extern from "<time.h>" nogil:
+    struct timespec:
+        long tv_sec
+        long tv_nsec
+    int nanosleep(const timespec* request, timespec* remaining)
+
+
+cdef void note_failure(Slot* slot, int result) noexcept nogil:
+    """A device that fails takes its whole log directory out of use; a full one does not, and may be tried again."""
+    note_device(slot.log_dir, result)
+    if is_device_failure(result):
+        store_release_32(&slot.state, SLOT_OFFLINE)
+
+
+cdef void load_again(Slot* slot) noexcept nogil:
+    if slot.begun_epoch == EPOCH_STORED:
+        slot.begun_epoch = EPOCH_KEPT         # clients have been served in it [R 3.5]
+    store_release_32(&slot.state, SLOT_LOADING)
+
+
+cdef void give_up(Slot* slot, int result) noexcept nogil:
+    note_device(slot.log_dir, result)
+    if is_full(result):
+        store_release_64(&slot.intent, 0)     # loading finds the log as far as it is cut
+        load_again(slot)
+    else:
+        store_release_32(&slot.state, SLOT_OFFLINE)
+
+
+cdef AppendResult check_slot(Slot* slot, uint32_t incarnation, int32_t leader_epoch, uint32_t role) noexcept nogil:
+    if slot.incarnation != incarnation:
+        return APPEND_STALE
+    if slot.state != SLOT_ONLINE:
+        if slot.state == SLOT_LOADING:
+            return APPEND_NOT_LEADER        # its log could not be finished for lack of room, and is to be opened anew
+        return APPEND_OFFLINE if slot.state == SLOT_OFFLINE else APPEND_STALE
+    if region().header.log_dir_offline[slot.log_dir]:
+        return APPEND_OFFLINE
+    if slot.role != role:
+        return APPEND_NOT_LEADER
+    if leader_epoch >= 0 and slot.leader_epoch != leader_epoch:
+        return APPEND_FENCED_EPOCH
+    return APPEND_OK
+
+
+cdef int recover(uint32_t index, Slot* slot) noexcept nogil:
+    """Bring a slot whose holder died back to its last commit; 0, or -errno. Safe to die in, at any point."""
+    cdef Commit* commit = current(slot)
+    cdef int result = 0
+    slot.lock_recoveries += 1
+    fault(RECOVER_STARTED)
+    drop_files(index)
+    if slot.state == SLOT_ONLINE:
+        if slot.intent == INTENT_TRUNCATE:
+            result = finish_truncation(index, slot)
+            commit = current(slot)
+        elif slot.intent == INTENT_REMOVE:
+            result = finish_removal(slot)
+        elif slot.intent == INTENT_SWAP:
+            result = finish_swap(slot)
+        if result == 0:
+            result = read_epochs(slot)
+        if result == 0:
+            if commit.log_end_offset != commit.segment_base:
+                unlink_segment(slot, commit.log_end_offset)     # of a roll that was not committed
+            slot.uncut = 1
+            result = cut_leftover(slot)
+        fault(RECOVER_FILES_CUT)
+        if result == 0:
+            result = redo(index, slot)
+        if slot.recent_sequence & 1:
+            clear_recent(slot)
+        new_generation(slot)            # the dead may have published a roll, and not said so
+    fault(RECOVER_BEFORE_CONSISTENT)
+    if result != 0:
+        give_up(slot, result)
+    return result
+
+
+cdef LockResult take_slot(uint32_t index, Slot* slot, int spins) noexcept nogil:
+    cdef LockResult taken = try_lock(index, slot, spins)
+    if taken == LOCK_OWNER_DIED:
+        recover(index, slot)
+        mark_consistent(slot)           # after a failure, too: the slot is offline by then
+        wake_everyone(index, slot)
+        return LOCK_TAKEN
+    return taken
+
+
+cdef int wait_slot(uint32_t index, Slot* slot, int64_t timeout_ms) noexcept nogil:
+    cdef int64_t until = monotonic_ms() + timeout_ms
+    cdef timespec pause
+    pause.tv_sec = 0
+    pause.tv_nsec = 200000
+    while take_slot(index, slot, SPINS_OF_THREAD) == LOCK_BUSY:
+        if monotonic_ms() > until:
+            return -1
+        nanosleep(&pause, NULL)         # another process's lock: there is no event to wait for; bounded by the time-out
+    return 0
+
+
+cdef void recover_dead_owners() noexcept nogil:
+    cdef uint64_t i
+    for i in range(region().header.slots_used):
+        if take_slot(<uint32_t>i, slot_at(<uint32_t>i), 0) != LOCK_BUSY:
+            unlock(<uint32_t>i, slot_at(<uint32_t>i))

@@ -1,0 +1,603 @@
+"""A slot's life, as the control path leads it: given to a partition, filled from its log, given a role, offline, deleted.
+
+Called by the coordinator, the loaders and the cleaner, which wait for the slot's lock if need be: never from a worker's loop. The
+rules are in ``broker/odradek/shm/README.md``, above all 3 and 8; the `intent` of a deletion is in the coordinator's durable store.
+"""
+
+import os
+
+from odradek._ext.partition.slots import SlotChanged
+
+from libc.errno cimport ENOENT, ENOMEM, errno
+from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+
+from odradek._ext.partition.append_files cimport directory_path, drop_files
+from odradek._ext.shm.atomics cimport store_release_32, store_release_64
+from odradek._ext.partition.commits cimport commit_to_log_end, publish, within_flush_messages
+from odradek._ext.shm.faults cimport *
+from odradek._ext.storage.file_calls cimport file_error, file_rename
+from odradek._ext.partition.high_watermark cimport follow_device
+from odradek._ext.partition.leader_epochs cimport assign_epoch, note_epoch
+from odradek._ext.shm.locks cimport initialise_mutex, unlock
+from odradek._ext.storage.log_dirs cimport is_full, note_device
+from odradek._ext.storage.log_state cimport EpochEntry, LogState
+from odradek._ext.partition.log_writing cimport clear_recent
+from odradek._ext.partition.producer_loading cimport Chosen, choose_producers, free_chosen, make_restore_room, restore_chosen
+from odradek._ext.partition.producer_runs cimport count_event
+from odradek._ext.partition.producer_snapshots cimport snapshot_producers
+from odradek._ext.partition.producers cimport forget_producers, settle_last_stable
+from odradek._ext.partition.removed_files cimport note_removed_files
+from odradek._ext.storage.segments cimport LoadedLog
+from odradek._ext.shm.layout cimport (
+    CHANGE_RING,
+    DROPPED_AT_START,
+    EPOCH_KEPT,
+    EPOCH_STORED,
+    EPOCH_UNSTORED,
+    MAX_FOLLOWERS,
+    MAX_IN_SYNC,
+    MAX_TOPIC_BYTES,
+    ROLE_FOLLOWER,
+    ROLE_LEADER,
+    ROLE_NONE,
+    SERVING,
+    SLOT_DELETED,
+    SLOT_FREE,
+    SLOT_LOADING,
+    SLOT_OFFLINE,
+    SLOT_ONLINE,
+    STARTING,
+    WORKER,
+    Commit,
+    Header,
+    Process,
+    Slot,
+    TopicSettings,
+    monotonic_ms,
+    now_ms,
+    read_commit,
+    region,
+    slot_at,
+    state_now,
+)
+from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, checked_slot, topic_of
+from odradek._ext.partition.slot_access cimport load_again, note_failure, wait_slot
+from odradek._ext.shm.waking cimport wake_after, wake_everyone, wake_process
+
+
+cdef enum:                        # beside -errno
+    NO_ROOM = 1
+    RETRY = 2
+    NOT_THE_ONE = 3
+    OLDER_EPOCH = 4
+    TRUNCATED = 5
+
+
+# -- giving ---------------------------------------------------------------------------------------------------------
+
+
+cdef uint64_t oldest_confirmed() noexcept nogil:
+    """The newest metadata version that every living process has taken over."""
+    cdef uint64_t oldest = region().header.metadata_version
+    cdef int i
+    cdef Process* p
+    for i in range(region().header.process_count):
+        p = &region().processes[i]
+        if (p.state == STARTING or p.state == SERVING) and p.kind == WORKER and p.confirmed_version < oldest:
+            oldest = p.confirmed_version
+    return oldest
+
+
+cdef void clear(Slot* slot) noexcept nogil:
+    """Everything of the former partition goes, but not the mutex, the incarnation and the sequence."""
+    cdef char* start = <char*>slot.commits
+    cdef int i
+    memset(start, 0, sizeof(Slot) - (start - <char*>slot))
+    memset(slot.topic_id, 0, 16)
+    slot.first_unstable_offset = -1
+    slot.role = ROLE_NONE
+    for i in range(MAX_FOLLOWERS):
+        slot.followers[i].broker_id = -1
+    memset(slot.recent, 0xFF, sizeof(slot.recent))
+
+
+cdef struct Leadership:
+    int32_t leader_id
+    int32_t leader_epoch
+    int32_t partition_epoch
+    int32_t replica_count
+    int32_t in_sync_count
+    int32_t[MAX_IN_SYNC] replicas
+    int32_t[MAX_IN_SYNC] in_sync
+
+
+cdef int take_leadership(Leadership* out, int leader_id, int leader_epoch, int partition_epoch, replicas, in_sync) except -1:
+    """What Python says, made ready before a lock is taken. :raises ValueError: too many replicas."""
+    cdef int i
+    if len(replicas) > MAX_IN_SYNC or len(in_sync) > MAX_IN_SYNC:
+        raise ValueError(f"a partition with {len(replicas)} replicas, {len(in_sync)} in sync: at most {MAX_IN_SYNC} are possible")
+    out.leader_id = leader_id
+    out.leader_epoch = leader_epoch
+    out.partition_epoch = partition_epoch
+    for i, replica in enumerate(replicas):
+        out.replicas[i] = replica
+    for i, replica in enumerate(in_sync):
+        out.in_sync[i] = replica
+    out.replica_count = len(replicas)
+    out.in_sync_count = len(in_sync)
+    return 0
+
+
+cdef void put_leadership(Slot* slot, const Leadership* taken) noexcept nogil:
+    slot.leader_id = taken.leader_id
+    slot.leader_epoch = taken.leader_epoch
+    slot.partition_epoch = taken.partition_epoch
+    memcpy(slot.replicas, taken.replicas, taken.replica_count * sizeof(int32_t))
+    memcpy(slot.in_sync, taken.in_sync, taken.in_sync_count * sizeof(int32_t))
+    memcpy(slot.max_in_sync, taken.in_sync, taken.in_sync_count * sizeof(int32_t))
+    slot.replica_count = taken.replica_count
+    slot.in_sync_count = slot.max_in_sync_count = taken.in_sync_count
+
+
+cdef TopicSettings changed_settings(TopicSettings settings, changes) except *:
+    """All of them, or none if one does not fit. :raises ValueError: an unknown one."""
+    cdef dict known = settings
+    unknown = set(changes) - set(known)
+    if unknown:
+        raise ValueError(f"unknown topic settings: {', '.join(sorted(unknown))}")
+    known.update(changes)
+    known["spare"] = bytes(1)           # which as a C string would be none
+    return known
+
+
+def allocate(str topic, bytes topic_id, int partition, *, int log_dir, replicas, in_sync, int leader_id, int leader_epoch,
+             int partition_epoch, settings, bint internal=False, bint epoch_unstored=False):
+    """Give a free slot to a partition, state LOADING; the slot's index. By the one writer of the table only.
+
+    :param epoch_unstored: the metadata store does not have this leader epoch yet; see `unstored_epochs`.
+    :raises ValueError: a name longer than 249 bytes, an id that is not 16 bytes, too many replicas, or no free slot.
+    """
+    cdef bytes name = topic.encode()
+    cdef const char* name_bytes = name
+    cdef const char* id_bytes = topic_id
+    cdef uint16_t name_length = <uint16_t>min(len(name), 0xFFFF)
+    cdef uint32_t index = 0, used = <uint32_t>region().header.slots_used
+    cdef Slot* slot = NULL
+    cdef uint64_t confirmed = oldest_confirmed()
+    cdef Leadership leadership
+    cdef TopicSettings ready
+    cdef bint found = False, taken
+    if len(name) > MAX_TOPIC_BYTES or len(topic_id) != 16:
+        raise ValueError(f"topic {topic!r}: a name has at most {MAX_TOPIC_BYTES} bytes, an id 16")
+    take_leadership(&leadership, leader_id, leader_epoch, partition_epoch, replicas, in_sync)
+    memset(&ready, 0, sizeof(ready))
+    ready = changed_settings(ready, settings)
+    if log_dir < 0 or log_dir >= region().header.log_dir_count:
+        raise ValueError(f"log directory {log_dir} of {region().header.log_dir_count}")
+    if used < region().header.max_slots:
+        index = used
+        found = True
+    else:
+        while index < used and not found:
+            slot = slot_at(index)
+            if slot.state == SLOT_FREE or (slot.state == SLOT_DELETED and slot.created_version < confirmed):
+                found = True
+            else:
+                index += 1
+    if not found:
+        raise ValueError(f"all {region().header.max_slots} partition slots are in use: raise odradek.max.partitions")
+    slot = slot_at(index)
+    initialise_mutex(slot)
+    with nogil:
+        taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
+        if taken:
+            clear(slot)
+            memcpy(slot.topic, name_bytes, name_length)
+            slot.topic_bytes = name_length
+            memcpy(slot.topic_id, id_bytes, 16)
+            slot.partition = partition
+            slot.log_dir = <uint8_t>log_dir
+            slot.internal = internal
+            slot.begun_epoch = EPOCH_UNSTORED if epoch_unstored else EPOCH_KEPT
+            put_leadership(slot, &leadership)
+            slot.settings = ready
+            store_release_32(&slot.incarnation, slot.incarnation + 1)
+            store_release_32(&slot.state, SLOT_LOADING)
+            unlock(index, slot)
+    if not taken:
+        raise busy(index)
+    if index >= used:
+        store_release_64(&region().header.slots_used, index + 1)
+    return index
+
+
+cdef bint follow_flushed(Slot* slot) noexcept nogil:
+    """Raise a lone leader's high watermark after a change of role or settings, because perhaps no flush comes that would do it."""
+    return follow_device(slot, slot.flushed_offset, -1, -1)
+
+
+def configure(uint32_t index, settings):
+    """Take over the settings of a topic's new configuration; in force for the next append of every process. By the one writer
+    of the table only, so that nobody else changes them between the look and the store."""
+    cdef Slot* slot = checked_slot(index)
+    cdef TopicSettings ready = changed_settings(slot.settings, settings)
+    cdef bint taken, moved = False
+    with nogil:
+        taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
+        if taken:
+            slot.settings = ready
+            if slot.state == SLOT_ONLINE:
+                moved = follow_flushed(slot)
+            unlock(index, slot)
+        if moved:
+            wake_after(index, slot, False, True)
+    if not taken:
+        raise busy(index)
+
+
+cdef void begin_epoch(Slot* slot, LogState* state, bint lost) noexcept nogil:
+    """A leader whose log lost records, or has some of a newer leader epoch than the store knows, leads in a new epoch [R 3]."""
+    cdef EpochEntry* epochs = <EpochEntry*>state.epochs.items
+    cdef int32_t newest = epochs[state.epochs.count - 1].epoch if state.epochs.count else -1
+    if (lost and slot.begun_epoch == EPOCH_KEPT) or newest > slot.leader_epoch:
+        slot.leader_epoch = max(slot.leader_epoch, newest) + 1
+        slot.begun_epoch = EPOCH_UNSTORED
+
+
+cdef void commit_loaded(Slot* slot, LogState* state, bint flushed) noexcept nogil:
+    """Publish where a loaded log begins and ends, and what of it is on the device."""
+    cdef Commit commit
+    memset(&commit, 0, sizeof(commit))
+    commit.segment_base = state.base_offset
+    commit.size = state.size
+    commit.log_end_offset = state.log_end_offset
+    commit.index_entries = <int32_t>state.index_entries
+    commit.timeindex_entries = <int32_t>state.timeindex_entries
+    commit.txnindex_entries = <int32_t>state.txnindex_entries
+    commit.first_timestamp = state.first_timestamp
+    commit.max_timestamp = state.max_timestamp
+    commit.max_timestamp_offset = state.offset_of_max_timestamp
+    commit.indexed_position = state.last_index_position
+    commit.timeindexed_timestamp = state.last_timeindex_timestamp
+    commit.timeindexed_offset = -1
+    commit.created_ms = min(now_ms(), state.created_ms) if state.created_ms >= 0 else now_ms()
+    slot.flushed_offset = state.log_end_offset if flushed else state.recovery_point
+    commit.high_watermark = state.log_start_offset
+    commit.high_watermark_base = -1
+    if slot.in_sync_count <= 1 and within_flush_messages(slot, &commit, slot.flushed_offset):
+        commit_to_log_end(&commit)
+    elif slot.in_sync_count <= 1:
+        commit.high_watermark = max(slot.flushed_offset, state.log_start_offset)
+    publish(slot, &commit)
+    slot.log_start_offset = state.log_start_offset
+    slot.gap_limit = state.gap_limit
+    slot.applied_base = state.base_offset
+    slot.applied_position = state.size
+    slot.recovery_point = slot.flushed_offset
+    slot.flushed_ms = monotonic_ms()
+    # Of a new log nothing is synced, not even its name; what a recovery wrote is not either.
+    slot.synced_base = state.base_offset if flushed and state.size > 0 else -1
+    slot.synced_end = slot.flushed_offset
+    settle_last_stable(slot, commit.high_watermark)
+
+
+cdef int fill_slot(uint32_t index, Slot* slot, LogState* state, Chosen* chosen, bint flushed, bint lost) noexcept nogil:
+    """With the slot's mutex held: 0, NO_ROOM for its producers, or -errno."""
+    cdef EpochEntry* epochs = <EpochEntry*>state.epochs.items
+    cdef int64_t i
+    cdef int result = 0
+    if not restore_chosen(index, slot, chosen):
+        return NO_ROOM
+    # Without a snapshot of just these producers the ordered stop writes one.
+    slot.producers_changed = not state.snapshot_current and (state.producers.count > 0 or state.snapshots > 0)
+    slot.pending_snapshot = 0
+    slot.epoch_count = 0
+    for i in range(state.epochs.count):
+        assign_epoch(slot, epochs[i].epoch, epochs[i].start_offset)
+    commit_loaded(slot, state, flushed)
+    clear_recent(slot)                  # of what the log held before it was given up, to be loaded anew
+    store_release_64(&slot.flusher, 0)  # and who flushes that must not say that this is on the device
+    if slot.leader_id == region().header.broker_id:
+        slot.role = ROLE_LEADER
+        begin_epoch(slot, state, lost)
+        if flushed and state.epochs.count == 0:
+            result = note_epoch(slot, slot.leader_epoch, state.log_end_offset)
+    else:
+        slot.role = ROLE_FOLLOWER
+    if result == 0 and state.snapshot_wanted:
+        note_device(slot.log_dir, snapshot_producers(slot, state.log_end_offset))    # if it fails the next recovery reads more
+    slot.generation += 1
+    note_removed_files()                # a recovery may have removed segments that somebody has open
+    store_release_32(&slot.state, SLOT_ONLINE if result == 0 else SLOT_LOADING if is_full(result) else SLOT_OFFLINE)
+    note_failure(slot, result)
+    wake_everyone(index, slot)
+    return result
+
+
+def fill(uint32_t index, LoadedLog loaded, bint flushed, int64_t producers_before_ms=INT64_MIN, bint at_start=False,
+         bint lost=False):
+    """Put a loaded log into its slot and the slot ONLINE, as leader if this broker leads the partition.
+
+    If the arena has no room for its producers, those are dropped that wrote the longest ago.
+
+    The leader epoch of a log that has records is noted in its file by the first append in it: to write thousands of files would
+    hold the start up.
+
+    :param flushed: whether all of the log is known to be on the device (it was closed in order).
+    :param producers_before_ms: producers of a snapshot without open transaction of which the broker has not heard since then (wall
+        clock) have expired, and are left out.
+    :param at_start: nobody serves yet: partitions with more producers than this one lose some first.
+    :param lost: records of the log are lost: a new leader epoch begins, unless one began with this start.
+    :return: [(partition, how many producers were dropped)], mostly empty.
+    :raises OSError: the leader-epoch checkpoint could not be written, or there is no memory for the producers; the slot is OFFLINE
+        then, or LOADING if only room on the disk was missing.
+    """
+    cdef Slot* slot = checked_slot(index)
+    cdef LogState* state = &loaded.state
+    cdef Chosen chosen
+    cdef int64_t dropped = 0, victim = 0
+    cdef int result = choose_producers(state, producers_before_ms, &chosen)
+    cdef bint taken = True
+    dropped_from = {}
+    count_event(DROPPED_AT_START, state.pruned_producers)
+    try:
+        while result == 0:
+            with nogil:
+                taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
+                if taken:
+                    result = fill_slot(index, slot, state, &chosen, flushed, lost)
+                    unlock(index, slot)
+                if result == NO_ROOM:
+                    victim = make_restore_room(&chosen, index, at_start, &dropped)
+                    result = -ENOMEM if victim < 0 else RETRY
+            if result != RETRY:
+                break
+            result = 0
+            if dropped:
+                name = f"{topic_of(slot_at(<uint32_t>victim))}-{slot_at(<uint32_t>victim).partition}"
+                dropped_from[name] = dropped_from.get(name, 0) + dropped
+    finally:
+        free_chosen(&chosen)
+    if not taken:
+        raise busy(index)
+    if result == -ENOMEM:
+        raise OSError(ENOMEM, f"no memory for the {state.producers.count} producers of {topic_of(slot)}-{slot.partition}")
+    if result != 0:
+        raise file_error(-result, f"{topic_of(slot)}-{slot.partition}/leader-epoch-checkpoint")
+    return list(dropped_from.items())
+
+
+# -- role and state ---------------------------------------------------------------------------------------------------
+
+def set_role(uint32_t index, uint32_t incarnation, role, int leader_id, int leader_epoch, int partition_epoch, replicas,
+             in_sync):
+    """Make this broker leader or follower of the partition at a newer leader epoch, or change the in-sync set at the same one.
+
+    :raises SlotChanged: another incarnation, or an older leader or partition epoch than the slot has.
+    :raises OSError: the leader-epoch checkpoint could not be written; the slot is OFFLINE then.
+    """
+    cdef Slot* slot = checked_slot(index)
+    cdef Leadership leadership
+    cdef uint32_t wanted = role
+    cdef int result = 0
+    cdef bint taken
+    take_leadership(&leadership, leader_id, leader_epoch, partition_epoch, replicas, in_sync)
+    with nogil:
+        taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
+        if taken:
+            result = change_role(index, slot, incarnation, wanted, &leadership)
+            unlock(index, slot)
+    if not taken:
+        raise busy(index)
+    if result == NOT_THE_ONE:
+        raise SlotChanged(f"slot {index} is not incarnation {incarnation} or not online")
+    if result == TRUNCATED:
+        raise SlotChanged(f"slot {index} was truncated, and its recovery point is not written yet")
+    if result == OLDER_EPOCH:
+        raise SlotChanged(f"leader epoch {leader_epoch}, partition epoch {partition_epoch}: the slot has newer ones")
+    if result != 0:
+        raise file_error(-result, f"{topic_of(slot)}-{slot.partition}/leader-epoch-checkpoint")
+
+
+cdef int change_role(uint32_t index, Slot* slot, uint32_t incarnation, uint32_t role, const Leadership* leadership) noexcept nogil:
+    """With the slot's mutex held: 0, NOT_THE_ONE, TRUNCATED, OLDER_EPOCH, or -errno."""
+    cdef Commit commit
+    cdef int result = 0, i
+    if slot.incarnation != incarnation or slot.state != SLOT_ONLINE:
+        return NOT_THE_ONE
+    read_commit(slot, &commit)
+    if slot.recovery_point > commit.log_end_offset:
+        return TRUNCATED
+    if leadership.leader_epoch < slot.leader_epoch or leadership.partition_epoch < slot.partition_epoch:
+        return OLDER_EPOCH
+    put_leadership(slot, leadership)
+    slot.role = role
+    for i in range(MAX_FOLLOWERS):
+        slot.followers[i].broker_id = -1
+    if role == ROLE_LEADER:
+        result = note_epoch(slot, slot.leader_epoch, commit.log_end_offset)
+        if result == 0:
+            follow_flushed(slot)
+    if is_full(result):
+        load_again(slot)
+    elif result != 0:
+        store_release_32(&slot.state, SLOT_OFFLINE)
+    if result != 0:
+        note_failure(slot, result)
+    wake_everyone(index, slot)
+    return result
+
+
+def set_offline(uint32_t index):
+    """The partition's log cannot be used: KAFKA_STORAGE_ERROR from now on."""
+    cdef Slot* slot = checked_slot(index)
+    cdef bint taken
+    with nogil:
+        taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
+        if taken:
+            store_release_32(&slot.state, SLOT_OFFLINE)
+            wake_everyone(index, slot)
+            unlock(index, slot)
+    if not taken:
+        raise busy(index)
+
+
+def fail_log_dir(int log_dir):
+    """Put every partition of a log directory that is out of use OFFLINE and wake who waits for it; how many they were."""
+    cdef uint64_t i
+    cdef Slot* slot
+    cdef int count = 0
+    for i in range(region().header.slots_used):
+        slot = slot_at(<uint32_t>i)
+        if slot.log_dir != log_dir or (slot.state != SLOT_ONLINE and slot.state != SLOT_LOADING):
+            continue
+        set_offline(<uint32_t>i)
+        count += 1
+    return count
+
+
+def waiting_for_room():
+    """Slots whose log could not be opened, or was left half way by a change, because the disk was full."""
+    cdef uint64_t i
+    return [i for i in range(region().header.slots_used) if state_now(slot_at(<uint32_t>i)) == SLOT_LOADING]
+
+
+# -- leader epochs that a start began -----------------------------------------------------------------------------------
+
+
+def unstored_epochs():
+    """[(slot, topic, partition, leader epoch)] of the leaders whose epoch is newer than what the metadata store says."""
+    cdef uint64_t i
+    cdef Slot* slot
+    found = []
+    for i in range(region().header.slots_used):
+        slot = slot_at(<uint32_t>i)
+        if slot.begun_epoch == EPOCH_UNSTORED and slot.state != SLOT_FREE and slot.state != SLOT_DELETED:
+            found.append((i, topic_of(slot), slot.partition, slot.leader_epoch))
+    return found
+
+
+def epochs_stored(stored):
+    """The metadata store has these leader epochs now: [(slot, leader epoch)]. By the first loader only; of slots with a newer one by
+    now the coordinator stores that."""
+    cdef Slot* slot
+    cdef uint32_t index
+    cdef int32_t epoch
+    cdef bint taken
+    for index, epoch in stored:
+        slot = checked_slot(index)
+        with nogil:
+            taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
+            if taken:
+                if slot.leader_epoch == epoch:
+                    slot.begun_epoch = EPOCH_STORED
+                unlock(index, slot)
+        if not taken:
+            raise busy(index)
+
+
+def mark_epoch(uint32_t index, int leader_epoch):
+    """The log of a LOADING slot must be led in this leader epoch, which is not in the metadata store yet. By the one writer of the
+    table only."""
+    cdef Slot* slot = checked_slot(index)
+    cdef int32_t epoch = leader_epoch
+    cdef bint taken
+    with nogil:
+        taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
+        if taken:
+            if slot.state == SLOT_LOADING and epoch > slot.leader_epoch:
+                slot.leader_epoch = epoch
+                slot.begun_epoch = EPOCH_UNSTORED
+            unlock(index, slot)
+    if not taken:
+        raise busy(index)
+
+
+def put_epoch(uint32_t index, int leader_epoch, int partition_epoch):
+    """The metadata store has this leader epoch of the partition now, in a node of this version: the slot takes it over, unless it
+    is older than its own. By the one writer of the table only."""
+    cdef Slot* slot = checked_slot(index)
+    cdef int32_t new_leader_epoch = leader_epoch, new_partition_epoch = partition_epoch
+    cdef bint taken
+    with nogil:
+        taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
+        if taken:
+            if new_leader_epoch >= slot.leader_epoch:
+                slot.leader_epoch = new_leader_epoch
+                slot.partition_epoch = new_partition_epoch
+                slot.begun_epoch = EPOCH_STORED
+            unlock(index, slot)
+    if not taken:
+        raise busy(index)
+
+
+# -- taking, telling --------------------------------------------------------------------------------------------------
+
+def delete(uint32_t index, bytes renamed):
+    """Take the partition out of service and rename its directory to `renamed`. May be repeated after a death at any point.
+
+    Rename first: who finds the slot still online after a death renames again (nothing there: done) and goes on.
+    """
+    cdef Slot* slot = checked_slot(index)
+    cdef const char* target = renamed
+    cdef int result = 0
+    cdef bint taken
+    with nogil:
+        taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
+        if taken:
+            result = rename_and_retire(index, slot, target)
+            unlock(index, slot)
+    if not taken:
+        raise busy(index)
+    if result != 0:
+        raise OSError(result, os.strerror(result), f"{topic_of(slot)}-{slot.partition}")
+
+
+cdef int rename_and_retire(uint32_t index, Slot* slot, const char* target) noexcept nogil:
+    """With the slot's mutex held: 0, or errno."""
+    cdef char[384] path
+    cdef int result = 0
+    directory_path(slot, path)
+    fault(DELETE_INTENT_STORED)
+    if file_rename(region().header.log_dir_fds[slot.log_dir], path, target) != 0:
+        result = errno
+    if result != 0 and result != ENOENT:
+        note_device(slot.log_dir, -result)
+        return result
+    fault(DELETE_RENAMED)
+    store_release_32(&slot.state, SLOT_DELETED)
+    slot.created_version = region().header.metadata_version + 1
+    slot.generation += 1
+    note_removed_files()
+    fault(DELETE_STATE_STORED)
+    forget_producers(slot)
+    slot.pending_snapshot = 0
+    drop_files(index)
+    wake_everyone(index, slot)
+    return 0
+
+
+def announce(indexes):
+    """Publish a metadata version for each of the slots that came, changed or went, and wake every process; the last version.
+
+    All at once: nobody sees a new topic with some of its partitions. Only the one writer of the table calls this. Dying
+    before leaves them unannounced: its successor announces all.
+
+    :param indexes: a list.
+    """
+    cdef Header* header = region().header
+    cdef uint64_t version = header.metadata_version
+    cdef bint few = len(indexes) < CHANGE_RING // 2     # else whoever is behind looks at all slots, whatever the ring says
+    cdef int i
+    for index in indexes:
+        version += 1
+        slot_at(<uint32_t>index).created_version = version      # [R 8]: not to be used again before all have passed it
+        if few:
+            header.changes[version % CHANGE_RING] = <uint64_t>index + 1
+    store_release_64(&header.metadata_version, version)
+    fault(DELETE_ANNOUNCED)
+    for i in range(header.process_count):
+        if region().processes[i].state == STARTING or region().processes[i].state == SERVING:
+            wake_process(i)
+    return version

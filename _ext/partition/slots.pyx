@@ -1,0 +1,389 @@
+"""Slots for Python: what a slot says of itself, and the data path's verbs.
+
+Any process; what takes the slot's lock waits for it and is not called from a worker's loop. What the control path does to slots
+is in `slot_life`, what upkeep asks in `slot_upkeep`; the rules are in ``broker/odradek/shm/README.md``.
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset
+
+from odradek._ext.partition.leader_append cimport append_as_leader
+from odradek._ext.shm.atomics cimport fence, fetch_or_64
+from odradek._ext.records.batch_builder cimport BatchBuilder
+from odradek._ext.partition.commits cimport within_flush_messages
+from odradek._ext.storage.file_calls cimport file_error
+from odradek._ext.partition.follower_append cimport append_as_follower, truncate_to
+from odradek._ext.partition.high_watermark cimport advance_high_watermark
+from odradek._ext.shm.locks cimport SPINS_OF_THREAD, unlock
+from odradek._ext.partition.log_writing cimport MAX_JOINED, AppendItem, AppendOutcome
+from odradek._ext.partition.producer_entry cimport ProducerEntry, batch_back, coordinator_epoch_of, entry_batches, entry_epoch
+from odradek._ext.partition.producer_runs cimport next_producer
+from odradek._ext.records.record_batch cimport ERROR_MESSAGE_TOO_LARGE, check_batch
+from odradek._ext.partition.rolling cimport roll_now
+from odradek._ext.shm.layout cimport (
+    EPOCHS_KEPT,
+    SLOT_DELETED,
+    SLOT_FREE,
+    SLOT_LOADING,
+    SLOT_OFFLINE,
+    SLOT_ONLINE,
+    Commit,
+    Slot,
+    now_ms,
+    read_commit,
+    region,
+    slot_at,
+    state_now,
+)
+from odradek._ext.partition.slot_access cimport AppendResult, note_failure, wait_slot
+
+
+class SlotBusy(Exception):
+    """The slot's lock did not come free in time: its holder is stopped or stuck (the supervisor ends such a process)."""
+
+
+class SlotChanged(Exception):
+    """The slot holds another partition by now, or the role or epoch expected of it is not the one it has."""
+
+
+APPEND_RESULTS = {
+    0: "ok", -1: "busy", -2: "stale", -3: "not leader", -4: "fenced epoch", -5: "offline", -6: "i/o error", -7: "out of range",
+}
+
+
+cdef object busy(uint32_t index):
+    """The exception to raise when `wait_slot` gave up."""
+    return SlotBusy(f"the lock of slot {index} was not released within {LOCK_PATIENCE_MS // 1000} s")
+
+
+cdef Slot* checked_slot(uint32_t index) except NULL:
+    if index >= region().header.max_slots:
+        raise IndexError(f"slot {index}: there are {region().header.max_slots}")
+    return slot_at(index)
+
+
+cdef str topic_of(Slot* slot):
+    return (<char*>slot.topic)[:slot.topic_bytes].decode()
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+def describe(uint32_t index):
+    """A slot's state as a dict, for the control path, the status and tests."""
+    cdef Slot* slot = slot_at(index)
+    cdef Commit commit
+    read_commit(slot, &commit)
+    values = dict(commit)
+    values.update(
+        topic=topic_of(slot), partition=slot.partition, topic_id=bytes(slot.topic_id[:16]), state=state_now(slot), role=slot.role,
+        incarnation=slot.incarnation, generation=slot.generation, leader_epoch=slot.leader_epoch, leader_id=slot.leader_id,
+        partition_epoch=slot.partition_epoch, log_start_offset=slot.log_start_offset,
+        last_stable_offset=slot.last_stable_offset, flushed_offset=slot.flushed_offset, recovery_point=slot.recovery_point,
+        synced_base=slot.synced_base, synced_end=slot.synced_end, flushes=slot.flushes,
+        producer_count=slot.producer_count, log_dir=slot.log_dir, lock_recoveries=slot.lock_recoveries,
+        lock_busy=slot.lock_busy, applied_position=slot.applied_position, first_unstable_offset=slot.first_unstable_offset,
+        internal=bool(slot.internal), intent=slot.intent, truncations=slot.truncations, gap_limit=slot.gap_limit,
+        begun_epoch=slot.begun_epoch, compact=bool(slot.settings.compact),
+        epochs=[(slot.epochs[i % EPOCHS_KEPT].epoch, slot.epochs[i % EPOCHS_KEPT].start_offset)
+                for i in range(max(0, slot.epoch_count - EPOCHS_KEPT), slot.epoch_count)],
+        replicas=[slot.replicas[i] for i in range(slot.replica_count)],
+        in_sync=[slot.in_sync[i] for i in range(slot.in_sync_count)],
+    )
+    return values
+
+
+cdef class ProducerCopies:
+    """All producers of a slot as they were at one moment. Copied under the slot's lock, made into objects after it [R 5.2]."""
+
+    cdef ProducerEntry* entries
+    cdef uint32_t count
+
+    def __dealloc__(self):
+        free(self.entries)
+
+    cdef int copy(self, uint32_t index) except -1:
+        cdef Slot* slot = checked_slot(index)
+        cdef ProducerEntry* entry
+        cdef uint32_t room = 0, known = 0, place
+        cdef bint taken
+        while True:
+            with nogil:
+                taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
+                if taken:
+                    known = slot.producer_count
+                    self.count = place = 0
+                    while self.count < known <= room:
+                        entry = next_producer(slot, &place)
+                        if entry == NULL:
+                            break
+                        memcpy(&self.entries[self.count], entry, sizeof(ProducerEntry))
+                        self.count += 1
+                    unlock(index, slot)
+            if not taken:
+                raise busy(index)
+            if known <= room:
+                return 0
+            room = known + known // 8 + 16          # for those that come meanwhile
+            free(self.entries)
+            self.entries = <ProducerEntry*>malloc(room * sizeof(ProducerEntry))
+            if self.entries == NULL:
+                raise MemoryError(f"no memory for {room} producers")
+
+
+def producers(uint32_t index):
+    """Producer state: {producer id: (epoch, [(base sequence, last sequence, base offset, last offset)] newest first)}."""
+    cdef ProducerCopies copies = ProducerCopies()
+    cdef ProducerEntry* entry
+    cdef uint32_t i
+    found = {}
+    copies.copy(index)
+    for i in range(copies.count):
+        entry = &copies.entries[i]
+        found[entry.key - 1] = (
+            entry_epoch(entry),
+            [(batch_back(entry, k).base_sequence, batch_back(entry, k).last_sequence,
+              batch_back(entry, k).base_offset, batch_back(entry, k).last_offset)
+             for k in range(entry_batches(entry))],
+        )
+    return found
+
+
+def producers_heard(uint32_t index):
+    """{producer id: (owner, when the broker last heard of it, in ms of CLOCK_MONOTONIC)}."""
+    cdef ProducerCopies copies = ProducerCopies()
+    cdef uint32_t i
+    copies.copy(index)
+    return {copies.entries[i].key - 1: (copies.entries[i].owner, copies.entries[i].heard_ms) for i in range(copies.count)}
+
+
+def active_producers(uint32_t index):
+    """What DescribeProducers reports of each producer: dicts of producer_id, epoch, last_sequence, last_timestamp (ms),
+    coordinator_epoch and txn_start_offset, -1 for what is not known."""
+    cdef ProducerCopies copies = ProducerCopies()
+    cdef ProducerEntry* entry
+    cdef uint32_t i
+    found = []
+    copies.copy(index)
+    for i in range(copies.count):
+        entry = &copies.entries[i]
+        found.append({
+            "producer_id": entry.key - 1,
+            "epoch": entry_epoch(entry),
+            "last_sequence": batch_back(entry, 0).last_sequence if entry_batches(entry) else -1,
+            "last_timestamp": entry.last_timestamp,
+            "coordinator_epoch": coordinator_epoch_of(entry),
+            "txn_start_offset": entry.transaction_first_offset,
+        })
+    return found
+
+
+def high_watermark(uint32_t index):
+    """The first offset that not all in-sync replicas are known to have."""
+    cdef Commit commit
+    read_commit(slot_at(index), &commit)
+    return commit.high_watermark
+
+
+def await_committed(uint32_t index):
+    """Have this process woken when the slot's high watermark moves; look at it once more afterwards [R 6.1].
+
+    Also when a flush ends that moved nothing: a sync that this process requested while that flush ran was dropped [R 4.5].
+    """
+    cdef uint64_t own = <uint64_t>1 << region().self
+    fetch_or_64(&slot_at(index).waiters_committed, own)
+    fetch_or_64(&slot_at(index).waiters_flushed, own)
+    fence()
+
+
+def awaits_flush(uint32_t index):
+    """Whether flush.messages or more records of the log are not on the device yet."""
+    cdef Slot* slot = slot_at(index)
+    cdef Commit commit
+    read_commit(slot, &commit)
+    return slot.state == SLOT_ONLINE and not within_flush_messages(slot, &commit, slot.flushed_offset)
+
+
+def state_of(uint32_t index):
+    """The slot's SlotState; OFFLINE also where its log directory is."""
+    return state_now(slot_at(index))
+
+
+def incarnation_of(uint32_t index):
+    return slot_at(index).incarnation
+
+
+def log_dir_of(uint32_t index):
+    return slot_at(index).log_dir
+
+
+def log_of(uint32_t index):
+    """(topic, partition, topic id, log directory): all of a slot that opening its log asks for."""
+    cdef Slot* slot = slot_at(index)
+    return topic_of(slot), slot.partition, (<char*>slot.topic_id)[:16], slot.log_dir
+
+
+def in_use():
+    """(topic, partition, slot) of each slot that holds a partition, announced or not."""
+    cdef uint64_t i
+    cdef Slot* slot
+    for i in range(region().header.slots_used):
+        slot = slot_at(<uint32_t>i)
+        if slot.state != SLOT_FREE and slot.state != SLOT_DELETED:
+            yield topic_of(slot), slot.partition, i
+
+
+def not_online():
+    """[(topic, partition, log directory)] of the logs that have a slot but say nothing of themselves: not loaded, or failed."""
+    cdef uint64_t i
+    cdef Slot* slot
+    found = []
+    for i in range(region().header.slots_used):
+        slot = slot_at(<uint32_t>i)
+        if slot.state == SLOT_LOADING or slot.state == SLOT_OFFLINE:
+            found.append((topic_of(slot), slot.partition, slot.log_dir))
+    return found
+
+
+# -- the data path's verbs: the coordinator's `append_built`, the others for tests ------------------------------------
+
+def append_built(uint32_t index, BatchBuilder builder not None, incarnation, int leader_epoch, int codec, compress, int64_t max_bytes):
+    """Append what was built, as leader, as one batch: (error, base offset).
+
+    :param compress: as of `BatchBuilder.finish`. :param max_bytes: a larger batch is MESSAGE_TOO_LARGE.
+    :raises SlotChanged: with the reason when it could not be judged: nothing was written.
+    """
+    cdef AppendItem item
+    cdef AppendOutcome outcome
+    cdef AppendResult result
+    cdef uint32_t wanted = incarnation
+    cdef int64_t now = now_ms()
+    cdef int checked
+    builder.seal(codec, compress)
+    if builder.out.size > max_bytes:
+        return ERROR_MESSAGE_TOO_LARGE, -1
+    memset(&item, 0, sizeof(AppendItem))
+    item.data = builder.out.data
+    checked = check_batch(item.data, builder.out.size, False, &item.info)
+    if checked != 0:
+        raise ValueError(f"a batch that was built is refused by the checks: error {checked}")
+    with nogil:
+        result = append_as_leader(index, wanted, leader_epoch, &item, 1, now, SPINS_OF_THREAD, &outcome)
+    if result != 0:
+        raise SlotChanged(APPEND_RESULTS[<int>result])
+    return item.error, item.base_offset
+
+
+def append(uint32_t index, batches, *, incarnation=None, int leader_epoch=-1, wall_ms=None, uint32_t owner=0):
+    """Append record batches (bytes-like, each one whole v2 batch) as leader: [(error, base offset, duplicate)] in order.
+
+    :param owner: of new producers.
+    :raises SlotChanged: with the reason when none of them could be judged.
+    """
+    cdef AppendItem[MAX_JOINED] items
+    cdef AppendOutcome outcome
+    cdef int n = len(batches), i, checked
+    cdef AppendResult result
+    cdef uint32_t wanted = slot_at(index).incarnation if incarnation is None else incarnation
+    cdef int64_t now = now_ms() if wall_ms is None else wall_ms
+    cdef const unsigned char[::1] view
+    copies = [bytearray(batch) for batch in batches]
+    if n > MAX_JOINED:
+        raise ValueError(f"{n} batches, at most {MAX_JOINED} at once")
+    for i in range(n):
+        memset(&items[i], 0, sizeof(AppendItem))
+        view = copies[i]
+        items[i].data = <uint8_t*>&view[0]
+        items[i].owner = owner
+        checked = check_batch(items[i].data, len(copies[i]), False, &items[i].info)
+        if checked != 0:
+            raise ValueError(f"batch {i} is refused by the checks: error {checked}")
+    with nogil:
+        result = append_as_leader(index, wanted, leader_epoch, items, n, now, SPINS_OF_THREAD, &outcome)
+    if result != 0:
+        raise SlotChanged(APPEND_RESULTS[<int>result])
+    return [(items[i].error, items[i].base_offset, bool(items[i].duplicate)) for i in range(n)]
+
+
+def follow(uint32_t index, data, int64_t leader_high_watermark, *, int leader_epoch=-1, int64_t leader_log_start_offset=0):
+    """Append what a leader sent, as a follower; the log end offset afterwards. :raises SlotChanged: with the reason."""
+    cdef AppendOutcome outcome
+    cdef AppendResult result
+    cdef unsigned char[::1] view
+    cdef int64_t size = len(data), now = now_ms()
+    cdef uint8_t* start = NULL
+    cdef uint32_t wanted = slot_at(index).incarnation
+    copy = bytearray(data)
+    if size:
+        view = copy
+        start = &view[0]
+    with nogil:
+        result = append_as_follower(index, wanted, leader_epoch, start, size, leader_high_watermark, leader_log_start_offset,
+                                    now, SPINS_OF_THREAD, &outcome)
+    if result != 0:
+        raise SlotChanged(APPEND_RESULTS[<int>result])
+    return outcome.log_end_offset
+
+
+def truncate(uint32_t index, int64_t offset, *, int leader_epoch=-1):
+    """Cut the log to end at `offset`, as a follower. :raises SlotChanged: with the reason."""
+    cdef AppendResult result
+    cdef uint32_t wanted = slot_at(index).incarnation
+    cdef int64_t now = now_ms()
+    with nogil:
+        result = truncate_to(index, wanted, leader_epoch, offset, now, SPINS_OF_THREAD)
+    if result != 0:
+        raise SlotChanged(APPEND_RESULTS[<int>result])
+
+
+def raise_high_watermark(uint32_t index, int64_t offset, *, int leader_epoch=-1):
+    """Advance the high watermark. :raises SlotChanged: with the reason."""
+    cdef AppendResult result
+    cdef uint32_t wanted = slot_at(index).incarnation
+    with nogil:
+        result = advance_high_watermark(index, wanted, leader_epoch, offset, SPINS_OF_THREAD)
+    if result != 0:
+        raise SlotChanged(APPEND_RESULTS[<int>result])
+
+
+def roll(uint32_t index):
+    """Begin a new active segment, if the present one is not empty."""
+    cdef Slot* slot = checked_slot(index)
+    cdef int result = 0
+    cdef bint taken
+    with nogil:
+        taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
+        if taken:
+            result = roll_now(index, slot, now_ms())
+            note_failure(slot, result)
+            unlock(index, slot)
+    if not taken:
+        raise busy(index)
+    if result != 0:
+        raise file_error(-result, f"{topic_of(slot)}-{slot.partition}")
+
+
+cdef class Held:
+    """A slot's lock as a context, for tests: `with Held(index): ...`. The broker itself runs no Python code under a slot's lock."""
+
+    cdef uint32_t index
+
+    def __cinit__(self, uint32_t index):
+        checked_slot(index)
+        self.index = index
+
+    def __enter__(self):
+        cdef bint taken
+        with nogil:
+            taken = wait_slot(self.index, slot_at(self.index), LOCK_PATIENCE_MS) == 0
+        if not taken:
+            raise busy(self.index)
+        return self
+
+    def __exit__(self, *_):
+        unlock(self.index, slot_at(self.index))
+
+
+def lock_and_hold(uint32_t index):
+    """Take the slot's lock and keep it (a fault for tests: the process is then stopped or killed)."""
+    Held(index).__enter__()

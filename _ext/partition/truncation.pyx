@@ -1,0 +1,187 @@
+"""The work of a truncation: files, commit, what was flushed, epochs, producers; see truncation.pxd.
+
+Runs with the slot's mutex held, allocates nothing and needs no GIL.
+"""
+
+from libc.errno cimport EBADMSG, ENOENT, errno
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from posix.fcntl cimport O_RDWR
+from posix.unistd cimport close
+
+from odradek._ext.partition.append_files cimport drop_files, open_in_slot, segment_path
+from odradek._ext.shm.atomics cimport store_release_64
+from odradek._ext.partition.commits cimport current, new_generation, publish, set_applied
+from odradek._ext.shm.faults cimport *
+from odradek._ext.storage.file_calls cimport file_truncate
+from odradek._ext.partition.gap_limit cimport lower_gap_limit
+from odradek._ext.partition.leader_epochs cimport cut_epochs
+from odradek._ext.storage.log_scan cimport read_at
+from odradek._ext.storage.log_state cimport FILE_INDEX, FILE_LOG, FILE_SNAPSHOT, FILE_TIME_INDEX, FILE_TXN_INDEX
+from odradek._ext.partition.log_writing cimport clear_recent
+from odradek._ext.partition.producer_snapshots cimport read_snapshot
+from odradek._ext.partition.producers cimport forget_producers, settle_last_stable
+from odradek._ext.records.record_batch cimport load32, load64
+from odradek._ext.partition.redo cimport replay_segment
+from odradek._ext.partition.removed_files cimport note_removed_files
+from odradek._ext.partition.rolling cimport start_segment
+from odradek._ext.partition.segment_files cimport (
+    create_file,
+    cut_file,
+    end_of,
+    locate_for_cut,
+    newest_snapshot,
+    next_segment,
+    remove_segments_above,
+    segment_holding,
+)
+from odradek._ext.shm.layout cimport Commit, Slot, region
+from odradek._ext.partition.swapping cimport drop_swaps
+
+
+cdef int cut_indexes(Slot* slot, int64_t base, int64_t offset, int64_t position) noexcept nogil:
+    """Drop the entries of a segment's indexes that speak of what was cut: at or above `offset`; 0, or -errno."""
+    cdef uint8_t[34] entry
+    cdef int64_t low, high, middle, said, got
+    cdef int fd, width, which, result
+    cdef int* kinds = [FILE_INDEX, FILE_TIME_INDEX, FILE_TXN_INDEX]
+    cdef int* widths = [8, 12, 34]
+    for which in range(3):
+        width = widths[which]
+        fd = open_in_slot(slot, base, kinds[which], O_RDWR)
+        if fd == -ENOENT:
+            continue
+        if fd < 0:
+            return fd
+        low = 0
+        high = end_of(fd) // width
+        while low < high:               # the first entry whose offset is not below the cut
+            middle = (low + high) // 2
+            got = read_at(fd, entry, <size_t>width, middle * width)
+            if got != width:
+                close(fd)
+                return <int>got if got < 0 else -EBADMSG
+            if which == 2:
+                said = <int64_t>load64(entry + 18)      # the aborted transaction's last offset
+            else:
+                said = base + <int64_t>load32(&entry[0] if which == 0 else &entry[8])
+            if said >= offset:
+                high = middle
+            else:
+                low = middle + 1
+        if file_truncate(fd, low * width) != 0:
+            result = -errno
+            close(fd)
+            return result
+        close(fd)
+    return 0
+
+
+cdef int restore_before(uint32_t index, Slot* slot, int64_t offset, int64_t* from_offset) noexcept nogil:
+    """Producers from the newest sound snapshot that is not above `offset`: 0 and *from_offset, the offset that it speaks of,
+    or the log's start if there is none; or -errno."""
+    cdef char[384] path
+    cdef int64_t at = offset + 1
+    cdef int result
+    forget_producers(slot)
+    from_offset[0] = slot.log_start_offset
+    while True:
+        at = newest_snapshot(slot, offset, at)
+        if at < 0:
+            return 0 if at == -1 else <int>(at + 1)
+        segment_path(slot, at, FILE_SNAPSHOT, path)
+        result = read_snapshot(index, slot, region().header.log_dir_fds[slot.log_dir], path)
+        if result == 0:
+            from_offset[0] = at
+            return 0
+        forget_producers(slot)
+        if result < 0 and result != -ENOENT:
+            return result
+
+
+cdef int rebuild_producers(uint32_t index, Slot* slot, int64_t offset) noexcept nogil:
+    """Producer state as of `offset`: the newest snapshot before, and the batches behind it (the log is the redo log); 0, or
+    -errno. Of what a snapshot tells only each producer's last batch is known, as after a start."""
+    cdef int64_t from_offset = 0, base, position = 0, first_cut = 0
+    cdef int result = restore_before(index, slot, offset, &from_offset)
+    if result != 0 or from_offset >= offset:
+        return result
+    base = segment_holding(slot, from_offset, offset)
+    if base < -1:
+        return <int>(base + 1)
+    if base < 0:
+        base = next_segment(slot, -1, offset)
+    elif base < from_offset:
+        result = locate_for_cut(slot, current(slot), base, from_offset, &position, &first_cut)
+    while result == 0 and base >= 0 and base < offset:
+        result = replay_segment(index, slot, base, position, from_offset)
+        position = 0
+        base = next_segment(slot, base, offset)
+    return <int>(base + 1) if result == 0 and base < -1 else result
+
+
+cdef int finish_truncation(uint32_t index, Slot* slot) noexcept nogil:
+    """The bytes that stay were published and are never rewritten: the file is cut, and the log goes on in a new segment at
+    `offset`.
+    """
+    cdef int64_t offset = slot.intent_arguments[0], base = slot.intent_arguments[1], position = slot.intent_arguments[2]
+    cdef int64_t wall_ms = slot.intent_arguments[3]
+    cdef Commit commit = current(slot)[0]
+    cdef int result, i
+    cdef int* kinds = [FILE_LOG, FILE_INDEX, FILE_TIME_INDEX]
+    drop_files(index)
+    store_release_64(&slot.truncations, slot.truncations + 1)
+    slot.pending_snapshot = 0           # its file may go with what is cut
+    result = drop_swaps(slot)           # made of what the log held, to be swapped in by nobody
+    if result == 0:
+        result = lower_gap_limit(slot, offset)      # before it is cut: what is appended next may not be missing
+    if result != 0:
+        return result
+    fault(TRUNCATE_GAP_LIMIT_LOWERED)
+    if commit.segment_base != offset or commit.size != 0:
+        # A segment that begins at `offset` goes too: its bytes were published, and its file is not written again [R 4].
+        result = remove_segments_above(slot, base if base < offset else offset - 1, offset)
+        if result != 0:
+            return result
+        fault(TRUNCATE_SEGMENTS_REMOVED)
+        if base < offset:
+            result = cut_file(slot, base, FILE_LOG, position)
+            if result != 0:
+                return result
+            fault(TRUNCATE_FILE_CUT)
+            result = cut_indexes(slot, base, offset, position)
+            if result != 0:
+                return result
+        for i in range(3):
+            result = create_file(slot, offset, kinds[i])
+            if result != 0:
+                return result
+        fault(TRUNCATE_SEGMENT_CREATED)
+        start_segment(&commit, offset, wall_ms)
+        if commit.high_watermark >= offset:
+            commit.high_watermark = offset
+            commit.high_watermark_base = offset
+            commit.high_watermark_position = 0
+        publish(slot, &commit)
+        fault(TRUNCATE_COMMITTED)
+    set_applied(slot, offset, 0)
+    if slot.log_start_offset > offset:
+        store_release_64(<uint64_t*>&slot.log_start_offset, <uint64_t>offset)
+    if slot.flushed_offset > offset:
+        slot.flushed_offset = offset
+    if base >= offset:
+        slot.synced_base = -1           # not even the new segment's name is synced
+    elif slot.synced_base > base or (slot.synced_base < 0 and slot.flushed_offset > base):
+        slot.synced_base = base         # the segment that was cut is synced as a whole again
+    slot.synced_end = min(slot.synced_end, offset)
+    store_release_64(&slot.flusher, 0)  # who is flushing now must not say that what follows is on the device
+    result = cut_epochs(slot, offset)
+    if result == 0:
+        result = rebuild_producers(index, slot, offset)
+    fault(TRUNCATE_STATE_REBUILT)
+    clear_recent(slot)
+    settle_last_stable(slot, current(slot).high_watermark)
+    new_generation(slot)
+    note_removed_files()
+    if result == 0:
+        store_release_64(&slot.intent, 0)
+    return result

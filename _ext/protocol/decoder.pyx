@@ -1,0 +1,354 @@
+"""Messages from bytes; see `decoder.pxd`.
+
+Input is hostile: an array's count is checked against the bytes that are left before its list is made, strings and
+bytes against the end, depth is the schema's. A message takes up to some 55 times the memory that its bytes take (an
+empty list of 60 bytes for one byte). How many elements all its arrays may have together is for the caller to say: a request of an
+API has a bound of its own (`broker/odradek/api/table.py`).
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.exc cimport PyErr_Clear, PyErr_ExceptionMatches
+from cpython.list cimport PyList_New, PyList_SET_ITEM
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF, Py_XDECREF
+from libc.stdint cimport int8_t, int64_t, uint8_t, uint32_t
+
+from odradek._ext.protocol.cursor cimport (
+    CURSOR_ELEMENTS,
+    CURSOR_LENGTH,
+    CURSOR_MARKER,
+    CURSOR_NULL,
+    CURSOR_OK,
+    CURSOR_TAGGED,
+    CURSOR_TRUNCATED,
+    CURSOR_UTF8,
+    CURSOR_VARINT,
+    Cursor,
+    cursor_fail,
+    cursor_init,
+    cursor_left,
+    read_bytes,
+    read_float64,
+    read_int8,
+    read_int16,
+    read_int32,
+    read_int64,
+    read_length,
+    read_string_length,
+    read_uint16,
+    read_uint32,
+    read_uuid,
+    read_uvarint,
+)
+from odradek._ext.protocol.messages cimport DEFAULT_SHARED
+from odradek._ext.protocol.plan cimport (
+    ARRAY,
+    BOOL,
+    BYTES,
+    COMPACT_ARRAY,
+    COMPACT_BYTES,
+    COMPACT_STRING,
+    FLOAT64,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    NULLABLE_STRUCTURE,
+    RECORDS,
+    STRING,
+    STRUCTURE,
+    UINT16,
+    UINT32,
+    UUID,
+    Op,
+    Plan,
+    Trail,
+    plan_of,
+    trail_text,
+)
+
+from odradek._ext.protocol.messages import ProtocolError
+
+cdef extern from "Python.h":
+    ctypedef struct TypeObject "PyTypeObject":
+        object (*tp_alloc)(type cls, Py_ssize_t items)
+    PyObject* PyUnicode_DecodeUTF8(const char* data, Py_ssize_t size, const char* errors)
+    int PyGC_Disable()
+    int PyGC_Enable()
+
+
+cdef enum:
+    LARGE_MESSAGE = 65536               # bytes
+
+
+cdef dict CURSOR_REASONS = {
+    CURSOR_TRUNCATED: "needs more bytes than there are",
+    CURSOR_VARINT: "a varint of more bits than its type has",
+    CURSOR_LENGTH: "a length that cannot be",
+    CURSOR_NULL: "null where it may not be",
+    CURSOR_UTF8: "a string that is not UTF-8",
+    CURSOR_TAGGED: "a tagged field whose value is not of the stated size",
+    CURSOR_ELEMENTS: "more elements in its arrays than are allowed",
+    CURSOR_MARKER: "neither the mark of null nor that of a structure",
+}
+
+
+cdef refuse_input(Plan plan, Input* source):
+    cdef Cursor* c = &source.cursor
+    reason = CURSOR_REASONS[c.error]
+    if c.error == CURSOR_ELEMENTS:
+        reason = f"more than {source.max_elements} elements in its arrays"
+    raise ProtocolError(
+        reason, message=plan.layout.name, version=plan.version, field=trail_text(&source.trail),
+        position=c.ptr - source.start, value=None if c.error in (CURSOR_NULL, CURSOR_UTF8) else c.refused,
+    )
+
+
+cdef object decode_string(Op* op, bint compact, Input* source):
+    cdef Cursor* c = &source.cursor
+    cdef int64_t length = read_string_length(c, compact)
+    cdef PyObject* text
+    if length < 0:
+        if c.error == CURSOR_OK and not op.nullable:
+            cursor_fail(c, CURSOR_NULL, 0)
+        return None
+    text = PyUnicode_DecodeUTF8(<const char*>c.ptr, length, NULL)
+    if text == NULL:
+        if not PyErr_ExceptionMatches(UnicodeDecodeError):
+            PyErr_Clear()
+            raise MemoryError(f"no room for a string of {length} bytes")
+        PyErr_Clear()
+        cursor_fail(c, CURSOR_UTF8, length)
+        return None
+    c.ptr += length
+    value = <object>text
+    Py_XDECREF(text)
+    return value
+
+
+cdef object decode_bytes(Op* op, bint compact, bint view, Input* source):
+    cdef Cursor* c = &source.cursor
+    cdef int64_t length = read_length(c, compact)
+    cdef const uint8_t* at
+    if length < 0:
+        if c.error == CURSOR_OK and not op.nullable:
+            cursor_fail(c, CURSOR_NULL, 0)
+        return None
+    at = read_bytes(c, length)
+    if at == NULL:
+        return None
+    if not view:
+        return PyBytes_FromStringAndSize(<const char*>at, length)
+    if source.view == NULL:
+        whole = memoryview(<object>source.owner)
+        if whole.format != "B" or whole.ndim != 1:
+            whole = whole.cast("B")
+        Py_INCREF(whole)
+        source.view = <PyObject*>whole
+    return (<object>source.view)[at - source.start:at - source.start + length]
+
+
+cdef object decode_array(Op* op, bint compact, Input* source):
+    cdef Cursor* c = &source.cursor
+    cdef const uint8_t* at = c.ptr
+    cdef int64_t count = read_length(c, compact)
+    cdef int64_t i
+    cdef int depth = source.trail.depth
+    if count < 0:
+        if c.error == CURSOR_OK and not op.nullable:
+            cursor_fail(c, CURSOR_NULL, 0)
+        return None
+    if count > cursor_left(c) // op.min_bytes:
+        c.ptr = at
+        cursor_fail(c, CURSOR_TRUNCATED, count)
+        return None
+    source.elements += count
+    if source.elements > source.max_elements:
+        c.ptr = at
+        cursor_fail(c, CURSOR_ELEMENTS, count)
+        return None
+    values = PyList_New(count)
+    for i in range(count):
+        source.trail.indexes[depth] = i
+        value = decode_value(op, op.element, source)
+        if c.error != CURSOR_OK:
+            return None
+        Py_INCREF(value)
+        PyList_SET_ITEM(values, i, value)
+    source.trail.indexes[depth] = -1
+    return values
+
+
+cdef object decode_value(Op* op, int code, Input* source):
+    """A value of type `code`; None, and the cursor in error, if there is none."""
+    cdef Cursor* c = &source.cursor
+    cdef const uint8_t* at
+    cdef int8_t marker
+    if code == INT32:
+        return read_int32(c)
+    elif code == STRING:
+        return decode_string(op, False, source)
+    elif code == COMPACT_STRING:
+        return decode_string(op, True, source)
+    elif code == INT64:
+        return read_int64(c)
+    elif code == INT16:
+        return read_int16(c)
+    elif code == BOOL:
+        return read_int8(c) != 0
+    elif code == INT8:
+        return read_int8(c)
+    elif code == UINT16:
+        return read_uint16(c)
+    elif code == UINT32:
+        return read_uint32(c)
+    elif code == FLOAT64:
+        return read_float64(c)
+    elif code == UUID:
+        at = read_uuid(c)
+        return PyBytes_FromStringAndSize(<const char*>at, 16) if at != NULL else None
+    elif code == COMPACT_ARRAY:
+        return decode_array(op, True, source)
+    elif code == ARRAY:
+        return decode_array(op, False, source)
+    elif code == STRUCTURE:
+        return decode_structure(<Plan>op.plan, source)
+    elif code == NULLABLE_STRUCTURE:
+        marker = read_int8(c)
+        if marker == 1:
+            return decode_structure(<Plan>op.plan, source)
+        if marker != -1 and c.error == CURSOR_OK:
+            c.ptr -= 1
+            cursor_fail(c, CURSOR_MARKER, marker)
+        return None
+    elif code == BYTES:
+        return decode_bytes(op, False, False, source)
+    elif code == COMPACT_BYTES:
+        return decode_bytes(op, True, False, source)
+    elif code == RECORDS:
+        return decode_bytes(op, False, True, source)
+    return decode_bytes(op, True, True, source)
+
+
+cdef inline void put(object message, Py_ssize_t offset, object value) noexcept:
+    cdef PyObject** slot = <PyObject**>(<char*><PyObject*>message + offset)
+    cdef PyObject* old = slot[0]
+    Py_INCREF(value)
+    slot[0] = <PyObject*>value
+    Py_XDECREF(old)
+
+
+cdef inline object default_of(Plan plan, Op* op):
+    if plan.layout.kinds[op.field] == DEFAULT_SHARED:
+        return <object>op.default_value
+    return plan.layout.new_default(op.field)
+
+
+cdef object decode_structure(Plan plan, Input* source):
+    """A new object; None, and the cursor in error, if the bytes are none."""
+    cdef TypeObject* cls = <TypeObject*>plan.layout.cls
+    cdef Cursor* c = &source.cursor
+    cdef Trail* trail = &source.trail
+    cdef Op* op
+    cdef int i
+    cdef int depth = trail.depth + 1
+    trail.depth = depth
+    trail.indexes[depth] = -1
+    message = cls.tp_alloc(plan.layout.cls, 0)
+    for i in range(plan.count):
+        op = &plan.ops[i]
+        trail.ops[depth] = op
+        value = decode_value(op, op.code, source)
+        if c.error != CURSOR_OK:
+            return None
+        put(message, op.offset, value)
+    for i in range(plan.absent_count):
+        op = &plan.absent[i]
+        put(message, op.offset, default_of(plan, op))
+    for i in range(plan.tagged_count):
+        op = &plan.tagged[i]
+        put(message, op.offset, default_of(plan, op))
+    trail.ops[depth] = NULL
+    if plan.flexible:
+        if c.ptr < c.end and c.ptr[0] == 0:
+            c.ptr += 1
+        else:
+            decode_tagged(plan, message, source)
+            if c.error != CURSOR_OK:
+                return None
+    trail.depth = depth - 1
+    return message
+
+
+cdef int decode_tagged(Plan plan, object message, Input* source) except -1:
+    """The section of tagged fields; unknown tags are stepped over; of a tag that comes twice the last one counts."""
+    cdef Cursor* c = &source.cursor
+    cdef int depth = source.trail.depth
+    cdef uint32_t left = read_uvarint(c)
+    cdef uint32_t tag, size
+    cdef const uint8_t* end = c.end
+    cdef const uint8_t* at
+    cdef Op* op
+    cdef int i
+    while left > 0 and c.error == CURSOR_OK:
+        left -= 1
+        tag = read_uvarint(c)
+        size = read_uvarint(c)
+        op = NULL
+        for i in range(plan.tagged_count):
+            if plan.tagged[i].tag == <int64_t>tag:
+                op = &plan.tagged[i]
+        at = c.ptr
+        if read_bytes(c, size) == NULL or c.error != CURSOR_OK:
+            return 0
+        if op == NULL:
+            continue
+        c.end = c.ptr
+        c.ptr = at
+        source.trail.ops[depth] = op
+        value = decode_value(op, op.code, source)
+        if c.error == CURSOR_OK and c.ptr != c.end:
+            cursor_fail(c, CURSOR_TAGGED, size)
+        if c.error != CURSOR_OK:
+            return 0
+        c.end = end
+        put(message, op.offset, value)
+        source.trail.ops[depth] = NULL
+    return 0
+
+
+def decode(type cls not None, int version, buffer, Py_ssize_t offset=0, int64_t max_elements=MAX_ELEMENTS):
+    """The message of class `cls` and `version` at `offset` bytes into `buffer`, and the offset of what follows it.
+
+    :param max_elements: that all arrays of the message together may have.
+
+    `buffer` is bytes-like and contiguous. Fields of type `records` are memoryviews of it, everything else is copied.
+    Raises ProtocolError when the bytes are no such message; what comes after the message is the caller's to judge.
+    """
+    cdef Plan plan = plan_of(cls, version)
+    cdef Input source
+    cdef Py_buffer view
+    cdef bint collecting = False
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    source.view = NULL
+    source.owner = <PyObject*>buffer
+    source.elements = 0
+    source.max_elements = max_elements
+    source.trail.depth = -1
+    source.start = <const uint8_t*>view.buf
+    try:
+        if offset < 0 or offset > view.len:
+            raise ValueError(f"offset {offset} outside of a buffer of {view.len} bytes")
+        cursor_init(&source.cursor, source.start + offset, view.len - offset)
+        if view.len - offset > LARGE_MESSAGE:       # each object made would be looked at by several collections meanwhile
+            collecting = PyGC_Disable()
+        message = decode_structure(plan, &source)
+        if source.cursor.error != CURSOR_OK:
+            refuse_input(plan, &source)
+        return message, source.cursor.ptr - source.start
+    finally:
+        if collecting:
+            PyGC_Enable()
+        Py_XDECREF(source.view)
+        PyBuffer_Release(&view)

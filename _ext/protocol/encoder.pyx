@@ -1,0 +1,399 @@
+"""Bytes from messages; see `encoder.pxd`."""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.exc cimport PyErr_Clear, PyErr_ExceptionMatches
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
+from cpython.object cimport Py_EQ, PyObject, PyObject_RichCompareBool, PyObject_TypeCheck, PyTypeObject
+from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
+from libc.stdint cimport INT64_MAX, INT64_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memmove
+
+from odradek._ext.protocol.cursor cimport (
+    STRING_MAX_BYTES,
+    WriteBuffer,
+    buffer_free,
+    buffer_init,
+    buffer_reserve,
+    uvarint_put,
+    write_bytes,
+    write_float64,
+    write_int8,
+    write_int16,
+    write_int32,
+    write_int64,
+    write_length,
+    write_string_length,
+    write_uvarint,
+)
+from odradek._ext.protocol.plan cimport (
+    ARRAY,
+    BOOL,
+    BYTES,
+    COMPACT_ARRAY,
+    COMPACT_STRING,
+    FLOAT64,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    NULLABLE_STRUCTURE,
+    RECORDS,
+    STRING,
+    STRUCTURE,
+    UINT16,
+    UINT32,
+    UUID,
+    Op,
+    Plan,
+    Trail,
+    plan_of,
+    trail_text,
+)
+
+from odradek._ext.protocol.messages import ProtocolError
+
+cdef extern from "Python.h":
+    PyObject* Py_None
+    PyObject* Py_True
+    PyObject* Py_False
+    const char* PyUnicode_AsUTF8AndSize(PyObject* text, Py_ssize_t* size)
+    bint PyUnicode_Check(object)
+    bint PyLong_Check(object)
+    bint PyFloat_Check(object)
+    bint PyList_Check(object)
+    bint PyTuple_Check(object)
+    long long PyLong_AsLongLongAndOverflow(PyObject* number, int* overflow)
+
+
+cdef enum:
+    SCRATCH_BYTES = 1 << 16             # a larger buffer is not kept for the next message
+
+cdef WriteBuffer scratch
+buffer_init(&scratch)
+
+# A function that cannot encode sets `sink.reason` and `sink.refused` and returns; Python exceptions pass as such.
+
+cdef inline void refuse(Output* sink, const char* reason, PyObject* value) noexcept:
+    if sink.reason == NULL:
+        sink.reason = reason
+        sink.refused = value
+
+
+cdef inline int64_t integer(PyObject* value, int64_t low, int64_t high, Output* sink) noexcept:
+    cdef int overflow = 0
+    cdef int64_t number
+    if not PyLong_Check(<object>value):
+        refuse(sink, b"not an int", value)
+        return 0
+    number = PyLong_AsLongLongAndOverflow(value, &overflow)
+    if overflow or number < low or number > high:
+        refuse(sink, b"an int that does not fit its type", value)
+        return 0
+    return number
+
+
+cdef inline int encode_string(Op* op, bint compact, PyObject* value, Output* sink) except -1:
+    cdef Py_ssize_t size = 0
+    cdef const char* text
+    if value == Py_None:
+        if not op.nullable:
+            refuse(sink, b"null where it may not be", value)
+        write_string_length(&sink.buffer, -1, compact)
+        return 0
+    if not PyUnicode_Check(<object>value):
+        refuse(sink, b"not a str", value)
+        return 0
+    text = PyUnicode_AsUTF8AndSize(value, &size)
+    if text == NULL:
+        if not PyErr_ExceptionMatches(UnicodeEncodeError):
+            PyErr_Clear()
+            raise MemoryError("no room for a string")
+        PyErr_Clear()
+        refuse(sink, b"a str that UTF-8 cannot hold", value)
+        return 0
+    if size > STRING_MAX_BYTES:
+        refuse(sink, b"a string of more than 32767 bytes", value)
+        return 0
+    write_string_length(&sink.buffer, <int32_t>size, compact)
+    write_bytes(&sink.buffer, text, size)
+    return 0
+
+
+cdef int encode_bytes(Op* op, bint compact, PyObject* value, Output* sink) except -1:
+    cdef Py_buffer view
+    if value == Py_None:
+        if not op.nullable:
+            refuse(sink, b"null where it may not be", value)
+        write_length(&sink.buffer, -1, compact)
+    elif PyBytes_CheckExact(<object>value):
+        if PyBytes_GET_SIZE(<object>value) > 0x7fffffff:
+            refuse(sink, b"more bytes than a length can say", NULL)
+            return 0
+        write_length(&sink.buffer, <int32_t>PyBytes_GET_SIZE(<object>value), compact)
+        write_bytes(&sink.buffer, PyBytes_AS_STRING(<object>value), PyBytes_GET_SIZE(<object>value))
+    elif not PyObject_CheckBuffer(<object>value):
+        refuse(sink, b"not bytes-like", value)
+    else:
+        PyObject_GetBuffer(<object>value, &view, PyBUF_SIMPLE)
+        if view.len > 0x7fffffff:
+            refuse(sink, b"more bytes than a length can say", NULL)
+        else:
+            write_length(&sink.buffer, <int32_t>view.len, compact)
+            write_bytes(&sink.buffer, view.buf, view.len)
+        PyBuffer_Release(&view)
+    return 0
+
+
+cdef int encode_uuid(PyObject* value, Output* sink) except -1:
+    cdef Py_buffer view
+    if PyBytes_CheckExact(<object>value) and PyBytes_GET_SIZE(<object>value) == 16:
+        write_bytes(&sink.buffer, PyBytes_AS_STRING(<object>value), 16)
+        return 0
+    if not PyObject_CheckBuffer(<object>value):
+        refuse(sink, b"not the 16 bytes of a UUID", value)
+        return 0
+    PyObject_GetBuffer(<object>value, &view, PyBUF_SIMPLE)
+    if view.len == 16:
+        write_bytes(&sink.buffer, view.buf, 16)
+    else:
+        refuse(sink, b"not the 16 bytes of a UUID", value)
+    PyBuffer_Release(&view)
+    return 0
+
+
+cdef int encode_array(Op* op, bint compact, PyObject* value, Output* sink) except -1:
+    cdef Py_ssize_t i, count
+    cdef int depth = sink.trail.depth
+    if value == Py_None:
+        if not op.nullable:
+            refuse(sink, b"null where it may not be", value)
+        write_length(&sink.buffer, -1, compact)
+        return 0
+    values = <object>value
+    if PyList_Check(values):
+        count = PyList_GET_SIZE(values)
+    elif PyTuple_Check(values):
+        count = PyTuple_GET_SIZE(values)
+    else:
+        refuse(sink, b"neither a list nor a tuple", value)
+        return 0
+    if count > 0x7fffffff:
+        refuse(sink, b"more elements than a count can say", NULL)
+        return 0
+    write_length(&sink.buffer, <int32_t>count, compact)
+    for i in range(count):
+        sink.trail.indexes[depth] = i
+        if PyList_Check(values) and i >= PyList_GET_SIZE(values):
+            refuse(sink, b"a list that shrank meanwhile", value)
+            return 0
+        element = <object>(PyList_GET_ITEM(values, i) if PyList_Check(values) else PyTuple_GET_ITEM(values, i))
+        encode_value(op, op.element, <PyObject*>element, sink)
+        if sink.reason != NULL:
+            return 0
+    sink.trail.indexes[depth] = -1
+    return 0
+
+
+cdef int encode_value(Op* op, int code, PyObject* value, Output* sink) except -1:
+    cdef WriteBuffer* b = &sink.buffer
+    if code == INT32:
+        write_int32(b, <int32_t>integer(value, -0x80000000, 0x7fffffff, sink))
+    elif code == STRING:
+        encode_string(op, False, value, sink)
+    elif code == COMPACT_STRING:
+        encode_string(op, True, value, sink)
+    elif code == INT64:
+        write_int64(b, integer(value, INT64_MIN, INT64_MAX, sink))
+    elif code == INT16:
+        write_int16(b, <int16_t>integer(value, -0x8000, 0x7fff, sink))
+    elif code == BOOL:
+        if value == Py_True or value == Py_False:
+            write_int8(b, value == Py_True)
+        else:
+            refuse(sink, b"not a bool", value)
+    elif code == INT8:
+        write_int8(b, <int8_t>integer(value, -0x80, 0x7f, sink))
+    elif code == UINT16:
+        write_int16(b, <int16_t>integer(value, 0, 0xffff, sink))
+    elif code == UINT32:
+        write_int32(b, <int32_t>integer(value, 0, 0xffffffff, sink))
+    elif code == FLOAT64:
+        if PyFloat_Check(<object>value):
+            write_float64(b, <object>value)
+        else:
+            write_float64(b, <double>integer(value, INT64_MIN, INT64_MAX, sink))
+    elif code == UUID:
+        encode_uuid(value, sink)
+    elif code == COMPACT_ARRAY:
+        encode_array(op, True, value, sink)
+    elif code == ARRAY:
+        encode_array(op, False, value, sink)
+    elif code == STRUCTURE:
+        encode_structure(<Plan>op.plan, <object>value, sink)
+    elif code == NULLABLE_STRUCTURE:
+        if value == Py_None:
+            write_int8(b, -1)
+        else:
+            write_int8(b, 1)
+            encode_structure(<Plan>op.plan, <object>value, sink)
+    elif code == BYTES or code == RECORDS:
+        encode_bytes(op, False, value, sink)
+    else:
+        encode_bytes(op, True, value, sink)
+    return 0
+
+
+cdef inline bint is_default(Op* op, PyObject* value) except -1:
+    if value == op.default_value:
+        return True
+    return PyObject_RichCompareBool(<object>value, <object>op.default_value, Py_EQ)
+
+
+cdef int encode_structure(Plan plan, object message, Output* sink) except -1:
+    cdef Trail* trail = &sink.trail
+    cdef char* base = <char*><PyObject*>message
+    cdef PyObject* value
+    cdef Op* op
+    cdef int i
+    cdef int depth = trail.depth + 1
+    if not PyObject_TypeCheck(message, <PyTypeObject*>plan.layout.cls):
+        refuse(sink, b"not an object of the field's class", <PyObject*>message)
+        return 0
+    trail.depth = depth
+    trail.indexes[depth] = -1
+    for i in range(plan.absent_count):
+        op = &plan.absent[i]
+        if op.nullable:
+            continue
+        trail.ops[depth] = op
+        value = (<PyObject**>(base + op.offset))[0]
+        if value == NULL or not is_default(op, value):
+            refuse(sink, b"a value for a field that the version lacks", value)
+            return 0
+    for i in range(plan.count):
+        op = &plan.ops[i]
+        trail.ops[depth] = op
+        value = (<PyObject**>(base + op.offset))[0]
+        if value == NULL:
+            refuse(sink, b"deleted", NULL)
+        else:
+            encode_value(op, op.code, value, sink)
+        if sink.reason != NULL:
+            return 0
+    if plan.flexible:
+        if plan.tagged_count:
+            encode_tagged(plan, message, sink)
+            if sink.reason != NULL:
+                return 0
+        else:
+            write_int8(&sink.buffer, 0)
+    trail.depth = depth - 1
+    return 0
+
+
+cdef int encode_tagged(Plan plan, object message, Output* sink) except -1:
+    """The section of tagged fields: those that differ from their defaults, in ascending order of their tags."""
+    cdef WriteBuffer* b = &sink.buffer
+    cdef char* base = <char*><PyObject*>message
+    cdef PyObject* value
+    cdef Op* op
+    cdef uint64_t present = 0
+    cdef uint32_t count = 0
+    cdef Py_ssize_t start, size
+    cdef uint8_t prefix[10]
+    cdef int i, prefix_bytes
+    for i in range(plan.tagged_count):
+        op = &plan.tagged[i]
+        sink.trail.ops[sink.trail.depth] = op
+        value = (<PyObject**>(base + op.offset))[0]
+        if value == NULL:
+            refuse(sink, b"deleted", NULL)
+            return 0
+        if not is_default(op, value):
+            present |= <uint64_t>1 << i
+            count += 1
+    write_uvarint(b, count)
+    for i in range(plan.tagged_count):
+        if not present >> i & 1:
+            continue
+        op = &plan.tagged[i]
+        sink.trail.ops[sink.trail.depth] = op
+        write_uvarint(b, op.tag)
+        start = b.size
+        encode_value(op, op.code, (<PyObject**>(base + op.offset))[0], sink)
+        if sink.reason != NULL:
+            return 0
+        size = b.size - start
+        prefix_bytes = uvarint_put(prefix, size)
+        if buffer_reserve(b, prefix_bytes) == NULL:
+            return 0
+        memmove(b.data + start + prefix_bytes, b.data + start, size)
+        memmove(b.data + start, prefix, prefix_bytes)
+    return 0
+
+
+cdef int sink_open(Output* sink) except -1:
+    global scratch
+    sink.buffer = scratch
+    buffer_init(&scratch)               # while it is out, an encode within an encode gets a buffer of its own
+    sink.buffer.size = 0
+    sink.reason = NULL
+    sink.refused = NULL
+    sink.trail.depth = -1
+    return 0
+
+
+cdef int sink_close(Output* sink) except -1:
+    global scratch
+    if scratch.data == NULL and sink.buffer.capacity <= SCRATCH_BYTES and not sink.buffer.error:
+        scratch = sink.buffer
+    else:
+        buffer_free(&sink.buffer)
+    return 0
+
+
+cdef encode_message(Plan plan, object message, Output* sink):
+    encode_structure(plan, message, sink)
+    if sink.reason != NULL:
+        raise ProtocolError(
+            sink.reason.decode(), message=plan.layout.name, version=plan.version, field=trail_text(&sink.trail),
+            position=sink.buffer.size, value=<object>sink.refused if sink.refused != NULL else None,
+        )
+    if sink.buffer.error:
+        raise MemoryError(f"no room for {plan.layout.name}")
+
+
+def encode(message not None, int version):
+    """The bytes of `message` in `version`.
+
+    Raises ProtocolError for a value that the schema does not allow, or that differs from the default of a field which
+    `version` lacks and which is not ignorable.
+    """
+    cdef Plan plan = plan_of(type(message), version)
+    cdef Output sink
+    sink_open(&sink)
+    try:
+        encode_message(plan, message, &sink)
+        return PyBytes_FromStringAndSize(<const char*>sink.buffer.data, sink.buffer.size)
+    finally:
+        sink_close(&sink)
+
+
+def encode_frame(header not None, int header_version, message not None, int version):
+    """A whole frame: the int32 size of the rest, the request or response header, the message. Errors as `encode`."""
+    cdef Plan header_plan = plan_of(type(header), header_version)
+    cdef Plan plan = plan_of(type(message), version)
+    cdef Output sink
+    cdef Py_ssize_t size
+    sink_open(&sink)
+    try:
+        write_int32(&sink.buffer, 0)
+        encode_message(header_plan, header, &sink)
+        encode_message(plan, message, &sink)
+        size = sink.buffer.size
+        sink.buffer.size = 0
+        write_int32(&sink.buffer, <int32_t>(size - 4))
+        return PyBytes_FromStringAndSize(<const char*>sink.buffer.data, size)
+    finally:
+        sink_close(&sink)

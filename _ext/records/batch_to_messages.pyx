@@ -1,0 +1,189 @@
+"""A record batch as a message set of format v0 or v1, for a consumer of those.
+
+Runs in the conversion threads of workers; what is made is held in a buffer of its own, the GIL is let go while it walks. Codecs
+are handed in, since they live a layer above.
+"""
+
+from odradek._ext.records.message_sets import BadMessageError
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint64_t
+
+from odradek._ext.records.crc32 cimport crc32
+from odradek._ext.protocol.cursor cimport (
+    WriteBuffer,
+    buffer_free,
+    buffer_init,
+    write_bytes,
+    write_int32,
+    write_int64,
+    write_int8,
+)
+from odradek._ext.records.message_sets cimport (
+    MESSAGE_AT_CRC,
+    MESSAGE_AT_MAGIC,
+    MESSAGE_OVERHEAD_BYTES,
+    MESSAGE_V0_BYTES,
+    MESSAGE_V1_BYTES,
+)
+from odradek._ext.records.record_batch cimport (
+    ATTRIBUTE_LOG_APPEND_TIME,
+    CODEC_LZ4,
+    CODEC_NONE,
+    ERROR_CORRUPT_MESSAGE,
+    ERROR_MESSAGE_TOO_LARGE,
+    ERROR_NONE,
+    ERROR_UNSUPPORTED_COMPRESSION_TYPE,
+    BatchInfo,
+    parse_batch_header,
+    read_varint,
+    read_varlong,
+    store32,
+)
+
+
+cdef enum:
+    RECORD_LEAST = 7                    # bytes of the smallest record of a batch
+
+
+cdef struct Cut:                        # how far a batch was converted
+    int64_t first_offset                # of the first message
+    int64_t last_offset                 # of the last
+    int64_t max_timestamp
+    int32_t count
+    bint whole                          # to its end
+
+
+cdef void put_message(WriteBuffer* b, int magic, int codec, bint log_append_time, int64_t offset, int64_t timestamp,
+                      const uint8_t* key, int32_t key_bytes, const uint8_t* value, int32_t value_bytes) noexcept nogil:
+    cdef Py_ssize_t start = b.size
+    cdef uint8_t* p
+    write_int64(b, offset)
+    write_int32(b, (MESSAGE_V1_BYTES if magic else MESSAGE_V0_BYTES) - MESSAGE_OVERHEAD_BYTES + max(key_bytes, 0) +
+                max(value_bytes, 0))
+    write_int32(b, 0)
+    write_int8(b, magic)
+    write_int8(b, codec | (ATTRIBUTE_LOG_APPEND_TIME if log_append_time and magic else 0))
+    if magic:
+        write_int64(b, timestamp)
+    write_int32(b, key_bytes)
+    write_bytes(b, key, max(key_bytes, 0))
+    write_int32(b, value_bytes)
+    write_bytes(b, value, max(value_bytes, 0))
+    if not b.error:
+        p = b.data + start
+        store32(p + MESSAGE_AT_CRC, crc32(0, p + MESSAGE_AT_MAGIC, b.size - start - MESSAGE_AT_MAGIC))
+
+
+cdef int put_records(WriteBuffer* b, const uint8_t* p, size_t n, const BatchInfo* info, int magic, int64_t from_offset,
+                     int64_t limit, Cut* cut) noexcept nogil:
+    """The records p[0:n] of a batch as messages.
+
+    Those of a compressed batch all, with the offsets that they have in a wrapper; of another one those from `from_offset` on,
+    until they take more than `limit` bytes.
+    """
+    cdef const uint8_t* end = p + n
+    cdef const uint8_t* stop
+    cdef const uint8_t* key
+    cdef const uint8_t* value
+    cdef int32_t length = 0, offset_delta = 0, key_bytes = 0, value_bytes = 0
+    cdef int64_t delta = 0, timestamp, offset
+    cdef Py_ssize_t before
+    cut.count = 0
+    cut.whole = False
+    cut.max_timestamp = cut.first_offset = cut.last_offset = -1
+    for _ in range(info.record_count):
+        if read_varint(&p, end, &length) or length < RECORD_LEAST - 1 or length > end - p:
+            return ERROR_CORRUPT_MESSAGE
+        stop = p + length
+        p += 1
+        if read_varlong(&p, stop, &delta) or read_varint(&p, stop, &offset_delta) or offset_delta < 0:
+            return ERROR_CORRUPT_MESSAGE
+        if read_varint(&p, stop, &key_bytes) or key_bytes < -1 or key_bytes > stop - p:
+            return ERROR_CORRUPT_MESSAGE
+        key = p
+        p += max(key_bytes, 0)
+        if read_varint(&p, stop, &value_bytes) or value_bytes < -1 or value_bytes > stop - p:
+            return ERROR_CORRUPT_MESSAGE
+        value = p
+        p = stop                        # headers have no place in a message
+        offset = info.base_offset + offset_delta
+        timestamp = info.max_timestamp if info.log_append_time else <int64_t>(<uint64_t>info.base_timestamp + <uint64_t>delta)
+        if <int64_t>MESSAGE_V1_BYTES + max(key_bytes, 0) + max(value_bytes, 0) > INT32_MAX:
+            return ERROR_MESSAGE_TOO_LARGE
+        if info.codec == CODEC_NONE and offset < from_offset:
+            continue
+        if cut.count == 0:
+            cut.first_offset = offset
+        before = b.size
+        put_message(b, magic, CODEC_NONE, info.log_append_time,
+                    offset - cut.first_offset if info.codec and magic else offset, timestamp, key, key_bytes, value, value_bytes)
+        if info.codec == CODEC_NONE and cut.count and b.size > limit:
+            b.size = before
+            return ERROR_NONE
+        cut.count += 1
+        cut.last_offset = offset
+        cut.max_timestamp = max(cut.max_timestamp, timestamp)
+    cut.whole = True
+    return ERROR_NONE
+
+
+def batch_to_messages(const uint8_t[::1] batch not None, plain, int magic, int64_t from_offset, int64_t limit, compress):
+    """A record batch as messages of format `magic` (0 or 1): (bytes, the offset from which to go on).
+
+    batch: a whole batch, not a control batch. plain: its records, not compressed. from_offset, limit: of an uncompressed
+    batch only messages from this offset on are made, one at least and no more than fit into `limit` bytes. A compressed one
+    becomes one wrapper with the same codec, by compress(codec, set, magic).
+
+    :raises BadMessageError: the records break their format, or the codec has no place in a message (zstd).
+    """
+    cdef const uint8_t[::1] view = plain
+    cdef WriteBuffer b
+    cdef BatchInfo info
+    cdef Cut cut
+    cdef int error = ERROR_CORRUPT_MESSAGE
+    cdef bytes packed
+    if batch.shape[0]:
+        error = parse_batch_header(&batch[0], batch.shape[0], &info)
+    if error:
+        raise BadMessageError(error, 0)
+    if info.codec > CODEC_LZ4:
+        raise BadMessageError(ERROR_UNSUPPORTED_COMPRESSION_TYPE, 0)
+    if view.shape[0] == 0:
+        return b"", info.base_offset + info.last_offset_delta + 1
+    buffer_init(&b)
+    try:
+        with nogil:
+            error = put_records(&b, &view[0], view.shape[0], &info, magic, from_offset, limit, &cut)
+        if error:
+            raise BadMessageError(error, 0, "the records of a stored batch cannot be read")
+        if cut.count and info.codec:
+            packed = compress(info.codec, PyBytes_FromStringAndSize(<const char*>b.data, b.size), magic)
+            b.size = 0
+            put_message(&b, magic, info.codec, info.log_append_time, cut.last_offset, cut.max_timestamp, NULL, -1,
+                        <const uint8_t*>PyBytes_AS_STRING(packed), <int32_t>len(packed))
+        if b.error:
+            raise MemoryError("no memory for a converted record batch")
+        following = info.base_offset + info.last_offset_delta + 1 if cut.whole else cut.last_offset + 1
+        return PyBytes_FromStringAndSize(<const char*>b.data, b.size) if cut.count else b"", following
+    finally:
+        buffer_free(&b)
+
+
+def write_message(int magic, int codec, bint log_append_time, int64_t offset, int64_t timestamp, key, value):
+    """One message; `key`, `value`: bytes or None."""
+    cdef WriteBuffer b
+    cdef bytes key_bytes = key
+    cdef bytes value_bytes = value
+    buffer_init(&b)
+    try:
+        put_message(&b, magic, codec, log_append_time, offset, timestamp,
+                    NULL if key_bytes is None else <const uint8_t*>PyBytes_AS_STRING(key_bytes),
+                    -1 if key_bytes is None else <int32_t>len(key_bytes),
+                    NULL if value_bytes is None else <const uint8_t*>PyBytes_AS_STRING(value_bytes),
+                    -1 if value_bytes is None else <int32_t>len(value_bytes))
+        if b.error:
+            raise MemoryError("no memory for a message")
+        return PyBytes_FromStringAndSize(<const char*>b.data, b.size)
+    finally:
+        buffer_free(&b)

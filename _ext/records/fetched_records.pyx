@@ -1,0 +1,251 @@
+"""Reads the records of a Fetch response and hands those that are wanted to a `RecordPrinter`.
+
+Runs in the process of the command, in one thread. What a broker sends is checked: every read ends where its batch ends, and a batch
+whose CRC-32C does not match is refused. Format: see `records.pyx`; messages of format v0 and v1 are opened by
+`odradek.storage.old_messages`.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint64_t
+from libc.string cimport memset
+
+from odradek._ext.protocol.cursor cimport (
+    CURSOR_OK,
+    Cursor,
+    cursor_init,
+    cursor_left,
+    read_bytes,
+    read_int8,
+    read_int16,
+    read_varint,
+    read_varlong,
+)
+from odradek._ext.records.record_printing cimport RecordPrinter, RecordView
+from odradek._ext.records.record_batch cimport (
+    AT_MAGIC,
+    AT_RECORDS,
+    CODEC_NONE,
+    ERROR_CORRUPT_MESSAGE,
+    BatchInfo,
+    crc_matches,
+    parse_batch_header,
+)
+
+cdef enum:
+    ABORT = 0                           # the type of a control record that ends a transaction without its records
+
+
+class CorruptRecordsError(ValueError):
+    """What a broker sent is no sound batch of records."""
+
+
+cdef class RecordReader:
+    """:param printer: gets the records. :param write: a function of bytes, called whenever `flush_bytes` of them are ready.
+
+    :param keep: a function of key and value (bytes or None) that says whether a record is wanted; None: all are.
+    :param limit: the most records that are printed; None: as many as there are.
+    :param until_ms: a partition is read up to its first record of this time or later; None: to its end.
+    :param committed_only: leave out the records of aborted transactions.
+    :param decompress: (codec, bytes) to bytes. :param open_old: bytes of one message of format v0 or v1 to a list of the
+        messages in it, which have `offset`, `timestamp`, `key` and `value`; both raise ValueError.
+    """
+
+    cdef RecordPrinter printer
+    cdef object write
+    cdef object keep
+    cdef object decompress
+    cdef object open_old
+    cdef int64_t left                   # records that may still be printed
+    cdef int64_t until_ms
+    cdef int64_t position               # of the partition that is being read, and where to stop
+    cdef int64_t end
+    cdef int64_t pending                # records in the printer, not yet written
+    cdef Py_ssize_t flush_bytes
+    cdef bint committed_only
+    cdef readonly int64_t records       # records written
+    cdef readonly bint ended            # `read` came to a record of `until_ms` or later
+
+    def __init__(self, RecordPrinter printer, write, *, keep=None, limit=None, until_ms=None, bint committed_only=True,
+                 decompress, open_old, Py_ssize_t flush_bytes=1 << 20):
+        self.printer, self.write, self.keep = printer, write, keep
+        self.decompress, self.open_old = decompress, open_old
+        self.left = INT64_MAX if limit is None else limit
+        self.until_ms = INT64_MAX if until_ms is None else until_ms
+        self.committed_only = committed_only
+        self.flush_bytes = flush_bytes
+        self.records = self.pending = 0
+        self.ended = False
+
+    @property
+    def full(self):
+        """Whether as many records were printed as `limit` says."""
+        return self.left == 0
+
+    def flush(self):
+        """Write what is ready. If `write` fails, it is lost, and not counted in `records`."""
+        cdef int64_t ready = self.pending
+        if ready:
+            self.pending = 0
+            self.write(self.printer.take())
+            self.records += ready
+
+    def read(self, str topic, int32_t partition, data, int64_t position, end=None, aborted=()):
+        """Print the records of a partition from offset `position` to before offset `end`; the offset to go on from.
+
+        :param data: the records of a response, bytes-like; a batch that is cut off at its end is left for the next one.
+        :param end: None: there is no end. :param aborted: (producer id, first offset) of the aborted transactions among them.
+        Sets `ended`, and stops early where `full`. Raises CorruptRecordsError, and what `write` and `keep` raise.
+        """
+        cdef list waiting = sorted([(first, producer) for producer, first in aborted], reverse=True)
+        cdef Py_buffer view
+        self.printer.set_partition(topic, partition)
+        self.position = position
+        self.end = INT64_MAX if end is None else end
+        self.ended = False
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            self.read_batches(<const uint8_t*>view.buf, <const uint8_t*>view.buf + view.len, waiting)
+        finally:
+            PyBuffer_Release(&view)
+        return self.position
+
+    cdef int read_batches(self, const uint8_t* p, const uint8_t* end, list waiting) except -1:
+        cdef BatchInfo info
+        cdef int error
+        cdef set producers = set()
+        while p < end and self.left and not self.ended and self.position < self.end:
+            error = parse_batch_header(p, end - p, &info)
+            if info.size == 0 and end - p > AT_MAGIC or info.magic > 2:
+                raise CorruptRecordsError(f"no batch of records begins behind offset {self.position - 1}")
+            if info.size == 0 or info.size > end - p:
+                break                   # cut off
+            if info.magic in (0, 1):
+                self.read_old(p, info.size)
+            elif error == ERROR_CORRUPT_MESSAGE or info.magic < 0 or not crc_matches(p, &info):
+                raise CorruptRecordsError(f"the batch at offset {info.base_offset} does not match its checksum")
+            else:
+                self.read_batch(p, &info, waiting, producers)
+            p += info.size
+        return 0
+
+    cdef int read_batch(self, const uint8_t* p, BatchInfo* info, list waiting, set producers) except -1:
+        cdef int64_t next_offset = info.base_offset + info.last_offset_delta + 1
+        cdef const uint8_t* payload = p + AT_RECORDS
+        cdef Py_ssize_t size = info.size - AT_RECORDS
+        cdef bytes plain
+        while waiting and waiting[len(waiting) - 1][0] < next_offset:
+            producers.add(waiting.pop()[1])
+        if info.control:
+            if is_abort(payload, size):
+                producers.discard(info.producer_id)
+        elif next_offset > self.position and not (self.committed_only and info.transactional and info.producer_id in producers):
+            if info.codec != CODEC_NONE:
+                try:
+                    plain = self.decompress(info.codec, payload[:size])
+                except ValueError as error:
+                    raise CorruptRecordsError(f"the batch at offset {info.base_offset} cannot be decompressed: {error}") from None
+                payload, size = <const uint8_t*><const char*>plain, len(plain)
+            self.read_records(payload, size, info)
+        if self.left and not self.ended and self.position < self.end:
+            self.position = max(self.position, next_offset)
+        return 0
+
+    cdef int read_records(self, const uint8_t* p, Py_ssize_t size, const BatchInfo* info) except -1:
+        cdef Cursor records
+        cdef Cursor c
+        cdef const uint8_t* body
+        cdef RecordView record
+        cdef int64_t delta
+        cdef int32_t length
+        cursor_init(&records, p, size)
+        for _ in range(info.record_count):
+            length = read_varint(&records)
+            body = read_bytes(&records, length)
+            if records.error:
+                break
+            cursor_init(&c, body, length)
+            read_int8(&c)                       # attributes, of which there are none
+            delta = read_varlong(&c)
+            record.timestamp = info.max_timestamp if info.log_append_time else add(info.base_timestamp, delta)
+            record.offset = info.base_offset + read_varint(&c)
+            record.key_bytes = read_varint(&c)
+            record.key = read_bytes(&c, record.key_bytes) if record.key_bytes != -1 else NULL
+            record.value_bytes = read_varint(&c)
+            record.value = read_bytes(&c, record.value_bytes) if record.value_bytes != -1 else NULL
+            record.header_count = read_varint(&c)
+            record.headers, record.headers_end = c.ptr, c.end
+            if c.error or record.header_count < 0:
+                records.error = CURSOR_OK + 1
+                break
+            if record.offset >= self.position and not self.take(&record):
+                return 0
+        if records.error or cursor_left(&records):
+            raise CorruptRecordsError(f"the records of the batch at offset {info.base_offset} cannot be read")
+        return 0
+
+    cdef int read_old(self, const uint8_t* p, Py_ssize_t size) except -1:
+        """A message of format v0 or v1, or those that a compressed one holds."""
+        cdef RecordView record
+        cdef bytes key, value
+        try:
+            messages = self.open_old(p[:size])
+        except ValueError as error:
+            raise CorruptRecordsError(f"a message behind offset {self.position - 1} cannot be read: {error}") from None
+        memset(&record, 0, sizeof(record))
+        for message in messages:
+            if message.offset < self.position:
+                continue
+            key, value = message.key, message.value
+            record.offset, record.timestamp = message.offset, message.timestamp
+            record.key_bytes = -1 if key is None else len(key)
+            record.key = NULL if key is None else <const uint8_t*><const char*>key
+            record.value_bytes = -1 if value is None else len(value)
+            record.value = NULL if value is None else <const uint8_t*><const char*>value
+            if not self.take(&record):
+                break
+        return 0
+
+    cdef bint take(self, const RecordView* record) except -1:
+        """Print the record if it is wanted, and go on behind it; whether there may be more of the partition."""
+        cdef Py_ssize_t before = self.printer.out.size
+        if record.timestamp >= self.until_ms:
+            self.ended = True
+            self.position = record.offset
+            return False
+        if record.offset >= self.end:
+            self.position = record.offset
+            return False
+        if self.keep is None or self.keep(bytes_of(record.key, record.key_bytes), bytes_of(record.value, record.value_bytes)):
+            try:
+                self.printer.put(record)
+            except ValueError as error:
+                self.printer.out.size = before
+                raise CorruptRecordsError(str(error)) from None
+            self.pending += 1
+            self.left -= 1
+        self.position = record.offset + 1
+        if self.printer.out.size >= self.flush_bytes:
+            self.flush()
+        return self.left > 0
+
+
+cdef inline int64_t add(int64_t base, int64_t delta) noexcept nogil:
+    return <int64_t>(<uint64_t>base + <uint64_t>delta)
+
+
+cdef bytes_of(const uint8_t* data, int32_t size):
+    return None if size < 0 else data[:size]
+
+
+cdef bint is_abort(const uint8_t* p, Py_ssize_t size) noexcept nogil:
+    """Whether the control batch with this content ends its transaction without its records (else with them)."""
+    cdef Cursor c
+    cursor_init(&c, p, size)
+    read_varint(&c)                     # length
+    read_int8(&c)
+    read_varlong(&c)
+    read_varint(&c)
+    if read_varint(&c) < 4:             # key
+        return False
+    read_int16(&c)                      # its version
+    return read_int16(&c) == ABORT and c.error == CURSOR_OK

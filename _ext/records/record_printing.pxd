@@ -1,0 +1,35 @@
+"""Records as bytes for people and scripts: what `odradek consume` writes. See `record_printing.pyx`."""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from odradek._ext.protocol.cursor cimport WriteBuffer
+
+
+cdef struct RecordView:
+    # A record where it lies; lengths of -1 are null. `headers`: header_count of them in the format of a record.
+    int64_t offset
+    int64_t timestamp
+    const uint8_t* key
+    const uint8_t* value
+    const uint8_t* headers
+    const uint8_t* headers_end
+    int32_t key_bytes
+    int32_t value_bytes
+    int32_t header_count
+
+
+cdef class RecordPrinter:
+    cdef WriteBuffer out
+    cdef list texts                     # the text of each step; None for a field
+    cdef list fields                    # the number of its field; TEXT for a text
+    cdef object when                    # ms since 1970 to a text
+    cdef bytes topic
+    cdef bytes json_begin               # '{"topic": "t", "partition": 0, "offset": '
+    cdef bytes time_text
+    cdef int64_t time_of                # the ms that `time_text` shows
+    cdef int32_t partition
+
+    cpdef set_partition(self, str topic, int32_t partition)
+    # Appends the record to what `take` returns. Raises MemoryError, and ValueError for headers that are none.
+    cdef int put(self, const RecordView* record) except -1
+    cdef int put_json(self, const RecordView* record) except -1

@@ -1,0 +1,1 @@
+"""The shared mapping: its layout, locks and wake-ups, the process table, the meter pages."""

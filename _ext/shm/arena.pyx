@@ -1,0 +1,300 @@
+"""Allocating runs of producers; see arena.pxd. No GIL; nothing is taken under the arena's mutex, which is robust."""
+
+from libc.errno cimport EBUSY
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from odradek._ext.shm.atomics cimport cpu_pause, store_release_64
+from odradek._ext.shm.faults cimport ARENA_RUN_GIVEN, ARENA_RUN_MERGED, ARENA_RUN_SPLIT, ARENA_RUN_TAKEN, fault
+from odradek._ext.shm.layout cimport (
+    ARENA_ORDERS,
+    ARENA_UNIT_BYTES,
+    SLOT_DELETED,
+    Header,
+    Slot,
+    pthread_mutex_t,
+    region,
+    slot_at,
+)
+
+
+cdef extern from "<errno.h>" nogil:
+    int EOWNERDEAD
+
+cdef extern from "<sched.h>" nogil:
+    int sched_yield()
+
+cdef extern from "<sys/mman.h>" nogil:
+    int madvise(void* start, size_t length, int advice)
+    int MADV_REMOVE
+
+cdef extern from "<pthread.h>" nogil:
+    ctypedef struct pthread_mutexattr_t:
+        pass
+    int PTHREAD_PROCESS_SHARED
+    int PTHREAD_MUTEX_ROBUST
+    int pthread_mutexattr_init(pthread_mutexattr_t*)
+    int pthread_mutexattr_setpshared(pthread_mutexattr_t*, int)
+    int pthread_mutexattr_setrobust(pthread_mutexattr_t*, int)
+    int pthread_mutexattr_destroy(pthread_mutexattr_t*)
+    int pthread_mutex_init(pthread_mutex_t*, pthread_mutexattr_t*)
+    int pthread_mutex_trylock(pthread_mutex_t*)
+    int pthread_mutex_unlock(pthread_mutex_t*)
+    int pthread_mutex_consistent(pthread_mutex_t*)
+
+
+cdef enum:
+    SPINS = 2000
+    ORDER_SHIFT = 57              # of a word: the run's order, 6 bits
+    NEXT_SHIFT = 28               # of a free run's word: unit + 1 of the next one in its list, and of the one before, 28 bits each
+    SLOT_SHIFT = 32               # of a taken run's word: slot + 1, 25 bits; the slot's incarnation below it
+    PAGE_ORDER = 2                # runs of this order and above are whole pages
+    LEAST_LIMIT = 64              # a joined write may bring so many new producers
+    BYTES_PER_PRODUCER = 512      # an entry with its part of the index, and as much again for growth
+
+cdef uint64_t FREE_BIT = <uint64_t>1 << 63
+cdef uint64_t SLOT_MASK = (<uint64_t>1 << (ORDER_SHIFT - SLOT_SHIFT)) - 1
+cdef uint64_t LINK_MASK = (<uint64_t>1 << NEXT_SHIFT) - 1
+
+
+def initialise_arena(int client_percent=25, uint32_t partition_producers=32768, int64_t silent_ms=900_000):
+    """Prepare the arena; once, by the creator of the mapping.
+
+    :param client_percent: how much of the arena, and of a partition's producers, one client may have.
+    :param partition_producers: how many producers a partition remembers at most; no more than an eighth of the arena holds.
+    :param silent_ms: a producer that was not heard of for so long may be evicted for another client's, if the partition or the arena
+        is full.
+    """
+    cdef Header* header = region().header
+    cdef pthread_mutexattr_t attributes
+    cdef uint64_t entries = header.arena_units * ARENA_UNIT_BYTES // BYTES_PER_PRODUCER
+    pthread_mutexattr_init(&attributes)
+    pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED)
+    pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST)
+    pthread_mutex_init(&header.arena_mutex, &attributes)
+    pthread_mutexattr_destroy(&attributes)
+    header.producer_limit_of_client = max(entries * client_percent // 100, LEAST_LIMIT)
+    header.producer_limit_of_partition = <uint32_t>max(min(<uint64_t>partition_producers, entries // 8), 2 * LEAST_LIMIT)
+    header.producer_limit_of_client_in_partition = <uint32_t>max(
+        <uint64_t>header.producer_limit_of_partition * client_percent // 100, LEAST_LIMIT)
+    header.producer_silent_ms = silent_ms
+    free_all()
+
+
+# -- words --------------------------------------------------------------------------------------------------------------
+
+cdef inline uint64_t free_word(int order, uint64_t following, uint64_t previous) noexcept nogil:
+    return FREE_BIT | (<uint64_t>order << ORDER_SHIFT) | (following << NEXT_SHIFT) | previous
+
+
+cdef inline int order_in(uint64_t word) noexcept nogil:
+    return <int>(word >> ORDER_SHIFT) & 63
+
+
+cdef inline bint is_free(uint64_t word) noexcept nogil:
+    return word & FREE_BIT != 0
+
+
+cdef inline uint32_t slot_in(uint64_t word) noexcept nogil:
+    return <uint32_t>((word >> SLOT_SHIFT) & SLOT_MASK) - 1
+
+
+cdef inline void put_word(uint64_t unit, uint64_t word) noexcept nogil:
+    store_release_64(&region().arena_blocks[unit], word)
+
+
+# -- the lists of free runs ---------------------------------------------------------------------------------------------
+
+cdef void enlist(uint64_t unit, int order) noexcept nogil:
+    cdef uint64_t* first = &region().header.arena_free[order]
+    cdef uint64_t* words = region().arena_blocks
+    cdef uint64_t word
+    put_word(unit, free_word(order, first[0], 0))
+    if first[0]:
+        word = words[first[0] - 1]
+        put_word(first[0] - 1, free_word(order, (word >> NEXT_SHIFT) & LINK_MASK, unit + 1))
+    first[0] = unit + 1
+
+
+cdef void delist(uint64_t unit) noexcept nogil:
+    cdef uint64_t* words = region().arena_blocks
+    cdef uint64_t word = words[unit], other
+    cdef int order = order_in(word)
+    cdef uint64_t following = (word >> NEXT_SHIFT) & LINK_MASK, previous = word & LINK_MASK
+    if previous:
+        other = words[previous - 1]
+        put_word(previous - 1, free_word(order, following, other & LINK_MASK))
+    else:
+        region().header.arena_free[order] = following
+    if following:
+        other = words[following - 1]
+        put_word(following - 1, free_word(order, (other >> NEXT_SHIFT) & LINK_MASK, previous))
+
+
+cdef void enlist_merged(uint64_t unit, int order, bint only_before) noexcept nogil:
+    """Put a run whose word says free into the lists, together with its free neighbours. `only_before`: those behind it are not
+    in the lists yet."""
+    cdef uint64_t units = region().header.arena_units, size, buddy, word
+    while order + 1 < ARENA_ORDERS:
+        size = <uint64_t>1 << order
+        buddy = unit ^ size
+        if buddy + size > units or (only_before and buddy > unit):
+            break
+        word = region().arena_blocks[buddy]
+        if not is_free(word) or order_in(word) != order:
+            break
+        delist(buddy)
+        unit = min(unit, buddy)
+        order += 1
+        put_word(unit, free_word(order, 0, 0))
+        fault(ARENA_RUN_MERGED)
+    enlist(unit, order)
+
+
+cdef void free_all() noexcept nogil:
+    cdef Header* header = region().header
+    cdef uint64_t unit = 0
+    cdef int order
+    for order in range(ARENA_ORDERS):
+        header.arena_free[order] = 0
+    header.arena_used = 0
+    while unit < header.arena_units:
+        order = ARENA_ORDERS - 1
+        while unit & ((<uint64_t>1 << order) - 1) or unit + (<uint64_t>1 << order) > header.arena_units:
+            order -= 1
+        enlist(unit, order)
+        unit += <uint64_t>1 << order
+
+
+cdef void list_again() noexcept nogil:
+    """What is derived from the words, after a death under the mutex."""
+    cdef Header* header = region().header
+    cdef uint64_t unit = 0, word, used = 0
+    cdef int order
+    for order in range(ARENA_ORDERS):
+        header.arena_free[order] = 0
+    while unit < header.arena_units:
+        word = region().arena_blocks[unit]
+        order = order_in(word)
+        if is_free(word):
+            enlist_merged(unit, order, True)
+        else:
+            used += <uint64_t>1 << order
+        unit += <uint64_t>1 << order
+    header.arena_used = used
+
+
+# -- taking and giving --------------------------------------------------------------------------------------------------
+
+cdef bint lock_arena(bint patient) noexcept nogil:
+    """Whether the mutex was taken. A holder that is stopped holds a slot's mutex, too: the supervisor ends it."""
+    cdef Header* header = region().header
+    cdef int result = pthread_mutex_trylock(&header.arena_mutex), spins = SPINS
+    while result == EBUSY and (patient or spins > 0):
+        if spins > 0:
+            cpu_pause()
+            spins -= 1
+        else:
+            sched_yield()
+        result = pthread_mutex_trylock(&header.arena_mutex)
+    if result == EBUSY:
+        return False
+    if result == EOWNERDEAD:
+        list_again()
+        pthread_mutex_consistent(&header.arena_mutex)
+    return True
+
+
+cdef void unlock_arena() noexcept nogil:
+    pthread_mutex_unlock(&region().header.arena_mutex)
+
+
+cdef ArenaResult take_run(uint32_t index, Slot* slot, int order, bint patient, uint64_t most_used, uint64_t* unit_out) noexcept nogil:
+    cdef Header* header = region().header
+    cdef uint64_t unit, size = <uint64_t>1 << order
+    cdef int found = order
+    if not lock_arena(patient):
+        return ARENA_BUSY
+    while found < ARENA_ORDERS and header.arena_free[found] == 0:
+        found += 1
+    if found == ARENA_ORDERS or (most_used and header.arena_used + size > most_used):
+        unlock_arena()
+        return ARENA_FULL
+    unit = header.arena_free[found] - 1
+    delist(unit)
+    while found > order:
+        found -= 1
+        enlist(unit + (<uint64_t>1 << found), found)        # not a run yet: the one before it covers it
+        fault(ARENA_RUN_SPLIT)
+        put_word(unit, free_word(found, 0, 0))
+    put_word(unit, (<uint64_t>order << ORDER_SHIFT) | (<uint64_t>(index + 1) << SLOT_SHIFT) | slot.incarnation)
+    fault(ARENA_RUN_TAKEN)
+    header.arena_used += size
+    unlock_arena()
+    unit_out[0] = unit
+    return ARENA_READY
+
+
+cdef void give_unit(uint64_t unit, int order) noexcept nogil:
+    """With the mutex held."""
+    put_word(unit, free_word(order, 0, 0))
+    fault(ARENA_RUN_GIVEN)
+    region().header.arena_used -= <uint64_t>1 << order
+    enlist_merged(unit, order, False)
+
+
+cdef void give_run(uint64_t run, bint patient, bint clear) noexcept nogil:
+    cdef uint64_t unit = run >> 8
+    cdef int order = order_of_run(run)
+    if run == 0:
+        return
+    if clear and order >= PAGE_ORDER:       # while it is nobody else's; a failure leaves the memory where it is
+        madvise(region().arena + unit * ARENA_UNIT_BYTES, <size_t>ARENA_UNIT_BYTES << order, MADV_REMOVE)
+    if not lock_arena(patient):
+        return
+    give_unit(unit, order)
+    unlock_arena()
+
+
+# -- reclaiming ---------------------------------------------------------------------------------------------------------
+
+cdef bint is_named(uint64_t unit, uint64_t word) noexcept nogil:
+    """Whether the slot that a taken run's word names knows the run."""
+    cdef Slot* slot = slot_at(slot_in(word))
+    return slot.incarnation == <uint32_t>word and slot.state != SLOT_DELETED \
+        and slot.producer_run == name_of_run(unit, order_in(word))
+
+
+cdef int gather_unnamed(UnnamedRun* found, int room) noexcept nogil:
+    cdef uint64_t unit = 0, word
+    cdef int count = 0
+    lock_arena(True)
+    while unit < region().header.arena_units and count < room:
+        word = region().arena_blocks[unit]
+        if not is_free(word) and not is_named(unit, word):
+            found[count].unit = unit
+            found[count].word = word
+            found[count].slot = slot_in(word)
+            count += 1
+        unit += <uint64_t>1 << order_in(word)
+    unlock_arena()
+    return count
+
+
+cdef long long give_unnamed(uint64_t unit, uint64_t word) noexcept nogil:
+    cdef long long given = 0
+    lock_arena(True)
+    if region().arena_blocks[unit] == word and not is_named(unit, word):
+        give_unit(unit, order_in(word))
+        given = <long long>1 << order_in(word)
+    unlock_arena()
+    return given
+
+
+def lock_and_hold():
+    """Take the arena's mutex and keep it (a fault for tests: the process then waits, or is killed)."""
+    lock_arena(True)
+
+
+def let_go():
+    """Give it back."""
+    unlock_arena()

@@ -1,0 +1,106 @@
+"""The fault points: numbered steps after which a test can end the process (debug build only; see atomics.h)."""
+
+from libc.stdint cimport uint64_t
+
+from odradek._ext.shm.atomics cimport FAULTS_COMPILED, fault_point
+from odradek._ext.shm.layout cimport region
+
+
+cpdef enum FaultPoint:
+    FAULT_NONE = 0
+    # An append, in the order of DATA-PATH section 1
+    APPEND_LOCKED = 1
+    APPEND_EPOCH_FILE_WRITTEN = 2
+    APPEND_LOG_WRITTEN = 3
+    APPEND_TXN_INDEX_WRITTEN = 4
+    APPEND_INDEX_WRITTEN = 5
+    APPEND_TIME_INDEX_WRITTEN = 6
+    APPEND_BLOCK_FILLED = 7
+    APPEND_COMMITTED = 8
+    APPEND_PRODUCER_APPLIED = 9
+    APPEND_APPLIED = 10
+    APPEND_RECENT_HALF_WRITTEN = 11
+    APPEND_BEFORE_UNLOCK = 12
+    APPEND_UNLOCKED = 13
+    APPEND_WOKEN = 14
+    WAKE_PENDING_SET = 15
+    # A roll
+    ROLL_STARTED = 20
+    ROLL_TIME_INDEX_WRITTEN = 21
+    ROLL_TIME_INDEX_COMMITTED = 22
+    ROLL_SNAPSHOT_WRITTEN = 23
+    ROLL_LOG_CREATED = 24
+    ROLL_INDEXES_CREATED = 25
+    ROLL_COMMITTED = 26
+    # Recovery of a slot whose holder died
+    RECOVER_STARTED = 30
+    RECOVER_FILES_CUT = 31
+    RECOVER_APPLIED_ONE = 32
+    RECOVER_BEFORE_CONSISTENT = 33
+    # Truncation
+    TRUNCATE_INTENT_STORED = 40
+    TRUNCATE_SEGMENTS_REMOVED = 41
+    TRUNCATE_FILE_CUT = 42
+    TRUNCATE_SEGMENT_CREATED = 43
+    TRUNCATE_COMMITTED = 44
+    TRUNCATE_STATE_REBUILT = 45
+    TRUNCATE_GAP_LIMIT_LOWERED = 46
+    # Deletion of a topic's partition
+    DELETE_INTENT_STORED = 50
+    DELETE_RENAMED = 51
+    DELETE_STATE_STORED = 52
+    DELETE_ANNOUNCED = 53
+    # Producer run
+    PRODUCER_RUN_FILLED = 60
+    PRODUCER_BATCH_STORED = 61
+    PRODUCER_MARKER_HALF_STORED = 62
+    PRODUCER_KEY_STORED = 63
+    PRODUCER_HALF_LISTED = 64
+    PRODUCER_HALF_DROPPED = 65
+    # A run is taken from the arena, or given back
+    ARENA_RUN_SPLIT = 66
+    ARENA_RUN_TAKEN = 67
+    ARENA_RUN_GIVEN = 68
+    ARENA_RUN_MERGED = 69
+    # The log start offset moves, segments go
+    REMOVE_LOG_START_STORED = 70
+    REMOVE_LOG_START_DURABLE = 71
+    REMOVE_INTENT_STORED = 72
+    REMOVE_INDEX_RENAMED = 73
+    REMOVE_LOG_RENAMED = 74
+    REMOVE_SNAPSHOT_RENAMED = 75
+    REMOVE_FILES_RENAMED = 76
+    REMOVE_GENERATION_CHANGED = 77
+    REMOVE_FILE_UNLINKED = 78
+    # A flush
+    FLUSH_BEGUN = 80
+    FLUSH_SYNCED = 81
+    FLUSH_ADVANCED = 82
+    FLUSH_HIGH_WATERMARK_MOVED = 83
+    HIGH_WATERMARK_PUBLISHED = 84   # by a flush or by replicas; the last stable offset follows
+    # The swap of a compacted segment
+    CLEANED_WRITTEN = 90
+    SWAP_PREPARED_ONE = 91
+    SWAP_PREPARED = 92
+    SWAP_DIRECTORY_SYNCED = 93
+    SWAP_INTENT_STORED = 94
+    SWAP_OLD_RENAMED = 95
+    SWAP_FIRST_SET_ASIDE = 96
+    SWAP_NAME_TAKEN = 97
+    SWAP_FILES_RENAMED = 98
+    SWAP_GENERATION_CHANGED = 99
+    SWAP_UNLOCKED = 100
+    # What comes before the swaps of a pass, and behind them
+    GAP_LIMIT_NAMED = 101
+    GAP_LIMIT_DURABLE = 102
+    CLEANER_OFFSET_WRITTEN = 103
+    GAP_LIMIT_PREPARED = 104
+    # A producer snapshot
+    SNAPSHOT_WRITTEN = 110
+    SNAPSHOT_SYNCED = 111
+    SNAPSHOT_RENAMED = 112
+
+
+cdef inline void fault(int point) noexcept nogil:
+    if FAULTS_COMPILED:             # else not even the region is looked up
+        fault_point(region().header.fault, <uint64_t>point)

@@ -1,0 +1,66 @@
+"""How several loaders share the slots that are to be opened at start-up: cursors and counts in the shared header.
+
+A cursor a log directory, so that each directory has loaders of its own (`num.recovery.threads.per.data.dir`). Written by the
+loaders alone; the first one begins when every partition has its slot. The supervisor reads the counts.
+"""
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from odradek._ext.shm.atomics cimport compare_swap_64, fetch_add_64, load_acquire_64, store_release_64
+from odradek._ext.shm.layout cimport LoadingDir, monotonic_ms, region, slot_at
+
+
+def begin(uint64_t total):
+    """Let the loaders take the slots from 0 to `total` - 1. By the first loader, once."""
+    cdef LoadingDir* loading = region().header.loading
+    cdef uint64_t slot
+    cdef int i
+    for slot in range(total):
+        loading[slot_at(<uint32_t>slot).log_dir].logs += 1
+    for i in range(region().header.log_dir_count):
+        loading[i].began_ms = monotonic_ms()
+        if loading[i].logs == 0:
+            loading[i].ended_ms = loading[i].began_ms
+    store_release_64(&region().header.loading_total, total)
+    store_release_64(&region().header.loading_begun, 1)
+
+
+def begun():
+    """Whether slots may be taken."""
+    return load_acquire_64(&region().header.loading_begun) != 0
+
+
+cdef int64_t take(uint64_t* cursor, int log_dir) noexcept nogil:
+    cdef uint64_t total = load_acquire_64(&region().header.loading_total)
+    cdef uint64_t taken
+    while True:
+        taken = load_acquire_64(cursor)
+        if taken >= total:
+            return -1
+        if compare_swap_64(cursor, taken, taken + 1) and slot_at(<uint32_t>taken).log_dir == log_dir:
+            return <int64_t>taken
+
+
+def take_to_measure(int log_dir):
+    """A slot of the directory that no other loader measures; -1 when all are taken."""
+    return take(&region().header.loading[log_dir].next_measured, log_dir)
+
+
+def measured(int log_dir, uint64_t bytes_to_recover):
+    """The log of a slot that was taken has so many bytes behind its recovery point."""
+    fetch_add_64(&region().header.loading[log_dir].bytes_to_recover, bytes_to_recover)
+
+
+def take_to_open(int log_dir):
+    """A slot of the directory that no other loader opens; -1 when all are taken."""
+    return take(&region().header.loading[log_dir].next_opened, log_dir)
+
+
+def opened(int log_dir, uint64_t truncated_bytes):
+    """A slot that was taken is open, or its log cannot be used."""
+    cdef LoadingDir* loading = &region().header.loading[log_dir]
+    if truncated_bytes:
+        fetch_add_64(&loading.truncated_bytes, truncated_bytes)
+        fetch_add_64(&loading.truncated_logs, 1)
+    if fetch_add_64(&loading.logs_done, 1) + 1 == loading.logs:
+        loading.ended_ms = monotonic_ms()

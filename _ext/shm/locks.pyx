@@ -1,0 +1,82 @@
+"""The slot's mutex. Initialised once in the life of the mapping, also when the slot changes hands [R 8]."""
+
+from libc.errno cimport EBUSY
+from libc.stdint cimport uint32_t, uint64_t
+
+from odradek._ext.shm.atomics cimport cpu_pause, load_acquire_32, store_release_32
+from odradek._ext.shm.layout cimport Slot, monotonic_ms, pthread_mutex_t, region
+
+
+cdef extern from "<errno.h>" nogil:
+    int EOWNERDEAD
+
+cdef extern from "<pthread.h>" nogil:
+    ctypedef struct pthread_mutexattr_t:
+        pass
+    int PTHREAD_PROCESS_SHARED
+    int PTHREAD_MUTEX_ROBUST
+    int pthread_mutexattr_init(pthread_mutexattr_t*)
+    int pthread_mutexattr_setpshared(pthread_mutexattr_t*, int)
+    int pthread_mutexattr_setrobust(pthread_mutexattr_t*, int)
+    int pthread_mutexattr_destroy(pthread_mutexattr_t*)
+    int pthread_mutex_init(pthread_mutex_t*, pthread_mutexattr_t*)
+    int pthread_mutex_trylock(pthread_mutex_t*)
+    int pthread_mutex_unlock(pthread_mutex_t*)
+    int pthread_mutex_consistent(pthread_mutex_t*)
+
+cdef extern from *:
+    """
+    static __thread int odradek_lane = 0;
+    static inline int get_lane(void) { return odradek_lane; }
+    static inline void put_lane(int lane) { odradek_lane = lane; }
+    """
+    int get_lane() noexcept nogil
+    void put_lane(int lane) noexcept nogil
+
+
+cdef void set_lane(int lane) noexcept nogil:
+    put_lane(lane)
+
+
+def enter_lane(int lane):
+    """`set_lane` for a thread that Python starts."""
+    put_lane(lane)
+
+
+cdef void initialise_mutex(Slot* slot) noexcept nogil:
+    cdef pthread_mutexattr_t attributes
+    if load_acquire_32(&slot.mutex_ready):
+        return
+    pthread_mutexattr_init(&attributes)
+    pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED)
+    pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST)
+    pthread_mutex_init(&slot.mutex, &attributes)
+    pthread_mutexattr_destroy(&attributes)
+    store_release_32(&slot.mutex_ready, 1)
+
+
+cdef LockResult try_lock(uint32_t index, Slot* slot, int spins) noexcept nogil:
+    cdef int result = pthread_mutex_trylock(&slot.mutex), left = spins, lane
+    while result == EBUSY and left > 0:
+        cpu_pause()
+        left -= 1
+        if left % 8 == 0:
+            result = pthread_mutex_trylock(&slot.mutex)
+    if result != 0 and result != EOWNERDEAD:
+        slot.lock_busy += 1   # a figure for people; a lost count does no harm
+        return LOCK_BUSY
+    if region().self >= 0:
+        lane = get_lane()
+        region().processes[region().self].locked_since_ms[lane] = monotonic_ms()
+        region().processes[region().self].locked_slot[lane] = <uint64_t>index + 1
+    return LOCK_OWNER_DIED if result == EOWNERDEAD else LOCK_TAKEN
+
+
+cdef void mark_consistent(Slot* slot) noexcept nogil:
+    pthread_mutex_consistent(&slot.mutex)
+
+
+cdef void unlock(uint32_t index, Slot* slot) noexcept nogil:
+    if region().self >= 0:
+        region().processes[region().self].locked_slot[get_lane()] = 0
+    pthread_mutex_unlock(&slot.mutex)

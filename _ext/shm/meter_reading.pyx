@@ -1,0 +1,299 @@
+"""Reads the meter pages of all processes; in any process, without disturbing who writes them.
+
+An entry counts once its `since` is stored, and what is read behind that is whole. While entries are taken back the page's `changes`
+moves: who sees it move reads once more, so that no value is seen twice (in its entry and in `retired`), or not at all.
+"""
+
+from libc.stdint cimport uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset
+
+from odradek._ext.shm.atomics cimport fence, load_acquire_64
+from odradek._ext.shm.metering cimport (
+    CLIENT_OTHER,
+    METER_BUCKETS,
+    METER_ERRORS,
+    METER_KEYS,
+    METER_KEY_EXPLAIN_GROUP,
+    METER_KEY_NONE,
+    METER_KEY_TREE_OFFSETS,
+    METER_LISTENERS,
+    METER_PHASES,
+    METER_VERSIONS,
+    PROBES,
+    TOPIC_NONE,
+    TOPIC_OTHER,
+    TURN_US,
+    USAGE_VALUES,
+    MeterClient,
+    MeterPage,
+    MeterPosition,
+    MeterSoftware,
+    MeterTimes,
+    MeterTopic,
+    MeterUsage,
+    own_page,
+)
+from odradek._ext.shm.metering import PROBE_NAMES
+from odradek._ext.shm.meter_pages cimport meter_page
+from odradek._ext.shm.layout cimport region
+
+cdef enum:
+    LOOKS = 64                    # at a page whose entries are being taken back; that takes some ten microseconds every ten seconds
+
+OTHER = "other"
+RETIRED = "retired"
+
+
+class PageInMotion(Exception):
+    """A page's entries were taken back each time it was looked at."""
+
+
+cdef MeterPage* page_at(int process) except NULL:
+    if region().base == NULL or not 0 <= process < region().header.process_count:
+        raise ValueError(f"process {process} of {0 if region().base == NULL else region().header.process_count}")
+    return meter_page(process)
+
+
+cdef void copy_table(char* out, const char* table, uint64_t count, size_t size) noexcept nogil:
+    """Entries that are published; of others `since`, their first word, is 0."""
+    cdef uint64_t i
+    for i in range(count):
+        if load_acquire_64(<const uint64_t*>(table + i * size)):
+            memcpy(out + i * size, table + i * size, size)
+        else:
+            memset(out + i * size, 0, size)
+
+
+cdef class Copy:
+    """Consistent copies of a page's entries and of the names that they refer to."""
+    cdef MeterUsage* usage
+    cdef MeterPosition* positions
+    cdef MeterClient* clients
+    cdef MeterTopic* topics
+    cdef uint64_t usage_count
+    cdef uint64_t position_count
+    cdef uint64_t client_count
+    cdef uint64_t topic_count
+    cdef uint64_t sequence
+    cdef uint64_t[16] retired
+
+    def __dealloc__(self):
+        self.drop()
+
+    cdef void drop(self) noexcept:
+        free(self.usage)
+        free(self.positions)
+        free(self.clients)
+        free(self.topics)
+        self.usage = NULL
+        self.positions = NULL
+        self.clients = NULL
+        self.topics = NULL
+
+    cdef int take(self, MeterPage* page, bint usage, bint positions) except -1:
+        """Entries first, names behind them: so every name that an entry refers to is there."""
+        cdef uint64_t before
+        for _ in range(LOOKS):
+            self.drop()
+            before = load_acquire_64(&page.changes)
+            self.sequence = load_acquire_64(&page.retired_sequence)
+            self.usage_count = load_acquire_64(&page.usage_used) if usage else 0
+            self.position_count = load_acquire_64(&page.positions_used) if positions else 0
+            self.usage = <MeterUsage*>malloc(self.usage_count * sizeof(MeterUsage) + 1)
+            self.positions = <MeterPosition*>malloc(self.position_count * sizeof(MeterPosition) + 1)
+            if self.usage == NULL or self.positions == NULL:
+                raise MemoryError("no memory for a copy of a meter page")
+            copy_table(<char*>self.usage, <char*>page.usage, self.usage_count, sizeof(MeterUsage))
+            copy_table(<char*>self.positions, <char*>page.positions, self.position_count, sizeof(MeterPosition))
+            memcpy(self.retired, &page.retired_odd[0] if self.sequence & 1 else &page.retired_even[0], sizeof(self.retired))
+            self.client_count = load_acquire_64(&page.clients_used)
+            self.topic_count = load_acquire_64(&page.topics_used) if usage else 0
+            self.clients = <MeterClient*>malloc(self.client_count * sizeof(MeterClient) + 1)
+            self.topics = <MeterTopic*>malloc(self.topic_count * sizeof(MeterTopic) + 1)
+            if self.clients == NULL or self.topics == NULL:
+                raise MemoryError("no memory for a copy of a meter page")
+            copy_table(<char*>self.clients, <char*>page.clients, self.client_count, sizeof(MeterClient))
+            copy_table(<char*>self.topics, <char*>page.topics, self.topic_count, sizeof(MeterTopic))
+            fence()
+            if load_acquire_64(&page.changes) == before and load_acquire_64(&page.retired_sequence) == self.sequence:
+                return 0
+        raise PageInMotion(f"a meter page was in motion {LOOKS} times")
+
+    cdef tuple client(self, uint32_t number):
+        cdef MeterClient* c
+        if number == CLIENT_OTHER or number >= self.client_count or self.clients[number].since == 0:
+            return OTHER, OTHER
+        c = &self.clients[number]
+        return (<char*>c.principal)[:c.principal_bytes].decode("utf-8", "replace"), \
+            (<char*>c.client_id)[:c.client_bytes].decode("utf-8", "replace")
+
+    cdef object topic(self, uint32_t number):
+        if number == TOPIC_NONE:
+            return None
+        if number == TOPIC_OTHER or number >= self.topic_count or self.topics[number].since == 0:
+            return OTHER
+        return (<char*>self.topics[number].name)[:self.topics[number].name_bytes].decode("utf-8", "replace")
+
+
+cdef object key_of(int api):
+    if api == METER_KEY_NONE:
+        return -1
+    if api == METER_KEY_EXPLAIN_GROUP:
+        return 20101
+    if api == METER_KEY_TREE_OFFSETS:
+        return 20102
+    return -2 if api > METER_KEY_EXPLAIN_GROUP else api
+
+
+cdef tuple values_of(const uint64_t* values):
+    return tuple([values[i] for i in range(USAGE_VALUES)])
+
+
+def read_usage(int process):
+    """[(principal, client id, topic or None, API key, since ms, last ms, values)], in the order of USAGE_*.
+
+    The API key is -1 for what belongs to no request, -2 for keys that no API has.
+    """
+    cdef MeterPage* page = page_at(process)
+    cdef Copy copy = Copy()
+    cdef MeterUsage* entry
+    cdef dict names = {}
+    cdef list found = []
+    cdef uint64_t i
+    copy.take(page, True, False)
+    for i in range(copy.usage_count):
+        entry = &copy.usage[i]
+        if entry.since == 0 or (entry.retired_by and entry.retired_by <= copy.sequence):
+            continue
+        number = entry.key >> 32
+        client = names.get(number)
+        if client is None:
+            client = names[number] = copy.client(<uint32_t>number)
+        found.append((client[0], client[1], copy.topic((entry.key >> 8) & 0xFFFFFF), key_of(entry.key & 0xFF), entry.since,
+                      entry.last_ms, values_of(entry.values)))
+    if copy.sequence:
+        found.append((OTHER, RETIRED, None, -1, page.began_ms, page.began_ms, values_of(copy.retired)))
+        found.append((OTHER, RETIRED, OTHER, -1, page.began_ms, page.began_ms, values_of(copy.retired + USAGE_VALUES)))
+    return found
+
+
+def read_positions(int process):
+    """[(principal, client id, slot, incarnation, offset, at ms, readers)]."""
+    cdef Copy copy = Copy()
+    cdef MeterPosition* entry
+    cdef list found = []
+    cdef uint64_t i
+    copy.take(page_at(process), False, True)
+    for i in range(copy.position_count):
+        entry = &copy.positions[i]
+        if entry.since:
+            found.append((*copy.client(entry.key >> 32), entry.key & 0xFFFFFFFF, entry.incarnation, entry.offset, entry.at_ms,
+                          entry.readers))
+    return found
+
+
+def read_counters(int process):
+    cdef MeterPage* page = page_at(process)
+    return {PROBE_NAMES[i]: page.words[i] for i in range(PROBES) if PROBE_NAMES[i]}
+
+
+def read_requests(int process):
+    """{(API key, version): requests}; the last version stands for all from there on."""
+    cdef MeterPage* page = page_at(process)
+    cdef int i
+    return {(key_of(i // METER_VERSIONS), i % METER_VERSIONS): page.requests[i]
+            for i in range(METER_KEYS * METER_VERSIONS) if page.requests[i]}
+
+
+def read_errors(int process):
+    """{(API key, error code): how often}."""
+    cdef MeterPage* page = page_at(process)
+    cdef int i
+    return {(key_of(i // METER_ERRORS), i % METER_ERRORS - 1): page.errors[i]
+            for i in range(METER_KEYS * METER_ERRORS) if page.errors[i]}
+
+
+cdef tuple times_of(MeterTimes* times):
+    return tuple([times.buckets[i] for i in range(METER_BUCKETS)]), times.sum_us
+
+
+def read_times(int process):
+    """{(API key, index of the phase): (buckets, sum of microseconds)}."""
+    cdef MeterPage* page = page_at(process)
+    cdef int i
+    found = {}
+    for i in range(METER_KEYS * METER_PHASES):
+        buckets, total = times_of(&page.times[i])
+        if any(buckets):
+            found[key_of(i // METER_PHASES), i % METER_PHASES] = (buckets, total)
+    return found
+
+
+def read_loop_delay(int process):
+    """(buckets, sum of microseconds): how late the loop's timers came."""
+    return times_of(&page_at(process).loop_delay)
+
+
+def read_batch_sizes(int process):
+    """How many batches of up to 2 ** i bytes producers sent, more than half of that; the last number is that of the rest."""
+    cdef MeterPage* page = page_at(process)
+    return tuple([page.batch_sizes[i] for i in range(METER_BUCKETS)])
+
+
+def read_largest_batches(int process):
+    """{topic: bytes of the largest batch that was appended for a producer}; OTHER for topics that found no place in the table."""
+    cdef MeterPage* page = page_at(process)
+    cdef MeterTopic entry
+    cdef uint64_t before
+    cdef uint64_t i
+    for _ in range(LOOKS):
+        before = load_acquire_64(&page.changes)
+        found = {OTHER: page.topics[TOPIC_OTHER].largest_batch} if page.topics[TOPIC_OTHER].largest_batch else {}
+        for i in range(load_acquire_64(&page.topics_used)):
+            copy_table(<char*>&entry, <char*>&page.topics[i], 1, sizeof(MeterTopic))
+            if entry.since and entry.largest_batch:
+                found[(<char*>entry.name)[:entry.name_bytes].decode("utf-8", "replace")] = entry.largest_batch
+        fence()
+        if load_acquire_64(&page.changes) == before:
+            return found
+    raise PageInMotion(f"a meter page was in motion {LOOKS} times")
+
+
+def read_listeners(int process):
+    """{index of the listener: (open, accepted)} of those that had a connection."""
+    cdef MeterPage* page = page_at(process)
+    cdef int i
+    return {i: (page.listeners[i].open, page.listeners[i].accepted) for i in range(METER_LISTENERS) if page.listeners[i].accepted}
+
+
+def read_software(int process):
+    """{(name, version, index of the listener): open connections}; (OTHER, OTHER, ...) of what found no place in the table.
+
+    Who did not say is not in it.
+    """
+    cdef MeterPage* page = page_at(process)
+    cdef MeterSoftware entry
+    cdef uint64_t before
+    cdef uint64_t i
+    for _ in range(LOOKS):
+        before = load_acquire_64(&page.changes)
+        found = {}
+        for i in range(load_acquire_64(&page.software_used)):
+            copy_table(<char*>&entry, <char*>&page.software[i], 1, sizeof(MeterSoftware))
+            if entry.since and entry.open:
+                name = (<char*>entry.name)[:entry.lengths[0]].decode("utf-8", "replace")
+                version = (<char*>entry.version)[:entry.lengths[1]].decode("utf-8", "replace")
+                found[name, version, entry.listener] = found.get((name, version, entry.listener), 0) + entry.open
+        for i in range(METER_LISTENERS):
+            if page.listeners[i].other_software:
+                found[OTHER, OTHER, i] = found.get((OTHER, OTHER, i), 0) + page.listeners[i].other_software
+        fence()
+        if load_acquire_64(&page.changes) == before:
+            return found
+    raise PageInMotion(f"a meter page was in motion {LOOKS} times")
+
+
+def own_turn_us():
+    """Microseconds that this process's data loop has spent in its turns."""
+    return own_page().words[TURN_US]

@@ -1,0 +1,126 @@
+"""What the slots say of all partitions, in one pass and without a lock: for metrics and lag.
+
+Read by the reporter. A slot may change hands meanwhile, so the incarnation is compared before and after, and what is read of
+one is a consistent copy of its commit block [R 1, R 8]. Words beside that block are read each for itself.
+"""
+
+from collections import namedtuple
+
+from cpython.array cimport array, resize_smart
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from odradek._ext.shm.atomics cimport fence, load_acquire_32, load_acquire_64
+from odradek._ext.shm.layout cimport (
+    ROLE_LEADER,
+    SLOT_DELETED,
+    SLOT_FREE,
+    SLOT_ONLINE,
+    Commit,
+    Slot,
+    read_commit,
+    region,
+    slot_at,
+    state_now,
+)
+from odradek._ext.shm.topics cimport Topic
+
+Partition = namedtuple(
+    "Partition",
+    "partition slot incarnation generation state leads log_dir leader_id preferred_id replicas in_sync min_in_sync "
+    "log_start_offset log_end_offset high_watermark segment_base segment_bytes",
+)
+Partition.__doc__ = """One partition as its slot has it now.
+
+`state`: a SlotState; `leads`: this broker is the leader; `preferred_id`: the first replica; `replicas`, `in_sync`: how many;
+`segment_base`, `segment_bytes`: of the active segment."""
+
+
+def partitions_of(Topic topic):
+    """A `Partition` for each partition of a topic that its slot still holds."""
+    cdef list found = []
+    cdef Slot* slot
+    cdef Commit commit
+    cdef uint32_t index, incarnation, state
+    cdef uint64_t generation
+    cdef int i
+    for i in range(topic.count):
+        if topic.slots[i] == 0:
+            continue
+        index = topic.slots[i] - 1
+        incarnation = topic.incarnations[i]
+        slot = slot_at(index)
+        if load_acquire_32(&slot.incarnation) != incarnation:
+            continue
+        generation = load_acquire_64(&slot.generation)
+        read_commit(slot, &commit)
+        state = state_now(slot)
+        row = Partition(
+            i, index, incarnation, generation, state, slot.role == ROLE_LEADER, slot.log_dir, slot.leader_id,
+            slot.replicas[0] if slot.replica_count else -1, slot.replica_count, slot.in_sync_count,
+            slot.settings.min_in_sync_replicas, slot.log_start_offset, commit.log_end_offset, commit.high_watermark,
+            commit.segment_base, commit.size,
+        )
+        fence()
+        if slot.incarnation != incarnation or state == SLOT_FREE or state == SLOT_DELETED:
+            continue
+        found.append(row)
+    return found
+
+
+def settings_of(Topic topic):
+    """(retention in ms, retention in bytes) of a topic, by the first of its partitions; None if there is none."""
+    cdef Slot* slot
+    cdef int i
+    for i in range(topic.count):
+        if topic.slots[i]:
+            slot = slot_at(topic.slots[i] - 1)
+            return slot.settings.retention_ms, slot.settings.retention_bytes
+    return None
+
+
+def sample_ends(array incarnations, array ends):
+    """Bring two arrays up to date: the incarnation ('Q') and the high watermark ('q') of every slot, -1 for one that is not in
+    service; the indexes that changed, as a list.
+
+    They grow with the table; a slot that is new in them has changed. Raises TypeError for arrays of other items.
+    """
+    if incarnations.typecode != "Q" or ends.typecode != "q":
+        raise TypeError(f"arrays of 'Q' and 'q' are wanted, not {incarnations.typecode!r} and {ends.typecode!r}")
+    cdef Py_ssize_t used = <Py_ssize_t>region().header.slots_used, known = len(ends), i
+    cdef Slot* slot
+    cdef Commit commit
+    cdef uint64_t incarnation
+    cdef int64_t end
+    cdef list changed = []
+    if used > known:
+        resize_smart(incarnations, used)
+        resize_smart(ends, used)
+        for i in range(known, used):
+            incarnations.data.as_ulonglongs[i] = 0
+            ends.data.as_longlongs[i] = -1
+    for i in range(used):
+        slot = slot_at(<uint32_t>i)
+        incarnation = load_acquire_32(&slot.incarnation)
+        end = -1
+        if state_now(slot) == SLOT_ONLINE:
+            read_commit(slot, &commit)
+            end = commit.high_watermark
+        fence()
+        if slot.incarnation != incarnation:
+            continue                        # it changes hands: next time
+        if incarnations.data.as_ulonglongs[i] != incarnation or ends.data.as_longlongs[i] != end:
+            incarnations.data.as_ulonglongs[i] = incarnation
+            ends.data.as_longlongs[i] = end
+            changed.append(i)
+    return changed
+
+
+def lock_counts():
+    """(times a slot's lock was found busy, recoveries of a lock whose holder died), over all slots since their last owner."""
+    cdef uint64_t i, busy = 0, recoveries = 0
+    cdef Slot* slot
+    for i in range(region().header.slots_used):
+        slot = slot_at(<uint32_t>i)
+        busy += slot.lock_busy
+        recoveries += slot.lock_recoveries
+    return busy, recoveries

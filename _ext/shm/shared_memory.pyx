@@ -1,0 +1,569 @@
+"""The shared mapping as the supervisor and its children handle it: its creation, and the process table.
+
+The supervisor creates it before the first fork; every child inherits the mapping and its descriptors. The layout is in ``shared.pxd``,
+the rules are in ``broker/odradek/shm/README.md``.
+"""
+
+from libc.errno cimport errno
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+from posix.mman cimport MAP_FAILED, MAP_NORESERVE, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
+from posix.unistd cimport close, ftruncate, getpid, read
+
+from odradek._ext.shm.atomics cimport (
+    FAULTS_COMPILED,
+    compare_swap_64,
+    exchange_32,
+    exchange_64,
+    fetch_add_64,
+    fetch_and_64,
+    load_acquire_32,
+    load_acquire_64,
+    load_relaxed_64,
+    store_release_32,
+    store_release_64,
+)
+from odradek._ext.shm.meter_pages cimport clear_gauges, meter_page, meter_page_bytes
+from odradek._ext.shm.layout cimport (
+    ARENA_ORDERS,
+    ARENA_UNIT_BYTES,
+    DEAD,
+    DISK_FULL,
+    LANES,
+    MAX_LOG_DIRS,
+    MAX_PROCESSES,
+    PRODUCER_EVENTS,
+    PRODUCER_OWNERS,
+    SERVING,
+    SLOT_LOADING,
+    SLOT_OFFLINE,
+    SLOT_ONLINE,
+    STARTING,
+    Header,
+    LoadingDir,
+    Process,
+    Region,
+    Slot,
+    monotonic_ms,
+    now_ms,
+    region,
+    slot_at,
+)
+from odradek._ext.shm.waking cimport clear_ready, take_ready, wake_after_death, wake_process
+
+import os
+
+from odradek._ext.shm.layout import DiskState, ProcessKind, ProcessState, ProducerEvent
+
+
+cdef extern from "<sys/mman.h>" nogil:
+    int memfd_create(const char* name, unsigned int flags)
+    unsigned int MFD_CLOEXEC
+
+cdef extern from "<sys/eventfd.h>" nogil:
+    int eventfd(unsigned int initial, int flags)
+    int EFD_NONBLOCK
+    int EFD_CLOEXEC
+
+cdef extern from "<pthread.h>" nogil:
+    unsigned long pthread_self()
+
+
+cdef enum:
+    READY_AT_ONCE = 256
+
+MAGIC = 0x4B45_4441_5244_4F01
+DEFAULT_ARENA_BYTES = 256 << 20
+
+cdef Region* the_region = region()
+
+
+cdef uint64_t align(uint64_t n, uint64_t to) noexcept nogil:
+    return (n + to - 1) // to * to
+
+
+class ProcessInfo:
+    """What the process table says of one process; a snapshot."""
+
+    __slots__ = (
+        "index", "pid", "kind", "state", "incarnation", "started_ms", "progress", "connections",
+        "connections_accepted", "kept_bytes", "locked_slot", "locked_since_ms", "confirmed_version", "request",
+    )
+
+    def __repr__(self):
+        return "ProcessInfo(" + ", ".join(f"{n}={getattr(self, n)!r}" for n in self.__slots__) + ")"
+
+
+cdef class SharedMemory:
+    """The mapping as the supervisor and the children handle it. One a process.
+
+    :param max_slots: how many partitions the broker can hold at once.
+    :param arena_bytes: most bytes that the state of idempotent producers may take, over all partitions (sparse).
+    :param look_at: instead of all that, map a running broker's memory, to be read: the path of its memfd below /proc.
+    :raises OSError: if the kernel gives no memfd, mapping or event descriptors. :raises ValueError: if there is no such memory.
+    """
+
+    def __cinit__(self, uint64_t max_slots=65536, uint64_t arena_bytes=DEFAULT_ARENA_BYTES, look_at=None):
+        cdef uint64_t at, groups, words, units, processes_at, bitmaps_at, bitmap_bytes, slots_at, blocks_at, owners_at, arena_at
+        cdef uint64_t meters_at
+        cdef void* mapped
+        cdef int fd, i
+        cdef Header* header
+        if the_region.base != NULL:
+            self._unmap()
+        if look_at is not None:
+            self._look_at(look_at)
+            return
+        max_slots = align(max(max_slots, 64), 64)
+        words = max_slots // 64
+        groups = (words + 63) // 64
+        units = min(max(arena_bytes // ARENA_UNIT_BYTES, 64), ((<uint64_t>1 << (ARENA_ORDERS - 1)) - 1))
+        at = align(sizeof(Header), 4096)
+        processes_at = at
+        at = align(at + sizeof(Process) * MAX_PROCESSES, 4096)
+        bitmaps_at = at
+        bitmap_bytes = align((words + groups) * 8, 64)
+        at = align(at + bitmap_bytes * MAX_PROCESSES, 4096)
+        slots_at = at
+        at = align(at + sizeof(Slot) * max_slots, 4096)
+        blocks_at = at
+        at = align(at + units * 8, 4096)
+        owners_at = at
+        at = align(at + <uint64_t>PRODUCER_OWNERS * 4, 4096)
+        arena_at = at
+        at = align(at + units * ARENA_UNIT_BYTES, 4096)
+        meters_at = at
+        at += meter_page_bytes() * MAX_PROCESSES
+        fd = memfd_create(b"odradek", MFD_CLOEXEC)
+        if fd < 0:
+            raise OSError(errno, "memfd_create failed")
+        if ftruncate(fd, at) != 0:
+            raise OSError(errno, "ftruncate of the shared memory failed")
+        mapped = mmap(NULL, at, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0)
+        if mapped == MAP_FAILED:
+            raise OSError(errno, f"mapping {at} bytes of shared memory failed")
+        header = <Header*>mapped
+        the_region.base = <char*>mapped
+        the_region.header = header
+        the_region.memfd = fd
+        header.total_bytes = at
+        header.max_slots = max_slots
+        header.boot_id = int.from_bytes(os.urandom(8), "big") >> 1
+        header.hash_key[0] = int.from_bytes(os.urandom(8), "big")
+        header.hash_key[1] = int.from_bytes(os.urandom(8), "big")
+        header.metadata_version = 1
+        header.processes_at = processes_at
+        header.bitmaps_at = bitmaps_at
+        header.bitmap_bytes = bitmap_bytes
+        header.slots_at = slots_at
+        header.arena_blocks_at = blocks_at
+        header.owners_at = owners_at
+        header.arena_at = arena_at
+        header.arena_units = units
+        header.meters_at = meters_at
+        header.broker_id = -1
+        for i in range(MAX_LOG_DIRS):
+            header.log_dir_fds[i] = header.disk_free_bytes[i] = header.disk_total_bytes[i] = -1
+        self._find_parts()
+        header.magic = MAGIC
+
+    cdef _find_parts(self):
+        cdef Header* header = the_region.header
+        the_region.processes = <Process*>(the_region.base + header.processes_at)
+        the_region.slots = the_region.base + header.slots_at
+        the_region.arena_blocks = <uint64_t*>(the_region.base + header.arena_blocks_at)
+        the_region.owner_counts = <int32_t*>(the_region.base + header.owners_at)
+        the_region.arena = the_region.base + header.arena_at
+        the_region.self = -1
+
+    cdef _look_at(self, path):
+        cdef int fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        cdef uint64_t size = os.fstat(fd).st_size
+        cdef void* mapped
+        if size < sizeof(Header):
+            os.close(fd)
+            raise ValueError(f"{path} is not the memory of a broker of this version")
+        mapped = mmap(NULL, size, PROT_READ, MAP_SHARED | MAP_NORESERVE, fd, 0)
+        if mapped == MAP_FAILED:
+            os.close(fd)
+            raise OSError(errno, f"mapping {path} failed")
+        if (<Header*>mapped).magic != MAGIC or (<Header*>mapped).total_bytes != size:
+            munmap(mapped, size)
+            os.close(fd)
+            raise ValueError(f"{path} is not the memory of a broker of this version")
+        the_region.base = <char*>mapped
+        the_region.header = <Header*>mapped
+        the_region.memfd = fd
+        the_region.foreign = True
+        self._find_parts()
+
+    cdef _unmap(self):
+        cdef int i
+        for i in range(0 if the_region.foreign else the_region.header.process_count):
+            close(the_region.processes[i].event_fd)
+        munmap(the_region.base, the_region.header.total_bytes)
+        close(the_region.memfd)
+        memset(the_region, 0, sizeof(Region))
+        the_region.memfd = -1
+        the_region.self = -1
+
+    # -- set-up by the supervisor ---------------------------------------------------------------------------------
+
+    def add_process(self, kind):
+        """A place in the process table for a child of `kind` (ProcessKind), with its event descriptor; its index."""
+        cdef int index = the_region.header.process_count
+        if index >= MAX_PROCESSES:
+            raise ValueError(f"more than {MAX_PROCESSES} processes: lower num.network.threads")
+        cdef Process* p = &the_region.processes[index]
+        p.kind = kind
+        p.event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)
+        if p.event_fd < 0:
+            raise OSError(errno, "eventfd failed")
+        the_region.header.process_count = index + 1
+        return index
+
+    def add_log_dir(self, int fd):
+        """Announce the descriptor of an open log directory, inherited by all children; the directory's index."""
+        cdef int index = the_region.header.log_dir_count
+        if index >= MAX_LOG_DIRS:
+            raise ValueError(f"more than {MAX_LOG_DIRS} log directories")
+        the_region.header.log_dir_fds[index] = fd
+        the_region.header.log_dir_count = index + 1
+        return index
+
+    def process_starts(self, int index):
+        """The supervisor is about to fork for place `index`: a new incarnation of that place, which fills in its pid [R 7]."""
+        cdef Process* p = &the_region.processes[index]
+        p.pid = 0
+        p.incarnation += 1
+        p.started_ms = now_ms()
+        store_release_32(&p.state, STARTING)
+
+    def process_died(self, int index):
+        """After reaping: clear what the dead process waited for and was flushing, and make everyone look once [R 6, R 7]."""
+        cdef Process* p = &the_region.processes[index]
+        cdef uint64_t keep = ~(<uint64_t>1 << index)
+        cdef uint64_t i, flusher
+        cdef int other
+        cdef Slot* slot
+        store_release_32(&p.state, DEAD)
+        p.connections = 0
+        p.kept_bytes = 0
+        p.event_pending = 0
+        p.confirmed_version = 0
+        for other in range(LANES):
+            if p.locked_slot[other]:
+                store_release_64(&the_region.header.owners_stale, 1)    # it may have died amid a change of producers
+        memset(p.locked_slot, 0, sizeof(p.locked_slot))
+        p.request_sequence = 0
+        clear_gauges(index)
+        for i in range(the_region.header.slots_used):
+            slot = slot_at(<uint32_t>i)
+            if load_relaxed_64(&slot.waiters_log_end) | load_relaxed_64(&slot.waiters_committed) \
+                    | load_relaxed_64(&slot.waiters_flushed):
+                fetch_and_64(&slot.waiters_log_end, keep)
+                fetch_and_64(&slot.waiters_committed, keep)
+                fetch_and_64(&slot.waiters_flushed, keep)
+            flusher = load_relaxed_64(&slot.flusher)
+            if flusher & 0xFF == <uint64_t>(index + 2):
+                compare_swap_64(&slot.flusher, flusher, 0)      # else a truncation took it away, and another may have it
+        clear_ready(index)
+        for other in range(the_region.header.process_count):
+            if other != index and load_acquire_32(&the_region.processes[other].state) in (STARTING, SERVING):
+                store_release_64(&the_region.processes[other].full_look, 1)
+                wake_after_death(other)
+
+    # -- by every process -----------------------------------------------------------------------------------------
+
+    def enter(self, int index):
+        """This process is the one at place `index` from now on."""
+        the_region.self = index
+        the_region.meter = meter_page(index)
+        the_region.loop_thread = pthread_self()
+        the_region.processes[index].pid = getpid()
+
+    def set_state(self, state):
+        store_release_32(&the_region.processes[the_region.self].state, state)
+
+    def beat(self):
+        """Show that this process's loop turns."""
+        the_region.processes[the_region.self].progress += 1
+
+    def event_fd(self, int index=-1):
+        return the_region.processes[the_region.self if index < 0 else index].event_fd
+
+    def drain_event(self):
+        """Take the wake-up from the event descriptor; before looking at the ready bitmap, so that none is lost."""
+        cdef uint64_t count
+        cdef Process* p = &the_region.processes[the_region.self]
+        read(p.event_fd, &count, 8)
+        exchange_32(&p.event_pending, 0)
+
+    def take_ready(self):
+        """The slots that this process asked to be woken for and that moved since the last call; after `drain_event` [R 6.2]."""
+        cdef uint32_t[READY_AT_ONCE] ready
+        cdef int n, i
+        found = []
+        while True:
+            n = take_ready(ready, READY_AT_ONCE)
+            if n == 0:
+                return found
+            for i in range(n):
+                found.append(ready[i])
+
+    def take_full_look(self):
+        """True once after a death that asks every waiter to look at everything [R 6]."""
+        return exchange_64(&the_region.processes[the_region.self].full_look, 0) != 0
+
+    def wake(self, int index):
+        wake_process(index)
+
+    def wake_all(self):
+        cdef int i
+        for i in range(the_region.header.process_count):
+            if i != the_region.self and the_region.processes[i].state in (STARTING, SERVING):
+                wake_process(i)
+
+    def confirm_version(self, uint64_t version):
+        """This process has taken over all metadata changes up to `version` [R 8]."""
+        store_release_64(&the_region.processes[the_region.self].confirmed_version, version)
+
+    @property
+    def metadata_version(self):
+        return load_acquire_64(&the_region.header.metadata_version)
+
+    def set_connections(self, int64_t n):
+        the_region.processes[the_region.self].connections = n
+
+    def set_kept_bytes(self, int64_t n):
+        """The memory that this process keeps for idle connections."""
+        the_region.processes[the_region.self].kept_bytes = n
+
+    def connections(self, int index):
+        return the_region.processes[index].connections
+
+    def process(self, int index):
+        """What the table says of place `index`, as a ProcessInfo."""
+        cdef Process* p = &the_region.processes[index]
+        info = ProcessInfo()
+        info.index = index
+        info.pid = p.pid
+        info.kind = ProcessKind(p.kind)
+        info.state = ProcessState(load_acquire_32(&p.state))
+        info.incarnation = p.incarnation
+        info.started_ms = p.started_ms
+        info.progress = p.progress
+        info.connections = p.connections
+        info.connections_accepted = p.connections_accepted
+        info.kept_bytes = p.kept_bytes
+        info.locked_slot = 0
+        info.locked_since_ms = 0
+        for lane in range(LANES):  # of the slots that it holds, the one held the longest
+            if p.locked_slot[lane] and (not info.locked_slot or p.locked_since_ms[lane] < info.locked_since_ms):
+                info.locked_slot = p.locked_slot[lane]
+                info.locked_since_ms = p.locked_since_ms[lane]
+        info.confirmed_version = p.confirmed_version
+        info.request = None
+        if p.request_sequence:
+            info.request = {
+                "api_key": p.request_key,
+                "api_version": p.request_version,
+                "correlation_id": p.request_correlation,
+                "client_id": bytes(p.request_client[:64]).split(b"\0")[0].decode("utf-8", "replace"),
+                "peer": bytes(p.request_peer[:64]).split(b"\0")[0].decode("utf-8", "replace"),
+            }
+        return info
+
+    def processes(self):
+        return [self.process(i) for i in range(the_region.header.process_count)]
+
+    # -- header ---------------------------------------------------------------------------------------------------
+
+    @property
+    def memfd(self):
+        return the_region.memfd
+
+    @property
+    def boot_id(self):
+        return the_region.header.boot_id
+
+    @property
+    def max_slots(self):
+        return the_region.header.max_slots
+
+    @property
+    def slots_used(self):
+        """How many slots were ever given to a partition; those of deleted partitions are among them."""
+        return the_region.header.slots_used
+
+    @property
+    def partitions(self):
+        """How many partitions this broker has: online, loading or offline."""
+        cdef uint64_t i
+        cdef uint32_t state
+        cdef int found = 0
+        for i in range(the_region.header.slots_used):
+            state = slot_at(<uint32_t>i).state
+            found += state == SLOT_ONLINE or state == SLOT_LOADING or state == SLOT_OFFLINE
+        return found
+
+    @property
+    def broker_id(self):
+        return the_region.header.broker_id
+
+    @broker_id.setter
+    def broker_id(self, int value):
+        the_region.header.broker_id = value
+
+    @property
+    def cluster_id(self):
+        return bytes(the_region.header.cluster_id[:64]).split(b"\0")[0].decode()
+
+    @cluster_id.setter
+    def cluster_id(self, str value):
+        data = value.encode()
+        if len(data) > 63:
+            raise ValueError(f"cluster id {value!r} is longer than 63 bytes")
+        memset(the_region.header.cluster_id, 0, 64)
+        memcpy(the_region.header.cluster_id, <const char*>data, len(data))
+
+    @property
+    def stopping(self):
+        return the_region.header.stopping != 0
+
+    @stopping.setter
+    def stopping(self, bint value):
+        the_region.header.stopping = value
+
+    @property
+    def loading(self):
+        """(partitions loaded, partitions to load) of the start under way or past."""
+        cdef Header* header = the_region.header
+        cdef uint64_t done = 0, total = 0
+        cdef int i
+        for i in range(header.log_dir_count):
+            done += header.loading[i].logs_done
+            total += header.loading[i].logs
+        return done, total
+
+    @property
+    def loading_dirs(self):
+        """How far the logs of each log directory are, as dicts of LoadingDir, and how long it took so far (ms).
+
+        A loader may cut a log's torn end off while another one measures it: then more is recovered than was measured,
+        and that is what there was to recover.
+        """
+        cdef Header* header = the_region.header
+        cdef LoadingDir* dir
+        cdef uint64_t recovered
+        cdef int i
+        found = []
+        for i in range(header.log_dir_count):
+            dir = &header.loading[i]
+            recovered = dir.bytes_recovered
+            found.append({
+                "logs_done": dir.logs_done,
+                "logs": dir.logs,
+                "bytes_recovered": recovered,
+                "bytes_to_recover": recovered if recovered > dir.bytes_to_recover else dir.bytes_to_recover,
+                "truncated_bytes": dir.truncated_bytes,
+                "truncated_logs": dir.truncated_logs,
+                "elapsed_ms": (dir.ended_ms if dir.ended_ms else monotonic_ms()) - dir.began_ms if dir.began_ms else 0,
+            })
+        return found
+
+    @property
+    def producer_state(self):
+        """The state of idempotent producers as a dict: `used_bytes` and `max_bytes` of memory, `producers`, and how often what
+        happened for want of room, by the lower-case names of ProducerEvent."""
+        cdef Header* header = the_region.header
+        cdef uint64_t i, count = 0
+        for i in range(header.slots_used):
+            count += slot_at(<uint32_t>i).producer_count
+        found = {
+            "used_bytes": header.arena_used * ARENA_UNIT_BYTES,
+            "max_bytes": header.arena_units * ARENA_UNIT_BYTES,
+            "producers": count,
+        }
+        for i in range(PRODUCER_EVENTS):
+            found[ProducerEvent(i).name.lower()] = header.producer_events[i]
+        return found
+
+    @property
+    def producer_limit(self):
+        """How many producers a partition may remember."""
+        return the_region.header.producer_limit_of_partition
+
+    @property
+    def log_dir_count(self):
+        return the_region.header.log_dir_count
+
+    def log_dir_fd(self, int index):
+        return the_region.header.log_dir_fds[index]
+
+    def log_dir_offline(self, int index):
+        return the_region.header.log_dir_offline[index] != 0
+
+    def set_log_dir_offline(self, int index):
+        store_release_32(&the_region.header.log_dir_offline[index], 1)
+
+    def take_log_dirs_found_full(self):
+        """The log directories in which a write found no room since the last call, as a list of indexes. By the cleaner."""
+        cdef uint64_t noted = exchange_64(&the_region.header.disk_full_noted, 0)
+        return [i for i in range(the_region.header.log_dir_count) if noted >> <uint64_t>i & 1]
+
+    @property
+    def log_dir_found_full(self):
+        """Whether a write found no room since the cleaner last looked."""
+        return load_relaxed_64(&the_region.header.disk_full_noted) != 0
+
+    def disk(self, int index):
+        """(DiskState, free bytes, bytes in all, how often it became full) of a log directory; bytes -1 before the first look."""
+        cdef Header* header = the_region.header
+        return DiskState(header.disk_state[index]), header.disk_free_bytes[index], header.disk_total_bytes[index], \
+            header.disk_full_times[index]
+
+    def set_disk(self, int index, state, int64_t free_bytes, int64_t total_bytes):
+        """What the cleaner found; a directory that becomes full is counted."""
+        cdef Header* header = the_region.header
+        if state == DISK_FULL and header.disk_state[index] != DISK_FULL:
+            fetch_add_64(&header.disk_full_times[index], 1)
+        header.disk_free_bytes[index] = free_bytes
+        header.disk_total_bytes[index] = total_bytes
+        store_release_32(&header.disk_state[index], state)
+
+    # -- faults (debug build) -------------------------------------------------------------------------------------
+
+    @property
+    def faults_compiled(self):
+        return FAULTS_COMPILED != 0
+
+    def arm_fault(self, uint64_t identity, uint64_t countdown=1, int signal_number=9):
+        """End the process that meets fault point `identity` for the `countdown`-th time; RuntimeError in a release build."""
+        if not FAULTS_COMPILED:
+            raise RuntimeError("fault points are compiled into the debug build only (ODRADEK_DEBUG=1)")
+        the_region.header.fault[2] = signal_number
+        the_region.header.fault[1] = countdown
+        store_release_64(&the_region.header.fault[0], identity)
+
+    def arm_file_fault(self, uint64_t number, uint64_t countdown=1, uint64_t times=1, uint64_t kinds=~<uint64_t>0):
+        """Let the `countdown`-th file call from now on, of the given `kinds` (FileCall), and `times` - 1 calls behind it fail
+        with errno `number`, whichever process makes them; RuntimeError in a release build. `number` 0 only counts."""
+        if not FAULTS_COMPILED:
+            raise RuntimeError("file faults are compiled into the debug build only (ODRADEK_DEBUG=1)")
+        cdef uint64_t* armed = the_region.header.file_fault
+        armed[0] = 0
+        armed[1] = countdown
+        armed[2] = times
+        armed[3] = kinds
+        armed[4] = 0
+        store_release_64(&armed[0], number)
+
+    @property
+    def file_calls(self):
+        """How many file calls of the armed kinds were met since `arm_file_fault`."""
+        return the_region.header.file_fault[4]
+
+    @property
+    def fault_armed(self):
+        return the_region.header.fault[0] != 0

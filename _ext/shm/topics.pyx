@@ -1,0 +1,193 @@
+"""Names and ids of topics to slots, kept by each process for itself and brought up to date from the table's ring of changes.
+
+A slot may be given to another partition only after every worker has confirmed a version that is newer than its deletion, so
+what is read here of a slot holds until `confirm_version` is called for the version just taken over [R 8].
+"""
+
+from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
+from libc.stdint cimport uint32_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memset
+
+from odradek._ext.shm.atomics cimport fence, load_acquire_32, load_acquire_64
+from odradek._ext.shm.metering cimport find_topic
+from odradek._ext.shm.layout cimport (
+    CHANGE_RING,
+    SLOT_LOADING,
+    SLOT_OFFLINE,
+    SLOT_ONLINE,
+    SLOT_REMOTE,
+    Header,
+    Slot,
+    region,
+    slot_at,
+    state_now,
+)
+
+
+cdef class Topic:
+    def __init__(self, str name, bytes topic_id, bint internal):
+        self.name = name
+        self.name_bytes = name.encode()
+        self.topic_id = topic_id
+        self.internal = internal
+
+    def __dealloc__(self):
+        free(self.slots)
+        free(self.incarnations)
+
+    cdef uint32_t counted(self) noexcept:
+        """The number under which this process counts the topic."""
+        return find_topic(<const char*>self.name_bytes, len(self.name_bytes), &self.meter_number, &self.meter_since)
+
+    cdef int put(self, int partition, uint32_t slot, uint32_t incarnation) except -1:
+        cdef int room
+        if partition >= self.room:
+            room = max(partition + 1, self.room * 2, 4)
+            self.slots = <uint32_t*>realloc(self.slots, room * sizeof(uint32_t))
+            self.incarnations = <uint32_t*>realloc(self.incarnations, room * sizeof(uint32_t))
+            if self.slots == NULL or self.incarnations == NULL:
+                raise MemoryError(f"no memory for {room} partitions of {self.name}")
+            memset(self.slots + self.room, 0, (room - self.room) * sizeof(uint32_t))
+            memset(self.incarnations + self.room, 0, (room - self.room) * sizeof(uint32_t))
+            self.room = room
+        self.slots[partition] = slot + 1
+        self.incarnations[partition] = incarnation
+        if partition >= self.count:
+            self.count = partition + 1
+        return 0
+
+    def slot(self, int partition):
+        """The slot of a partition, -1 if it is not known."""
+        if 0 <= partition < self.count and self.slots[partition]:
+            return self.slots[partition] - 1
+        return -1
+
+    def partitions(self):
+        """[(partition, slot)] of the partitions known."""
+        return [(i, self.slots[i] - 1) for i in range(self.count) if self.slots[i]]
+
+    def describe(self, int partition):
+        """(slot state, leader id, leader epoch, replicas, in-sync replicas, partition epoch) as the slot has it now, or
+        None."""
+        cdef Slot* slot
+        cdef int i
+        if not (0 <= partition < self.count) or self.slots[partition] == 0:
+            return None
+        slot = slot_at(self.slots[partition] - 1)
+        if slot.incarnation != self.incarnations[partition]:
+            return None
+        return (
+            state_now(slot), slot.leader_id, slot.leader_epoch,
+            [slot.replicas[i] for i in range(slot.replica_count)],
+            [slot.in_sync[i] for i in range(slot.in_sync_count)],
+            slot.partition_epoch,
+        )
+
+
+cdef class TopicDirectory:
+    """Empty until `refresh`, which takes over everything announced since the last call."""
+
+    def __init__(self):
+        self.by_name = {}
+        self.by_id = {}
+        self.version = 0
+
+    def __dealloc__(self):
+        cdef uint32_t index
+        for index in range(self.room):
+            if self.of_slot[index].topic != NULL:
+                Py_DECREF(<Topic>self.of_slot[index].topic)
+        free(self.of_slot)
+
+    def get(self, str name):
+        """The topic of that name, or None."""
+        return self.by_name.get(name.encode())
+
+    cpdef bint refresh(self) except? 0:
+        """Take over what was announced since the last call; whether there was anything."""
+        cdef Header* header = region().header
+        cdef uint64_t newest = load_acquire_64(&header.metadata_version), version, changed
+        if newest == self.version:
+            return False
+        if self.version == 0 or newest - self.version >= CHANGE_RING // 2:
+            self.look_at_all()
+            self.version = newest
+            return True
+        version = self.version + 1
+        while version <= newest:
+            changed = header.changes[version % CHANGE_RING]
+            if changed:
+                self.refresh_slot(<uint32_t>(changed - 1))
+            version += 1
+        fence()
+        version = load_acquire_64(&header.metadata_version)
+        if version - self.version >= CHANGE_RING // 2:    # what was read of the ring may have been written anew before
+            self.look_at_all()
+            newest = version
+        self.version = newest
+        return True
+
+    cdef int look_at_all(self) except -1:
+        cdef uint32_t index
+        self.make_room(<uint32_t>region().header.slots_used)
+        for index in range(<uint32_t>region().header.slots_used):
+            self.refresh_slot(index)
+        return 0
+
+    cdef int make_room(self, uint32_t slots) except -1:
+        cdef uint32_t room = max(slots, self.room * 2, 64)
+        cdef Held* held
+        if slots <= self.room:
+            return 0
+        held = <Held*>realloc(self.of_slot, room * sizeof(Held))
+        if held == NULL:
+            raise MemoryError(f"no memory for what {room} slots hold")
+        memset(held + self.room, 0, (room - self.room) * sizeof(Held))
+        self.of_slot = held
+        self.room = room
+        return 0
+
+    cdef int refresh_slot(self, uint32_t index) except -1:
+        cdef Slot* slot = slot_at(index)
+        cdef uint32_t state = load_acquire_32(&slot.state)
+        cdef uint32_t incarnation = slot.incarnation
+        cdef bint present = state in (SLOT_ONLINE, SLOT_OFFLINE, SLOT_LOADING, SLOT_REMOTE)
+        cdef Held* held
+        cdef Topic topic
+        self.make_room(index + 1)
+        held = &self.of_slot[index]
+        if held.topic != NULL and (held.incarnation != incarnation or not present):
+            self.forget(index)
+        if not present or held.topic != NULL:
+            return 0
+        name = (<char*>slot.topic)[:slot.topic_bytes]
+        topic_id = (<char*>slot.topic_id)[:16]
+        topic = self.by_name.get(name)
+        if topic is None or topic.topic_id != topic_id:
+            topic = Topic(name.decode(), topic_id, slot.internal != 0)
+            self.by_name[name] = topic
+            self.by_id[topic_id] = topic
+        topic.put(slot.partition, index, incarnation)
+        Py_INCREF(topic)
+        held.topic = <PyObject*>topic
+        held.partition = slot.partition
+        held.incarnation = incarnation
+        return 0
+
+    cdef int forget(self, uint32_t index) except -1:
+        cdef Held* held = &self.of_slot[index]
+        cdef Topic topic = <Topic>held.topic
+        cdef int partition = held.partition
+        held.topic = NULL
+        Py_DECREF(topic)  # `topic` keeps one of its own until the end
+        if topic.slots[partition] == index + 1:
+            topic.slots[partition] = 0
+        while topic.count and topic.slots[topic.count - 1] == 0:
+            topic.count -= 1
+        if topic.count == 0:
+            if self.by_name.get(topic.name_bytes) is topic:
+                del self.by_name[topic.name_bytes]
+            if self.by_id.get(topic.topic_id) is topic:
+                del self.by_id[topic.topic_id]
+        return 0

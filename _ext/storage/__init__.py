@@ -1,0 +1,1 @@
+"""The files of logs: opening, recovery, look-ups, checkpoints."""

@@ -1,0 +1,224 @@
+"""The system calls on log files; see file_calls.pxd. Any process, any thread; the ring of failures is the process's own."""
+
+import os
+
+from libc.errno cimport EAGAIN, EEXIST, EINTR, EMFILE, ENFILE, ENOENT
+from libc cimport errno as c_errno
+from libc.stdint cimport uint64_t
+from libc.stdio cimport snprintf
+from posix.fcntl cimport O_CREAT
+from posix.types cimport off_t
+
+from odradek._ext.shm.atomics cimport FAULTS_COMPILED, fetch_add_64, load_acquire_64, load_relaxed_64, store_release_64
+from odradek._ext.storage.page_cache cimport read_some
+from odradek._ext.shm.layout cimport region
+
+
+cdef extern from "<fcntl.h>" nogil:
+    int openat(int directory, const char* path, int flags, ...)
+    int O_CLOEXEC
+
+cdef extern from "<unistd.h>" nogil:
+    ssize_t pwrite(int fd, const void* data, size_t n, off_t position)
+    int ftruncate(int fd, off_t length)
+    int fsync(int fd)
+    int fdatasync(int fd)
+    int unlinkat(int directory, const char* path, int flags)
+    ssize_t readlink(const char* path, char* out, size_t n)
+
+cdef extern from "<stdio.h>" nogil:
+    int renameat(int from_directory, const char* from_path, int to_directory, const char* to_path)
+
+cdef extern from "<sys/uio.h>" nogil:
+    ssize_t pwritev(int fd, const iovec* parts, int count, off_t position)
+
+cdef extern from "<pthread.h>" nogil:
+    unsigned long pthread_self()
+
+
+cdef enum:
+    FAILURES_KEPT = 16
+    PATH_ROOM = 512
+
+cdef struct Failure:
+    uint64_t number               # 1 + its place in the row of failures, once the rest is filled; 0 while it is not
+    unsigned long thread
+    int error
+    int told                      # an OSError was made of it: its catcher reports it
+    const char* call
+    char[PATH_ROOM] path
+
+
+cdef Failure[FAILURES_KEPT] failures
+cdef uint64_t failure_count = 0
+cdef uint64_t taken_count = 0
+
+
+cdef bint injected(uint64_t kind) noexcept nogil:
+    """Whether this call is to fail, with errno set: debug build only."""
+    cdef uint64_t* armed
+    cdef uint64_t number, met
+    if region().header == NULL:
+        return False
+    armed = region().header.file_fault
+    if armed[3] & kind == 0:
+        return False
+    number = load_relaxed_64(&armed[0])
+    met = fetch_add_64(&armed[4], 1) + 1
+    if number == 0 or met < armed[1] or met >= armed[1] + armed[2]:
+        return False
+    c_errno.errno = <int>number
+    return True
+
+
+cdef void note(const char* call, int directory, const char* path) noexcept nogil:
+    """Keep what failed, with errno left as it is. `path` NULL: `directory` is the file itself."""
+    cdef int error = c_errno.errno
+    cdef Failure* failure
+    cdef char[64] link
+    cdef ssize_t n
+    cdef uint64_t number
+    if error == ENOENT or error == EINTR or error == EAGAIN or error == EEXIST or error == EMFILE or error == ENFILE:
+        return                          # answers, not failures
+    number = fetch_add_64(&failure_count, 1)
+    failure = &failures[number % FAILURES_KEPT]
+    store_release_64(&failure.number, 0)
+    snprintf(link, 64, "/proc/self/fd/%d", directory)
+    n = readlink(link, failure.path, PATH_ROOM - 1)
+    if n < 0:
+        n = 0
+    failure.path[n] = 0
+    if path != NULL:
+        snprintf(failure.path + n, <size_t>(PATH_ROOM - n), "/%s", path)
+    failure.thread = pthread_self()
+    failure.error = error
+    failure.told = 0
+    failure.call = call
+    store_release_64(&failure.number, number + 1)
+    c_errno.errno = error
+
+
+cdef int file_open(int directory, const char* path, int flags) noexcept nogil:
+    cdef int fd = -1
+    if not (FAULTS_COMPILED and injected(CALL_CREATE if flags & O_CREAT else CALL_OPEN)):
+        fd = openat(directory, path, flags | O_CLOEXEC, 0o644)
+    if fd < 0:
+        note("open", directory, path)
+    return fd
+
+
+cdef ssize_t file_pread(int fd, void* data, size_t n, off_t position) noexcept nogil:
+    cdef ssize_t got = -1
+    if not (FAULTS_COMPILED and injected(CALL_READ)):
+        got = read_some(fd, data, n, position)
+    if got < 0:
+        note("read", fd, NULL)
+    return got
+
+
+cdef ssize_t file_pwrite(int fd, const void* data, size_t n, off_t position) noexcept nogil:
+    cdef ssize_t put = -1
+    if not (FAULTS_COMPILED and injected(CALL_WRITE)):
+        put = pwrite(fd, data, n, position)
+    elif n > 1:
+        put = pwrite(fd, data, n // 2, position)    # a device that fails may have taken a part
+        put = -1
+        c_errno.errno = <int>region().header.file_fault[0]
+    if put < 0:
+        note("write", fd, NULL)
+    return put
+
+
+cdef ssize_t file_pwritev(int fd, const iovec* parts, int count, off_t position) noexcept nogil:
+    cdef ssize_t put = -1
+    if not (FAULTS_COMPILED and injected(CALL_WRITE)):
+        put = pwritev(fd, parts, count, position)
+    elif count > 1:
+        put = pwritev(fd, parts, count - 1, position)
+        put = -1
+        c_errno.errno = <int>region().header.file_fault[0]
+    if put < 0:
+        note("write", fd, NULL)
+    return put
+
+
+cdef int file_truncate(int fd, off_t length) noexcept nogil:
+    cdef int result = -1
+    if not (FAULTS_COMPILED and injected(CALL_TRUNCATE)):
+        result = ftruncate(fd, length)
+    if result < 0:
+        note("truncate", fd, NULL)
+    return result
+
+
+cdef int file_sync(int fd) noexcept nogil:
+    cdef int result = -1
+    if not (FAULTS_COMPILED and injected(CALL_SYNC)):
+        result = fsync(fd)
+    if result < 0:
+        note("sync", fd, NULL)
+    return result
+
+
+cdef int file_data_sync(int fd) noexcept nogil:
+    cdef int result = -1
+    if not (FAULTS_COMPILED and injected(CALL_SYNC)):
+        result = fdatasync(fd)
+    if result < 0:
+        note("sync", fd, NULL)
+    return result
+
+
+cdef int file_rename(int directory, const char* path, const char* new_path) noexcept nogil:
+    cdef int result = -1
+    if not (FAULTS_COMPILED and injected(CALL_RENAME)):
+        result = renameat(directory, path, directory, new_path)
+    if result < 0:
+        note("rename", directory, path)
+    return result
+
+
+cdef int file_unlink(int directory, const char* path) noexcept nogil:
+    cdef int result = -1
+    if not (FAULTS_COMPILED and injected(CALL_UNLINK)):
+        result = unlinkat(directory, path, 0)
+    if result < 0:
+        note("unlink", directory, path)
+    return result
+
+
+# -- reports --------------------------------------------------------------------------------------------------------
+
+cdef object file_error(int error, str otherwise):
+    cdef uint64_t last = load_acquire_64(&failure_count)
+    cdef uint64_t back = 0
+    cdef Failure* failure
+    while back < FAILURES_KEPT and back < last:
+        failure = &failures[(last - 1 - back) % FAILURES_KEPT]
+        back += 1
+        if failure.thread == pthread_self() and load_acquire_64(&failure.number) == last - back + 1:
+            if failure.error != error:
+                break
+            failure.told = 1
+            return OSError(error, os.strerror(error), os.fsdecode(<bytes>failure.path))
+    return OSError(error, os.strerror(error), otherwise)
+
+
+def take_failures():
+    """What failed in this process since the last call, as lines "<call> of <path>: <error>"; the oldest may be overwritten.
+
+    Failures that an exception has named since are left out: whoever catches it reports them.
+    """
+    global taken_count
+    cdef uint64_t last = load_acquire_64(&failure_count)
+    cdef Failure* failure
+    lines = []
+    if last - taken_count > FAILURES_KEPT:
+        lines.append(f"{last - taken_count - FAILURES_KEPT} failures of files that were not reported in time")
+        taken_count = last - FAILURES_KEPT
+    while taken_count < last:
+        failure = &failures[taken_count % FAILURES_KEPT]
+        taken_count += 1
+        if load_acquire_64(&failure.number) == taken_count and not failure.told:
+            lines.append(f"{failure.call.decode()} of {os.fsdecode(<bytes>failure.path)}: {os.strerror(failure.error)}")
+    return lines

@@ -1,0 +1,620 @@
+"""Bringing a log that was not closed in order back to its last sound batch, and rebuilding what follows from batches.
+
+Runs when a log is opened, by the thread that opens it, before anyone else has the partition. It may be killed between
+any two changes: nothing is cut before all that lies behind it is gone, indexes are replaced by rename, or written over where
+that is one write of their whole content, and the next run finds the same first bad batch or none. The rules are Kafka's
+(LogSegment.recover, LogLoader.recoverLog); unlike
+there a batch whose offset does not grow is bad too, and so is one behind a gap that compaction did not make: its offset has no
+CRC, or the records in between are lost because the device had the later segment only. Compaction made a gap if the batch behind
+it begins at or below the log's gap limit (gap_limit.pxd). Messages of format v0 and v1 are batches like others, except that the
+first offset of a compressed one is not known here: its last one has to lie behind what came before.
+"""
+
+from libc.errno cimport ENOMEM, errno
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcmp, memset
+from posix.fcntl cimport O_RDONLY, O_RDWR
+
+from odradek._ext.storage.log_files cimport file_size, open_file, remove_file, remove_segment_files
+from odradek._ext.storage.log_scan cimport (
+    SCAN_BATCH,
+    SCAN_CORRUPT,
+    SCAN_END,
+    Scanner,
+    read_at,
+    scan_batch,
+    scan_crc,
+    scan_file,
+    scan_window,
+    write_at,
+)
+from odradek._ext.storage.log_state cimport (
+    ERROR_OFFSET_OVERFLOW,
+    EVENT_CORRUPT_SNAPSHOT,
+    EVENT_CUT_LOG,
+    EVENT_GAP,
+    EVENT_REBUILT_EPOCHS,
+    EVENT_REBUILT_INDEXES,
+    EVENT_REMOVED_SEGMENT,
+    EVENT_UNREADABLE,
+    FILE_EPOCHS,
+    FILE_INDEX,
+    FILE_LOG,
+    FILE_SNAPSHOT,
+    FILE_TIME_INDEX,
+    FILE_TXN_INDEX,
+    Array,
+    EpochEntry,
+    LogState,
+    Segment,
+    about_to_change,
+    add_event,
+    append_item,
+    clear_producers,
+    first_open_txn,
+    may_follow_gap,
+    replay_batch,
+    tell_progress,
+)
+from odradek._ext.storage.file_calls cimport file_data_sync, file_truncate
+from odradek._ext.storage.lookup cimport LOOKUP_FOUND, FoundBatch, find_position
+from odradek._ext.records.record_batch cimport AT_RECORDS, BATCH_HEADER_BYTES, BatchInfo, store16, store32, store64
+from odradek._ext.storage.state_files cimport assign_epoch, file_name, read_snapshot, replace_small_file
+
+
+cdef extern from "<unistd.h>" nogil:
+    int close(int descriptor)
+
+
+cdef enum:
+    READ_BYTES = 1 << 20
+    HEADERS_BYTES = 1 << 16
+    PROGRESS_BYTES = 4 << 20        # between two words about it
+    OFFSET_ENTRY_BYTES = 8
+    TIME_ENTRY_BYTES = 12
+    TXN_ENTRY_BYTES = 34
+    OVERWRITTEN_BYTES = 4096
+
+
+# What the walk through one segment yields.
+cdef struct Walk:
+    bint check_crc
+    bint replay                     # producers, aborted transactions and leader epochs
+    int64_t index_interval
+    int64_t valid_bytes
+    int64_t next_offset
+    int64_t first_timestamp
+    int64_t max_timestamp
+    int64_t offset_of_max_timestamp
+    int64_t last_index_offset
+    int64_t last_index_position
+    int64_t last_time
+    Array index
+    Array times
+    Array txns
+
+
+cdef void start_walk(Walk* walk, int64_t base_offset, bint check_crc, bint replay,
+                     int64_t index_interval) noexcept nogil:
+    memset(walk, 0, sizeof(Walk))
+    walk.check_crc = check_crc
+    walk.replay = replay
+    walk.index_interval = index_interval
+    walk.next_offset = base_offset
+    walk.first_timestamp = -1
+    walk.max_timestamp = -1
+    walk.offset_of_max_timestamp = -1
+    walk.last_index_offset = base_offset - 1
+    walk.last_time = -1
+    walk.index.item_bytes = OFFSET_ENTRY_BYTES
+    walk.times.item_bytes = TIME_ENTRY_BYTES
+    walk.txns.item_bytes = TXN_ENTRY_BYTES
+
+
+cdef void end_walk(Walk* walk) noexcept nogil:
+    free(walk.index.items)
+    free(walk.times.items)
+    free(walk.txns.items)
+
+
+cdef int add_time_entry(Walk* walk, int64_t base_offset) noexcept nogil:
+    """Only when the largest timestamp has grown since the last entry."""
+    cdef uint8_t* entry
+    if walk.max_timestamp <= walk.last_time:
+        return 0
+    entry = <uint8_t*>append_item(&walk.times)
+    if entry == NULL:
+        return -ENOMEM
+    store64(entry, <uint64_t>walk.max_timestamp)
+    store32(entry + 8, <uint32_t>(walk.offset_of_max_timestamp - base_offset))
+    walk.last_time = walk.max_timestamp
+    return 0
+
+
+cdef int add_txn_entry(Walk* walk, LogState* state, const BatchInfo* info, int64_t first_offset) noexcept nogil:
+    cdef int64_t open_txn = first_open_txn(state, info.producer_id)
+    cdef uint8_t* entry = <uint8_t*>append_item(&walk.txns)
+    if entry == NULL:
+        return -ENOMEM
+    store16(entry, 0)
+    store64(entry + 2, <uint64_t>info.producer_id)
+    store64(entry + 10, <uint64_t>first_offset)
+    store64(entry + 18, <uint64_t>info.base_offset)
+    store64(entry + 26, <uint64_t>(open_txn if open_txn >= 0 else info.base_offset + 1))
+    return 0
+
+
+cdef int replay_at(Walk* walk, LogState* state, Scanner* scanner, int64_t position,
+                   const BatchInfo* info) noexcept nogil:
+    """The batch's meaning for its producer; a control batch's record is looked at for that."""
+    cdef const uint8_t* record = NULL
+    cdef size_t n = 0
+    cdef bint aborted = False
+    cdef int64_t first_offset = -1
+    cdef int error = 0
+    if info.control and <size_t>info.size <= scanner.capacity:
+        record = scan_window(scanner, position, <size_t>info.size, &error)
+        if record != NULL:
+            record += AT_RECORDS
+            n = <size_t>info.size - AT_RECORDS
+    if error == 0:
+        error = replay_batch(state, info, record, n, &aborted, &first_offset)
+    if error == 0 and aborted and walk != NULL:
+        error = add_txn_entry(walk, state, info, first_offset)
+    return error
+
+
+cdef int take_batch(Walk* walk, LogState* state, Scanner* scanner, const Segment* segment, int64_t position,
+                    const BatchInfo* info) noexcept nogil:
+    """A sound batch: index entries, largest timestamp, producers, epochs."""
+    cdef int64_t last_offset = info.base_offset + info.last_offset_delta
+    cdef uint8_t* entry
+    cdef int error
+    if last_offset - segment.base_offset > 0x7FFFFFFF:
+        return ERROR_OFFSET_OVERFLOW
+    if position == 0:
+        walk.first_timestamp = info.max_timestamp
+    if info.max_timestamp > walk.max_timestamp:
+        walk.max_timestamp = info.max_timestamp
+        walk.offset_of_max_timestamp = last_offset
+    if position - walk.last_index_position > walk.index_interval:
+        entry = <uint8_t*>append_item(&walk.index)
+        if entry == NULL or add_time_entry(walk, segment.base_offset):
+            return -ENOMEM
+        store32(entry, <uint32_t>(last_offset - segment.base_offset))
+        store32(entry + 4, <uint32_t>position)
+        walk.last_index_offset = last_offset
+        walk.last_index_position = position
+    if walk.replay and info.magic == 2:     # older messages know neither leader epochs nor producers
+        error = assign_epoch(state, info.partition_leader_epoch, info.base_offset)
+        if error == 0:
+            error = replay_at(walk, state, scanner, position, info)
+        if error:
+            return error
+    walk.valid_bytes = position + info.size
+    walk.next_offset = last_offset + 1
+    return 0
+
+
+cdef int walk_segment(Walk* walk, LogState* state, int descriptor, const Segment* segment,
+                      uint8_t* buffer, size_t capacity) noexcept nogil:
+    """SCAN_END when the segment is sound to its end, SCAN_CORRUPT at the first bad batch, or a negative error."""
+    cdef Scanner scanner
+    cdef BatchInfo info
+    cdef int64_t position = 0
+    cdef int64_t told = 0
+    cdef int result
+    scan_file(&scanner, descriptor, segment.size, buffer, capacity)
+    while True:
+        result = scan_batch(&scanner, position, &info)
+        if result == SCAN_BATCH and info.base_offset < walk.next_offset:
+            result = SCAN_CORRUPT
+        if result == SCAN_BATCH and info.base_offset > walk.next_offset and walk.replay \
+                and not may_follow_gap(state, info.base_offset) and not (info.magic < 2 and info.codec):
+            result = add_event(state, EVENT_GAP, FILE_LOG, segment.base_offset, walk.next_offset, info.base_offset - 1, 0)
+            if result == 0:
+                result = SCAN_CORRUPT
+        if result != SCAN_BATCH:
+            break
+        if walk.check_crc:
+            result = scan_crc(&scanner, position, &info)
+            if result != 1:
+                result = SCAN_CORRUPT if result == 0 else result
+                break
+        result = take_batch(walk, state, &scanner, segment, position, &info)
+        if result:
+            break
+        position = walk.valid_bytes
+        if position - told >= PROGRESS_BYTES and walk.replay:
+            tell_progress(state, position - told)
+            told = position
+    if walk.replay:
+        tell_progress(state, position - told)
+    state.scanned_bytes += position
+    if result >= 0 and add_time_entry(walk, segment.base_offset):
+        return -ENOMEM
+    return result
+
+
+cdef int write_index(LogState* state, int directory, Segment* segment, int kind, Array* entries, bint compared_again,
+                     bint* changed) noexcept nogil:
+    """Replaces an index whose content differs; creates none that would be empty, except the two that always exist.
+
+    At the broker's start, when nobody reads it yet, one of the same length and no longer than a block is written over: that takes
+    no other inode, of which thousands of logs with a few records each would need one each. Torn by a crash, it differs again for
+    the recovery that follows, if that compares it (`compared_again`). What cannot be read gets another place on the device.
+    """
+    cdef char[64] name
+    cdef char[64] temporary
+    cdef int64_t n = entries.count * <int64_t>entries.item_bytes
+    cdef int64_t present = file_size(directory, segment.base_offset, kind) if segment.files & <uint32_t>kind else -1
+    cdef uint8_t* old
+    cdef int descriptor
+    cdef bint over = compared_again and state.progress != NULL and n <= OVERWRITTEN_BYTES
+    cdef bint was_read, same
+    cdef int error
+    if n == 0 and present < 0 and kind == FILE_TXN_INDEX:
+        return 0
+    if present == n:
+        old = <uint8_t*>malloc(<size_t>n + 1)
+        descriptor = open_file(directory, segment.base_offset, kind, O_RDWR if over else O_RDONLY)
+        was_read = old != NULL and descriptor >= 0 and read_at(descriptor, old, <size_t>n, 0) == n
+        same = was_read and (n == 0 or memcmp(old, entries.items, <size_t>n) == 0)
+        free(old)
+        if over and was_read and not same:
+            changed[0] = True
+            error = about_to_change(state)
+            if error == 0:
+                error = write_at(descriptor, entries.items, <size_t>n, 0)
+            close(descriptor)
+            return error
+        if descriptor >= 0:
+            close(descriptor)
+        if same:
+            return 0
+    file_name(name, segment.base_offset, kind, b"")
+    file_name(temporary, segment.base_offset, kind, b".cleaned")
+    error = replace_small_file(state, directory, name, temporary, entries.items, <size_t>n)
+    segment.files |= <uint32_t>kind
+    changed[0] = True
+    return error
+
+
+cdef int write_indexes(LogState* state, int directory, Segment* segment, Walk* walk) noexcept nogil:
+    cdef bint changed = False
+    cdef int error = write_index(state, directory, segment, FILE_INDEX, &walk.index, walk.replay, &changed)
+    if error == 0:
+        error = write_index(state, directory, segment, FILE_TIME_INDEX, &walk.times, walk.replay, &changed)
+    if error == 0 and walk.replay:
+        error = write_index(state, directory, segment, FILE_TXN_INDEX, &walk.txns, walk.replay, &changed)
+    if error == 0 and changed:
+        error = add_event(state, EVENT_REBUILT_INDEXES, FILE_INDEX, segment.base_offset, walk.next_offset,
+                          walk.valid_bytes, 0)
+    return error
+
+
+cdef int remove_from(LogState* state, int directory, int64_t number) noexcept nogil:
+    """Removes state.segments[number:], the last one first, so that a crash leaves no gap."""
+    cdef Segment* segment
+    cdef int error
+    while state.segments.count > number:
+        segment = <Segment*>state.segments.items + state.segments.count - 1
+        error = add_event(state, EVENT_REMOVED_SEGMENT, FILE_LOG, segment.base_offset, segment.base_offset, 0,
+                          segment.size)
+        if error == 0:
+            error = remove_segment_files(state, directory, segment.base_offset, segment.files)
+        if error:
+            return error
+        state.lost_bytes += segment.size
+        tell_progress(state, segment.size)
+        state.segments.count -= 1
+    return 0
+
+
+cdef int cut_log(LogState* state, int directory, int64_t number, Walk* walk) noexcept nogil:
+    """Ends the log behind the walk's last sound batch: first what follows the segment goes, then the segment is cut."""
+    cdef Segment* segment
+    cdef int descriptor
+    cdef int error = remove_from(state, directory, number + 1)
+    if error == 0:
+        error = about_to_change(state)
+    if error:
+        return error
+    segment = <Segment*>state.segments.items + number
+    descriptor = open_file(directory, segment.base_offset, FILE_LOG, O_RDWR)
+    if descriptor < 0:
+        return descriptor
+    error = -errno if file_truncate(descriptor, walk.valid_bytes) < 0 else 0
+    # New batches take the place of those cut: the device must not put the old ones behind them after a loss of power.
+    if error == 0 and file_data_sync(descriptor) < 0:
+        error = -errno
+    close(descriptor)
+    if error == 0:
+        error = add_event(state, EVENT_CUT_LOG, FILE_LOG, segment.base_offset, walk.next_offset, walk.valid_bytes,
+                          segment.size - walk.valid_bytes)
+    state.lost_bytes += segment.size - walk.valid_bytes
+    tell_progress(state, segment.size - walk.valid_bytes)
+    segment.size = walk.valid_bytes
+    return error
+
+
+cdef void fill_active(LogState* state, const Segment* segment, const Walk* walk) noexcept nogil:
+    state.base_offset = segment.base_offset
+    state.size = segment.size
+    state.log_end_offset = walk.next_offset
+    state.index_entries = walk.index.count
+    state.timeindex_entries = walk.times.count
+    state.txnindex_entries = walk.txns.count
+    state.last_index_offset = walk.last_index_offset
+    state.last_index_position = walk.last_index_position
+    state.last_timeindex_timestamp = walk.last_time
+    state.max_timestamp = walk.max_timestamp
+    state.offset_of_max_timestamp = walk.offset_of_max_timestamp
+    state.first_timestamp = walk.first_timestamp
+
+
+cdef int recover_one(LogState* state, int directory, int64_t number, int64_t index_interval, uint8_t* buffer,
+                     size_t capacity, bint* cut) noexcept nogil:
+    cdef Walk walk
+    cdef Segment* segment = <Segment*>state.segments.items + number
+    cdef int result
+    cdef int descriptor = open_file(directory, segment.base_offset, FILE_LOG, O_RDONLY)
+    if descriptor < 0:
+        return descriptor
+    start_walk(&walk, segment.base_offset, True, True, index_interval)
+    result = walk_segment(&walk, state, descriptor, segment, buffer, capacity)
+    close(descriptor)
+    cut[0] = result == SCAN_CORRUPT
+    if result == SCAN_CORRUPT:
+        result = cut_log(state, directory, number, &walk)
+    elif result == SCAN_END:
+        result = 0
+    if result == 0:
+        result = write_indexes(state, directory, segment, &walk)
+        fill_active(state, segment, &walk)
+    end_walk(&walk)
+    return result
+
+
+cdef int recover_segments(LogState* state, int directory, int64_t first, int64_t index_interval) noexcept nogil:
+    cdef uint8_t* buffer
+    cdef Segment* segments = <Segment*>state.segments.items
+    cdef int64_t number = first
+    cdef size_t capacity = HEADERS_BYTES
+    cdef bint cut = False
+    cdef int error = 0
+    # Most logs are small: a large buffer for each would cost more than reading them.
+    for number in range(first, state.segments.count):
+        if segments[number].size > HEADERS_BYTES:
+            capacity = READ_BYTES
+    number = first
+    buffer = <uint8_t*>malloc(capacity)
+    if buffer == NULL:
+        return -ENOMEM
+    while number < state.segments.count and not cut:
+        # A segment that begins before the one in front of it ends repeats offsets: it and what follows are no part of
+        # the log. One that begins later belongs to it only where compaction may have taken what was in between.
+        if number > first and (segments[number].base_offset < state.log_end_offset
+                               or (segments[number].base_offset > state.log_end_offset
+                                   and not may_follow_gap(state, segments[number].base_offset))):
+            if segments[number].base_offset > state.log_end_offset:
+                error = add_event(state, EVENT_GAP, FILE_LOG, segments[number].base_offset, state.log_end_offset,
+                                  segments[number].base_offset - 1, 0)
+            if error == 0:
+                error = remove_from(state, directory, number)
+            break
+        error = recover_one(state, directory, number, index_interval, buffer, capacity, &cut)
+        if error:
+            break
+        number += 1
+    free(buffer)
+    return error
+
+
+cdef int rebuild_indexes(LogState* state, int directory, int64_t number, int64_t index_interval) noexcept nogil:
+    cdef Walk walk
+    cdef Segment* segment = <Segment*>state.segments.items + number
+    cdef uint8_t* buffer = <uint8_t*>malloc(HEADERS_BYTES)
+    cdef int descriptor = open_file(directory, segment.base_offset, FILE_LOG, O_RDONLY)
+    cdef int result
+    if descriptor < 0 or buffer == NULL:
+        free(buffer)
+        if descriptor >= 0:
+            close(descriptor)
+            return -ENOMEM
+        return descriptor
+    start_walk(&walk, segment.base_offset, False, False, index_interval)
+    result = walk_segment(&walk, state, descriptor, segment, buffer, HEADERS_BYTES)
+    close(descriptor)
+    if result == SCAN_CORRUPT:
+        result = add_event(state, EVENT_UNREADABLE, FILE_LOG, segment.base_offset, walk.next_offset, walk.valid_bytes,
+                           segment.size - walk.valid_bytes)
+    elif result == SCAN_END:
+        result = 0
+    if result == 0:
+        result = write_indexes(state, directory, segment, &walk)
+    end_walk(&walk)
+    free(buffer)
+    return result
+
+
+# -- leader epochs ----------------------------------------------------------------------------------------------------
+
+
+cdef int lacks_epochs(LogState* state, int directory, bint* lacks) noexcept nogil:
+    """Whether the checkpoint says nothing of the leader epoch of the log's first batch, though the batch has one."""
+    cdef uint8_t[BATCH_HEADER_BYTES] buffer
+    cdef Segment* segments = <Segment*>state.segments.items
+    cdef EpochEntry* epochs = <EpochEntry*>state.epochs.items
+    cdef Scanner scanner
+    cdef BatchInfo info
+    cdef int64_t number = 0
+    cdef int descriptor, result
+    lacks[0] = False
+    while number < state.segments.count and segments[number].size == 0:
+        number += 1
+    if number == state.segments.count or (state.epochs.count and epochs[0].start_offset <= state.log_start_offset):
+        return 0
+    descriptor = open_file(directory, segments[number].base_offset, FILE_LOG, O_RDONLY)
+    if descriptor < 0:
+        return descriptor
+    scan_file(&scanner, descriptor, segments[number].size, buffer, BATCH_HEADER_BYTES)
+    result = scan_batch(&scanner, 0, &info)
+    close(descriptor)
+    lacks[0] = result == SCAN_BATCH and info.magic == 2 and info.partition_leader_epoch >= 0 \
+        and (state.epochs.count == 0 or epochs[0].start_offset > info.base_offset)
+    return result if result < 0 else 0
+
+
+cdef int read_epochs_of_segment(LogState* state, int directory, const Segment* segment, uint8_t* buffer, bint* sound) noexcept nogil:
+    cdef Scanner scanner
+    cdef BatchInfo info
+    cdef int64_t position = 0
+    cdef int result, error = 0
+    cdef int descriptor = open_file(directory, segment.base_offset, FILE_LOG, O_RDONLY)
+    if descriptor < 0:
+        return descriptor
+    scan_file(&scanner, descriptor, segment.size, buffer, HEADERS_BYTES)
+    while True:
+        result = scan_batch(&scanner, position, &info)
+        if result != SCAN_BATCH or error:
+            break
+        if info.magic == 2:
+            error = assign_epoch(state, info.partition_leader_epoch, info.base_offset)
+        position += info.size
+    close(descriptor)
+    state.scanned_bytes += position
+    sound[0] = result == SCAN_END
+    return result if result < 0 else error
+
+
+cdef int complete_epochs(LogState* state, int directory) noexcept nogil:
+    cdef uint8_t* buffer
+    cdef bint lacks = False, sound = True
+    cdef int64_t number
+    cdef int error = lacks_epochs(state, directory, &lacks)
+    if error or not lacks:
+        return error
+    buffer = <uint8_t*>malloc(HEADERS_BYTES)
+    if buffer == NULL:
+        return -ENOMEM
+    state.epochs.count = 0
+    for number in range(state.segments.count):
+        if error == 0 and sound:
+            error = read_epochs_of_segment(state, directory, <Segment*>state.segments.items + number, buffer, &sound)
+    free(buffer)
+    if error == 0:
+        error = add_event(state, EVENT_REBUILT_EPOCHS, FILE_EPOCHS, 0, state.log_start_offset, 0, 0)
+    return error
+
+
+# -- producers --------------------------------------------------------------------------------------------------------
+
+
+cdef int64_t start_position(int directory, const Segment* segment, int descriptor, int64_t offset) noexcept nogil:
+    """Where to begin reading headers so that none from `offset` on is missed."""
+    cdef FoundBatch found
+    cdef int64_t entries
+    cdef int index = -1
+    cdef int64_t position = 0
+    if offset <= segment.base_offset or not segment.files & FILE_INDEX:
+        return 0
+    entries = file_size(directory, segment.base_offset, FILE_INDEX) // OFFSET_ENTRY_BYTES
+    if entries > 0:
+        index = open_file(directory, segment.base_offset, FILE_INDEX, O_RDONLY)
+    if index < 0:
+        return 0
+    if find_position(descriptor, index, entries, segment.base_offset, segment.size, offset, &found) == LOOKUP_FOUND:
+        position = found.position
+    close(index)
+    return position
+
+
+cdef int replay_segment(LogState* state, int directory, const Segment* segment, int64_t from_offset,
+                        int64_t until_offset, uint8_t* buffer) noexcept nogil:
+    """Takes the batches of a segment in [from_offset, until_offset) into the producers, by their headers."""
+    cdef Scanner scanner
+    cdef BatchInfo info
+    cdef int64_t position
+    cdef int64_t start
+    cdef int result
+    cdef int descriptor = open_file(directory, segment.base_offset, FILE_LOG, O_RDONLY)
+    if descriptor < 0:
+        return descriptor
+    start = start_position(directory, segment, descriptor, from_offset)
+    position = start
+    scan_file(&scanner, descriptor, segment.size, buffer, HEADERS_BYTES)
+    while True:
+        result = scan_batch(&scanner, position, &info)
+        if result == SCAN_BATCH and info.base_offset < until_offset:
+            if info.base_offset + info.last_offset_delta >= from_offset and info.producer_id >= 0:
+                result = replay_at(NULL, state, &scanner, position, &info)
+                if result:
+                    break
+            position += info.size
+            continue
+        if result == SCAN_CORRUPT:
+            result = add_event(state, EVENT_UNREADABLE, FILE_LOG, segment.base_offset, from_offset, position,
+                               segment.size - position)
+        elif result > 0:
+            result = 0
+        break
+    state.scanned_bytes += position - start
+    close(descriptor)
+    return result
+
+
+cdef int replay_log(LogState* state, int directory, int64_t from_offset, int64_t until_offset) noexcept nogil:
+    cdef Segment* segments = <Segment*>state.segments.items
+    cdef uint8_t* buffer
+    cdef int64_t number
+    cdef int error = 0
+    if from_offset >= until_offset:
+        return 0
+    buffer = <uint8_t*>malloc(HEADERS_BYTES)
+    if buffer == NULL:
+        return -ENOMEM
+    for number in range(state.segments.count):
+        if segments[number].base_offset >= until_offset or error:
+            break
+        if number + 1 < state.segments.count and segments[number + 1].base_offset <= from_offset:
+            continue
+        error = replay_segment(state, directory, &segments[number], from_offset, until_offset, buffer)
+    free(buffer)
+    return error
+
+
+cdef int restore_producers(LogState* state, int directory, Array* snapshots, int64_t offset,
+                           bint replay_without_snapshot) noexcept nogil:
+    cdef int64_t* offsets = <int64_t*>snapshots.items
+    cdef int64_t number = snapshots.count - 1
+    cdef int64_t kept = snapshots.count
+    cdef int64_t at
+    cdef int error
+    clear_producers(state)
+    while number >= 0:
+        if offsets[number] > offset:
+            number -= 1
+            continue
+        error = read_snapshot(state, directory, offsets[number])
+        if error == 0:
+            state.snapshot_current = not replay_without_snapshot and offsets[number] == offset
+            return replay_log(state, directory, offsets[number], offset)
+        if error < 0:
+            return error
+        error = add_event(state, EVENT_CORRUPT_SNAPSHOT, FILE_SNAPSHOT, offsets[number], offsets[number], 0, 0)
+        if error == 0:
+            error = remove_file(state, directory, offsets[number], FILE_SNAPSHOT, b"")
+        if error:
+            return error
+        state.snapshot_corrupt = True
+        for at in range(number, kept - 1):
+            offsets[at] = offsets[at + 1]
+        kept -= 1
+        snapshots.count = kept
+        number -= 1
+    # An ordered stop leaves a snapshot of a log that has producers; one that is bad is no sign that there are none.
+    if not replay_without_snapshot and not state.snapshot_corrupt:
+        return 0
+    return replay_log(state, directory, state.log_start_offset, offset)

@@ -1,0 +1,257 @@
+"""Opening a log, for Python: what `odradek._ext.storage.log_open` found, as an object, and what it did, as sentences.
+
+A LoadedLog belongs to the thread that made it; the GIL is released while the log is opened, so several open at a time.
+"""
+
+import os
+from collections import namedtuple
+
+from libc.errno cimport ENOENT, ENOMEM, errno
+from libc.stdint cimport INT64_MAX, int64_t
+
+from odradek._ext.storage.log_files cimport bytes_to_recover as measure
+from odradek._ext.storage.log_open cimport load
+from odradek._ext.storage.log_state cimport (
+    ERROR_OFFSET_OVERFLOW,
+    ERROR_TOO_LARGE,
+    EVENT_CORRUPT_SNAPSHOT,
+    EVENT_PRUNED_PRODUCERS,
+    FILE_INDEX,
+    FILE_LOG,
+    FILE_SNAPSHOT,
+    FILE_TIME_INDEX,
+    FILE_TXN_INDEX,
+    EpochEntry,
+    Event,
+    LoadedProducer,
+    LogState,
+    Segment,
+    free_state,
+    init_state,
+)
+from odradek._ext.shm.layout cimport region
+
+
+cdef extern from "<fcntl.h>" nogil:
+    int O_CLOEXEC
+    int O_DIRECTORY
+    int O_RDONLY
+    int open(const char* path, int flags, ...)
+
+
+cdef extern from "<unistd.h>" nogil:
+    int close(int descriptor)
+
+
+# As cleaner_offset: offsets may be missing anywhere, unless the log's own file says where.
+ANY_GAP = INT64_MAX
+
+
+class UnsupportedLogError(Exception):
+    """A log that is sound, as far as one can see, but of a kind that this broker does not open."""
+
+
+UNSUPPORTED = {
+    ERROR_OFFSET_OVERFLOW: "an offset in it is more than 2^31-1 beyond its segment's base offset",
+    ERROR_TOO_LARGE: "a log file in it is larger than 2^31-1 bytes",
+}
+EXTENSIONS = {
+    FILE_LOG: ".log",
+    FILE_INDEX: ".index",
+    FILE_TIME_INDEX: ".timeindex",
+    FILE_TXN_INDEX: ".txnindex",
+    FILE_SNAPSHOT: ".snapshot",
+}
+SENTENCES = (
+    "removed {file}, a leftover of a deletion or an interrupted cleaning",
+    "put {file} in place, which an interrupted swap had left ready",
+    "removed {file}, an index without a log",
+    "wrote the indexes of {file} anew, up to offset {offset}, position {position}",
+    "cut {file} at offset {offset}, position {position}: {lost} bytes did not hold a sound batch",
+    "removed segment {file} of {lost} bytes, which lay behind the cut",
+    "removed {file}, a producer snapshot that no start needs",
+    "dropped {lost} leader epochs outside the log, which ends at offset {offset}",
+    "cut {file} at position {position}: {lost} bytes of an entry were left",
+    "no sound batch in {file} at position {position}, offset {offset} or later; left its last {lost} bytes as they are",
+    "the log ended at offset {offset}, before its start offset: removed all segments ({lost} bytes) and began anew",
+    "{file} was marked as closed in order but is not sound: recovering it",
+    "leader-epoch-checkpoint is corrupt: took the leader epochs from the batches",
+    "offsets {offset} to {position} are missing before a batch of {file}, and no compaction removed them: the log ends before them",
+    "the log ends at offset {offset}, {lost} offsets before its recovery point: records that were on the device are missing",
+    "odradek-gaps-checkpoint is corrupt: gaps between offsets are kept wherever they are",
+    "leader-epoch-checkpoint did not cover the log: took the leader epochs from the batches from offset {offset} on",
+    "removed {file}, a producer snapshot that is not whole: the state of producers is read from an older snapshot and the log",
+    "kept the {offset} newest producers; {lost} older ones are more than odradek.producer.state.partition.max.producers allows",
+)
+SERIOUS = (EVENT_CORRUPT_SNAPSHOT, EVENT_PRUNED_PRODUCERS)
+LoadEvent = namedtuple("LoadEvent", "message file base_offset offset position lost_bytes serious")
+LoadEvent.__doc__ = """What a load changed. `serious`: somebody may have to know, though no bytes of the log were lost."""
+Producer = namedtuple(
+    "Producer", "producer_id producer_epoch coordinator_epoch last_timestamp current_txn_first_offset batches"
+)
+ProducerBatch = namedtuple("ProducerBatch", "base_sequence last_sequence base_offset last_offset timestamp")
+
+
+cdef class LoadedLog:
+    """A log as it was found and, where needed, repaired. Offsets absolute, positions and sizes in bytes, times in
+    ms."""
+
+    def __cinit__(self):
+        init_state(&self.state)
+
+    def __dealloc__(self):
+        free_state(&self.state)
+
+    def __getattr__(self, name):
+        """The plain numbers of LogState, by their names there."""
+        values = self.numbers()
+        if name in values:
+            return values[name]
+        raise AttributeError(name)
+
+    def numbers(self):
+        """All plain numbers of LogState as a dict."""
+        cdef LogState* state = &self.state
+        return {
+            "log_start_offset": state.log_start_offset,
+            "log_end_offset": state.log_end_offset,
+            "recovery_point": state.recovery_point,
+            "base_offset": state.base_offset,
+            "size": state.size,
+            "index_entries": state.index_entries,
+            "timeindex_entries": state.timeindex_entries,
+            "txnindex_entries": state.txnindex_entries,
+            "last_index_offset": state.last_index_offset,
+            "last_index_position": state.last_index_position,
+            "last_timeindex_timestamp": state.last_timeindex_timestamp,
+            "max_timestamp": state.max_timestamp,
+            "offset_of_max_timestamp": state.offset_of_max_timestamp,
+            "first_timestamp": state.first_timestamp,
+            "total_bytes": state.total_bytes,
+            "first_open_txn_offset": state.first_open_txn_offset,
+            "scanned_bytes": state.scanned_bytes,
+            "lost_bytes": state.lost_bytes,
+            "gap_limit": state.gap_limit,
+            "shortened": bool(state.shortened),
+            "created_ms": state.created_ms,
+        }
+
+    @property
+    def segment_base_offsets(self):
+        """Base offsets of all segments, ascending; the last one is the active segment's."""
+        cdef Segment* items = <Segment*>self.state.segments.items
+        return [items[number].base_offset for number in range(self.state.segments.count)]
+
+    @property
+    def segment_sizes(self):
+        """Sizes of the segments' log files in bytes, in the order of segment_base_offsets."""
+        cdef Segment* items = <Segment*>self.state.segments.items
+        return [items[number].size for number in range(self.state.segments.count)]
+
+    @property
+    def epochs(self):
+        """[(leader epoch, start offset)], ascending."""
+        cdef EpochEntry* items = <EpochEntry*>self.state.epochs.items
+        return [(items[number].epoch, items[number].start_offset) for number in range(self.state.epochs.count)]
+
+    @property
+    def producers(self):
+        """The producers known at the log's end, expired ones included; batches oldest first."""
+        cdef LoadedProducer* item
+        found = []
+        for number in range(self.state.producers.count):
+            item = <LoadedProducer*>self.state.producers.items + <int64_t>number
+            batches = [
+                ProducerBatch(
+                    item.batches[kept].base_sequence,
+                    item.batches[kept].last_sequence,
+                    item.batches[kept].base_offset,
+                    item.batches[kept].last_offset,
+                    item.batches[kept].timestamp,
+                )
+                for kept in range(item.batch_count)
+            ]
+            found.append(
+                Producer(
+                    item.producer_id,
+                    item.producer_epoch,
+                    item.coordinator_epoch,
+                    item.last_timestamp,
+                    item.current_txn_first_offset,
+                    batches,
+                )
+            )
+        return found
+
+    @property
+    def events(self):
+        """What was removed, cut or rebuilt, in order, as LoadEvent; empty when all was in order."""
+        cdef Event* item
+        found = []
+        for number in range(self.state.events.count):
+            item = <Event*>self.state.events.items + <int64_t>number
+            name = f"{item.base_offset:020d}{EXTENSIONS.get(item.kind, '')}"
+            message = SENTENCES[item.what].format(
+                file=name, offset=item.offset, position=item.position, lost=item.lost_bytes
+            )
+            found.append(LoadEvent(
+                message, name, item.base_offset, item.offset, item.position, item.lost_bytes, item.what in SERIOUS
+            ))
+        return found
+
+
+def bytes_to_recover(path, int64_t recovery_point):
+    """How many bytes of a log `load_log` will read if it was not closed in order. 0 without directory. Raises OSError."""
+    cdef bytes encoded = str(path).encode("utf-8", "surrogateescape")
+    cdef const char* name = encoded
+    cdef int64_t found
+    cdef int directory
+    with nogil:
+        directory = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+        found = -errno if directory < 0 else measure(directory, recovery_point)
+        if directory >= 0:
+            close(directory)
+    if found == -ENOENT:
+        return 0
+    if found < 0:
+        raise OSError(-found, "measuring the log", str(path))
+    return found
+
+
+def load_log(path, int64_t log_start_offset=0, int64_t recovery_point=0, bint clean=False,
+             int64_t index_interval_bytes=4096, int64_t changes_allowed=-1, int64_t cleaner_offset=-1, int progress_dir=-1,
+             int64_t producer_limit=0):
+    """Opens the log of one partition, repairing what has to be repaired; an empty directory gets a first segment.
+
+    path: the partition's directory. log_start_offset, recovery_point: from the checkpoint files, 0 without entry.
+    clean: whether the broker was stopped in order. index_interval_bytes: the topic's index.interval.bytes.
+    changes_allowed: tests end the work before the change on disk that exceeds this number, with ECANCELED.
+    cleaner_offset: of the log in cleaner-offset-checkpoint, -1 without entry, ANY_GAP if that is not known: with
+    odradek-gaps-checkpoint it says where offsets may be missing (gap_limit.pxd).
+    progress_dir: index of the log directory to whose count of recovered bytes in the shared header the progress is added.
+    producer_limit: how many producers are kept at most, those that wrote last; 0: all.
+    Returns a LoadedLog. Raises OSError, UnsupportedLogError (nothing is cut then).
+    """
+    cdef LoadedLog loaded = LoadedLog()
+    cdef bytes encoded
+    cdef const char* name
+    cdef int error
+    loaded.path = str(path)
+    loaded.state.changes_left = changes_allowed
+    loaded.state.producer_limit = producer_limit
+    keys = os.urandom(16)
+    loaded.state.hash_key[0] = int.from_bytes(keys[:8], "little")
+    loaded.state.hash_key[1] = int.from_bytes(keys[8:], "little")
+    if progress_dir >= 0:
+        loaded.state.progress = &region().header.loading[progress_dir].bytes_recovered
+    encoded = loaded.path.encode("utf-8", "surrogateescape")
+    name = encoded
+    with nogil:
+        error = load(&loaded.state, name, log_start_offset, recovery_point, cleaner_offset, clean, index_interval_bytes)
+    if error in UNSUPPORTED:
+        raise UnsupportedLogError(f"{loaded.path}: {UNSUPPORTED[error]}")
+    if error == -ENOMEM:
+        raise MemoryError
+    if error:
+        raise OSError(-error, "opening the log", loaded.path)
+    return loaded

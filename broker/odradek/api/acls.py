@@ -1,0 +1,29 @@
+"""DescribeAcls (29), CreateAcls (30), DeleteAcls (31): access rules. Executed by workers.
+
+There is no authorizer yet, and the answer is that of a Kafka without one: SECURITY_DISABLED, for every rule or filter.
+"""
+
+from typing import Any
+
+from odradek.api.call import Call
+from odradek.protocol.schemas import create_acls, delete_acls, describe_acls
+from odradek.protocol.errors import ErrorCode
+
+NO_AUTHORIZER = {"error_code": ErrorCode.SECURITY_DISABLED, "error_message": "No Authorizer is configured."}
+
+
+def describe(request: Any, call: Call) -> Any:
+    """None can be described."""
+    return describe_acls.Response(**NO_AUTHORIZER)
+
+
+def create(request: Any, call: Call) -> Any:
+    """None is made."""
+    make = create_acls.Response
+    return make(results=[make.AclCreationResult(**NO_AUTHORIZER)] * len(request.creations))
+
+
+def delete(request: Any, call: Call) -> Any:
+    """None is deleted."""
+    make = delete_acls.Response
+    return make(filter_results=[make.DeleteAclsFilterResult(**NO_AUTHORIZER)] * len(request.filters))

@@ -1,0 +1,64 @@
+"""AlterReplicaLogDirs (34): replicas to another log directory of this broker. In the coordinator's controller thread.
+
+A replica that is where it is wanted stays, as in Kafka. Moves between directories are not done while the broker runs; the
+response has no room for a message, so the log says it.
+"""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import odradek._ext.partition.slots as slots
+from odradek._ext.shm.layout import SlotState
+from odradek.api.coordinator_call import CoordinatorCall
+from odradek.api.stepwise import Pace, Steps
+from odradek.protocol.schemas import alter_replica_log_dirs
+from odradek.protocol.errors import ErrorCode
+
+log = logging.getLogger("odradek.requests")
+
+STEP = 500
+
+Response = alter_replica_log_dirs.Response
+
+
+def handle(request: Any, call: CoordinatorCall) -> Steps:
+    """Each partition for itself, those of a topic at a step; grouped by topic, as the response wants it."""
+    of_topic: dict[str, list[Any]] = {}
+    pace = Pace(STEP)
+    for wish in request.dirs:
+        for topic in wish.topics:
+            if pace.over(1 + len(topic.partitions)):
+                yield
+            of_topic.setdefault(topic.name, []).extend(
+                Response.AlterReplicaLogDirPartitionResult(
+                    partition_index=partition, error_code=_outcome(wish.path, topic.name, partition, call)
+                )
+                for partition in topic.partitions
+            )
+    return Response(
+        results=[
+            Response.AlterReplicaLogDirTopicResult(topic_name=name, partitions=partitions)
+            for name, partitions in of_topic.items()
+        ]
+    )
+
+
+def _outcome(path: str, topic: str, partition: int, call: CoordinatorCall) -> ErrorCode:
+    table = call.view.table
+    wanted = next((number for number, own in enumerate(table.log_dirs) if Path(own) == Path(path)), None)
+    if wanted is None or not Path(path).is_absolute():
+        return ErrorCode.LOG_DIR_NOT_FOUND
+    if table.shm.log_dir_offline(wanted):
+        return ErrorCode.KAFKA_STORAGE_ERROR
+    slot = table.find(topic, partition)
+    if slot < 0:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    place = slots.describe(slot)
+    if place["log_dir"] == wanted:
+        return ErrorCode.NONE
+    if place["state"] == SlotState.SLOT_OFFLINE:
+        return ErrorCode.KAFKA_STORAGE_ERROR
+    log.warning("%s-%d stays in %s: replicas are not moved to another directory (%s was asked for) while the broker runs",
+                topic, partition, table.log_dirs[place["log_dir"]], path)  # fmt: skip
+    return ErrorCode.OPERATION_NOT_ATTEMPTED

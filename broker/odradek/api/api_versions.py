@@ -1,0 +1,36 @@
+"""ApiVersions (18): what this broker serves, from the table of APIs. Executed by workers, before anything else is agreed."""
+
+from typing import Any
+
+from odradek.api.call import Call
+from odradek.api.table import APIS, PRIVATE_APIS
+from odradek.protocol.schemas import api_versions
+from odradek.protocol.errors import ErrorCode
+
+NAME_PATTERN_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-")
+
+
+OWN_SOFTWARE = "odradek"
+
+
+def supported(error: ErrorCode = ErrorCode.NONE, own: bool = False) -> Any:
+    """The response that lists every API with its versions. :param own: for a client of this project: the private ones too."""
+    row_of = api_versions.Response.ApiVersion
+    return api_versions.Response(
+        error_code=error,
+        api_keys=[
+            row_of(api_key=row.key, min_version=row.min_version, max_version=row.max_version)
+            for row in (APIS + PRIVATE_APIS if own else APIS)
+        ],
+    )
+
+
+def handle(request: Any, call: Call) -> Any:
+    """Note the client's software with its connection, and answer."""
+    if call.version >= 3:
+        for text in (request.client_software_name, request.client_software_version):
+            if not text or not NAME_PATTERN_CHARS.issuperset(text) or text[0] in "-." or text[-1] in "-.":
+                return supported(ErrorCode.INVALID_REQUEST)
+        call.connection.runs(request.client_software_name, request.client_software_version)
+        return supported(own=request.client_software_name == OWN_SOFTWARE)
+    return supported()

@@ -1,0 +1,65 @@
+"""The brokers and partitions as Metadata, DescribeCluster and DescribeTopicPartitions tell them, from the worker's view."""
+
+from typing import NamedTuple
+
+from odradek._ext.shm.layout import SlotState
+from odradek._ext.shm.topics import Topic
+from odradek.api.call import Call
+from odradek.protocol.errors import ErrorCode
+
+NOT_ASKED = -(1 << 31)
+"""authorized_operations when they were not asked for."""
+# Bits of Kafka's AclOperation: what an unrestricted principal may do.
+CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
+TOPIC_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
+
+
+class BrokerAddress(NamedTuple):
+    """A broker as a client of one listener is told of it."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+class PartitionState(NamedTuple):
+    """A partition as the slot has it now."""
+
+    number: int
+    error: ErrorCode
+    leader_id: int
+    leader_epoch: int
+    replicas: list[int]
+    in_sync: list[int]
+    offline: list[int]
+
+
+def brokers(call: Call) -> list[BrokerAddress]:
+    """The brokers of the cluster, at the address advertised for the listener that the client came by."""
+    view = call.view
+    rack = view.config["broker.rack"]
+    address = view.advertised[call.listener_index]
+    return [BrokerAddress(view.config.node_id, address.host, address.port, str(rack) if rack is not None else None)]
+
+
+def controller_id(call: Call) -> int:
+    """The id of the broker that is controller."""
+    return call.view.config.node_id
+
+
+def partitions(topic: Topic, first: int = 0, end: int = 1 << 31) -> list[PartitionState]:
+    """The partitions of a topic that are known here, from number `first` to before `end`."""
+    found = []
+    for index in range(first, min(topic.count, end)):
+        described = topic.describe(index)
+        if described is None:
+            continue
+        state, leader_id, leader_epoch, replicas, in_sync, _ = described
+        if state == SlotState.SLOT_OFFLINE:
+            found.append(
+                PartitionState(index, ErrorCode.LEADER_NOT_AVAILABLE, -1, leader_epoch, replicas, [], replicas)
+            )
+        else:
+            found.append(PartitionState(index, ErrorCode.NONE, leader_id, leader_epoch, replicas, in_sync, []))
+    return found

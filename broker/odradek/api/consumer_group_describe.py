@@ -1,0 +1,78 @@
+"""ConsumerGroupDescribe (69): groups of KIP-848, their members, what these hold and are to hold. In the coordinator's loop."""
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+from odradek.api.describe_groups import OPERATIONS
+from odradek.api.group_call import Breath, GroupCall
+from odradek.groups.assignors import Place
+from odradek.groups.consumer_member import by_topic
+from odradek.protocol.schemas import consumer_group_describe
+from odradek.protocol.errors import ErrorCode
+
+Response = consumer_group_describe.Response
+CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
+
+
+async def handle(request: Any, call: GroupCall) -> Any:
+    """GROUP_ID_NOT_FOUND for a group that there is not, or of another kind."""
+    disabled = call.view.without_consumer_protocol
+    if disabled is not None:
+        refused = partial(Response.DescribedGroup, error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=disabled)
+        return Response(groups=[refused(group_id=group_id) for group_id in request.group_ids])
+    answer = Response()
+    breath = Breath()
+    for group_id in dict.fromkeys(request.group_ids):
+        answer.groups.append(_described(group_id, call))
+        await breath.after(1 + len(answer.groups[-1].members))
+    if request.include_authorized_operations:
+        for group in answer.groups:
+            if group.error_code == ErrorCode.NONE:
+                group.authorized_operations = OPERATIONS
+    return answer
+
+
+def _described(group_id: str, call: GroupCall) -> Any:
+    make = Response.DescribedGroup
+    if not group_id:
+        return make(error_code=ErrorCode.INVALID_GROUP_ID, group_id=group_id)
+    error, found = call.view.groups.find(group_id)
+    if error is not ErrorCode.NONE:
+        return make(error_code=error, group_id=group_id)
+    if found is None or found.consumer is None:
+        why = f"Group {group_id} not found." if found is None else f"Group {group_id} is not a consumer group."
+        return make(error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message=why, group_id=group_id)
+    group = found.consumer
+    return make(
+        group_id=group_id,
+        group_state=group.state_name,
+        group_epoch=group.epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor_name=group.assignor,
+        members=[
+            Response.Member(
+                member_id=member.member_id,
+                instance_id=member.instance_id,
+                rack_id=member.rack_id,
+                member_epoch=member.epoch,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                subscribed_topic_names=list(member.topics),
+                subscribed_topic_regex=member.pattern or "",
+                assignment=_assignment(member.assigned, call),
+                target_assignment=_assignment(group.target.get(member.member_id, ()), call),
+                member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
+            )
+            for member in group.members.values()
+        ],
+    )
+
+
+def _assignment(places: Iterable[Place], call: GroupCall) -> Any:
+    told = []
+    for topic_id, partitions in by_topic(places).items():
+        topic = call.topic_by_id(topic_id)
+        if topic is not None:  # else it was deleted, and has no name any more
+            told.append(Response.TopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=partitions))
+    return Response.Assignment(topic_partitions=told)

@@ -1,0 +1,89 @@
+"""ConsumerGroupHeartbeat (68): a member of a group of KIP-848 joins, lives, leaves. In the coordinator's loop."""
+
+from typing import Any
+
+from odradek.api.group_call import GroupCall, answered
+from odradek.groups.consumer_member import JOINING, LEAVING_STATIC, Beat, Beaten, by_topic
+from odradek.groups.environment import new_member_id
+from odradek.protocol.schemas import consumer_group_heartbeat
+from odradek.protocol.errors import ErrorCode
+
+Response = consumer_group_heartbeat.Response
+
+
+async def handle(request: Any, call: GroupCall) -> Any:
+    """Answered when what changed is durable."""
+    disabled = call.view.without_consumer_protocol
+    if disabled is not None:
+        return Response(error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=disabled)
+    wrong = _wrong(request, call.version)
+    interval_ms = call.view.groups.consumer_settings.of(request.group_id).heartbeat_interval_ms
+    if wrong is not None:
+        return Response(error_code=ErrorCode.INVALID_REQUEST, error_message=wrong)
+    owned = request.topic_partitions
+    beat = Beat(
+        member_id=request.member_id or new_member_id(call.client_id),
+        member_epoch=request.member_epoch,
+        instance_id=request.instance_id,
+        rack_id=request.rack_id,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        topics=None if request.subscribed_topic_names is None else tuple(request.subscribed_topic_names),
+        pattern=request.subscribed_topic_regex,
+        assignor=request.server_assignor,
+        owned=None if owned is None else frozenset((bytes(one.topic_id), p) for one in owned for p in one.partitions),
+        client_id=call.client_id or "",
+        client_host=f"/{call.host}",
+    )
+    for pattern in call.view.groups.unresolved_patterns(request.group_id, beat.pattern):
+        await _resolved(pattern, call)
+    beaten: Beaten = await answered(lambda then: call.view.groups.beat(request.group_id, beat, then))
+    answer = Response(
+        error_code=beaten.error,
+        error_message=beaten.message,
+        member_id=beaten.member_id,
+        member_epoch=beaten.member_epoch,
+        heartbeat_interval_ms=interval_ms if beaten.error is ErrorCode.NONE and beat.member_epoch >= JOINING else 0,
+    )
+    if beaten.assignment is not None:
+        answer.assignment = Response.Assignment(
+            topic_partitions=[
+                Response.TopicPartitions(topic_id=topic, partitions=partitions)
+                for topic, partitions in by_topic(beaten.assignment).items()
+            ]
+        )
+    return answer
+
+
+async def _resolved(pattern: str, call: GroupCall) -> None:
+    """Returns when a pattern was matched with all topics; at once for one that is none: the group refuses it."""
+
+    def verb(then: Any) -> None:
+        try:
+            call.view.groups.patterns.resolve(pattern, lambda: then(None))
+        except ValueError:
+            then(None)
+
+    await answered(verb)
+
+
+def _wrong(request: Any, version: int) -> str | None:
+    """What is wrong with a request, in words."""
+    if not request.group_id.strip():
+        return "GroupId can't be empty."
+    if request.member_epoch < LEAVING_STATIC:
+        return f"MemberEpoch is {request.member_epoch}, but must be greater than or equal to -2."
+    for name, value in (("InstanceId", request.instance_id), ("RackId", request.rack_id)):
+        if value is not None and not value.strip():
+            return f"{name} can't be empty."
+    if request.member_epoch == LEAVING_STATIC and request.instance_id is None:
+        return "InstanceId can't be null."
+    if not request.member_id and (version >= 1 or request.member_epoch != JOINING):
+        return "MemberId can't be empty."
+    if request.member_epoch == JOINING:
+        if request.rebalance_timeout_ms < 0:
+            return "RebalanceTimeoutMs must be provided in first request."
+        if request.topic_partitions is None or request.topic_partitions:
+            return "TopicPartitions must be empty when (re-)joining."
+        if request.subscribed_topic_names is None and not request.subscribed_topic_regex:
+            return "SubscribedTopicNames or SubscribedTopicRegex must be set in first request."
+    return None

@@ -1,0 +1,39 @@
+"""DeleteGroups (42): groups without members are deleted, with their offsets. Executed by the coordinator, in its loop.
+
+A group may have offsets in `__consumer_offsets`, in the metadata tree, or in both: all of them are deleted.
+"""
+
+import asyncio
+from typing import Any
+
+from odradek.api.group_call import GroupCall, answered
+from odradek.metadata.group_offsets import may_be_in_tree
+from odradek.protocol.schemas import delete_groups
+from odradek.protocol.errors import ErrorCode
+
+Response = delete_groups.Response
+AT_ONCE = 100
+
+
+async def handle(request: Any, call: GroupCall) -> Any:
+    """Each for itself."""
+
+    async def delete(group_id: str) -> ErrorCode:
+        tree = call.view.tree if may_be_in_tree(group_id) else None
+        if tree is not None and await tree.has_members(group_id):
+            return ErrorCode.NON_EMPTY_GROUP
+        outcome: ErrorCode = await answered(lambda then: call.view.groups.delete(group_id, then))
+        if tree is not None and outcome in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
+            return ErrorCode.NONE if await tree.delete(group_id) else outcome
+        return outcome
+
+    names = list(dict.fromkeys(request.groups_names))
+    errors: list[ErrorCode] = []
+    for first in range(0, len(names), AT_ONCE):
+        errors += await asyncio.gather(*(delete(name) for name in names[first : first + AT_ONCE]))
+    return Response(
+        results=[
+            Response.DeletableGroupResult(group_id=name, error_code=error)
+            for name, error in zip(names, errors, strict=True)
+        ]
+    )

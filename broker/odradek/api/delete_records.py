@@ -1,0 +1,96 @@
+"""DeleteRecords (21): raise the log start offset, so that older records are gone. Executed by the coordinator, which may wait.
+
+Offset -1 is the high watermark. The answer comes once the new log start offsets are durable; the files go with the next pass of
+retention. The low watermark of a partition is its log start offset while it has one replica. Version 2 is flexible, no more.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import odradek._ext.partition.log_start as native
+import odradek._ext.partition.slots as slots
+from odradek._ext.shm.layout import SlotState
+from odradek.api.coordinator_call import CoordinatorCall
+from odradek.api.stepwise import Steps
+from odradek.controller.topic_names import INTERNAL
+from odradek.protocol.schemas import delete_records
+from odradek.protocol.errors import ErrorCode
+from odradek.shm import log_starts
+from odradek.shm.log_starts import Wish
+
+NO_LOW_WATERMARK = -1
+STEP = 1000
+Answer = tuple[ErrorCode, int]
+"""Error code and low watermark."""
+CODES = {
+    "ok": ErrorCode.NONE,
+    "busy": ErrorCode.REQUEST_TIMED_OUT,
+    "stale": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    "not leader": ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    "fenced epoch": ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    "offline": ErrorCode.KAFKA_STORAGE_ERROR,
+    "out of range": ErrorCode.OFFSET_OUT_OF_RANGE,
+    log_starts.NOT_DURABLE: ErrorCode.KAFKA_STORAGE_ERROR,
+}
+
+
+def handle(request: Any, call: CoordinatorCall) -> Steps:
+    """Each partition succeeds or fails for itself, a few at a step; of one that is named more than once the last wish
+    counts, as in Kafka.
+    """
+    make = delete_records.Response
+    offsets = {(topic.name, one.partition_index): one.offset for topic in request.topics for one in topic.partitions}
+    of_topic: dict[str, list[Any]] = {name: [] for name, _ in offsets}
+    places = list(offsets.items())
+    for first in range(0, len(places), STEP):
+        if first:
+            yield
+        for (name, partition), (code, low_watermark) in _delete(places[first : first + STEP], request, call).items():
+            of_topic[name].append(
+                make.DeleteRecordsPartitionResult(
+                    partition_index=partition, low_watermark=low_watermark, error_code=code
+                )
+            )
+    return make(
+        topics=[
+            make.DeleteRecordsTopicResult(name=name, partitions=partitions) for name, partitions in of_topic.items()
+        ]
+    )
+
+
+def _delete(
+    places: Sequence[tuple[tuple[str, int], int]], request: Any, call: CoordinatorCall
+) -> dict[tuple[str, int], Answer]:
+    """The answer for each of these partitions; their new log start offsets are durable."""
+    answers: dict[tuple[str, int], Answer] = {}
+    wishes: dict[tuple[str, int], Wish] = {}
+    for (name, partition), offset in places:
+        wish = _wish(name, partition, offset, call)
+        if isinstance(wish, Wish):
+            wishes[name, partition] = wish
+        else:
+            answers[name, partition] = wish, NO_LOW_WATERMARK
+    outcomes = log_starts.delete_records(
+        call.view.table.shm, call.view.table.log_dirs, list(wishes.values()), request.timeout_ms
+    )
+    for key, (why, log_start) in zip(wishes, outcomes, strict=True):
+        answers[key] = CODES[why], log_start if why == "ok" else NO_LOW_WATERMARK
+    return answers
+
+
+def _wish(name: str, partition: int, offset: int, call: CoordinatorCall) -> Wish | ErrorCode:
+    """What is to be done with the slot, or why nothing is."""
+    slot = call.view.table.find(name, partition)
+    if slot < 0:
+        known = call.view.controller.image.topics.get(name)
+        elsewhere = known is not None and partition in known.assignment.partitions
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER if elsewhere else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if name in INTERNAL:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    facts = native.facts(slot)
+    if facts is None:
+        offline = slots.state_of(slot) == SlotState.SLOT_OFFLINE
+        return ErrorCode.KAFKA_STORAGE_ERROR if offline else ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if facts["compact"] and not facts["delete"]:
+        return ErrorCode.POLICY_VIOLATION
+    return Wish(slot, facts["incarnation"], offset)

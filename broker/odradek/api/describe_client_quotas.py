@@ -1,0 +1,71 @@
+"""DescribeClientQuotas (48): the quotas of the entities that a filter accepts. In the coordinator's controller thread."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from odradek.api.coordinator_call import CoordinatorCall
+from odradek.api.stepwise import Steps
+from odradek.controller.quotas import CLIENT_ID, IP, USER, Filter, Quotas
+from odradek.controller.topics import Refusal
+from odradek.metadata.store import StoreError
+from odradek.protocol.schemas import describe_client_quotas
+from odradek.protocol.errors import ErrorCode
+
+EXACT, DEFAULT, ANY = range(3)
+Response = describe_client_quotas.Response
+
+
+def handle(request: Any, call: CoordinatorCall) -> Steps:
+    """Those that all components accept; if the filter is strict none that have a part that is not named."""
+    try:
+        filters = _filters(request.components)
+        found = yield from Quotas(call.view.store, call.view.controller).describe(filters, bool(request.strict))
+    except Refusal as refusal:
+        return Response(error_code=refusal.code, error_message=refusal.message, entries=None)
+    except StoreError as error:
+        return Response(error_code=ErrorCode.KAFKA_STORAGE_ERROR, error_message=str(error), entries=None)
+    return Response(
+        error_message=None,
+        entries=[
+            Response.EntryData(
+                entity=[Response.EntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()],
+                values=[Response.ValueData(key=key, value=value) for key, value in values.items()],
+            )
+            for entity, values in found
+        ],
+    )
+
+
+def _filters(components: Sequence[Any]) -> list[Filter]:
+    """Raises Refusal."""
+    filters = [_filter(one) for one in components]
+    kinds = [one.entity_type for one in filters]
+    for kind in kinds:
+        if kinds.count(kind) > 1:
+            raise Refusal(ErrorCode.INVALID_REQUEST, f"Entity type {kind} cannot appear more than once in the filter.")
+    if IP in kinds and len(kinds) > 1:
+        raise Refusal(
+            ErrorCode.INVALID_REQUEST,
+            f"Invalid entity filter component combination: {IP} must not be used with {USER} or {CLIENT_ID}.",
+        )
+    return filters
+
+
+def _filter(component: Any) -> Filter:
+    kind, match = component.entity_type, component.match
+    if not kind:
+        raise Refusal(ErrorCode.INVALID_REQUEST, "Invalid empty entity type.")
+    if kind not in (USER, CLIENT_ID, IP):
+        raise Refusal(ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {kind}")
+    if component.match_type == EXACT:
+        if match is None:
+            raise Refusal(
+                ErrorCode.INVALID_REQUEST, "Request specified MATCH_TYPE_EXACT, but set match string to null."
+            )
+        return Filter(kind, match)
+    if component.match_type not in (DEFAULT, ANY):
+        raise Refusal(ErrorCode.INVALID_REQUEST, f"Unknown match type {component.match_type}")
+    if match is not None:
+        name = "MATCH_TYPE_DEFAULT" if component.match_type == DEFAULT else "MATCH_TYPE_SPECIFIED"
+        raise Refusal(ErrorCode.INVALID_REQUEST, f"Request specified {name}, but also specified a match string.")
+    return Filter(kind, None, component.match_type == ANY)

@@ -1,0 +1,34 @@
+"""DescribeCluster (60): the brokers and the cluster's id. Executed by workers."""
+
+from typing import Any
+
+from odradek.api import cluster_view
+from odradek.api.call import Call
+from odradek.protocol.schemas import describe_cluster
+from odradek.protocol.errors import ErrorCode
+
+BROKERS = 1
+
+
+def handle(request: Any, call: Call) -> Any:
+    """Answer for brokers; controllers have no endpoints of their own here (they are part of a broker)."""
+    if call.version >= 1 and request.endpoint_type != BROKERS:
+        code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if request.endpoint_type == 2 else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+        return describe_cluster.Response(
+            error_code=code,
+            error_message=f"endpoint type {request.endpoint_type}: this is a broker's listener (type {BROKERS})",
+        )
+    operations = cluster_view.NOT_ASKED
+    if request.include_cluster_authorized_operations:
+        operations = cluster_view.CLUSTER_OPERATIONS
+    return describe_cluster.Response(
+        cluster_id=call.view.shm.cluster_id,
+        controller_id=cluster_view.controller_id(call),
+        brokers=[
+            describe_cluster.Response.DescribeClusterBroker(
+                broker_id=one.node_id, host=one.host, port=one.port, rack=one.rack
+            )
+            for one in cluster_view.brokers(call)
+        ],
+        cluster_authorized_operations=operations,
+    )

@@ -1,0 +1,65 @@
+"""DescribeGroups (15): state and members of classic groups. Executed by the coordinator, in its loop."""
+
+from typing import Any
+
+from odradek.api.group_call import Breath, GroupCall
+from odradek.groups.classic_rebalance import State
+from odradek.protocol.schemas import describe_groups
+from odradek.protocol.errors import ErrorCode
+
+FIRST_WITH_NOT_FOUND = 6
+OPERATIONS = 0b1101_0100_1000
+"""What may be done with a group, as a set of bits: READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS (there is no
+authoriser)."""
+
+Response = describe_groups.Response
+
+
+async def handle(request: Any, call: GroupCall) -> Any:
+    """A group that there is not is Dead, or GROUP_ID_NOT_FOUND from version 6 on."""
+    answer = Response()
+    breath = Breath()
+    for group_id in dict.fromkeys(request.groups):
+        answer.groups.append(_described(group_id, call))
+        await breath.after(1 + len(answer.groups[-1].members))
+    if call.version >= 3 and request.include_authorized_operations:
+        for group in answer.groups:
+            if group.error_code == ErrorCode.NONE:
+                group.authorized_operations = OPERATIONS
+    return answer
+
+
+def _described(group_id: str, call: GroupCall) -> Any:
+    make = Response.DescribedGroup
+    error, found = call.view.groups.find(group_id)
+    if error is not ErrorCode.NONE:
+        return make(error_code=error, group_id=group_id)
+    if found is None or found.classic is None:
+        message = f"Group {group_id} not found." if found is None else f"Group {group_id} is not a classic group."
+        if call.version >= FIRST_WITH_NOT_FOUND:
+            return make(
+                error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+                error_message=message,
+                group_id=group_id,
+                group_state=State.DEAD.value,
+            )
+        return make(group_id=group_id, group_state=State.DEAD.value)
+    group = found.classic
+    chosen = group.protocol_name if group.state is State.STABLE else None
+    return make(
+        group_id=group_id,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol_data=chosen or "",
+        members=[
+            Response.DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata(chosen),
+                member_assignment=member.assignment,
+            )
+            for member in group.members.values()
+        ],
+    )

@@ -1,0 +1,77 @@
+"""DescribeLogDirs (35): the log directories, and how large the partitions in them are. In the controller thread."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import odradek._ext.partition.slots as slots
+from odradek._ext.shm.layout import SlotState
+from odradek.api.coordinator_call import CoordinatorCall
+from odradek.api.stepwise import Pace, Steps
+from odradek.protocol.schemas import describe_log_dirs
+from odradek.protocol.errors import ErrorCode
+
+FIRST_WITH_ERROR = 3
+STEP = 500
+Response = describe_log_dirs.Response
+
+
+def handle(request: Any, call: CoordinatorCall) -> Steps:
+    """Every directory, with the partitions asked for, a few at a step; all of them if none are named."""
+    wanted = None
+    if request.topics is not None:
+        wanted = {(topic.topic, partition) for topic in request.topics for partition in topic.partitions}
+    of_dir: dict[int, dict[str, list[Any]]] = {}
+    pace = Pace(STEP)
+    for topic, partition, slot in slots.in_use():
+        if pace.over():
+            yield
+        if wanted is not None and (topic, partition) not in wanted:
+            continue
+        state = slots.describe(slot)
+        if state["state"] in (SlotState.SLOT_ONLINE, SlotState.SLOT_LOADING):
+            directory = call.view.table.log_dirs[state["log_dir"]] / f"{topic}-{partition}"
+            one = Response.DescribeLogDirsPartition(partition_index=partition, partition_size=size_of(directory))
+            of_dir.setdefault(state["log_dir"], {}).setdefault(topic, []).append(one)
+    return Response(
+        results=[_directory(n, path, of_dir.get(n, {}), call) for n, path in enumerate(call.view.table.log_dirs)]
+    )
+
+
+def _directory(number: int, path: Path, topics: dict[str, list[Any]], call: CoordinatorCall) -> Any:
+    make = Response.DescribeLogDirsResult
+    if call.view.table.shm.log_dir_offline(number):
+        return make(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=str(path))
+    try:
+        space = os.statvfs(path)
+    except OSError:
+        return make(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=str(path))
+    return make(
+        log_dir=str(path),
+        topics=[
+            Response.DescribeLogDirsTopic(name=name, partitions=partitions)
+            for name, partitions in sorted(topics.items())
+        ],
+        total_bytes=space.f_blocks * space.f_frsize,
+        usable_bytes=space.f_bavail * space.f_frsize,
+    )
+
+
+def size_of(directory: Path) -> int:
+    """Bytes of the segments in a partition's directory; what vanishes meanwhile counts as nothing."""
+    total = 0
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if entry.name.endswith(".log"):
+                    total += _bytes(entry)
+    except FileNotFoundError:
+        return 0
+    return total
+
+
+def _bytes(entry: os.DirEntry[str]) -> int:
+    try:
+        return entry.stat().st_size
+    except FileNotFoundError:
+        return 0

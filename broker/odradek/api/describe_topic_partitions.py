@@ -1,0 +1,78 @@
+"""DescribeTopicPartitions (75): topics in pages, in the order of their names (KIP-966). Executed by workers."""
+
+from bisect import bisect_left
+from typing import Any
+
+from odradek.api import cluster_view
+from odradek.api.call import Call
+from odradek.api.stepwise import Pace, Steps
+from odradek.controller.topic_names import why_illegal
+from odradek.protocol.schemas import describe_topic_partitions
+from odradek.protocol.errors import ErrorCode
+
+LARGEST_PAGE = "max.request.partition.size.limit"
+STEP = 1000
+"""Names that are looked at in one go."""
+
+
+def handle(request: Any, call: Call) -> Steps:
+    """A page that begins at the cursor and ends, with the next cursor, when the limit is reached."""
+    response = describe_topic_partitions.Response()
+    room = min(max(request.response_partition_limit, 1), call.view.config.integer(LARGEST_PAGE))
+    directory = call.view.topics
+    names = sorted({one.name for one in request.topics} or {topic.name for topic in directory.by_name.values()})
+    first, first_index = "", 0
+    if request.cursor is not None:
+        first, first_index = request.cursor.topic_name, max(request.cursor.partition_index, 0)
+    pace = Pace(STEP)
+    for name in names[bisect_left(names, first) :]:
+        if pace.over():
+            yield
+        if room == 0:
+            response.next_cursor = describe_topic_partitions.Response.Cursor(topic_name=name, partition_index=0)
+            break
+        topic = directory.get(name)
+        if topic is None:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if why_illegal(name) is not None:
+                code = ErrorCode.INVALID_TOPIC_EXCEPTION
+            response.topics.append(
+                describe_topic_partitions.Response.DescribeTopicPartitionsResponseTopic(
+                    error_code=code, name=name, topic_authorized_operations=cluster_view.TOPIC_OPERATIONS
+                )
+            )
+            continue
+        begin = first_index if name == first else 0
+        states = cluster_view.partitions(topic, begin, begin + room)
+        response.topics.append(_topic(topic, states))
+        if topic.count > begin + room:
+            response.next_cursor = describe_topic_partitions.Response.Cursor(
+                topic_name=name, partition_index=begin + room
+            )
+            break
+        room -= len(states)
+    return response
+
+
+def _topic(topic: Any, states: list[cluster_view.PartitionState]) -> Any:
+    make = describe_topic_partitions.Response.DescribeTopicPartitionsResponsePartition
+    return describe_topic_partitions.Response.DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.internal,
+        partitions=[
+            make(
+                error_code=one.error,
+                partition_index=one.number,
+                leader_id=one.leader_id,
+                leader_epoch=one.leader_epoch,
+                replica_nodes=one.replicas,
+                isr_nodes=one.in_sync,
+                eligible_leader_replicas=[],
+                last_known_elr=[],
+                offline_replicas=one.offline,
+            )
+            for one in states
+        ],
+        topic_authorized_operations=cluster_view.TOPIC_OPERATIONS,
+    )

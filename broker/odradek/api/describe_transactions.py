@@ -1,0 +1,22 @@
+"""DescribeTransactions (65): transactions by transactional id. Executed by workers. There are none yet."""
+
+from typing import Any
+
+from odradek.api.call import Call
+from odradek.protocol.schemas import describe_transactions
+from odradek.protocol.errors import ErrorCode
+
+Response = describe_transactions.Response
+
+
+def handle(request: Any, call: Call) -> Any:
+    """Every id for itself: none is known."""
+    return Response(
+        transaction_states=[
+            Response.TransactionState(
+                transactional_id=name,
+                error_code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if name else ErrorCode.INVALID_REQUEST,
+            )
+            for name in request.transactional_ids
+        ]
+    )

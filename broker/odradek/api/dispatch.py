@@ -1,0 +1,202 @@
+"""Executes a worker's requests other than Produce and Fetch, and those that are forwarded: in its loop, or on a thread.
+
+One a worker, in its loop. A request that cannot be read, or has more elements than its API allows, closes its connection with a
+reason in the log; so does an exception of a handler, with a traceback. A handler may be a generator, which yields after
+each step of its work: between two steps the loop, or the thread, serves others
+(docs/decisions/0022-what-one-request-may-cost.md).
+"""
+
+import logging
+import struct
+from collections.abc import Callable, Generator
+from typing import Any
+
+from odradek._ext.protocol.decoder import decode
+from odradek._ext.protocol.encoder import encode
+from odradek._ext.protocol.messages import ProtocolError
+from odradek._ext.shm.metering import count_request_errors
+from odradek.api.answer_errors import errors_in_steps, errors_of
+from odradek.api.api_versions import supported
+from odradek.api.call import Call, WorkerView
+from odradek.api.stepwise import Steps, Stepwise
+from odradek.api.table import API_VERSIONS, BY_KEY, ApiRow, Where, handlers_of, limits_of
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas.header import decode_request_header, response_header_version
+from odradek.protocol.registry import by_key
+
+log = logging.getLogger("odradek.requests")
+
+_CORRELATION = struct.Struct(">i")
+_NO_TAGS = b"\0"
+
+
+def frame_response(row: ApiRow, version: int, correlation_id: int, response: Any) -> bytes:
+    """A response with its header, without its length."""
+    head = _CORRELATION.pack(correlation_id)
+    if response_header_version(row.key, version) == 1:
+        head += _NO_TAGS
+    return head + encode(response, version)
+
+
+class Dispatcher:
+    """:param view: what handlers see.
+    :param auto_create: asks the coordinator for topics, see `Call`.
+    :param off_loop: (step, done): calls `step()` on a thread until it returns False, and then in the loop `done(the
+        exception that it raised, or None)`.
+    :param slices: (step): calls `step()` in later turns of the loop until it returns False.
+    :param settle: called after a response was completed outside of a turn of the loop.
+    """
+
+    def __init__(
+        self,
+        view: WorkerView,
+        auto_create: Callable[..., None],
+        off_loop: Callable[[Callable[[], bool], Callable[[BaseException | None], None]], None],
+        slices: Callable[[Callable[[], bool]], None],
+        settle: Callable[[], None],
+    ) -> None:
+        self._view = view
+        self._auto_create = auto_create
+        self._off_loop = off_loop
+        self._slices = slices
+        self._limits = limits_of(view.config)
+        self._settle = settle
+        self._handlers = handlers_of(Where.WORKER)
+        self.unknown_requests = 0
+
+    def __call__(
+        self, connection: Any, api_key: int, version: int, correlation_id: int, client_id: bytes | None, frame: bytes
+    ) -> bytes | bool | None:
+        row = BY_KEY.get(api_key)
+        if row is None or not row.min_version <= version <= row.max_version:
+            if api_key == API_VERSIONS:
+                connection.failed(api_key, ErrorCode.UNSUPPORTED_VERSION)
+                return _CORRELATION.pack(correlation_id) + encode(supported(ErrorCode.UNSUPPORTED_VERSION), 0)
+            self.unknown_requests += 1
+            known = f"versions {row.min_version} to {row.max_version} are" if row else "no such API is"
+            connection.close_reason = f"a request of API key {api_key}, version {version}: {known} served here"
+            return False
+        name = client_id.decode("utf-8", "replace") if client_id is not None else None
+        try:
+            _, body = decode_request_header(frame)
+            request, _ = decode(by_key(api_key).request, version, frame, body, self._limits[api_key])
+        except ProtocolError as error:
+            if api_key == API_VERSIONS:
+                connection.failed(api_key, ErrorCode.INVALID_REQUEST)
+                return _CORRELATION.pack(correlation_id) + encode(supported(ErrorCode.INVALID_REQUEST), version)
+            connection.close_reason = f"a {row.name} request of version {version} cannot be read: {error}"
+            return False
+        call = Call(
+            version=version,
+            client_id=name,
+            listener_index=connection.listener_index,
+            connection=connection,
+            view=self._view,
+            auto_create=lambda names, then, *patience_s: self._auto_create(
+                connection, client_id, names, then, *patience_s
+            ),
+            answer_later=lambda: self._later(connection, row, version, correlation_id),
+        )
+        response = self._handlers[api_key](request, call)
+        if response is None:
+            return None
+        if isinstance(response, Generator):
+            job = Stepwise(_answered(response, row, version, correlation_id), lambda: connection.fd < 0)
+            if row.off_loop or job.step():
+                self._run(job, row, connection)
+                return None
+            data, codes = job.result
+        else:
+            data, codes = frame_response(row, version, correlation_id, response), errors_of(api_key, response)
+        if codes:
+            connection.failed(api_key, codes[0])
+            count_request_errors(api_key, codes[1:])
+        return bytes(data)
+
+    def _run(self, job: Stepwise, row: ApiRow, connection: Any) -> None:
+        """Do the steps of a job that makes an answer, on the thread or in later turns of the loop, and answer."""
+        pending = connection.reserve()
+
+        def done(error: BaseException | None) -> None:
+            self._complete(pending, row, job.result if error is None else error)
+
+        def slice_of_loop() -> bool:
+            try:
+                if job.step():
+                    return True
+            except Exception as error:
+                done(error)
+            else:
+                done(None)
+            return False
+
+        if row.off_loop:
+            self._off_loop(job.step, done)
+        else:
+            self._slices(slice_of_loop)
+
+    def _later(self, connection: Any, row: ApiRow, version: int, correlation_id: int) -> Callable[[Any], None]:
+        """Reserve the place of a response; the function is called once, with the response or with steps that return it."""
+        pending = connection.reserve()
+
+        def answer(response: Any) -> None:
+            steps = response if isinstance(response, Generator) else _at_once(response)
+            job = Stepwise(_answered(steps, row, version, correlation_id), lambda: pending.cancelled)
+
+            def slice_of_loop() -> bool:
+                try:
+                    if job.step():
+                        return True
+                except Exception as error:
+                    self._complete(pending, row, error)
+                else:
+                    self._complete(pending, row, job.result)
+                return False
+
+            if slice_of_loop():
+                self._slices(slice_of_loop)
+
+        return answer
+
+    def _complete(self, pending: Any, row: ApiRow, outcome: tuple[bytes, list[int]] | BaseException) -> None:
+        """Answer with (bytes, error codes); an exception closes the connection, as one of a handler in the loop does."""
+        if pending.cancelled:
+            return
+        connection = pending.connection
+        if isinstance(outcome, BaseException):
+            log.error(
+                "a %s request failed on %s", row.name, connection.name, exc_info=outcome, extra=connection.log_fields
+            )
+            connection.data_loop.close(connection, f"a {row.name} request failed")
+            return
+        data, codes = outcome
+        if codes:
+            pending.failed(codes[0])
+            count_request_errors(row.key, codes[1:])
+        pending.complete((len(data).to_bytes(4, "big"), data))
+        self._settle()
+
+
+def _answered(steps: Steps, row: ApiRow, version: int, correlation_id: int) -> Steps:
+    """Make an answer: (its bytes, the error codes in it), in one step if the response takes no more than one."""
+    long = False
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            response = end.value
+            break
+        long = True
+        yield
+    if long:
+        codes = yield from errors_in_steps(row.key, response)
+        yield
+    else:
+        codes = errors_of(row.key, response)
+    return frame_response(row, version, correlation_id, response), codes
+
+
+def _at_once(response: Any) -> Steps:
+    """Steps that return what there is already."""
+    return response
+    yield

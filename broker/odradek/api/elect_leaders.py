@@ -1,0 +1,66 @@
+"""ElectLeaders (43): leadership to the preferred, or to any living, replica. In the controller thread.
+
+On one broker every partition that can be led is led by its only replica: there is nothing to elect.
+"""
+
+from typing import Any
+
+import odradek._ext.partition.slots as slots
+from odradek.api.coordinator_call import CoordinatorCall
+from odradek.api.stepwise import Pace, Steps
+from odradek.protocol.schemas import elect_leaders
+from odradek.protocol.errors import ErrorCode
+
+NO_LEADER = -1
+PREFERRED, UNCLEAN = 0, 1
+FIRST_WITH_TYPE = 1
+STEP = 500
+Response = elect_leaders.Response
+
+
+def handle(request: Any, call: CoordinatorCall) -> Steps:
+    """Each partition named, those of a few topics at a step; where none is named those that an election would change: none."""
+    if request.topic_partitions is None:
+        return Response()
+    if call.version >= FIRST_WITH_TYPE and request.election_type not in (PREFERRED, UNCLEAN):
+        unknown = f"Unknown election type {request.election_type}: 0 (preferred) and 1 (unclean) are known"
+        return _all_refused(request, ErrorCode.INVALID_REQUEST, unknown)
+    unclean = call.version >= FIRST_WITH_TYPE and request.election_type == UNCLEAN
+    response = Response()
+    pace = Pace(STEP)
+    for topic in request.topic_partitions:
+        if pace.over(1 + len(topic.partitions)):
+            yield
+        response.replica_election_results.append(
+            Response.ReplicaElectionResult(
+                topic=topic.topic, partition_result=[_result(topic.topic, p, unclean, call) for p in topic.partitions]
+            )
+        )
+    return response
+
+
+def _all_refused(request: Any, code: ErrorCode, message: str) -> Any:
+    return Response(
+        replica_election_results=[
+            Response.ReplicaElectionResult(
+                topic=topic.topic,
+                partition_result=[
+                    Response.PartitionResult(partition_id=one, error_code=code, error_message=message)
+                    for one in topic.partitions
+                ],
+            )
+            for topic in request.topic_partitions
+        ]
+    )
+
+
+def _result(topic: str, partition: int, unclean: bool, call: CoordinatorCall) -> Any:
+    slot = call.view.table.find(topic, partition)
+    if slot < 0:
+        code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist."
+    elif slots.describe(slot)["leader_id"] == NO_LEADER:
+        which = "PREFERRED_LEADER_NOT_AVAILABLE" if not unclean else "ELIGIBLE_LEADERS_NOT_AVAILABLE"
+        code, message = ErrorCode[which], "No replica of the partition lives."
+    else:
+        code, message = ErrorCode.ELECTION_NOT_NEEDED, "The partition has the leader that the election would give it."
+    return Response.PartitionResult(partition_id=partition, error_code=code, error_message=message)

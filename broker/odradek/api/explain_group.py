@@ -1,0 +1,35 @@
+"""ExplainGroup (20101, private): the last events of a group. Executed by the coordinator, in its loop."""
+
+from typing import Any
+
+from odradek.api.group_call import GroupCall
+from odradek.protocol.schemas import explain_group
+from odradek.protocol.errors import ErrorCode
+
+Response = explain_group.Response
+NOT_SAID = -1
+
+
+async def handle(request: Any, call: GroupCall) -> Any:
+    """Oldest first; what the coordinator remembers since it started to serve the group's partition."""
+    if not request.group_id:
+        return Response(error_code=ErrorCode.INVALID_GROUP_ID)
+    error, group = call.view.groups.find(request.group_id)
+    if error is ErrorCode.NONE and group is None:
+        error = ErrorCode.GROUP_ID_NOT_FOUND
+    if group is None:
+        return Response(error_code=error, group_id=request.group_id)
+    return Response(
+        group_id=request.group_id,
+        events=[
+            Response.Event(
+                at_ms=event.at_ms,
+                kind=event.kind,
+                member_id=event.member,
+                client=event.client,
+                why=event.why,
+                took_ms=NOT_SAID if event.took_ms is None else event.took_ms,
+            )
+            for event in group.protocol.history
+        ],
+    )

@@ -1,0 +1,86 @@
+"""FindCoordinator (10): which broker coordinates a group or a transactional id. Executed by workers.
+
+A group is coordinated by the leader of its partition of `__consumer_offsets`, which the first request for a group creates.
+
+Transactions are not supported yet. The answer to a transactional id must end the client's attempts: a retriable error makes
+clients ask for ever, some of them thousands of times a second. Which code ends them depends on the client, and the version of
+the request separates the clients. librdkafka and aiokafka use versions up to 2 and give up for an authorization error alone;
+librdkafka reports our message with it. Clients that use version 3 or later give up for any error that is not retriable; the
+Java client reports our message unless the code is an authorization error.
+"""
+
+from typing import Any
+
+from odradek._ext.api.offset_commits import partition_for
+from odradek._ext.shm.layout import SlotState
+from odradek.api import cluster_view
+from odradek.api.call import Call
+from odradek.controller.topic_names import CONSUMER_OFFSETS
+from odradek.protocol.schemas import find_coordinator
+from odradek.protocol.errors import ErrorCode
+
+FIRST_BATCHED = 4
+FIRST_FINAL_BY_ANY_ERROR = 3
+GROUP, TRANSACTION = 0, 1
+PATIENCE_S = 1.0
+"""A response that is held back holds back those behind it, and clients ask again anyway."""
+NO_TRANSACTIONS = "this broker does not support transactions: use a producer without transactional.id"
+Answer = tuple[ErrorCode, str | None, cluster_view.BrokerAddress | None]
+
+
+def handle(request: Any, call: Call) -> Any:
+    """Answer now, or after `__consumer_offsets` was created."""
+    if call.version >= 1 and request.key_type != GROUP:
+        return _response(request, call, _refused(request.key_type, call.version))
+    if call.view.topics.get(CONSUMER_OFFSETS) is not None:
+        return _response(request, call, None)
+    answer = call.answer_later()
+
+    def created(outcomes: list[tuple[str, int, str | None]]) -> None:
+        ((_, code, message),) = outcomes
+        refused = (ErrorCode.COORDINATOR_NOT_AVAILABLE, message, None) if code else None
+        answer(_response(request, call, refused))
+
+    call.auto_create([CONSUMER_OFFSETS], created, PATIENCE_S)
+    return None
+
+
+def _refused(key_type: int, version: int) -> Answer:
+    if key_type == TRANSACTION:
+        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        if version >= FIRST_FINAL_BY_ANY_ERROR:
+            code = ErrorCode.UNSUPPORTED_VERSION
+        return code, NO_TRANSACTIONS, None
+    return ErrorCode.INVALID_REQUEST, f"this broker has no coordinator of key type {key_type}, only of 0 (group)", None
+
+
+def _coordinator(group_id: str, call: Call, brokers: list[cluster_view.BrokerAddress]) -> Answer:
+    topic = call.view.topics.get(CONSUMER_OFFSETS)
+    if topic is not None and topic.count:
+        described = topic.describe(partition_for(group_id, topic.count))
+        leader = -1 if described is None or described[0] == SlotState.SLOT_OFFLINE else described[1]
+        for address in brokers:
+            if address.node_id == leader:
+                return ErrorCode.NONE, None, address
+    return ErrorCode.COORDINATOR_NOT_AVAILABLE, "the group's partition of __consumer_offsets has no leader", None
+
+
+def _response(request: Any, call: Call, refused: Answer | None) -> Any:
+    keys = request.coordinator_keys if call.version >= FIRST_BATCHED else [request.key]
+    fields = []
+    brokers = cluster_view.brokers(call)
+    for key in keys:
+        error, message, address = refused or _coordinator(key, call, brokers)
+        fields.append(
+            {
+                "error_code": error,
+                "error_message": message,
+                "node_id": address.node_id if address else -1,
+                "host": address.host if address else "",
+                "port": address.port if address else -1,
+            }
+        )
+    if call.version < FIRST_BATCHED:
+        return find_coordinator.Response(**fields[0])
+    make = find_coordinator.Response.Coordinator
+    return find_coordinator.Response(coordinators=[make(key=key, **one) for key, one in zip(keys, fields, strict=True)])

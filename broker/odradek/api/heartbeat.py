@@ -1,0 +1,26 @@
+"""Heartbeat (12): a member of a classic group is alive. Executed by the coordinator, in its loop."""
+
+from typing import Any
+
+from odradek._ext.api.group_requests import heartbeat_response, read_heartbeat
+from odradek.api.group_call import GroupCall, GroupView, PlainRequest
+from odradek.protocol.schemas import heartbeat
+
+
+def at_once(request: PlainRequest, view: GroupView) -> bool:
+    """Serve a request without decoding it to objects; False if it is not plain: `handle` is to serve it."""
+    read = read_heartbeat(request.payload)
+    if read is None:
+        return False
+    version, correlation_id, group_id, generation_id, member_id, instance_id = read
+    error = view.groups.heartbeat(group_id, member_id, generation_id, instance_id)
+    request.answer(heartbeat_response(version, correlation_id, error))
+    return True
+
+
+async def handle(request: Any, call: GroupCall) -> Any:
+    """At once."""
+    error = call.view.groups.heartbeat(
+        request.group_id, request.member_id, request.generation_id, request.group_instance_id
+    )
+    return heartbeat.Response(error_code=error)

@@ -1,0 +1,84 @@
+"""JoinGroup (11): a member joins a classic group, or joins it again. Executed by the coordinator, in its loop."""
+
+from functools import partial
+from typing import Any
+
+from odradek._ext.api.group_requests import join_response, read_join
+from odradek.api.group_call import GroupCall, GroupView, PlainRequest, answer_encoded, answered, host_of
+from odradek.groups.classic_member import Join, Joined
+from odradek.protocol.schemas import join_group
+
+FIRST_WITH_MEMBER_ID_REQUIRED = 4
+FIRST_NULLABLE_PROTOCOL = 7
+FIRST_SKIP_ASSIGNMENT = 9
+
+
+def at_once(request: PlainRequest, view: GroupView) -> bool:
+    """Serve a request without decoding it to objects; False if it is not plain: `handle` is to serve it."""
+    read = read_join(request.payload)
+    if read is None:
+        return False
+    version, correlation_id, group_id, session_ms, rebalance_ms, member_id, instance_id, kind, protocols, reason = read
+
+    def joined(told: Joined) -> None:
+        answer_encoded(
+            request, "JoinGroup", join_response, version, correlation_id, told.error, told.generation_id,
+            told.protocol_type, told.protocol_name, told.leader, told.skip_assignment, told.member_id, told.members,
+        )  # fmt: skip
+
+    asker = request.context
+    join = Join(
+        member_id,
+        session_ms,
+        rebalance_ms if rebalance_ms >= 0 else session_ms,
+        kind,
+        protocols,
+        asker.client_id or "",
+        f"/{host_of(asker.peer)}",
+        instance_id,
+        version >= FIRST_WITH_MEMBER_ID_REQUIRED,
+        version >= FIRST_SKIP_ASSIGNMENT,
+        reason or "",
+    )
+    request.park()
+    request.when_gone(lambda: view.groups.join_gone(group_id, joined))
+    view.groups.join(group_id, join, joined)
+    return True
+
+
+async def handle(request: Any, call: GroupCall) -> Any:
+    """Answered when the rebalance that this may cause is through."""
+    timeout_ms = request.rebalance_timeout_ms
+    join = Join(
+        member_id=request.member_id,
+        session_timeout_ms=request.session_timeout_ms,
+        rebalance_timeout_ms=timeout_ms if call.version >= 1 and timeout_ms >= 0 else request.session_timeout_ms,
+        protocol_type=request.protocol_type,
+        protocols=[(one.name, bytes(one.metadata)) for one in request.protocols],
+        client_id=call.client_id or "",
+        client_host=f"/{call.host}",
+        instance_id=request.group_instance_id,
+        id_required=call.version >= FIRST_WITH_MEMBER_ID_REQUIRED,
+        skip_assignment=call.version >= FIRST_SKIP_ASSIGNMENT,
+        reason=request.reason or "",
+    )
+    asked = [partial(call.view.groups.join, request.group_id, join)]
+    del request, join  # who waits keeps nothing that the group does not
+    call.park()
+    joined: Joined = await answered(asked.pop())
+    name = joined.protocol_name
+    return join_group.Response(
+        error_code=joined.error,
+        generation_id=joined.generation_id,
+        protocol_type=joined.protocol_type,
+        protocol_name=name if name is not None or call.version >= FIRST_NULLABLE_PROTOCOL else "",
+        leader=joined.leader,
+        skip_assignment=joined.skip_assignment,
+        member_id=joined.member_id,
+        members=[
+            join_group.Response.JoinGroupResponseMember(
+                member_id=member_id, group_instance_id=instance_id, metadata=metadata
+            )
+            for member_id, instance_id, metadata in joined.members
+        ],
+    )

@@ -1,0 +1,30 @@
+"""LeaveGroup (13): members leave a group. Executed by the coordinator, in its loop."""
+
+from typing import Any
+
+from odradek.api.group_call import GroupCall, answered
+from odradek.groups.membership import Left
+from odradek.protocol.schemas import leave_group
+
+FIRST_BATCHED = 3
+
+
+async def handle(request: Any, call: GroupCall) -> Any:
+    """Once it is durable, where members are; the rebalance that follows is not waited for."""
+    if call.version < FIRST_BATCHED:
+        error, errors = await _left(call, request.group_id, [(request.member_id, None, "")])
+        return leave_group.Response(error_code=error or (errors[0] if errors else error))
+    members = [(one.member_id, one.group_instance_id, one.reason or "") for one in request.members]
+    error, errors = await _left(call, request.group_id, members)
+    return leave_group.Response(
+        error_code=error,
+        members=[
+            leave_group.Response.MemberResponse(member_id=member_id, group_instance_id=instance_id, error_code=code)
+            for (member_id, instance_id, _), code in zip(members, errors, strict=False)
+        ],
+    )
+
+
+async def _left(call: GroupCall, group_id: str, members: list[tuple[str, str | None, str]]) -> Left:
+    left: Left = await answered(lambda then: call.view.groups.leave(group_id, members, then))
+    return left

@@ -1,0 +1,38 @@
+"""ListConfigResources (74): names of what has configuration. Executed by the coordinator, in its controller thread.
+
+Version 0 lists client metrics subscriptions only, of which there are none here.
+"""
+
+from typing import Any
+
+from odradek.api.config_changes import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
+from odradek.api.coordinator_call import CoordinatorCall
+from odradek.metadata import znodes
+from odradek.protocol.schemas import list_config_resources
+from odradek.protocol.errors import ErrorCode
+
+KNOWN = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
+Response = list_config_resources.Response
+
+
+def handle(request: Any, call: CoordinatorCall) -> Any:
+    """Those of the types asked for; of all types if none are named."""
+    if call.version == 0:
+        return Response()
+    wanted = list(request.resource_types) or list(KNOWN)
+    if any(kind not in KNOWN for kind in wanted):
+        return Response(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    nodes = [str(broker.id) for broker in call.view.controller.brokers()]
+    names = {
+        TOPIC: call.view.store.children(znodes.TOPICS),
+        BROKER: nodes,
+        BROKER_LOGGER: nodes,
+        GROUP: call.view.settings.groups(),
+    }
+    return Response(
+        config_resources=[
+            Response.ConfigResource(resource_name=name, resource_type=kind)
+            for kind in dict.fromkeys(wanted)
+            for name in sorted(names.get(kind, ()))
+        ]
+    )

@@ -1,0 +1,37 @@
+"""ListTransactions (66): transactions by state, producer, age, and pattern. Executed by workers. There are none yet."""
+
+import re
+from typing import Any
+
+from odradek.api.call import Call
+from odradek.protocol.schemas import list_transactions
+from odradek.protocol.errors import ErrorCode
+
+STATES = frozenset(
+    (
+        "Empty",
+        "Ongoing",
+        "PrepareCommit",
+        "PrepareAbort",
+        "CompleteCommit",
+        "CompleteAbort",
+        "PrepareEpochFence",
+        "Dead",
+    )
+)
+WITH_PATTERN = 2
+LONGEST_PATTERN = 1000
+"""Characters: what it takes to compile a pattern grows with them."""
+Response = list_transactions.Response
+
+
+def handle(request: Any, call: Call) -> Any:
+    """None; filters by states that do not exist are told."""
+    if call.version >= WITH_PATTERN and request.transactional_id_pattern:
+        if len(request.transactional_id_pattern) > LONGEST_PATTERN:
+            return Response(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
+        try:
+            re.compile(request.transactional_id_pattern)
+        except re.error:
+            return Response(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
+    return Response(unknown_state_filters=[state for state in request.state_filters if state not in STATES])

@@ -1,0 +1,44 @@
+"""ListTreeOffsets (20102, private): the groups in the metadata tree. Executed by the coordinator, in its controller thread."""
+
+from collections.abc import Generator
+from typing import Any
+
+from odradek.api.coordinator_call import CoordinatorCall
+from odradek.api.stepwise import Pace, Steps
+from odradek.metadata import group_offsets
+from odradek.metadata.store import Store
+from odradek.protocol.schemas import list_tree_offsets
+
+STEP = 500
+Response = list_tree_offsets.Response
+
+
+def handle(request: Any, call: CoordinatorCall) -> Steps:
+    """The names of all groups; or the offsets of those that are named, without the groups that are not in the tree."""
+    store = call.view.store
+    if request.group_ids is None:
+        return Response(groups=(yield from _all_groups(store)))
+    groups = []
+    pace = Pace(STEP)
+    for name in dict.fromkeys(request.group_ids):
+        topics: dict[str, list[Any]] = {}
+        found = (yield from group_offsets.describe(store, name)) if group_offsets.may_be_in_tree(name) else {}
+        if pace.over(1 + len(found)):
+            yield
+        for (topic, partition), offset in sorted(found.items()):
+            one = Response.Partition(partition_index=partition, committed_offset=offset)
+            topics.setdefault(topic, []).append(one)
+        if topics:
+            listed = [Response.Topic(name=topic, partitions=ones) for topic, ones in topics.items()]
+            groups.append(Response.Group(group_id=name, topics=listed))
+    return Response(groups=groups)
+
+
+def _all_groups(store: Store) -> Generator[None, None, list[Any]]:
+    groups: list[Any] = []
+    after = ""
+    while names := group_offsets.groups(store, after, STEP):
+        groups += [Response.Group(group_id=name) for name in names]
+        after = names[-1]
+        yield
+    return groups

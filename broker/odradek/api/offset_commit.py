@@ -1,0 +1,101 @@
+"""OffsetCommit (8): a group's offsets are stored. Executed by the coordinator, in its loop.
+
+Version 0 writes to the metadata tree, without a coordinator's checks; 1 and later go into `__consumer_offsets`.
+"""
+
+from typing import Any
+
+from odradek._ext.api.offset_commits import read
+from odradek.api.group_call import Breath, GroupCall, GroupView, PlainRequest, answered
+from odradek.groups.offsets import NO_EXPIRY, Commit, Committed, Place
+from odradek.metadata.group_offsets import may_be_in_tree
+from odradek.protocol.schemas import offset_commit
+from odradek.protocol.errors import ErrorCode
+
+FIRST_WITH_EPOCHS = 9
+FIRST_BY_ID = 10
+DEFAULT_TIME = -1
+LATEST_MS = (1 << 63) - 1
+
+
+def at_once(request: PlainRequest, view: GroupView) -> bool:
+    """Serve a request without decoding it to objects; False if it is not plain: `handle` is to serve it."""
+    groups = view.groups
+    longest_note, most = groups.settings.offset_metadata_max_bytes, view.limits[offset_commit.API_KEY]
+    commit = read(request.payload, view.topics, longest_note, groups.wall_ms(), most)
+    if commit is None:
+        return False
+    commit.request = request
+    groups.commit(commit, commit.answered)
+    return True
+
+
+async def handle(request: Any, call: GroupCall) -> Any:
+    """Every partition is judged by itself, then the rest is stored together."""
+    errors: dict[tuple[int, int], ErrorCode] = {}
+    places: dict[tuple[int, int], Place] = {}
+    offsets: dict[Place, Committed] = {}
+    now_ms = call.view.groups.wall_ms()
+    breath = Breath()
+    for t, topic in enumerate(request.topics):
+        known = call.topic_by_id(topic.topic_id) if call.version >= FIRST_BY_ID else call.topic(topic.name)
+        for p, one in enumerate(topic.partitions):
+            await breath.after()
+            error = _refusal(one, known, call)
+            if error is not ErrorCode.NONE:
+                errors[t, p] = error
+                continue
+            assert known is not None
+            place = (known.name, one.partition_index)
+            places[t, p] = place
+            offsets[place] = _committed(one, request, now_ms)
+    if call.version == 0 and not may_be_in_tree(request.group_id):
+        outcome = ErrorCode.INVALID_GROUP_ID
+    elif call.version == 0:
+        gone = await call.view.tree.write(request.group_id, {place: one.offset for place, one in offsets.items()})
+        errors |= {at: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for at, place in places.items() if place[0] in gone}
+        outcome = ErrorCode.NONE
+    else:
+        commit = Commit(
+            request.group_id,
+            request.member_id,
+            request.generation_id_or_member_epoch,
+            request.group_instance_id,
+            offsets,
+            call.version >= FIRST_WITH_EPOCHS,
+        )
+        outcome = await answered(lambda then: call.view.groups.commit(commit, then))
+    make = offset_commit.Response
+    answer = make()
+    for t, topic in enumerate(request.topics):
+        told = [
+            make.OffsetCommitResponsePartition(
+                partition_index=one.partition_index, error_code=errors.get((t, p), outcome)
+            )
+            for p, one in enumerate(topic.partitions)
+        ]
+        answer.topics.append(make.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=told))
+        await breath.after(1 + len(told))
+    return answer
+
+
+def _refusal(one: Any, known: Any, call: GroupCall) -> ErrorCode:
+    if known is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID if call.version >= FIRST_BY_ID else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if not 0 <= one.partition_index < known.count:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if len(one.committed_metadata or "") > call.view.groups.settings.offset_metadata_max_bytes:
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    return ErrorCode.NONE
+
+
+def _committed(one: Any, request: Any, now_ms: int) -> Committed:
+    time_ms = one.commit_timestamp if one.commit_timestamp != DEFAULT_TIME else now_ms
+    kept_ms = request.retention_time_ms
+    return Committed(
+        one.committed_offset,
+        one.committed_leader_epoch,
+        one.committed_metadata or "",
+        time_ms,
+        min(now_ms + kept_ms, LATEST_MS) if kept_ms >= 0 else NO_EXPIRY,
+    )

@@ -1,0 +1,118 @@
+"""OffsetFetch (9): a group's committed offsets. Executed by the coordinator, in its loop.
+
+Version 0 reads the metadata tree; 1 and later what is in `__consumer_offsets`.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from odradek.api.group_call import Breath, GroupCall
+from odradek.groups.offsets import Committed, Place
+from odradek.metadata.group_offsets import may_be_in_tree
+from odradek.protocol.schemas import offset_fetch
+from odradek.protocol.errors import ErrorCode
+
+FIRST_WITH_GROUPS = 8
+FIRST_BY_ID = 10
+FIRST_WITH_ERROR = 2
+NOTHING = Committed(-1)
+
+Response = offset_fetch.Response
+
+
+async def handle(request: Any, call: GroupCall) -> Any:
+    """What is not committed is answered with -1."""
+    breath = Breath()
+    if call.version >= FIRST_WITH_GROUPS:
+        asked: dict[str, Any] = {}
+        for (
+            one
+        ) in request.groups:  # a group is answered once: an answer may be a thousand times as large as its request
+            asked.setdefault(one.group_id, one)
+        return Response(groups=[await _group(one, call, breath) async for one in breath.between(asked.values())])
+    if call.version == 0:
+        return Response(topics=await _from_tree(request, call, breath))
+    error, offsets = call.view.groups.fetch(request.group_id)
+    wanted = _wanted(request.topics, offsets)
+    late = error if call.version < FIRST_WITH_ERROR else ErrorCode.NONE  # an error of the whole came with version 2
+    if error is not ErrorCode.NONE and not late:
+        return Response(error_code=error)
+    answer = Response()
+    make = Response.OffsetFetchResponsePartition
+    for name, partitions in wanted:
+        told = [_partition(make, p, offsets.get(name, p), late) async for p in breath.between(partitions)]
+        answer.topics.append(Response.OffsetFetchResponseTopic(name=name, partitions=told))
+    return answer
+
+
+def _partition(make: Any, partition: int, committed: Committed | None, error: ErrorCode = ErrorCode.NONE) -> Any:
+    found = committed or NOTHING
+    return make(
+        partition_index=partition,
+        committed_offset=found.offset,
+        committed_leader_epoch=found.leader_epoch,
+        metadata=found.metadata,
+        error_code=error,
+    )
+
+
+def _wanted(topics: Any, offsets: Iterable[tuple[str, int, Committed]]) -> list[tuple[str, list[int]]]:
+    """The topics and partitions asked for; all that are committed if none are named."""
+    if topics is not None:
+        return [(topic.name, list(topic.partition_indexes)) for topic in topics]
+    everything: dict[str, list[int]] = {}
+    for topic, partition, _ in offsets:
+        everything.setdefault(topic, []).append(partition)
+    return list(everything.items())
+
+
+async def _group(asked: Any, call: GroupCall, breath: Breath) -> Any:
+    make = Response.OffsetFetchResponseGroup
+    error, offsets = call.view.groups.fetch(asked.group_id, asked.member_id, asked.member_epoch)
+    if error is not ErrorCode.NONE:
+        return make(group_id=asked.group_id, error_code=error)
+    answer = make(group_id=asked.group_id)
+    partition = Response.OffsetFetchResponsePartitions
+    if call.version < FIRST_BY_ID or asked.topics is None:
+        for name, partitions in _wanted(asked.topics, offsets):
+            topic = call.topic(name)
+            if call.version >= FIRST_BY_ID and topic is None:
+                continue  # it was deleted, and has no id any more
+            answer.topics.append(
+                Response.OffsetFetchResponseTopics(
+                    name=name,
+                    topic_id=topic.topic_id if topic is not None else bytes(16),
+                    partitions=[
+                        _partition(partition, p, offsets.get(name, p)) async for p in breath.between(partitions)
+                    ],
+                )
+            )
+        return answer
+    for one in asked.topics:
+        topic = call.topic_by_id(one.topic_id)
+        told = []
+        async for p in breath.between(one.partition_indexes):
+            if topic is None:
+                told.append(_partition(partition, p, None, ErrorCode.UNKNOWN_TOPIC_ID))
+            else:
+                told.append(_partition(partition, p, offsets.get(topic.name, p)))
+        answer.topics.append(Response.OffsetFetchResponseTopics(topic_id=one.topic_id, partitions=told))
+    return answer
+
+
+async def _from_tree(request: Any, call: GroupCall, breath: Breath) -> list[Any]:
+    places: list[Place] = [(topic.name, p) for topic in request.topics for p in topic.partition_indexes]
+    found = await call.view.tree.read(request.group_id, places) if may_be_in_tree(request.group_id) else {}
+    make = Response.OffsetFetchResponseTopic
+    answer = []
+    for topic in request.topics:
+        told = []
+        async for p in breath.between(topic.partition_indexes):
+            known = call.topic(topic.name)
+            there = known is not None and 0 <= p < known.count
+            offset = found.get((topic.name, p))
+            error = ErrorCode.NONE if there and offset is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            committed = None if offset is None else Committed(offset)
+            told.append(_partition(Response.OffsetFetchResponsePartition, p, committed, error))
+        answer.append(make(name=topic.name, partitions=told))
+    return answer

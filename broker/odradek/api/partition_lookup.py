@@ -1,0 +1,30 @@
+"""A partition for a request that reads its log: the slot's state, or Kafka's error code."""
+
+from typing import Any
+
+import odradek._ext.partition.slots as slots
+from odradek._ext.shm.layout import Role, SlotState
+from odradek.api.call import Call
+from odradek.protocol.errors import ErrorCode
+
+
+def leader_state(call: Call, name: str, partition: int, leader_epoch: int) -> tuple[ErrorCode, int, dict[str, Any]]:
+    """(error, slot, its description) of a partition that this broker must lead, at the leader epoch the client knows.
+
+    :param leader_epoch: -1 when the client does not say.
+    """
+    topic = call.view.topics.get(name)
+    slot = topic.slot(partition) if topic is not None else -1
+    if slot < 0:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, {}
+    state = slots.describe(slot)
+    if state["topic"] != name or state["partition"] != partition or state["state"] == SlotState.SLOT_DELETED:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, slot, state
+    if state["state"] == SlotState.SLOT_OFFLINE:
+        return ErrorCode.KAFKA_STORAGE_ERROR, slot, state
+    if state["state"] != SlotState.SLOT_ONLINE or state["role"] != Role.ROLE_LEADER:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER, slot, state
+    if leader_epoch >= 0 and leader_epoch != state["leader_epoch"]:
+        older = leader_epoch < state["leader_epoch"]
+        return ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH, slot, state
+    return ErrorCode.NONE, slot, state

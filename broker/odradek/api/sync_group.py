@@ -1,0 +1,60 @@
+"""SyncGroup (14): a member of a classic group gets its assignment; the leader brings all. In the coordinator's loop."""
+
+from functools import partial
+from typing import Any
+
+from odradek._ext.api.group_requests import read_sync, sync_response
+from odradek.api.group_call import GroupCall, GroupView, PlainRequest, answer_encoded, answered
+from odradek.groups.classic_member import Sync, Synced
+from odradek.protocol.schemas import sync_group
+from odradek.protocol.errors import ErrorCode
+
+FIRST_WITH_PROTOCOL = 5
+
+
+def at_once(request: PlainRequest, view: GroupView) -> bool:
+    """Serve a request without decoding it to objects; False if it is not plain: `handle` is to serve it."""
+    read = read_sync(request.payload)
+    if read is None:
+        return False
+    version, correlation_id, group_id, generation_id, member_id, instance_id, kind, name, assignments = read
+
+    def synced(told: Synced) -> None:
+        answer_encoded(
+            request, "SyncGroup", sync_response, version, correlation_id, told.error, told.protocol_type,
+            told.protocol_name, told.assignment,
+        )  # fmt: skip
+
+    if version >= FIRST_WITH_PROTOCOL and (kind is None or name is None):
+        synced(Synced(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+        return True
+    request.park()
+    view.groups.sync(group_id, Sync(member_id, generation_id, assignments, instance_id, kind, name), synced)
+    return True
+
+
+async def handle(request: Any, call: GroupCall) -> Any:
+    """Answered when the leader's assignment is stored."""
+    if call.version >= FIRST_WITH_PROTOCOL and (request.protocol_type is None or request.protocol_name is None):
+        return _response(Synced(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+    sync = Sync(
+        request.member_id,
+        request.generation_id,
+        {one.member_id: bytes(one.assignment) for one in request.assignments},
+        request.group_instance_id,
+        request.protocol_type,
+        request.protocol_name,
+    )
+    asked = [partial(call.view.groups.sync, request.group_id, sync)]
+    del request, sync  # who waits keeps nothing that the group does not
+    call.park()
+    return _response(await answered(asked.pop()))
+
+
+def _response(synced: Synced) -> Any:
+    return sync_group.Response(
+        error_code=synced.error,
+        protocol_type=synced.protocol_type,
+        protocol_name=synced.protocol_name,
+        assignment=synced.assignment,
+    )

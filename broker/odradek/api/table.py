@@ -1,0 +1,188 @@
+"""The one table of the APIs this broker serves. ApiVersions, dispatch, routing and the docs derive from it.
+
+A row says which versions are served (not which the schemas know), which process executes the request, by which function,
+and the authorisation that the request will need.
+"""
+
+from collections.abc import Callable, Iterable
+from enum import Enum
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from odradek.config.broker_config import BrokerConfig
+
+
+class Where(Enum):
+    """Which process executes a request."""
+
+    NATIVE = "worker, native"  # Produce and Fetch: broker/odradek/_ext/api/produce.pyx, fetch.pyx
+    WORKER = "worker"
+    COORDINATOR = "coordinator"
+    GROUPS = "coordinator, groups"  # in its loop; COORDINATOR is in its controller thread
+
+
+class ApiRow(NamedTuple):
+    """An API as it is served.
+
+    :param handler: "module:function"; in a worker called with (request, call), in the coordinator with (request, context).
+    :param at_once: of GROUPS, "module:function" that serves a request's bytes without a task if it can: see `offset_commit`.
+    :param off_loop: it may read from the disk for long: its handler is a generator, whose steps a thread of the worker
+        executes.
+    :param patience_s: how long a worker waits for another process to answer; a JoinGroup waits for other members.
+    :param operation: what a principal must be allowed to do, on what.
+    :param elements: how many elements all arrays of a request together may have; beyond that its connection is closed.
+    :param per_partition: so many more for each partition that the broker may have (odradek.max.partitions): 1 where a request
+        names topics, 2 where it names a topic and a partition.
+    """
+
+    key: int
+    name: str
+    min_version: int
+    max_version: int
+    where: Where
+    handler: str
+    operation: str
+    off_loop: bool = False
+    patience_s: float = 30.0
+    at_once: str = ""
+    elements: int = 10_000
+    per_partition: int = 0
+
+
+NATIVE, WORKER, COORDINATOR, GROUPS = Where.NATIVE, Where.WORKER, Where.COORDINATOR, Where.GROUPS
+
+REBALANCE_S = 3600.0
+MAX_REQUEST_BYTES = 16 << 20
+MESSAGE_OVERHEAD_BYTES = 1 << 20
+
+# fmt: off
+APIS = (
+    ApiRow(0, "Produce", 0, 13, NATIVE, "odradek._ext.api.produce:Producing", "WRITE on topic"),
+    ApiRow(1, "Fetch", 0, 18, NATIVE, "odradek._ext.api.fetch:Fetching", "READ on topic"),
+    ApiRow(2, "ListOffsets", 0, 11, WORKER, "odradek.api.list_offsets:handle", "DESCRIBE on topic",
+        off_loop=True, per_partition=2),
+    ApiRow(3, "Metadata", 0, 13, WORKER, "odradek.api.metadata:handle", "DESCRIBE on topic", per_partition=1),
+    ApiRow(8, "OffsetCommit", 0, 10, GROUPS, "odradek.api.offset_commit:handle", "READ on group and topic",
+        at_once="odradek.api.offset_commit:at_once", per_partition=2),
+    ApiRow(9, "OffsetFetch", 0, 10, GROUPS, "odradek.api.offset_fetch:handle", "DESCRIBE on group and topic", per_partition=2),
+    ApiRow(10, "FindCoordinator", 0, 6, WORKER, "odradek.api.find_coordinator:handle", "DESCRIBE on group or transactional id"),
+    ApiRow(11, "JoinGroup", 0, 9, GROUPS, "odradek.api.join_group:handle", "READ on group", patience_s=REBALANCE_S,
+        at_once="odradek.api.join_group:at_once", elements=1000),
+    ApiRow(12, "Heartbeat", 0, 4, GROUPS, "odradek.api.heartbeat:handle", "READ on group",
+        at_once="odradek.api.heartbeat:at_once"),
+    ApiRow(13, "LeaveGroup", 0, 5, GROUPS, "odradek.api.leave_group:handle", "READ on group", elements=2000),
+    ApiRow(14, "SyncGroup", 0, 5, GROUPS, "odradek.api.sync_group:handle", "READ on group", patience_s=REBALANCE_S,
+        at_once="odradek.api.sync_group:at_once", elements=65536),
+    ApiRow(15, "DescribeGroups", 0, 6, GROUPS, "odradek.api.describe_groups:handle", "DESCRIBE on group"),
+    ApiRow(16, "ListGroups", 0, 5, GROUPS, "odradek.api.list_groups:handle", "DESCRIBE on group or cluster"),
+    ApiRow(18, "ApiVersions", 0, 4, WORKER, "odradek.api.api_versions:handle", "none"),
+    ApiRow(19, "CreateTopics", 0, 7, COORDINATOR, "odradek.api.create_topics:handle", "CREATE on cluster or topic",
+        elements=30000),
+    ApiRow(20, "DeleteTopics", 0, 6, COORDINATOR, "odradek.api.delete_topics:handle", "DELETE on topic"),
+    ApiRow(21, "DeleteRecords", 0, 2, COORDINATOR, "odradek.api.delete_records:handle", "DELETE on topic", per_partition=2),
+    ApiRow(22, "InitProducerId", 0, 5, COORDINATOR, "odradek.api.init_producer_id:handle", "IDEMPOTENT_WRITE on cluster"),
+    ApiRow(23, "OffsetForLeaderEpoch", 0, 4, WORKER, "odradek.api.offset_for_leader_epoch:handle", "DESCRIBE on topic",
+        off_loop=True, per_partition=2),
+    ApiRow(29, "DescribeAcls", 0, 3, WORKER, "odradek.api.acls:describe", "DESCRIBE on cluster"),
+    ApiRow(30, "CreateAcls", 0, 3, WORKER, "odradek.api.acls:create", "ALTER on cluster"),
+    ApiRow(31, "DeleteAcls", 0, 3, WORKER, "odradek.api.acls:delete", "ALTER on cluster"),
+    ApiRow(32, "DescribeConfigs", 0, 4, COORDINATOR, "odradek.api.describe_configs:handle", "DESCRIBE_CONFIGS on resource"),
+    ApiRow(33, "AlterConfigs", 0, 2, COORDINATOR, "odradek.api.alter_configs:handle", "ALTER_CONFIGS on resource"),
+    ApiRow(34, "AlterReplicaLogDirs", 0, 2, COORDINATOR, "odradek.api.alter_replica_log_dirs:handle", "ALTER on cluster",
+        per_partition=2),
+    ApiRow(35, "DescribeLogDirs", 0, 5, COORDINATOR, "odradek.api.describe_log_dirs:handle", "DESCRIBE on cluster",
+        per_partition=2),
+    ApiRow(37, "CreatePartitions", 0, 3, COORDINATOR, "odradek.api.create_partitions:handle", "ALTER on topic", elements=30000),
+    ApiRow(42, "DeleteGroups", 0, 2, GROUPS, "odradek.api.delete_groups:handle", "DELETE on group"),
+    ApiRow(43, "ElectLeaders", 0, 2, COORDINATOR, "odradek.api.elect_leaders:handle", "ALTER on cluster", per_partition=2),
+    ApiRow(44, "IncrementalAlterConfigs", 0, 1, COORDINATOR, "odradek.api.incremental_alter_configs:handle",
+        "ALTER_CONFIGS on resource"),
+    ApiRow(45, "AlterPartitionReassignments", 0, 1, COORDINATOR, "odradek.api.alter_partition_reassignments:handle",
+        "ALTER on cluster", elements=40000),
+    ApiRow(46, "ListPartitionReassignments", 0, 0, WORKER, "odradek.api.list_partition_reassignments:handle",
+        "DESCRIBE on cluster", per_partition=2),
+    ApiRow(47, "OffsetDelete", 0, 0, GROUPS, "odradek.api.offset_delete:handle", "DELETE on group, READ on topic",
+        per_partition=2),
+    ApiRow(48, "DescribeClientQuotas", 0, 1, COORDINATOR, "odradek.api.describe_client_quotas:handle",
+        "DESCRIBE_CONFIGS on cluster"),
+    ApiRow(49, "AlterClientQuotas", 0, 1, COORDINATOR, "odradek.api.alter_client_quotas:handle", "ALTER_CONFIGS on cluster"),
+    ApiRow(50, "DescribeUserScramCredentials", 0, 0, COORDINATOR, "odradek.api.describe_user_scram_credentials:handle",
+        "DESCRIBE on cluster"),
+    ApiRow(57, "UpdateFeatures", 0, 2, COORDINATOR, "odradek.api.update_features:handle", "ALTER on cluster"),
+    ApiRow(60, "DescribeCluster", 0, 2, WORKER, "odradek.api.describe_cluster:handle", "DESCRIBE on cluster"),
+    ApiRow(61, "DescribeProducers", 0, 0, WORKER, "odradek.api.describe_producers:handle", "READ on topic",
+        off_loop=True, per_partition=2),
+    ApiRow(65, "DescribeTransactions", 0, 0, WORKER, "odradek.api.describe_transactions:handle",
+        "DESCRIBE on transactional id"),
+    ApiRow(66, "ListTransactions", 0, 2, WORKER, "odradek.api.list_transactions:handle", "DESCRIBE on transactional id"),
+    ApiRow(68, "ConsumerGroupHeartbeat", 0, 1, GROUPS, "odradek.api.consumer_group_heartbeat:handle", "READ on group",
+        per_partition=2),
+    ApiRow(69, "ConsumerGroupDescribe", 0, 1, GROUPS, "odradek.api.consumer_group_describe:handle", "DESCRIBE on group"),
+    ApiRow(74, "ListConfigResources", 0, 1, COORDINATOR, "odradek.api.list_config_resources:handle",
+        "DESCRIBE_CONFIGS on cluster"),
+    ApiRow(75, "DescribeTopicPartitions", 0, 0, WORKER, "odradek.api.describe_topic_partitions:handle", "DESCRIBE on topic",
+        per_partition=1),
+)
+PRIVATE_APIS = (
+    ApiRow(20101, "ExplainGroup", 0, 0, GROUPS, "odradek.api.explain_group:handle", "DESCRIBE on group"),
+    ApiRow(20102, "ListTreeOffsets", 0, 0, COORDINATOR, "odradek.api.list_tree_offsets:handle", "DESCRIBE on group"),
+)
+"""Served to everybody who knows them, told only to clients of our own: no other client ever meets an unknown key."""
+# fmt: on
+BY_KEY = {row.key: row for row in APIS + PRIVATE_APIS}
+API_VERSIONS = 18
+
+
+def limits_of(config: BrokerConfig) -> dict[int, int]:
+    """How many elements all arrays of a request together may have, by API key."""
+    partitions = config.integer("odradek.max.partitions")
+    return {row.key: row.elements + row.per_partition * partitions for row in BY_KEY.values()}
+
+
+def max_request_bytes(config: BrokerConfig) -> int:
+    """Of every request but Produce: SyncGroup brings the assignments of a group, which are stored in one message."""
+    return max(MAX_REQUEST_BYTES, config.integer("message.max.bytes") + MESSAGE_OVERHEAD_BYTES)
+
+
+class Handlers:
+    """Functions by API key, each imported when it is asked for first; `import_all` spares the first request that.
+
+    :param named: API keys with "module:function".
+    """
+
+    def __init__(self, named: Iterable[tuple[int, str]]) -> None:
+        self._named = dict(named)
+        self._found: dict[int, Callable[..., Any]] = {}
+
+    def __contains__(self, key: int) -> bool:
+        return key in self._named
+
+    def get(self, key: int) -> Callable[..., Any] | None:
+        """The function for an API; None for one that is not among these."""
+        found = self._found.get(key)
+        if found is None and key in self._named:
+            found = self._found[key] = function_named(self._named[key])
+        return found
+
+    def __getitem__(self, key: int) -> Callable[..., Any]:
+        found = self.get(key)
+        if found is None:
+            raise KeyError(key)
+        return found
+
+    def import_all(self) -> None:
+        """Import what was not asked for yet; from any thread."""
+        for key in self._named:
+            self.get(key)
+
+
+def handlers_of(where: Where) -> Handlers:
+    """The handlers of what one kind of process executes."""
+    return Handlers((row.key, row.handler) for row in BY_KEY.values() if row.where is where)
+
+
+def function_named(text: str) -> Callable[..., Any]:
+    """The function of "module:function"; its module is imported."""
+    module, _, name = text.partition(":")
+    function: Callable[..., Any] = getattr(import_module(module), name)
+    return function

@@ -1,0 +1,31 @@
+"""UpdateFeatures (57): finalised versions of a cluster's features. In the coordinator's controller thread.
+
+There are none here that could be changed (ApiVersions tells none), so every change is refused, in Kafka's way.
+"""
+
+from typing import Any
+
+from odradek.api.coordinator_call import CoordinatorCall
+from odradek.protocol.schemas import update_features
+from odradek.protocol.errors import ErrorCode
+
+WITH_UPGRADE_TYPE = 1
+UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
+Response = update_features.Response
+
+
+def handle(request: Any, call: CoordinatorCall) -> Any:
+    """All changes or none: the first that cannot be made is named."""
+    for update in request.feature_updates:
+        reason = f"Controller {call.view.config.node_id} does not support this feature."
+        if call.version >= WITH_UPGRADE_TYPE:
+            if update.upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
+                reason = f"There is no upgrade type {update.upgrade_type}: 1 (upgrade), 2 and 3 (downgrades) are known."
+            elif update.max_version_level < 1:
+                reason = f"Feature {update.feature} not found."
+        return Response(
+            error_code=ErrorCode.INVALID_UPDATE_VERSION,
+            error_message="The update failed for all features since the following feature had an error:"
+            f" Invalid update version {update.max_version_level} for feature {update.feature}. {reason}",
+        )
+    return Response(error_message=None)

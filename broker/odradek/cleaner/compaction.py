@@ -1,0 +1,478 @@
+"""Compaction of the logs with cleanup.policy=compact: which log is next, the threads, the checkpoint of what is compacted.
+
+Runs in the cleaner, in threads of its own (`log.cleaner.threads`): flush, retention and checkpoints are not held up. The
+native pass (`_ext/compaction/compactor.pyx`) works without the GIL; a slot's lock is held for renamings only. Rules, names and the file
+`cleaner-offset-checkpoint` are Kafka's (LogCleaner, LogCleanerManager). Within the process `_lock` protects who works on what.
+
+Before a pass replaces the first segment, the log is on the device up to where the pass may reach, and the log's gap limit
+(`_ext/partition/gap_limit.pxd`) says so. Therefore a gap below the limit was made by compaction, and one above it by a loss of power.
+"""
+
+import errno
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import odradek._ext.partition.flushing as flushing
+import odradek._ext.partition.log_start as log_start
+import odradek._ext.partition.slot_upkeep as slot_upkeep
+import odradek._ext.partition.slots as slots
+from odradek._ext.compaction.compactor import Compactor, MapTooSmallError, PassResult
+from odradek._ext.compaction.compaction_log import CompactionAborted, CorruptSegmentError, take_lane
+from odradek._ext.shm.faults import FaultPoint
+from odradek._ext.storage.log_dirs import note_error
+from odradek._ext.storage.segments import ANY_GAP
+from odradek._ext.shm.shared_memory import SharedMemory
+from odradek._ext.partition.slots import SlotChanged
+from odradek.config.broker_config import BrokerConfig
+from odradek.shm.checkpoints import alone
+from odradek.storage import compression, file_names, old_messages
+from odradek.storage.checkpoints import CorruptCheckpointError, read_offset_checkpoint, write_offset_checkpoint
+from odradek.storage.indexes import TIME_ENTRY
+
+log = logging.getLogger("odradek.cleaner.compaction")
+
+Partition = tuple[str, int]
+FULL = (errno.ENOSPC, errno.EDQUOT)
+MAX_TIMESTAMP_AT = 35  # in a batch's header
+LARGEST_MAP_BYTES = (1 << 31) - 1
+SMALLEST_BUFFER_BYTES = 1 << 16
+LONGEST_WAIT_S = 3600.0
+LOOK_EVERY_S = 0.5
+NO_RATE = 1 << 50
+"""Bytes a second from which on nothing is throttled."""
+SYNC_WAIT_S = 10.0
+SYNC_AGAIN_S = 0.02
+ROLLED_EVERY_MS = 60_000
+"""Records that are old when they come would make every look roll the active segment: it rolls one that is this old, or
+as old as max.compaction.lag.ms if that is less."""
+MILLION = 1_000_000
+
+
+class Segment(NamedTuple):
+    """Of a log: where it begins, and the bytes of its `.log`."""
+
+    base_offset: int
+    size: int
+
+
+class LogToClean(NamedTuple):
+    """A log that may be compacted: records from `first_dirty_offset` to before `first_uncleanable_offset` are new to it.
+
+    :param ratio: dirty bytes / (dirty and clean ones); `overdue`: max.compaction.lag.ms has passed.
+    """
+
+    slot: int
+    incarnation: int
+    partition: Partition
+    log_dir: int
+    first_dirty_offset: int
+    first_uncleanable_offset: int
+    ratio: float
+    overdue: bool
+    wanted: bool
+
+
+@dataclass
+class _Seen:
+    """What a partition's directory held when its slot had this generation."""
+
+    incarnation: int
+    generation: int
+    segments: list[Segment]
+    largest_timestamps: dict[int, int] = field(default_factory=dict)
+    first_timestamps: dict[int, int] = field(default_factory=dict)
+
+
+class Throttle:
+    """At most `bytes_per_second`, over all threads. A wait ends early when `stopping` is set."""
+
+    def __init__(self, bytes_per_second: float, stopping: threading.Event) -> None:
+        self._rate = bytes_per_second
+        self._stopping = stopping
+        self._lock = threading.Lock()
+        self._free_at = 0.0
+
+    def __call__(self, count: int, look: Callable[[], None]) -> None:
+        """Take `count` bytes; returns when they are due.
+
+        :param look: called every half second of the wait; the wait ends with what it raises.
+        """
+        if self._rate >= NO_RATE:
+            return
+        with self._lock:
+            now = time.monotonic()
+            self._free_at = max(self._free_at, now) + (count / self._rate if self._rate > 0 else LONGEST_WAIT_S)
+            due = min(self._free_at, now + LONGEST_WAIT_S)
+        while (left := due - time.monotonic()) > 0 and not self._stopping.wait(min(left, LOOK_EVERY_S)):
+            look()
+
+
+class CompactionSettings(NamedTuple):
+    """What `log.cleaner.*` says of the threads and their memory. As a text: the settings by their names."""
+
+    enabled: bool
+    threads: int
+    map_bytes: int
+    buffer_bytes: int
+    load_factor: float
+    backoff_s: float
+    bytes_a_second: float
+
+    def __str__(self) -> str:
+        rate = "no limit" if self.bytes_a_second >= NO_RATE else f"{self.bytes_a_second:g}"
+        return (
+            f"log.cleaner.enable={str(self.enabled).lower()}, log.cleaner.threads={self.threads}, "
+            f"log.cleaner.dedupe.buffer.size={self.map_bytes}, log.cleaner.io.buffer.size={self.buffer_bytes}, "
+            f"log.cleaner.io.buffer.load.factor={self.load_factor:g}, log.cleaner.backoff.ms={self.backoff_s * 1000:.0f}, "
+            f"log.cleaner.io.max.bytes.per.second={rate}"
+        )
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> "CompactionSettings":
+        """Those of a configuration."""
+        return cls(
+            bool(config["log.cleaner.enable"]),
+            config.integer("log.cleaner.threads"),
+            config.integer("log.cleaner.dedupe.buffer.size"),
+            config.integer("log.cleaner.io.buffer.size"),
+            float(str(config["log.cleaner.io.buffer.load.factor"])),
+            config.integer("log.cleaner.backoff.ms") / 1000,
+            float(str(config["log.cleaner.io.max.bytes.per.second"])),
+        )
+
+
+class Compaction:
+    """One a cleaner. :param log_dirs: paths in the order in which the supervisor announced them."""
+
+    def __init__(self, config: BrokerConfig, shm: SharedMemory, log_dirs: Sequence[Path]) -> None:
+        self._shm = shm
+        self._log_dirs = [Path(path) for path in log_dirs]
+        self.settings = CompactionSettings.of(config)
+        self._enabled = self.settings.enabled
+        self._thread_count = self.settings.threads
+        self._map_bytes = self.settings.map_bytes
+        self._buffer_bytes = self.settings.buffer_bytes
+        self._load_factor = self.settings.load_factor
+        self._backoff_s = self.settings.backoff_s
+        self._stopping = threading.Event()
+        self._throttle = Throttle(self.settings.bytes_a_second, self._stopping)
+        self._lock = threading.Lock()
+        self._swap_lock = threading.Lock()
+        self._seen: dict[int, _Seen] = {}
+        self._busy: set[int] = set()
+        self._uncleanable: dict[int, int] = {}  # slot: incarnation
+        self._compactors: list[Compactor] = []
+        self._threads: list[threading.Thread] = []
+        self.passes = 0
+
+    # -- threads --------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin, unless log.cleaner.enable or log.cleaner.threads say no."""
+        if not self._enabled or self._thread_count == 0:
+            return
+        for number in range(self._thread_count):
+            thread = threading.Thread(target=self._work, name=f"compaction-{number}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def stop(self) -> None:
+        """End the passes under way, soon and with nothing half done; returns when they have ended."""
+        self._stopping.set()
+        for compactor in list(self._compactors):
+            compactor.abort()
+        for thread in self._threads:
+            thread.join()
+
+    def make_compactor(self) -> Compactor:
+        """What one thread works with. Raises ValueError, MemoryError: the map cannot be made."""
+        threads = max(self._thread_count, 1)
+        compactor = Compactor(
+            min(self._map_bytes // threads, LARGEST_MAP_BYTES),
+            self._load_factor,
+            max(self._buffer_bytes // threads // 2, SMALLEST_BUFFER_BYTES),
+            compression.decompress,
+            compression.compress,
+            old_messages.contents,
+            old_messages.reduced,
+            self._throttle,
+            self._swap_lock,
+        )
+        self._compactors.append(compactor)
+        return compactor
+
+    def _work(self) -> None:
+        compactor = None
+        while not self._stopping.is_set():
+            try:
+                if compactor is None:
+                    compactor = self.make_compactor()
+                busy = self.run_once(compactor)
+            except Exception:  # a cleaner's pass: one of the three borders
+                log.exception("compaction failed, it goes on in %s s", self._backoff_s)
+                busy = False
+            if not busy:
+                self._stopping.wait(self._backoff_s)
+
+    def run_once(self, compactor: Compactor, now_ms: int | None = None) -> bool:
+        """Compact the log that needs it most; whether there was one. :param now_ms: wall clock; None: the present."""
+        now_ms = time.time_ns() // MILLION if now_ms is None else now_ms
+        chosen = self.choose(now_ms)
+        if chosen is None:
+            return False
+        try:
+            return self._compact(compactor, chosen, now_ms)
+        finally:
+            with self._lock:
+                self._busy.discard(chosen.slot)
+
+    def _compact(self, compactor: Compactor, chosen: LogToClean, now_ms: int) -> bool:
+        name = f"{chosen.partition[0]}-{chosen.partition[1]}"
+        began = time.monotonic()
+        try:
+            self._make_durable(chosen)
+            result = compactor.run(
+                chosen.slot,
+                incarnation=chosen.incarnation,
+                first_dirty_offset=chosen.first_dirty_offset,
+                first_uncleanable_offset=chosen.first_uncleanable_offset,
+                now_ms=now_ms,
+            )
+            self._note(chosen, result.end_offset)
+        except (CompactionAborted, SlotChanged, FileNotFoundError) as reason:
+            log.info("compaction of %s ended early: %s", name, reason)
+            return False
+        except (CorruptSegmentError, MapTooSmallError) as error:
+            self._give_up(chosen, name, str(error))
+            return True
+        except OSError as error:
+            note_error(chosen.log_dir, error.errno or 0)
+            if error.errno in FULL:
+                log.error("compaction of %s has no room and is tried again: %s", name, error)
+                return False
+            self._give_up(chosen, name, str(error))
+            return True
+        self.passes += 1
+        _report(name, result, time.monotonic() - began)
+        return True
+
+    def _make_durable(self, chosen: LogToClean) -> None:
+        """Sync the log as far as the pass may reach, then raise its gap limit to there.
+
+        :raises CompactionAborted: the partition was deleted, or other processes sync the log all the time.
+        :raises SlotChanged: the partition was deleted, or its log truncated.
+        :raises OSError: a file could not be written or synced.
+        """
+        until = time.monotonic() + SYNC_WAIT_S
+        take_lane()
+        while True:
+            facts = slot_upkeep.compaction_facts(chosen.slot)
+            if facts is None or facts["incarnation"] != chosen.incarnation:
+                raise CompactionAborted("the partition was deleted or went offline")
+            if facts["synced_base"] >= chosen.first_uncleanable_offset:
+                break
+            synced = flushing.flush(chosen.slot, whole=True, turn=self._swap_lock)
+            if not synced and (time.monotonic() > until or self._stopping.wait(SYNC_AGAIN_S)):
+                raise CompactionAborted("other processes sync the log")
+        slot_upkeep.raise_gap_limit(
+            chosen.slot,
+            chosen.first_uncleanable_offset,
+            incarnation=facts["incarnation"],
+            truncations=facts["truncations"],
+            turn=self._swap_lock,
+        )
+
+    def _give_up(self, chosen: LogToClean, name: str, reason: str) -> None:
+        with self._lock:
+            self._uncleanable[chosen.slot] = chosen.incarnation
+        log.error("%s is not compacted any more until the cleaner starts again: %s", name, reason)
+
+    @property
+    def uncleanable(self) -> int:
+        """How many logs could not be compacted and are left alone."""
+        return len(self._uncleanable)  # without the lock, which a thread holds while it waits for a slow device
+
+    # -- the checkpoint -------------------------------------------------------------------------------------------
+
+    def _path(self, log_dir: int) -> Path:
+        return self._log_dirs[log_dir] / file_names.CLEANER_CHECKPOINT
+
+    def _read(self, log_dir: int) -> dict[Partition, int]:
+        try:
+            return read_offset_checkpoint(self._path(log_dir))
+        except CorruptCheckpointError as error:
+            log.error("cannot read the compaction checkpoint of %s: %s; every log is compacted from its start again",
+                      self._log_dirs[log_dir], error)  # fmt: skip
+            return {}
+
+    def _note(self, chosen: LogToClean, offset: int) -> None:
+        """Make durable up to where a log is compacted, unless it was deleted meanwhile; lines of partitions that do not
+        exist any more are removed. Raises OSError."""
+        path = self._path(chosen.log_dir)
+        with alone(self._log_dirs[chosen.log_dir]):
+            facts = slot_upkeep.compaction_facts(chosen.slot)
+            if facts is None or facts["incarnation"] != chosen.incarnation:
+                return  # a line of a deleted partition would be taken for one of the next of that name
+            try:
+                before = read_offset_checkpoint(path)
+            except CorruptCheckpointError:
+                before = {}  # logged when it was read to choose
+            present = {(topic, partition) for topic, partition, _ in slots.in_use()}
+            after = {key: value for key, value in before.items() if key in present}
+            after |= {chosen.partition: min(offset, facts["gap_limit"])}
+            if after != before:
+                write_offset_checkpoint(path, after)
+        log_start.meet_fault(FaultPoint.CLEANER_OFFSET_WRITTEN)
+
+    # -- the choice -----------------------------------------------------------------------------------------------
+
+    def choose(self, now_ms: int) -> LogToClean | None:
+        """The log with the largest share of dirty bytes, of those that are due; it is taken until the pass has ended."""
+        with self._lock:
+            checkpoints: dict[int, dict[Partition, int]] = {}
+            best: LogToClean | None = None
+            for slot in range(self._shm.slots_used):
+                facts = slot_upkeep.compaction_facts(slot)
+                if facts is None or not facts["compact"] or self._shm.log_dir_offline(facts["log_dir"]):
+                    self._seen.pop(slot, None)
+                    continue
+                if slot in self._busy or self._uncleanable.get(slot) == facts["incarnation"]:
+                    continue
+                if facts["log_dir"] not in checkpoints:
+                    checkpoints[facts["log_dir"]] = self._read(facts["log_dir"])
+                try:
+                    found = self._judge(slot, facts, checkpoints[facts["log_dir"]], now_ms)
+                except (FileNotFoundError, NotADirectoryError):
+                    continue  # deleted, truncated or removed meanwhile: the next look sees it
+                except OSError as error:
+                    log.error("compaction cannot look at %s-%d: %s", facts["topic"], facts["partition"], error)
+                    continue
+                if found is not None and found.wanted and (best is None or found.ratio > best.ratio):
+                    best = found
+            if best is not None:
+                self._busy.add(best.slot)
+            return best
+
+    def _judge(
+        self, slot: int, facts: dict[str, Any], checkpoint: dict[Partition, int], now_ms: int
+    ) -> LogToClean | None:
+        key = (facts["topic"], facts["partition"])
+        start = facts["log_start_offset"]
+        if facts["gap_limit"] == ANY_GAP:
+            return None  # what is known of its gaps is settled first (odradek.cleaner.gap_limits)
+        facts = self._roll_if_overdue(slot, facts, now_ms)
+        dirty = min(checkpoint.get(key, start), max(facts["gap_limit"], start))
+        if not start <= dirty <= facts["log_end_offset"]:
+            if dirty > start or not facts["delete"]:
+                log.warning("%s-%d: compacted up to %d, but the log has offsets %d to %d; compacting from its start",
+                            *key, dirty, start, facts["log_end_offset"])  # fmt: skip
+            dirty = start
+        seen = self._look(slot, facts)
+        directory = self._directory(facts)
+        closed = [segment for segment in seen.segments if segment.base_offset < facts["segment_base"]]
+        if not closed:
+            return None  # the active segment alone: nothing to compact yet
+        ends = [segment.base_offset for segment in closed[1:]] + [facts["segment_base"]]
+        # Segments with dirty records, the one that holds the first among them.
+        fresh = [segment for segment, end in zip(closed, ends, strict=True) if end > dirty]
+        uncleanable = min(facts["last_stable_offset"], facts["segment_base"])
+        if facts["min_compaction_lag_ms"] > 0:
+            youngest = now_ms - facts["min_compaction_lag_ms"]
+            for segment in fresh:
+                if _largest_timestamp(directory, segment.base_offset, seen) > youngest:
+                    uncleanable = min(uncleanable, segment.base_offset)
+                    break
+        # Whole segments only: the one that holds the offset is left.
+        uncleanable = max(uncleanable, dirty)
+        border = next((segment.base_offset for segment, end in zip(closed, ends, strict=True) if end > uncleanable),
+                      facts["segment_base"])  # fmt: skip
+        dirty_bytes = sum(segment.size for segment in fresh if segment.base_offset < border)
+        clean_bytes = sum(segment.size for segment in closed if segment.base_offset < dirty)
+        if border <= dirty or dirty_bytes == 0:
+            return None
+        overdue = False
+        if facts["max_compaction_lag_ms"] < now_ms:
+            limit = now_ms - facts["max_compaction_lag_ms"]
+            overdue = any(0 < _first_timestamp(directory, one.base_offset, seen) < limit for one in fresh)
+        ratio = dirty_bytes / (dirty_bytes + clean_bytes)
+        wanted = overdue or ratio > facts["min_cleanable_dirty_millionths"] / MILLION
+        return LogToClean(slot, facts["incarnation"], key, facts["log_dir"], dirty, border, ratio, overdue, wanted)
+
+    def _roll_if_overdue(self, slot: int, facts: dict[str, Any], now_ms: int) -> dict[str, Any]:
+        """Roll an active segment whose first record has waited longer than max.compaction.lag.ms, whether or not more come; the
+        slot's facts afterwards."""
+        lag_ms = facts["max_compaction_lag_ms"]
+        created_ms = facts["created_ms"]
+        first_ms = facts["first_timestamp"] if facts["first_timestamp"] >= 0 else created_ms
+        if facts["size"] == 0 or now_ms - first_ms <= lag_ms or now_ms - created_ms < min(lag_ms, ROLLED_EVERY_MS):
+            return facts
+        with self._swap_lock:
+            take_lane()
+            log_start.roll(slot, facts["segment_base"], facts["log_end_offset"], incarnation=facts["incarnation"])
+        rolled = slot_upkeep.compaction_facts(slot)
+        return facts if rolled is None or rolled["incarnation"] != facts["incarnation"] else rolled
+
+    def _directory(self, facts: dict[str, Any]) -> Path:
+        return self._log_dirs[facts["log_dir"]] / f"{facts['topic']}-{facts['partition']}"
+
+    def _look(self, slot: int, facts: dict[str, Any]) -> _Seen:
+        """The directory's segments, from before if the generation is the same. Raises OSError."""
+        known = self._seen.get(slot)
+        if known and known.generation == facts["generation"] and known.incarnation == facts["incarnation"]:
+            return known
+        segments = []
+        with os.scandir(self._directory(facts)) as entries:
+            for entry in entries:
+                parsed = file_names.parse_segment_file_name(entry.name)
+                if parsed is not None and parsed.kind == file_names.LOG and not parsed.state:
+                    segments.append(Segment(parsed.base_offset, entry.stat().st_size))
+        found = _Seen(facts["incarnation"], facts["generation"], sorted(segments))
+        self._seen[slot] = found
+        return found
+
+
+def _largest_timestamp(directory: Path, base_offset: int, seen: _Seen) -> int:
+    """Of a closed segment, from its time index; where that is empty, when the file was last written."""
+    if base_offset not in seen.largest_timestamps:
+        content = (directory / file_names.segment_file_name(base_offset, file_names.TIME_INDEX)).read_bytes()
+        if len(content) >= TIME_ENTRY.size:
+            found = int(TIME_ENTRY.unpack_from(content, len(content) // TIME_ENTRY.size * TIME_ENTRY.size - 12)[0])
+        else:
+            path = directory / file_names.segment_file_name(base_offset, file_names.LOG)
+            found = path.stat().st_mtime_ns // MILLION
+        seen.largest_timestamps[base_offset] = found
+    return seen.largest_timestamps[base_offset]
+
+
+def _first_timestamp(directory: Path, base_offset: int, seen: _Seen) -> int:
+    """The largest timestamp of a segment's first batch, as Kafka counts it; where it has none, when the file was last
+    written; -1 where the segment is empty."""
+    if base_offset not in seen.first_timestamps:
+        with (directory / file_names.segment_file_name(base_offset, file_names.LOG)).open("rb") as file:
+            head = file.read(MAX_TIMESTAMP_AT + 8)
+        found = -1
+        if len(head) == MAX_TIMESTAMP_AT + 8:
+            at = MAX_TIMESTAMP_AT if head[16] == 2 else 18  # a message of format v1 has its own
+            found = int.from_bytes(head[at : at + 8], "big", signed=True) if head[16] else -1
+            if found < 0:
+                path = directory / file_names.segment_file_name(base_offset, file_names.LOG)
+                found = path.stat().st_mtime_ns // MILLION
+        seen.first_timestamps[base_offset] = found
+    return seen.first_timestamps[base_offset]
+
+
+def _report(name: str, result: PassResult, seconds: float) -> None:
+    megabytes = (result.bytes_read + result.map_bytes_read) / MILLION
+    log.info(
+        "compacted %s up to offset %d: %d of %d records kept, %.1f MB read in %.1f s, %d segments of %d%s",
+        name, result.end_offset, result.records_kept, result.records_read, megabytes, seconds,
+        result.segments_after, result.segments_before, "; the map of keys was full" if result.map_full else "",
+    )  # fmt: skip
+    if result.keyless:
+        log.warning("%s: %d records without a key were removed", name, result.keyless)

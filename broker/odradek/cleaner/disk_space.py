@@ -1,0 +1,238 @@
+"""Room on the file systems of the log directories: the marks, the state that follows, the reserve. Run by the cleaner.
+
+A full disk is a state of a log directory, not a failure of it (docs/decisions/0011). The cleaner looks once a second, and at
+once when a write of any process found no room; it alone takes the state back, by the words of the shared header that the
+data path reads. Whatever else goes wrong with a directory (it is gone, another one lies in its place, it cannot be read)
+takes it offline.
+"""
+
+import errno
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import odradek._ext.partition.slot_life as slot_life
+from odradek._ext.shm.layout import DiskState
+from odradek._ext.shm.shared_memory import SharedMemory
+from odradek.config.broker_config import BrokerConfig
+from odradek.storage.atomic_file import NO_ROOM
+from odradek.storage.file_names import RESERVE
+
+log = logging.getLogger("odradek.disks")
+
+LOOK_EVERY_MS = 1000
+HASTEN_LOW_EVERY_MS, HASTEN_FULL_EVERY_MS = 10_000, 2_000
+HOLD_MS = 5000
+"""How long a directory stays full after a write found no room while the file system says that there is some (a quota)."""
+FEWEST_FILES = 64
+"""With fewer free inodes no segment can be rolled: that is full as well."""
+LEAVE_FULL, LEAVE_LOW = 1.25, 1.1
+"""A state is left only with so much more room than the mark below which it was entered."""
+
+
+class Marks(NamedTuple):
+    """The marks as configured: each is the smaller one of a number of bytes and a share of the file system."""
+
+    soft_bytes: int
+    soft_percent: float
+    hard_bytes: int
+    hard_percent: float
+    reserve_bytes: int
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> "Marks":
+        """From the broker's configuration."""
+        return cls(
+            config.integer("odradek.log.dir.soft.free.bytes"),
+            float(str(config["odradek.log.dir.soft.free.percent"])),
+            config.integer("odradek.log.dir.hard.free.bytes"),
+            float(str(config["odradek.log.dir.hard.free.percent"])),
+            config.integer("odradek.log.dir.reserve.bytes"),
+        )
+
+    def soft(self, total: int) -> int:
+        """Bytes free below which a file system of `total` bytes is low."""
+        return max(self.hard(total), min(self.soft_bytes, int(total * self.soft_percent / 100)))
+
+    def hard(self, total: int) -> int:
+        """Bytes free below which it is full."""
+        return min(self.hard_bytes, int(total * self.hard_percent / 100))
+
+    def reserve(self, total: int) -> int:
+        """Bytes kept for what must go on: no more than the hard mark, so that a small disk is not filled by them."""
+        return min(self.reserve_bytes, self.hard(total))
+
+
+def judge(before: DiskState, free: int, soft: int, hard: int) -> DiskState:
+    """The state of a file system with `free` bytes, of which the reserve is not one.
+
+    :param before: the present state; leaving it takes more room than entering it, so that it does not flap.
+    """
+    if free < hard or (before == DiskState.DISK_FULL and free < hard * LEAVE_FULL):
+        return DiskState.DISK_FULL
+    if free < soft or (before != DiskState.DISK_ROOMY and free < soft * LEAVE_LOW):
+        return DiskState.DISK_LOW
+    return DiskState.DISK_ROOMY
+
+
+class Reserve:
+    """The reserve file of one directory: blocks that are given back to the file system when it is full."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / RESERVE
+
+    def present(self, size: int) -> bool:
+        """Whether it is there with all of its blocks. Raises OSError."""
+        try:
+            found = self.path.stat()
+        except FileNotFoundError:
+            return False
+        return found.st_size == size and found.st_blocks * 512 >= size
+
+    def make(self, size: int) -> bool:
+        """Take the blocks; False if there is no room for them. Raises OSError for anything else."""
+        descriptor = -1
+        try:
+            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            if size:
+                os.posix_fallocate(descriptor, 0, size)
+        except OSError as error:
+            self.release()
+            if error.errno in NO_ROOM:
+                return False
+            raise
+        finally:
+            if descriptor >= 0:
+                os.close(descriptor)
+        return True
+
+    def release(self) -> None:
+        """Give the blocks back. Raises OSError."""
+        self.path.unlink(missing_ok=True)
+
+
+class DiskSpace:
+    """All log directories of the broker, as its cleaner looks at them.
+
+    :param hasten: deletes now what may be deleted anyway. Called when a look finds a directory low or full, and again every
+        ten seconds while it is low, every two seconds while it is full.
+    :param clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        shm: SharedMemory,
+        log_dirs: Sequence[Path],
+        hasten: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._shm = shm
+        self._paths = list(log_dirs)
+        self._marks = Marks.of(config)
+        self._reserves = [Reserve(path) for path in log_dirs]
+        self._hasten = hasten
+        self._clock = clock
+        self.short = False
+        """Whether the last look found a directory low on room or full."""
+        self._told_offline: set[int] = set()
+        self._hasten_from = 0.0
+        self._worse = False
+        self._hold_until = [0.0] * len(self._paths)
+        self._told = [DiskState.DISK_ROOMY] * len(self._paths)
+
+    def asked(self) -> bool:
+        """Whether there is something that cannot wait for the next look: a write without room, a directory that failed."""
+        return bool(self._shm.log_dir_found_full) or any(
+            self._shm.log_dir_offline(number) and number not in self._told_offline for number in range(len(self._paths))
+        )
+
+    def look(self) -> None:
+        """Bring every directory's state to what its file system says, and the partitions of failed ones offline."""
+        refused = self._shm.take_log_dirs_found_full()
+        short: list[int] = []
+        for number, path in enumerate(self._paths):
+            if self._shm.log_dir_offline(number):
+                continue
+            try:
+                self._check_place(number)
+                if self._look_at(number, number in refused) != DiskState.DISK_ROOMY:
+                    short.append(number)
+            except OSError as error:
+                log.error("log directory %s: %s", path, error)
+                if error.errno in NO_ROOM:  # what gives room back may itself need some: the next look tries again
+                    _, free, total = self._shm.disk(number)[:3]
+                    self._shm.set_disk(number, DiskState.DISK_FULL, free, total)
+                    short.append(number)
+                else:
+                    self._shm.set_log_dir_offline(number)
+        self._tell_offline()
+        self.short = bool(short)
+        if short and (self._clock() >= self._hasten_from or self._worse):
+            full = any(self._shm.disk(number)[0] == DiskState.DISK_FULL for number in short)
+            self._hasten_from = self._clock() + (HASTEN_FULL_EVERY_MS if full else HASTEN_LOW_EVERY_MS) / 1000
+            self._hasten()
+        self._worse = False
+
+    def _check_place(self, number: int) -> None:
+        """The path must still lead to the directory that was opened at the start. Raises OSError."""
+        opened, found = os.fstat(self._shm.log_dir_fd(number)), self._paths[number].stat()
+        if (opened.st_dev, opened.st_ino) != (found.st_dev, found.st_ino):
+            raise OSError(errno.ENOTDIR, "is not the directory any more that was there at the start")
+
+    def _look_at(self, number: int, refused: bool) -> DiskState:
+        found = os.statvfs(self._paths[number])
+        total, free = found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
+        soft, hard, size = self._marks.soft(total), self._marks.hard(total), self._marks.reserve(total)
+        reserve = self._reserves[number]
+        kept = reserve.present(size)
+        before = self._shm.disk(number)[0]
+        if refused:
+            self._hold_until[number] = self._clock() + HOLD_MS / 1000
+        state = judge(before, free if kept else free - size, soft, hard)
+        if self._clock() < self._hold_until[number] or (found.f_files and found.f_favail < FEWEST_FILES):
+            state = DiskState.DISK_FULL
+        if state == DiskState.DISK_FULL:
+            reserve.release()
+        elif not kept and not reserve.make(size):
+            state = DiskState.DISK_FULL
+        self._shm.set_disk(number, state, free, total)
+        if state != self._told[number]:
+            self._worse |= state > self._told[number]
+            self._told[number] = state
+            self._tell(number, state, free, total, soft, hard + size)
+        return state
+
+    def _tell(self, number: int, state: DiskState, free: int, total: int, soft: int, hard: int) -> None:
+        path, room = self._paths[number], f"{free:,} of {total:,} bytes are free"
+        if state == DiskState.DISK_FULL:
+            log.error(
+                "log directory %s is full, %s: producers are refused until there are %s; consumers, deletions and commits "
+                "go on",
+                path,
+                room,
+                f"{int(hard * LEAVE_FULL):,}",
+            )
+        elif state == DiskState.DISK_LOW:
+            log.warning(
+                "log directory %s: %s, less than the soft mark of %s: what retention allows is deleted now",
+                path,
+                room,
+                f"{soft:,}",
+            )
+        else:
+            log.info("log directory %s has room again: %s", path, room)
+
+    def _tell_offline(self) -> None:
+        for number, path in enumerate(self._paths):
+            if self._shm.log_dir_offline(number) and number not in self._told_offline:
+                count = slot_life.fail_log_dir(number)
+                self._told_offline.add(number)
+                log.error(
+                    "log directory %s is offline, and its %d partitions with it: repair it, then start the broker anew",
+                    path,
+                    count,
+                )

@@ -1,0 +1,84 @@
+"""Where a log begins by odradek.retention.exact: at the first record within retention.ms, which may be inside a segment.
+
+Runs in the cleaner's passes of retention, without a lock: the caller looks at the slot's generation afterwards. See
+docs/policies.md for the definition, `_ext/storage/young_records.pyx` for the search.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, Protocol
+
+from odradek._ext.storage.lookup import CorruptLogError
+from odradek._ext.storage.young_records import first_young
+from odradek.storage.file_names import INDEX, LOG, TIME_INDEX, segment_file_name
+from odradek.storage.indexes import TIME_ENTRY
+from odradek.storage.lookup import find_in_compressed
+
+INDEX_ENTRY_BYTES = 8
+
+
+class DatedSegment(Protocol):
+    """A segment; `newest_ms` is the largest timestamp of its records, -1 where they have none."""
+
+    base_offset: int
+
+    @property
+    def size(self) -> int: ...
+    @property
+    def newest_ms(self) -> int: ...
+    @property
+    def largest_timestamp_ms(self) -> int: ...
+
+
+def first_young_offset(
+    directory: str,
+    segments: Sequence[DatedSegment],
+    facts: Mapping[str, Any],
+    limit_ms: int,
+    beat: Callable[[], None],
+) -> int | None:
+    """The offset from which on records stay, of a log's segments; None if all of their records are older than `limit_ms`.
+
+    :param facts: the slot's; the last segment may be the active one.
+    :param beat: called from time to time.
+    :raises OSError: a file could not be read. :raises ValueError: a segment holds no sound batches where it should.
+    """
+    limit_ms = max(limit_ms, 0)
+    for segment in segments:
+        if segment.size == 0 or segment.largest_timestamp_ms < limit_ms:
+            continue
+        if segment.newest_ms < 0:  # none of its records has a timestamp: they are as young as the file
+            return max(segment.base_offset, int(facts["log_start_offset"]))
+        try:
+            found = _first_in(directory, segment.base_offset, facts, limit_ms, beat)
+        except CorruptLogError as error:
+            raise ValueError(str(error)) from error
+        if found is not None:
+            return found
+    return None
+
+
+def _first_in(
+    directory: str, base_offset: int, facts: Mapping[str, Any], limit_ms: int, beat: Callable[[], None]
+) -> int | None:
+    with ExitStack() as stack:
+
+        def opened(kind: str) -> int:
+            path = f"{directory}/{segment_file_name(base_offset, kind)}"
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            stack.callback(os.close, descriptor)
+            return descriptor
+
+        log_fd, index_fd, time_fd = opened(LOG), opened(INDEX), opened(TIME_INDEX)
+        if base_offset == facts["segment_base"]:
+            size, entries, time_entries = facts["size"], facts["index_entries"], facts["timeindex_entries"]
+        else:
+            size = os.fstat(log_fd).st_size
+            entries = os.fstat(index_fd).st_size // INDEX_ENTRY_BYTES
+            time_entries = os.fstat(time_fd).st_size // TIME_ENTRY.size
+        found: int | None = first_young(
+            log_fd, index_fd, entries, time_fd, time_entries, base_offset, size, limit_ms,
+            facts["log_start_offset"], find_in_compressed, beat,
+        )  # fmt: skip
+        return found

@@ -1,0 +1,79 @@
+"""What a start could not know of the gaps in logs, settled once the logs are open.
+
+Runs in the cleaner. A log that Kafka compacted, or this broker before it kept gap limits (`_ext/partition/gap_limit.pxd`), has no
+limit: a start takes every gap in it, wherever it is. Here it gets one, its present end, as soon as all before is on the
+device: gaps that appear behind it later are damage. And a line of `cleaner-offset-checkpoint` that is beyond a log's
+limit speaks of records that were lost, so it is lowered before the log grows past it.
+"""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+import odradek._ext.partition.flushing as flushing
+import odradek._ext.partition.slot_upkeep as slot_upkeep
+import odradek._ext.partition.slots as slots
+from odradek._ext.storage.segments import ANY_GAP
+from odradek._ext.shm.shared_memory import SharedMemory
+from odradek._ext.partition.slots import SlotChanged
+from odradek.shm.checkpoints import lower_cleaner_offset
+from odradek.storage.checkpoints import CorruptCheckpointError, read_offset_checkpoint
+from odradek.storage.file_names import CLEANER_CHECKPOINT
+
+log = logging.getLogger("odradek.cleaner")
+
+
+class GapLimits:
+    """One a cleaner. :param log_dirs: paths in the order in which the supervisor announced them."""
+
+    def __init__(self, shm: SharedMemory, log_dirs: Sequence[Path]) -> None:
+        self._shm = shm
+        self._log_dirs = [Path(path) for path in log_dirs]
+
+    def run(self) -> None:
+        """Give a limit to every log that has none, and lower the cleaner's offsets; what fails is tried again by the
+        next pass."""
+        offline = self._shm.log_dir_offline
+        unknown = [slot for slot in slot_upkeep.of_unknown_gap_limit() if not offline(slots.log_dir_of(slot))]
+        for slot, error in flushing.flush_many(unknown, whole=True, beat=self._shm.beat):
+            log.error(
+                "slot %d: the log cannot be synced, so it gets no gap limit; retrying in the next pass: %s", slot, error
+            )
+        for slot in unknown:
+            try:
+                self._settle(slot)
+            except SlotChanged as reason:
+                log.info("slot %d: the log gets no gap limit, because it changed: %s", slot, reason)
+            except OSError as error:
+                log.error("slot %d: cannot write the log's gap limit; retrying in the next pass: %s", slot, error)
+            self._shm.beat()
+        for number, path in enumerate(self._log_dirs):
+            if not self._shm.log_dir_offline(number):
+                try:
+                    self._lower(number, path)
+                except (OSError, CorruptCheckpointError) as error:
+                    log.error("%s cannot be corrected: %s", path / CLEANER_CHECKPOINT, error)
+
+    def _settle(self, slot: int) -> None:
+        facts = slot_upkeep.compaction_facts(slot)
+        if facts is None:
+            return
+        state = slots.describe(slot)
+        if state["synced_base"] >= 0:  # else the sync failed, or another process was syncing: the next pass tries again
+            slot_upkeep.raise_gap_limit(
+                slot, state["synced_end"], incarnation=facts["incarnation"], truncations=facts["truncations"]
+            )
+            limit = slots.describe(slot)["gap_limit"]
+            log.info("%s-%d: offsets may be missing below %d", facts["topic"], facts["partition"], limit)
+
+    def _lower(self, number: int, path: Path) -> None:
+        offsets = read_offset_checkpoint(path / CLEANER_CHECKPOINT)
+        if not offsets:
+            return
+        for topic, partition, slot in slots.in_use():
+            offset = offsets.get((topic, partition))
+            facts = None if offset is None else slot_upkeep.compaction_facts(slot)
+            if offset is None or facts is None or facts["log_dir"] != number:
+                continue
+            if facts["gap_limit"] != ANY_GAP and offset > facts["gap_limit"]:
+                lower_cleaner_offset(path, (topic, partition), facts["gap_limit"])

@@ -1,0 +1,326 @@
+"""Retention: which of the oldest segments are removed, by time, by size, by log start offset and by a class of the operator.
+
+Runs in the cleaner. A log start offset is raised and made durable before a file is renamed (`<file>.deleted`, under the
+slot's lock), and a renamed file stays for file.delete.delay.ms: a reader that has it open finishes, one that comes later
+receives OFFSET_OUT_OF_RANGE. What a cleaner that died left half done is finished by whoever takes the slot's lock next; its
+renamed files are found by its successor, which looks through every directory once.
+"""
+
+import errno
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import odradek._ext.partition.log_start as native
+from odradek._ext.shm.faults import FaultPoint
+from odradek._ext.partition.removed_files import announce_removed_files
+from odradek._ext.shm.layout import DiskState
+from odradek._ext.shm.shared_memory import SharedMemory
+from odradek.shm.checkpoints import write_log_starts
+from odradek.cleaner.deletion_policy import KEY, Answer, PolicyThread, Question
+from odradek.cleaner.exact_retention import first_young_offset
+from odradek.cleaner.retention_rules import Facts, Segment, expired, question_about
+from odradek.storage.checkpoints import CorruptCheckpointError
+from odradek.storage.file_names import DELETED, LOG, parse_segment_file_name
+
+log = logging.getLogger("odradek.cleaner.retention")
+
+SEGMENTS_A_LOCK = 16
+LOOKED_THROUGH_AT_ONCE = 500
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def _name(facts: Facts) -> str:
+    return f"{facts['topic']}-{facts['partition']}"
+
+
+@dataclass(slots=True)
+class _Listed:
+    """What a partition's directory held when its slot had this generation. One is kept of each log."""
+
+    generation: int
+    bases: tuple[int, ...]
+    aside: dict[str, int] | None  # renamed files, if any: when they were first seen, by the monotonic clock
+
+
+@dataclass
+class _Removal:
+    slot: int
+    incarnation: int
+    log_dir: int
+    bases: list[int]
+    """Of the segments that go, ascending, and of the first one that stays."""
+    sizes: list[int]
+    """Bytes of the `.log` of those that go."""
+
+
+class Retention:
+    """One a cleaner.
+
+    :param log_dirs: paths in the order in which the supervisor announced them.
+    :param policy: asks the class of the operator that deletes segments, too.
+    :param clock: monotonic ms, for file.delete.delay.ms: a step of the wall clock neither shortens nor prolongs the delay.
+    """
+
+    def __init__(
+        self,
+        shm: SharedMemory,
+        log_dirs: Sequence[Path],
+        policy: PolicyThread | None = None,
+        clock: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
+    ) -> None:
+        self._shm = shm
+        self._clock = clock
+        self._log_dirs = [Path(path) for path in log_dirs]
+        self._policy = policy
+        self._listed: dict[int, _Listed] = {}
+        self._generations: list[int] = []
+        self.removed_segments = self.removed_bytes = self.deleted_files = 0
+
+    def run(self, now_ms: int | None = None) -> None:
+        """Take out of every log what has expired, then delete files that were taken out before.
+
+        :param now_ms: wall clock; None: the present.
+        """
+        now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+        removals = []
+        questions: list[Question] = []
+        for slot in range(self._shm.slots_used):
+            try:
+                removal = self._plan(slot, now_ms, questions)
+            except (OSError, ValueError) as error:
+                log.error("retention cannot read the log of slot %d: %s; trying again at the next check", slot, error)
+                continue
+            if removal is not None:
+                removals.append(removal)
+            self._shm.beat()
+        self._carry_out(removals)
+        if self._policy is not None:
+            self._policy.ask(questions)
+        self.remove_files()
+
+    def follow_policy(self) -> None:
+        """Take out of the logs what the class of the operator has answered since the last call."""
+        if self._policy is None:
+            return
+        self._policy.look()
+        removals = []
+        for answer in self._policy.answers():
+            try:
+                removal = self._plan_answer(answer)
+            except OSError as error:
+                log.error("the segments that a policy deletes from slot %d stay for now: %s", answer.slot, error)
+                continue
+            if removal is not None:
+                removals.append(removal)
+        self._carry_out(removals)
+
+    def _carry_out(self, removals: Sequence[_Removal]) -> None:
+        """Make the log start offsets durable, then rename the files."""
+        if not removals:
+            return
+        lasting = self._make_durable({removal.log_dir for removal in removals})
+        for removal in removals:
+            if removal.log_dir in lasting:
+                self._remove(removal)
+            self._shm.beat()
+
+    def _directory(self, facts: Facts) -> str:
+        # not a Path: each puts its parts into the process's table of strings, which ten thousand logs make a megabyte larger
+        return f"{self._log_dirs[facts['log_dir']]}/{_name(facts)}"
+
+    def _list(self, slot: int, facts: Facts) -> _Listed:
+        """The directory's content, from before if the slot's generation is still the same. Raises OSError."""
+        known = self._listed.get(slot)
+        if known is not None and known.generation == facts["generation"]:
+            return known
+        if known is None:
+            native.settle_intent(slot)  # of a cleaner that died: what it renamed is to be seen now
+        bases: list[int] = []
+        aside: dict[str, int] = {}
+        seen = (known.aside if known is not None else None) or {}
+        with os.scandir(self._directory(facts)) as entries:
+            for entry in entries:
+                parsed = parse_segment_file_name(entry.name)
+                if parsed is None:
+                    continue
+                if parsed.state == DELETED:
+                    aside[entry.path] = seen.get(entry.path, self._clock())
+                elif parsed.kind == LOG and not parsed.state:
+                    bases.append(parsed.base_offset)
+        found = self._listed[slot] = _Listed(facts["generation"], tuple(sorted(bases)), aside or None)
+        return found
+
+    def _segments(self, slot: int, facts: Facts) -> list[Segment]:
+        """All of the log, ascending, the active one last; empty if the log has changed meanwhile. Raises OSError."""
+        bases = [base for base in self._list(slot, facts).bases if base <= facts["segment_base"]]
+        if not bases or bases[-1] != facts["segment_base"]:
+            return []  # the next pass sees it
+        directory = self._directory(facts)
+        ends = [*bases[1:], facts["log_end_offset"]]
+        return [
+            Segment(directory, base, end, facts if base == facts["segment_base"] else None)
+            for base, end in zip(bases, ends, strict=True)
+        ]
+
+    def _plan(self, slot: int, now_ms: int, questions: list[Question]) -> _Removal | None:
+        """Decide, roll an active segment that is removed, raise the log start offset; what is to be removed, perhaps nothing,
+        once that is durable.
+
+        :param questions: takes what the policy is asked about the log. :raises ValueError: a segment is damaged.
+        """
+        facts = native.facts(slot)
+        if facts is None or self._shm.log_dir_offline(facts["log_dir"]):
+            return None
+        try:
+            segments = self._segments(slot, facts)
+            count, why = expired(segments, facts, now_ms)
+            first_offset = self._first_young(facts, segments[count:], now_ms)
+        except (FileNotFoundError, ValueError):
+            if self._has_changed(slot, facts):
+                return None
+            raise
+        if first_offset >= 0 and self._has_changed(slot, facts):
+            return None  # what was read may not belong together
+        if self._policy is not None and segments:
+            question = question_about(slot, facts, segments[count:])
+            if question is not None:
+                questions.append(question)
+        if count and count == len(segments):
+            end = facts["log_end_offset"]
+            rolled = native.roll(slot, facts["segment_base"], end, incarnation=facts["incarnation"]) == "ok"
+            count -= not rolled  # somebody appended: it has not expired after all
+        keep = segments[count - 1].end_offset if count else -1
+        return self._advance(slot, facts, segments[:count], keep, max(keep, first_offset), why)
+
+    def _first_young(self, facts: Facts, segments: Sequence[Segment], now_ms: int) -> int:
+        """The offset at which the log begins by odradek.retention.exact, of the segments that stay; -1 if that says nothing."""
+        if not (facts["exact"] and facts["delete"] and facts["retention_ms"] >= 0 and segments):
+            return -1
+        limit_ms = now_ms - facts["retention_ms"]
+        found = first_young_offset(self._directory(facts), segments, facts, limit_ms, self._shm.beat)
+        return -1 if found is None else min(found, facts["high_watermark"])
+
+    def _has_changed(self, slot: int, facts: Facts) -> bool:
+        """Whether the log was deleted, compacted, cut or rolled meanwhile."""
+        newer = native.facts(slot)
+        return newer is None or newer["generation"] != facts["generation"]
+
+    def _plan_answer(self, answer: Answer) -> _Removal | None:
+        """As `_plan`, for what a policy deletes. Raises OSError."""
+        facts = native.facts(answer.slot)
+        if facts is None or facts["incarnation"] != answer.incarnation or self._shm.log_dir_offline(facts["log_dir"]):
+            return None
+        segments = self._segments(answer.slot, facts)
+        leading = [segment for segment in segments if segment.base_offset < answer.keep]
+        is_prefix = bool(leading) and leading[-1].end_offset == answer.keep and not leading[-1].is_active
+        if not is_prefix or answer.keep > facts["high_watermark"]:
+            return None  # the log has changed since it was judged: the next pass asks again
+        return self._advance(answer.slot, facts, leading, answer.keep, answer.keep, KEY)
+
+    def _advance(
+        self, slot: int, facts: Facts, removed: Sequence[Segment], keep: int, log_start: int, why: str
+    ) -> _Removal | None:
+        """Raise the log start offset; what is to be removed once that is durable. None if there is nothing to do.
+
+        :param removed: segments, the oldest first, `keep`: where the first that stays begins. Raises OSError.
+        """
+        if not removed and log_start <= facts["log_start_offset"]:
+            return None
+        result, reached = native.advance(slot, log_start, incarnation=facts["incarnation"])
+        if result != "ok":
+            log.info("nothing is removed from %s: the log is %s", _name(facts), result)
+            return None
+        if removed:
+            log.info(
+                "removing %d segments below offset %d from %s because of %s; the log begins at offset %d",
+                len(removed), keep, _name(facts), why, reached,
+            )  # fmt: skip
+        else:
+            log.debug("%s begins at offset %d because of odradek.retention.exact", _name(facts), reached)
+        sizes = [segment.size for segment in removed]
+        bases = [segment.base_offset for segment in removed] + [keep]
+        return _Removal(slot, facts["incarnation"], facts["log_dir"], bases, sizes)
+
+    def _make_durable(self, numbers: set[int]) -> set[int]:
+        """Log start offsets first: with the files gone a start must not take an older one for the truth. The log directories
+        (of those with these numbers) in which segments may go now."""
+        lasting = set()
+        for number in sorted(numbers):
+            try:
+                write_log_starts(self._shm, self._log_dirs, only=number)
+            except (OSError, CorruptCheckpointError) as error:
+                log.error("log start offsets of %s cannot be written: %s", self._log_dirs[number], error)
+                if not isinstance(error, OSError) or error.errno not in FULL:
+                    continue
+                # Only removal makes room, and a log whose oldest segments are gone says itself where it begins.
+            lasting.add(number)
+        native.meet_fault(FaultPoint.REMOVE_LOG_START_DURABLE)
+        return lasting
+
+    def _remove(self, removal: _Removal) -> None:
+        """Rename the files, some segments under each hold of the lock, oldest first."""
+        for first in range(0, len(removal.bases) - 1, SEGMENTS_A_LOCK):
+            last = min(first + SEGMENTS_A_LOCK, len(removal.bases) - 1)
+            try:
+                told = native.remove_before(removal.slot, removal.bases[last], incarnation=removal.incarnation)
+            except OSError as error:
+                log.error("cannot remove segments of slot %d: %s; retrying at the next check", removal.slot, error)
+                return
+            if told != "ok":
+                log.info("segments of slot %d are kept until the next check: the log is %s", removal.slot, told)
+                return
+            self.removed_segments += last - first
+            self.removed_bytes += sum(removal.sizes[first:last])
+
+    def remove_files(self) -> None:
+        """Delete files that were renamed to `.deleted` (by retention, compaction or a start) file.delete.delay.ms after this
+        cleaner first saw them, or at once where the log directory is low on room or full.
+        """
+        generations = native.generations()
+        if generations == self._generations and not any(listed.aside for listed in self._listed.values()):
+            return
+        before = self.deleted_files
+        try:
+            self._remove_files(generations)
+        finally:
+            if self.deleted_files != before:
+                announce_removed_files()
+
+    def _remove_files(self, generations: list[int]) -> None:
+        disks = [self._shm.disk(number)[0] for number in range(len(self._log_dirs))]
+        room = LOOKED_THROUGH_AT_ONCE if all(disk == DiskState.DISK_ROOMY for disk in disks) else len(generations)
+        for slot, generation in enumerate(generations):
+            listed = self._listed.get(slot)
+            if generation < 0:
+                self._listed.pop(slot, None)
+                continue
+            if listed is not None and listed.generation == generation and not listed.aside:
+                continue
+            facts = native.facts(slot)
+            if facts is None or self._shm.log_dir_offline(facts["log_dir"]):
+                continue
+            if listed is None or listed.generation != facts["generation"]:
+                room -= 1
+                if room < 0:
+                    return  # the next pass goes on
+            try:
+                delay_ms = facts["file_delete_delay_ms"] if disks[facts["log_dir"]] == DiskState.DISK_ROOMY else None
+                self._remove_aside(self._list(slot, facts), delay_ms)
+            except OSError as error:
+                log.error("files of slot %d that were taken out of its log stay: %s", slot, error)
+            self._shm.beat()
+        self._generations = generations
+
+    def _remove_aside(self, listed: _Listed, delay_ms: int | None) -> None:
+        aside, now_ms = listed.aside or {}, self._clock()
+        for path, since_ms in list(aside.items()):
+            if delay_ms is not None and now_ms - since_ms < delay_ms:
+                continue
+            Path(path).unlink(missing_ok=True)  # it may have gone with its directory
+            native.meet_fault(FaultPoint.REMOVE_FILE_UNLINKED)
+            self.deleted_files += 1
+            del aside[path]

@@ -1,0 +1,138 @@
+"""The rules of retention: what a segment is to them, which of the oldest ones expire, what a deletion policy is asked.
+
+Used in the cleaner. The rules read files, and change nothing.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from odradek.cleaner.deletion_policy import LogToJudge, Question
+from odradek.storage.file_names import LOG, TIME_INDEX, segment_file_name
+from odradek.storage.indexes import TIME_ENTRY
+
+Facts = dict[str, Any]
+
+
+class Segment:
+    """A segment as retention sees it; size and time of one that nobody appends to are read when they are first asked for.
+
+    :param end_offset: where the next segment begins, or the log ends.
+    :param active: the slot's facts if it is the active segment.
+    """
+
+    def __init__(
+        self, directory: str | Path, base_offset: int, end_offset: int = -1, active: Facts | None = None
+    ) -> None:
+        self.base_offset = base_offset
+        self.end_offset = end_offset
+        self._log = f"{directory}/{segment_file_name(base_offset, LOG)}"
+        self._time_index = f"{directory}/{segment_file_name(base_offset, TIME_INDEX)}"
+        self._active = active
+
+    @property
+    def is_active(self) -> bool:
+        return self._active is not None
+
+    @cached_property
+    def size(self) -> int:
+        """Bytes of its log. Raises OSError."""
+        return int(self._active["size"]) if self._active is not None else Path(self._log).stat().st_size
+
+    @cached_property
+    def newest_ms(self) -> int:
+        """The largest timestamp of its records, -1 where they have none. Raises OSError."""
+        return int(self._active["max_timestamp"]) if self._active is not None else self._last_time_entry()
+
+    @cached_property
+    def largest_timestamp_ms(self) -> int:
+        """Of its records; where these have none, when the file was last written. Raises OSError."""
+        return self.newest_ms if self.newest_ms >= 0 else Path(self._log).stat().st_mtime_ns // 1_000_000
+
+    def _last_time_entry(self) -> int:
+        try:
+            descriptor = os.open(self._time_index, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return -1
+        try:
+            entries = os.fstat(descriptor).st_size // TIME_ENTRY.size
+            last = os.pread(descriptor, TIME_ENTRY.size, (entries - 1) * TIME_ENTRY.size) if entries else b""
+        finally:
+            os.close(descriptor)
+        return int(TIME_ENTRY.unpack(last)[0]) if len(last) == TIME_ENTRY.size else -1
+
+
+def expired(segments: Sequence[Segment], facts: Facts, now_ms: int) -> tuple[int, str]:
+    """How many of the oldest segments are removed, and why, for the log. Kafka's rules, with one exception: an active segment
+    with all of its records below the log start offset is removed too; Kafka keeps it until it is rolled.
+
+    An empty active segment is never removed, nor is a record that is not committed.
+
+    :param segments: all of the log, ascending; the last one is the active one.
+    :raises OSError: a file could not be read.
+    """
+
+    def while_met(count: int, met: Callable[[int], bool]) -> int:
+        while count < len(segments):
+            is_last = count == len(segments) - 1
+            end = facts["log_end_offset"] if is_last else segments[count + 1].base_offset
+            if facts["high_watermark"] < end or (is_last and segments[count].size == 0) or not met(count):
+                break
+            count += 1
+        return count
+
+    def before_log_start(number: int) -> bool:
+        is_last = number == len(segments) - 1
+        end = facts["log_end_offset"] if is_last else segments[number + 1].base_offset
+        return bool(end <= facts["log_start_offset"])
+
+    count = while_met(0, before_log_start)
+    reasons = ["log start offset"] if count else []
+    if facts["delete"] and facts["retention_bytes"] >= 0:
+        excess = sum(segment.size for segment in segments[count:]) - facts["retention_bytes"]
+
+        def in_excess(number: int) -> bool:
+            nonlocal excess
+            excess -= segments[number].size
+            return excess >= 0
+
+        if excess >= 0 and (more := while_met(count, in_excess)) > count:
+            count = more
+            reasons.append(f"retention.bytes={facts['retention_bytes']}")
+    if facts["delete"] and facts["retention_ms"] >= 0:
+        oldest_ms = now_ms - facts["retention_ms"]
+        more = while_met(count, lambda number: segments[number].largest_timestamp_ms < oldest_ms)
+        if more > count:
+            count = more
+            reasons.append(f"retention.ms={facts['retention_ms']}")
+    return count, ", ".join(reasons)
+
+
+def question_about(slot: int, facts: Facts, segments: Sequence[Segment]) -> Question | None:
+    """What a deletion policy is asked about a log; None if it may delete nothing there."""
+    most = 0
+    while most < len(segments) - 1 and segments[most].end_offset <= facts["high_watermark"]:
+        most += 1
+    if not facts["delete"] or most == 0:
+        return None
+    judged = LogToJudge(
+        facts["topic"],
+        facts["partition"],
+        tuple(segments),
+        facts["log_start_offset"],
+        facts["high_watermark"],
+        facts["log_end_offset"],
+        {
+            "cleanup.policy": ("compact", "delete") if facts["compact"] else ("delete",),
+            "retention.ms": facts["retention_ms"],
+            "retention.bytes": facts["retention_bytes"],
+            "odradek.retention.exact": facts["exact"],
+            "segment.bytes": facts["segment_bytes"],
+            "segment.ms": facts["segment_ms"],
+            "file.delete.delay.ms": facts["file_delete_delay_ms"],
+            "delete.retention.ms": facts["delete_retention_ms"],
+        },
+    )
+    return Question(slot, facts["incarnation"], judged, most)

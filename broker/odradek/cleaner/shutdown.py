@@ -1,0 +1,38 @@
+"""The ordered stop of the logs: sync what is not on the device, write snapshots and checkpoints, leave the clean mark.
+
+Runs in the cleaner once nobody appends any more. If it dies in the middle the mark is missing and the next start recovers.
+"""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+import odradek._ext.partition.flushing as flushing
+import odradek._ext.partition.slots as slots
+import odradek._ext.partition.snapshot_publishing as snapshot_publishing
+from odradek._ext.shm.shared_memory import SharedMemory
+from odradek.config.broker_config import BrokerConfig
+from odradek.shm.checkpoints import write_checkpoints
+from odradek.storage.log_directory import write_clean_shutdown
+
+log = logging.getLogger("odradek.storage")
+
+
+def close_all(config: BrokerConfig, shm: SharedMemory, log_dirs: Sequence[Path]) -> None:
+    """Leave every log directory that is in use in the state of an ordered stop; one that fails is left to be recovered."""
+    # A log that failed or was not loaded is not known to be in order: the next start has to look at it.
+    failed = {log_dir for _, _, log_dir in slots.not_online()}
+    for slot, error in flushing.settle_many(flushing.to_close(), shm.beat).items():
+        log.error("the log of slot %d could not be closed in order: %s", slot, error)
+        failed.add(slots.log_dir_of(slot))
+    for slot, error in snapshot_publishing.publish(shm.beat).items():
+        log.error("the producer snapshot of slot %d could not be synced and renamed: %s", slot, error)
+        failed.add(slots.log_dir_of(slot))
+    failed |= {slots.log_dir_of(slot) for slot in snapshot_publishing.pending()}
+    failed |= write_checkpoints(shm, log_dirs)
+    for number, path in enumerate(log_dirs):
+        if number not in failed and not shm.log_dir_offline(number):
+            try:
+                write_clean_shutdown(path, 0)
+            except OSError as error:
+                log.error("no clean mark, the next start recovers: %s", error)

@@ -1,0 +1,166 @@
+"""The cleaner's passes over the shared table: flush, checkpoints, retention, deleted directories, idle producers, the arena."""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import odradek._ext.partition.flushing as flushing
+import odradek._ext.partition.owner_counts as owner_counts
+import odradek._ext.partition.slot_upkeep as slot_upkeep
+import odradek._ext.partition.snapshot_publishing as snapshot_publishing
+from odradek._ext.shm.shared_memory import SharedMemory
+from odradek.config.broker_config import BrokerConfig
+from odradek.shm.checkpoints import write_checkpoints
+from odradek.cleaner.deleted_logs import DeletedLogs
+from odradek.cleaner.gap_limits import GapLimits
+from odradek.cleaner.leader_epochs import LeaderEpochs
+from odradek.cleaner.retention import Retention
+
+log = logging.getLogger("odradek.cleaner")
+
+
+class Pass(NamedTuple):
+    """Something to be done every `every_ms`, and `first_ms` after the start for the first time."""
+
+    name: str
+    every_ms: int
+    first_ms: int
+    action: Callable[[], None]
+
+
+REMOVAL_OF_DELETED_LOGS = "removal of deleted logs"
+ARENA_EVERY_MS = 60_000
+NEARLY_FULL = 0.75
+SILENT_MS = 900_000
+BEAT_EVERY_SLOTS = 1024
+TRIM_EVERY_MS = 1_000
+REMOVE_EVERY_MS = 5_000
+REMOVE_FILES_EVERY_MS = 1_000
+FOLLOW_POLICY_EVERY_MS = 1_000
+FLUSH_EVERY_MS = 1_000
+GAP_LIMITS_EVERY_MS = 60_000
+
+
+def passes(
+    config: BrokerConfig, shm: SharedMemory, log_dirs: Sequence[Path], retention: Retention, deleted: DeletedLogs
+) -> list[Pass]:
+    """All of them, but for the watch over the disks."""
+    # Kafka's default never looks at flush.ms at all; here a flush.ms that is set is kept, to the second, from the start on.
+    flush_every = min(config.integer("log.flush.scheduler.interval.ms"), FLUSH_EVERY_MS)
+
+    def delayed(name: str, every_ms: int, action: Callable[[], None]) -> Pass:
+        delay_ms = config.integer("log.initial.task.delay.ms")
+        return Pass(
+            name, every_ms, delay_ms if config.is_set("log.initial.task.delay.ms") else min(delay_ms, every_ms), action
+        )
+
+    def soon(name: str, every_ms: int, action: Callable[[], None]) -> Pass:
+        return Pass(name, every_ms, every_ms, action)
+
+    return [
+        Pass("gap limits", GAP_LIMITS_EVERY_MS, 0, GapLimits(shm, log_dirs).run),
+        soon("flush", flush_every, lambda: flush_due(shm)),
+        delayed(
+            "checkpoints",
+            config.integer("log.flush.offset.checkpoint.interval.ms"),
+            lambda: checkpoint(shm, log_dirs),
+        ),
+        delayed(
+            REMOVAL_OF_DELETED_LOGS,
+            REMOVE_EVERY_MS,
+            lambda: deleted.remove(config.integer("log.segment.delete.delay.ms")),
+        ),
+        delayed("retention", config.integer("log.retention.check.interval.ms"), retention.run),
+        soon("deletion policy", FOLLOW_POLICY_EVERY_MS, retention.follow_policy),
+        soon("removal of deleted segments", REMOVE_FILES_EVERY_MS, retention.remove_files),
+        soon("leader epochs", TRIM_EVERY_MS, LeaderEpochs(shm, log_dirs).run),
+        soon(
+            "idle producers",
+            config.integer("producer.id.expiration.check.interval.ms"),
+            lambda: expire_producers(shm, config.integer("producer.id.expiration.ms")),
+        ),
+        soon(
+            "producer arena",
+            ARENA_EVERY_MS,
+            lambda: keep_arena(shm, config.integer("producer.id.expiration.ms")),
+        ),
+    ]
+
+
+def flush_due(shm: SharedMemory) -> None:
+    """Sync the logs whose flush.ms has passed."""
+    flush_each(shm, flushing.flush_due())
+
+
+def flush_each(shm: SharedMemory, due: Sequence[int], *, whole: bool = False) -> None:
+    """Sync these logs; one that fails keeps none of the others waiting."""
+    for slot, error in flushing.flush_many(due, whole=whole, beat=shm.beat):
+        log.error("the log of slot %d could not be synced: %s", slot, error)
+
+
+def checkpoint(shm: SharedMemory, log_dirs: Sequence[Path]) -> None:
+    """Sync what was rolled since, so that recovery after a crash reads little, then write the checkpoints."""
+    publish_snapshots(shm)
+    flush_each(shm, flushing.rolled_since_flush(), whole=True)
+    write_checkpoints(shm, log_dirs)
+
+
+def make_room(config: BrokerConfig, deleted: DeletedLogs, retention: Retention) -> None:
+    """Delete now what would be deleted later in the log directories that are low on room or full."""
+    deleted.remove(config.integer("log.segment.delete.delay.ms"))
+    retention.run()
+
+
+def publish_snapshots(shm: SharedMemory) -> None:
+    """Sync the producer snapshots that were written since, and give them their names."""
+    for slot, error in snapshot_publishing.publish(shm.beat).items():
+        log.error("the producer snapshot of slot %d cannot be synced and renamed: %s; trying again later", slot, error)
+
+
+def expire_producers(shm: SharedMemory, after_ms: int) -> None:
+    """Forget idempotent producers of which the broker has not heard for `after_ms`."""
+    forgotten = _forget(shm, after_ms)
+    if forgotten:
+        log.info("forgot %d producers that were silent for over %d s", forgotten, after_ms // 1000)
+
+
+def _forget(shm: SharedMemory, after_ms: int, *, early: bool = False) -> int:
+    before_ms = time.monotonic_ns() // 1_000_000 - after_ms
+    forgotten = 0
+    for slot in range(shm.slots_used):
+        forgotten += slot_upkeep.expire(slot, before_ms, early)
+        if slot % BEAT_EVERY_SLOTS == 0:
+            shm.beat()
+    return forgotten
+
+
+def keep_arena(shm: SharedMemory, expiration_ms: int) -> None:
+    """Give back memory that no partition names, count the producers of each client again after a death, and if the memory for
+    producers is nearly full, forget silent ones early."""
+    given = slot_upkeep.reclaim_arena()
+    if given:
+        log.info("gave back %d KiB of producer state that belonged to deleted partitions or dead processes", given)
+    owner_counts.count_again()
+    relieve_arena(shm, expiration_ms)
+
+
+def relieve_arena(shm: SharedMemory, expiration_ms: int) -> None:
+    """While more than three quarters of the memory for producers are taken: forget those silent for half of
+    `expiration_ms`, a quarter, and so on, but none that was heard of in the last 15 minutes."""
+    state = shm.producer_state
+    if state["used_bytes"] <= NEARLY_FULL * state["max_bytes"]:
+        return
+    after_ms, forgotten = expiration_ms, 0
+    while after_ms > SILENT_MS and shm.producer_state["used_bytes"] > NEARLY_FULL * state["max_bytes"]:
+        after_ms = max(after_ms // 2, SILENT_MS)
+        forgotten += _forget(shm, after_ms, early=True)
+    log.warning(
+        "the memory for producers is %d %% full: forgot %d producers that were silent for over %d s, earlier than "
+        "producer.id.expiration.ms; now %d %% are full. Raise odradek.producer.state.max.bytes",
+        100 * state["used_bytes"] // state["max_bytes"],
+        forgotten,
+        after_ms // 1000,
+        100 * shm.producer_state["used_bytes"] // state["max_bytes"],
+    )

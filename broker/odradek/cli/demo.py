@@ -1,0 +1,203 @@
+"""``odradek demo``: real input through a real broker, and every byte of it compared on the way out.
+
+Runs in the process of the command; the broker is its child, on a free port with a temporary directory. The corpus is
+the installed Python's own sources and documents, a record a line (line end included), keyed by file: what is read back
+must be, for each file, the same lines in the same order. Written by confluent-kafka, read by kafka-python by
+assignment.
+"""
+
+import sysconfig
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from odradek.cli.client_library import LONGEST_POLL_S, flush
+from odradek.cli.interrupt import Interruption
+from odradek.testing import Broker, BrokerError
+
+INSTALL = "pip install 'confluent-kafka>=2.5' 'kafka-python>=2.1' (Odradek's extra `demo`)"
+
+TOPIC = "python-files"
+SUFFIXES = frozenset({".py", ".pyi", ".txt", ".rst", ".md", ".html", ".xml", ".h", ".c", ".cfg", ".toml"})
+_STALL_SECONDS = 30.0
+
+Corpus = dict[str, list[bytes]]
+
+
+class DemoError(Exception):
+    """What went wrong, in one line."""
+
+
+def collect(root: Path, limit_bytes: int) -> Corpus:
+    """Lines by file, in the order of the paths, as many whole files as fit the limit; empty files are left out.
+
+    Raises DemoError if there is no such file.
+    """
+    corpus: Corpus = {}
+    size = 0
+    for path in sorted(root.rglob("*")):
+        if path.suffix not in SUFFIXES or "site-packages" in path.parts or not path.is_file():
+            continue
+        data = path.read_bytes()
+        if data and size + len(data) <= limit_bytes:
+            size += len(data)
+            corpus[str(path.relative_to(root))] = data.splitlines(keepends=True)
+    if not corpus:
+        raise DemoError(f"found no source file of Python below {root}")
+    return corpus
+
+
+def compare(corpus: Corpus, received: Corpus) -> None:
+    """Raises DemoError that names the first file whose lines differ, are missing, or are too many."""
+    for name, lines in corpus.items():
+        got = received.get(name, [])
+        if got == lines:
+            continue
+        at = next((n for n, (ours, theirs) in enumerate(zip(lines, got, strict=False)) if ours != theirs), None)
+        if at is None:
+            raise DemoError(f"{name}: sent {len(lines)} records, read {len(got)}")
+        raise DemoError(f"{name}: record {at} was sent as {lines[at]!r} and read as {got[at]!r}")
+    strange = sorted(received.keys() - corpus.keys())
+    if strange:
+        raise DemoError(f"read records that nobody sent, with the key {strange[0]!r}")
+
+
+def produce(bootstrap_servers: str, corpus: Corpus) -> float:
+    """Sends everything with confluent-kafka and waits for the acknowledgements; seconds that took. Raises DemoError."""
+    from confluent_kafka import Producer
+
+    refused: list[str] = []
+
+    def acknowledged(error: Any, message: Any) -> None:
+        if error is not None:
+            refused.append(f"a record of {message.key().decode()} was refused: {error}")
+
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "enable.idempotence": True,
+            "linger.ms": 5,
+            "log_level": 3,
+            "queue.buffering.max.messages": 1_000_000,
+            "message.timeout.ms": int(_STALL_SECONDS * 1000),
+        }
+    )
+    began = time.monotonic()
+    with Interruption() as interruption:  # an exception in `acknowledged` would go through librdkafka
+        for name, lines in corpus.items():
+            key = name.encode()
+            for number, line in enumerate(lines):
+                _send(producer, key, line, acknowledged, interruption)
+                if number % 1000 == 0:
+                    producer.poll(0)
+                    interruption.check()
+        unsent = flush(producer, _STALL_SECONDS, interruption)
+        interruption.check()
+    if refused or unsent:
+        raise DemoError(
+            refused[0] if refused else f"{unsent} records were not acknowledged within {_STALL_SECONDS:g} s"
+        )
+    return time.monotonic() - began
+
+
+def _send(producer: Any, key: bytes, line: bytes, acknowledged: Any, interruption: Interruption) -> None:
+    """Waits while the client's queue is full. Raises DemoError if it stays so."""
+    heard = time.monotonic()
+    while True:
+        try:
+            return producer.produce(TOPIC, line, key, on_delivery=acknowledged)
+        except BufferError:
+            interruption.check()
+            if producer.poll(LONGEST_POLL_S):
+                heard = time.monotonic()
+            elif time.monotonic() - heard > _STALL_SECONDS:
+                raise DemoError(f"nothing was acknowledged for {_STALL_SECONDS:g} s") from None
+
+
+def consume(bootstrap_servers: str, partitions: int, records: int) -> tuple[Corpus, float]:
+    """Reads the topic from its beginning with kafka-python, by assignment: lines by key, and seconds that took.
+
+    Ends at the end offsets that the broker tells, which must add up to ``records``. Raises DemoError.
+    """
+    from kafka.errors import KafkaError
+
+    received: Corpus = {}
+    began = time.monotonic()
+    try:
+        for record in _records(bootstrap_servers, partitions, records):
+            received.setdefault(record.key.decode(), []).append(record.value)
+    except KafkaError as error:
+        raise DemoError(f"consume failed: {error!r}") from None
+    return received, time.monotonic() - began
+
+
+def _records(bootstrap_servers: str, partitions: int, expected: int) -> Iterator[Any]:
+    from kafka import KafkaConsumer, TopicPartition
+
+    consumer = KafkaConsumer(
+        bootstrap_servers=bootstrap_servers,
+        group_id=None,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        max_poll_records=10_000,
+        max_partition_fetch_bytes=4 << 20,
+    )
+    try:
+        assignment = [TopicPartition(TOPIC, number) for number in range(partitions)]
+        consumer.assign(assignment)
+        consumer.seek_to_beginning(*assignment)
+        ends = consumer.end_offsets(assignment)
+        if sum(ends.values()) != expected:
+            raise DemoError(f"sent {expected} records, the end offsets add up to {sum(ends.values())}")
+        heard = time.monotonic()
+        while any(consumer.position(partition) < ends[partition] for partition in assignment):
+            batches = consumer.poll(timeout_ms=1000)
+            if batches:
+                heard = time.monotonic()
+            elif time.monotonic() - heard > _STALL_SECONDS:
+                raise DemoError(f"nothing was read for {_STALL_SECONDS:g} s, before the end of the topic")
+            for batch in batches.values():
+                yield from batch
+    finally:
+        consumer.close()
+
+
+def run_demo(limit_bytes: int, partitions: int) -> None:
+    """The whole of it, with a line for each step. Raises DemoError for anything that is not as it should be."""
+    try:
+        import confluent_kafka
+        import kafka
+    except ImportError as error:
+        raise DemoError(f"needs {error.name}: {INSTALL}") from None
+    root = Path(sysconfig.get_paths()["stdlib"])
+    corpus = collect(root, limit_bytes)
+    records = sum(map(len, corpus.values()))
+    size = sum(len(line) for lines in corpus.values() for line in lines)
+    click.echo(f"corpus    {len(corpus):,} files of {root}: {records:,} records, {size / 1e6:.1f} MB")
+    try:
+        with Broker(topics={TOPIC: partitions}) as broker:
+            click.echo(
+                f"broker    process {broker.pid} on {broker.bootstrap_servers}, ready in {broker.start_seconds:.2f} s"
+            )
+            seconds = produce(broker.bootstrap_servers, corpus)
+            _tell("produced", records, size, seconds, f"confluent-kafka {confluent_kafka.__version__}, acks=all")
+            received, seconds = consume(broker.bootstrap_servers, partitions, records)
+            _tell("consumed", records, size, seconds, f"kafka-python {kafka.__version__}")
+            compare(corpus, received)
+            click.echo(f"compared  {records:,} records, every byte and the order within each file: all equal")
+            click.echo(
+                f"memory    {broker.pss_bytes() / 1e6:.1f} MB in {len(broker.process_ids())} processes (proportional)"
+            )
+            began = time.monotonic()
+            broker.stop()
+            click.echo(f"stopped   in {time.monotonic() - began:.2f} s")
+    except BrokerError as error:
+        raise DemoError(error) from None
+
+
+def _tell(what: str, records: int, size: int, seconds: float, by: str) -> None:
+    rates = f"{size / 1e6 / seconds:.1f} MB/s, {records / seconds:,.0f} records/s"
+    click.echo(f"{what}  {records:,} records in {seconds:.2f} s: {rates} ({by})")

@@ -1,0 +1,138 @@
+"""How `odradek consume` reads without a group: from the leaders of the partitions, with this program's own client.
+
+In the process of the command, in one thread.
+"""
+
+import os
+import select
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from odradek._ext.records.fetched_records import CorruptRecordsError, RecordReader
+from odradek._ext.records.record_printing import RecordPrinter
+from odradek.cli.failure import fail
+from odradek.cli.interrupt import Interruption
+from odradek.cli.reading import Ends, Place
+from odradek.clients.errors import ClientError
+from odradek.clients.fetching import Fetched, Fetcher
+from odradek.storage import compression, old_messages
+
+POLL_S = 1.0
+MOST_DECOMPRESSED_BYTES = 1 << 30
+"""Of one batch."""
+
+
+def output_to(descriptor: int, interruption: Interruption) -> Callable[[bytes], None]:
+    """A function that writes all of its bytes. A signal interrupts it while the reader of a pipe is slow.
+
+    The function ends the command if they cannot be written, and raises BrokenPipeError where the reader of a pipe has ended.
+    """
+
+    def write(data: bytes) -> None:
+        left = memoryview(data)
+        with interruption.at_once():
+            while left:
+                try:
+                    left = left[os.write(descriptor, left) :]
+                except BlockingIOError:  # another process has set it so
+                    select.select([], [descriptor], [])
+                except BrokenPipeError:
+                    raise
+                except OSError as error:
+                    fail(f"cannot write the records: {error.strerror}")
+
+    return write
+
+
+def record_reader(
+    printer: RecordPrinter,
+    write: Callable[[bytes], None],
+    pattern: Any,
+    limit: int | None,
+    until_ms: int | None,
+    committed_only: bool,
+) -> RecordReader:
+    """:param pattern: compiled; only records whose key or value has it. The others as for `RecordReader`."""
+    keep = None
+    if pattern is not None:
+        search = pattern.search
+
+        def keep(key: bytes | None, value: bytes | None) -> bool:
+            return search(key or b"") is not None or search(value or b"") is not None
+
+    return RecordReader(
+        printer,
+        write,
+        keep=keep,
+        limit=limit,
+        until_ms=until_ms,
+        committed_only=committed_only,
+        decompress=lambda codec, data: compression.decompress(codec, data, MOST_DECOMPRESSED_BYTES),
+        open_old=lambda data: old_messages.read_message(data)[0].opened(MOST_DECOMPRESSED_BYTES),
+    )
+
+
+class DirectReading:
+    """:param positions: where to begin in each partition. :param ends: where to end; None: never."""
+
+    def __init__(self, fetcher: Fetcher, reader: RecordReader, positions: dict[Place, int], ends: Ends | None) -> None:
+        self._fetcher = fetcher
+        self._reader = reader
+        self._positions = dict(positions)
+        self._ends = ends
+        for place, position in positions.items():
+            self._reached(place, position)
+
+    @property
+    def records(self) -> int:
+        """Records written out."""
+        return int(self._reader.records)
+
+    def run(self, interruption: Interruption, timeout_s: float) -> None:
+        """Until the end, the limit, or a signal. Raises ClientError.
+
+        :param timeout_s: within which something must come, as long as the end is not reached.
+        """
+        heard = time.monotonic()
+        while not self._over() and not interruption.wanted:
+            try:
+                responses = self._fetcher.poll(POLL_S, [interruption])
+                while (fetched := _next(responses, interruption)) is not None:
+                    heard = time.monotonic()
+                    position = self._read(fetched.place, fetched.records, fetched.aborted)
+                    self._reached(fetched.place, position)
+                    if self._over() or interruption.wanted:
+                        break
+            except CorruptRecordsError as error:
+                raise ClientError(str(error)) from None
+            finally:
+                self._reader.flush()
+            if self._ends is not None and not self._over() and time.monotonic() - heard > timeout_s:
+                raise ClientError(f"no records arrived for {timeout_s:g} s, before the end of the topics")
+
+    def _over(self) -> bool:
+        return bool(self._reader.full) or not self._positions or (self._ends is not None and self._ends.done)
+
+    def _read(self, place: Place, records: memoryview, aborted: list[tuple[int, int]]) -> int:
+        end = None if self._ends is None else self._ends.of_place(place)
+        return int(self._reader.read(*place, records, self._positions[place], end, aborted))
+
+    def _reached(self, place: Place, position: int) -> None:
+        """Go on from there, unless the partition is read as far as is wanted."""
+        self._positions[place] = position
+        self._fetcher.advance(place, position)
+        if self._ends is None:
+            return
+        self._ends.reached({place: position})
+        if self._reader.ended:
+            self._ends.drop(place)
+        if self._ends.of_place(place) is None:
+            del self._positions[place]
+            self._fetcher.drop(place)
+
+
+def _next(responses: Iterator[Fetched], interruption: Interruption) -> Fetched | None:
+    """The next of them. A signal ends it at once: a broker may let this program wait."""
+    with interruption.at_once():
+        return next(responses, None)

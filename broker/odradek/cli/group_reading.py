@@ -1,0 +1,135 @@
+"""How `odradek consume` reads as a member of a group, or with settings of librdkafka: with confluent-kafka.
+
+In the process of the command, in one thread.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from odradek._ext.records.record_printing import RecordPrinter
+from odradek.cli.client_library import in_words
+from odradek.cli.interrupt import Interruption
+from odradek.cli.reading import Ends, Place
+
+AT_ONCE = 1000
+POLL_S = 0.2
+
+
+class GroupReading:
+    """:param confluent: the module. :param limit: of records.
+
+    :param pattern: compiled; only records whose key or value has it.
+    :param until_ms: a partition is read up to its first record of this time or later.
+    :param commits: whether a group commits what was written.
+    """
+
+    def __init__(
+        self,
+        confluent: Any,
+        consumer: Any,
+        printer: RecordPrinter,
+        pattern: Any,
+        limit: int | None,
+        until_ms: int | None,
+        ends: Ends | None,
+        commits: bool,
+    ) -> None:
+        self._confluent = confluent
+        self._consumer = consumer
+        self._printer = printer
+        self._pattern = pattern
+        self._limit = limit
+        self._until_ms = until_ms
+        self._ends = ends
+        self._commits = commits
+        self._taken: dict[Place, int] = {}
+        self._read: dict[Place, int] = {}
+        self._done: set[Place] = set()
+        self._pending = 0
+        self._place: Place | None = None
+        self.records = 0
+        self.failure: str | None = None
+
+    def run(self, write: Callable[[bytes], None], interruption: Interruption, timeout_s: float) -> None:
+        """Until the end, the limit, a failure, or a signal.
+
+        :param timeout_s: within which something must come, as long as the end is not reached.
+        """
+        heard = time.monotonic()
+        while not self._over() and not interruption.wanted:
+            messages = self._consumer.consume(AT_ONCE if self._limit is None else min(AT_ONCE, self._limit), POLL_S)
+            if messages:
+                heard = time.monotonic()
+            elif self._ends is not None and time.monotonic() - heard > timeout_s:
+                self.failure = f"no records arrived for {timeout_s:g} s, before the end of the topics"
+            for message in messages:
+                self._take(message)
+                if self._over():
+                    break
+            write(self._printer.take())
+            self._written()
+            if self._commits and messages:
+                self._commit(asynchronous=True)
+
+    def _written(self) -> None:
+        """What was taken may be committed."""
+        self.records += self._pending
+        self._pending = 0
+        self._read |= self._taken
+        self._taken.clear()
+
+    def _over(self) -> bool:
+        at_limit = self._limit is not None and self.records + self._pending >= self._limit
+        return at_limit or self.failure is not None or (self._ends is not None and self._ends.done)
+
+    def _take(self, message: Any) -> None:
+        error = message.error()
+        place = message.topic(), message.partition()
+        if error is not None:
+            self._judge(place, message, error)
+            return
+        if place in self._done:
+            return
+        timestamp = message.timestamp()[1]
+        if self._until_ms is not None and timestamp >= self._until_ms:
+            self._done.add(place)
+            if self._ends is not None:
+                self._ends.drop(place)
+            return
+        key, value = message.key(), message.value()
+        if self._pattern is None or any(self._pattern.search(data or b"") for data in (key, value)):
+            if place != self._place:
+                self._printer.set_partition(*place)
+                self._place = place
+            self._printer.add(message.offset(), timestamp, key, value, message.headers())
+            self._pending += 1
+        position = message.offset() + 1
+        self._taken[place] = position
+        if self._ends is not None:
+            self._ends.reached({place: position})
+
+    def _judge(self, place: Place, message: Any, error: Any) -> None:
+        if error.code() == self._confluent.KafkaError._PARTITION_EOF:
+            if self._ends is not None:
+                self._ends.reached({place: message.offset()})
+        elif error.code() != self._confluent.KafkaError._ALL_BROKERS_DOWN and not error.retriable():
+            self.failure = in_words(error)
+
+    def _commit(self, asynchronous: bool) -> None:
+        offsets = [self._confluent.TopicPartition(name, number, at) for (name, number), at in self._read.items()]
+        if offsets:
+            try:
+                self._consumer.commit(offsets=offsets, asynchronous=asynchronous)
+            except self._confluent.KafkaException as error:
+                self.failure = (
+                    self.failure
+                    or f"the offsets of the records that were read could not be committed: {in_words(error.args[0])}"
+                )
+        self._read.clear()  # what another member has by now must not be put back
+
+    def finish(self) -> None:
+        """Commit what was written, and leave the group."""
+        if self._commits and self._read:
+            self._commit(asynchronous=False)
+        self._consumer.close()

@@ -1,0 +1,92 @@
+"""What the records of Kafka's own topics say, as plain values. Runs in the process of ``odradek log dump``."""
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from odradek.protocol import Message, ProtocolError, decode
+from odradek.protocol.schemas import cluster_metadata, consumer_protocol, group_records
+from odradek.protocol.schemas import transaction_records as transactions
+from odradek.storage.batch import Record
+from odradek.storage.dump import Entry, record_text
+from odradek.storage.log_directory import encode_uuid
+
+
+def plain(value: Any) -> Any:
+    """A message of a schema, or a part of one, as numbers, texts, lists and mappings."""
+    if isinstance(value, Message):
+        return {
+            item.attribute: _uuids(getattr(value, item.attribute))
+            if item.element == "uuid"
+            else plain(getattr(value, item.attribute))
+            for item in value._structure.fields
+        }
+    if isinstance(value, list):
+        return [plain(one) for one in value]
+    return bytes(value).hex() if isinstance(value, bytes | memoryview) else value
+
+
+def _uuids(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_uuids(one) for one in value]
+    return value if value is None else encode_uuid(uuid.UUID(bytes=bytes(value)))
+
+
+def _tolerant(read: Callable[[Record], Entry]) -> Callable[[Record], Entry]:
+    """Records that are not what they should be are shown as bytes, with the reason."""
+
+    def decoder(record: Record) -> Entry:
+        try:
+            return read(record)
+        except (ProtocolError, ValueError) as error:
+            return record_text(record) | {"not_decoded": str(error)}
+
+    return decoder
+
+
+@_tolerant
+def consumer_offsets(record: Record) -> Entry:
+    """A record of `__consumer_offsets`."""
+    kind, key, value = group_records.read_record(record.key or b"", record.value)
+    entry: Entry = {"kind": type(value).__name__ if value is not None else "tombstone", "key": plain(key)}
+    entry["value"] = None if value is None else plain(value)
+    if kind is group_records.GROUP_METADATA and value is not None and value.protocol_type == "consumer":
+        for shown, member in zip(entry["value"]["members"], value.members, strict=True):
+            for name, schema in (
+                ("subscription", consumer_protocol.Subscription),
+                ("assignment", consumer_protocol.Assignment),
+            ):
+                data = bytes(getattr(member, name))
+                if len(data) >= 2:
+                    version = min(int.from_bytes(data[:2], "big"), NEWEST_CONSUMER_PROTOCOL)
+                    shown[name] = plain(decode(schema, version, data, 2)[0])
+    return entry
+
+
+NEWEST_CONSUMER_PROTOCOL = 3
+_MEMBER_FIELDS = (("subscription", consumer_protocol.Subscription), ("assignment", consumer_protocol.Assignment))
+
+
+@_tolerant
+def transaction_state(record: Record) -> Entry:
+    """A record of `__transaction_state`."""
+    key, value = transactions.read_record(record.key or b"", record.value)
+    entry: Entry = {"key": plain(key), "value": None if value is None else plain(value)}
+    if value is not None and 0 <= value.transaction_status < len(transactions.STATES):
+        entry["value"]["transaction_status"] = transactions.STATES[value.transaction_status]
+    return entry
+
+
+@_tolerant
+def metadata(record: Record) -> Entry:
+    """A record of `__cluster_metadata`."""
+    kind, version, value = cluster_metadata.read_record(record.value or b"")
+    return {"kind": kind.name, "version": version, "value": None if value is None else plain(value)}
+
+
+DECODERS = {
+    "__consumer_offsets": consumer_offsets,
+    "__transaction_state": transaction_state,
+    "__cluster_metadata": metadata,
+}
+"""By topic."""

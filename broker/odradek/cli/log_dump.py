@@ -1,0 +1,55 @@
+"""``odradek log dump``: prints what files of logs hold, for people or as lines of JSON. Runs in the process of the command."""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from odradek.cli.internal_records import DECODERS
+from odradek.storage.dump import Decoder, Entry, dump_file, files_of
+
+
+def decoder_of(path: Path, topic: str | None) -> Decoder | None:
+    """What reads the records of the file: as of `topic` if one is named, else of the one that its directory names."""
+    name = topic if topic is not None else path.absolute().parent.name.rpartition("-")[0]
+    return DECODERS.get("__cluster_metadata" if path.suffix == ".checkpoint" else name)
+
+
+def run_dump(
+    paths: Sequence[str], *, as_json: bool, deep: bool, topic: str | None, from_offset: int, to_offset: int
+) -> int:
+    """The whole command; its exit code: 1 if something could not be read. Raises UnknownFileError, OSError."""
+    console = Console(highlight=False, soft_wrap=True)
+    damaged = False
+    for path in (file for one in paths for file in files_of(one)):
+        if not as_json:
+            console.print(Text(str(path), style="bold"))
+        entries = dump_file(
+            path, deep=deep, from_offset=from_offset, to_offset=to_offset, decode=decoder_of(path, topic)
+        )
+        for entry in entries:
+            damaged |= entry["type"] == "damage"
+            if as_json:
+                sys.stdout.write(json.dumps({"file": str(path)} | entry, ensure_ascii=False) + "\n")
+            else:
+                console.print(line_of(entry))
+    return 1 if damaged else 0
+
+
+def line_of(entry: Entry) -> Text:
+    """An entry on one line, records set in as in DumpLogSegments."""
+    rest = {name: value for name, value in entry.items() if name != "type"}
+    words = " ".join(f"{name}: {_shown(value)}" for name, value in rest.items())
+    if entry["type"] == "damage":
+        return Text(f"DAMAGE {words}", style="red")
+    return Text(f"| {words}" if entry["type"] == "record" else words)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, str):
+        return value if value.isprintable() else repr(value)
+    return json.dumps(value, ensure_ascii=False)

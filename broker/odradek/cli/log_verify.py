@@ -1,0 +1,139 @@
+"""``odradek log verify``: checks the logs of directories, shows what is wrong. Runs in the process of the command."""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+from odradek.cli.interrupt import noting
+from odradek.cli.output import count, size
+from odradek.storage.log_directory import META_PROPERTIES
+from odradek.storage.verify import DirectoryFiles, DirectoryReport, NotALogDirectoryError, list_directory, verify
+from odradek.storage.verify_log import Finding
+
+MOST_SHOWN = 200
+
+
+class VerifyError(Exception):
+    """Directories that cannot be verified; one line."""
+
+
+@contextmanager
+def progress_bar(total: int, title: str, hidden: bool) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr for people (nothing where that is no terminal): what to call with the bytes done."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True, disable=hidden or not console.is_terminal) as progress:
+        task = progress.add_task(title, total=total)
+        yield lambda done: progress.update(task, completed=done)
+
+
+def verify_directories(
+    directories: Sequence[DirectoryFiles], *, processes: int, deep: bool, quiet: bool, gaps: Iterable[str] = ()
+) -> list[DirectoryReport]:
+    """`verify` with a progress bar. Raises VerifyError."""
+    total = sum(files.bytes for files in directories)
+    done = 0
+
+    def note(bytes_done: int) -> None:
+        nonlocal done
+        done = bytes_done
+        advance(bytes_done)
+
+    try:
+        with (
+            noting(lambda: f"{size(done)} of {size(total)} had been checked"),
+            progress_bar(total, "verifying", quiet) as advance,
+        ):
+            return verify(directories, processes=processes, deep=deep, gaps=gaps, progress=note)
+    except BrokenProcessPool:
+        raise VerifyError("a process that read the logs was killed; try fewer --processes") from None
+
+
+def run_verify(paths: Sequence[str], *, as_json: bool, processes: int, deep: bool) -> int:
+    """The whole command; its exit code: 1 if anything is wrong. Raises NotALogDirectoryError, VerifyError, OSError."""
+    directories = [list_directory(path) for path in paths]
+    for files in directories:
+        if not files.logs and not Path(files.path, META_PROPERTIES).exists():
+            raise NotALogDirectoryError(f"{files.path} holds no logs: name one of log.dirs, or a partition's directory")
+    began = time.monotonic()
+    reports = verify_directories(directories, processes=processes, deep=deep, quiet=as_json)
+    seconds = time.monotonic() - began
+    if as_json:
+        for report in reports:
+            for finding in report.all_findings:
+                sys.stdout.write(json.dumps({"type": "finding"} | asdict(finding)) + "\n")
+            sys.stdout.write(
+                json.dumps({"type": "directory"} | summary(report) | {"seconds": round(seconds, 3)}) + "\n"
+            )
+    else:
+        for report in reports:
+            print_report(report, seconds)
+    return 1 if any(report.errors for report in reports) else 0
+
+
+def summary(report: DirectoryReport) -> dict[str, object]:
+    """A directory's numbers."""
+    logs = report.logs.values()
+    return {
+        "directory": report.files.path,
+        "in_use": report.files.locked,
+        "clean": report.files.clean,
+        "partitions": len(report.logs),
+        "segments": sum(log.segments for log in logs),
+        "batches": sum(log.batches for log in logs),
+        "records": sum(log.records for log in logs),
+        "bytes": sum(log.size for log in logs),
+        "errors": len(report.errors),
+        "notes": len(report.all_findings) - len(report.errors),
+    }
+
+
+def print_findings(console: Console, findings: Sequence[Finding]) -> None:
+    """A line each, errors first, so that a file's name is never torn apart."""
+    for finding in sorted(findings, key=lambda one: not one.error)[:MOST_SHOWN]:
+        places = (f", {name} {value}" for name, value in (("offset", finding.offset), ("position", finding.position))
+                  if value is not None)  # fmt: skip
+        console.print("error" if finding.error else "note ", style="red" if finding.error else "yellow", end=" ")
+        console.print(f"{finding.file}{''.join(places)}: {finding.what}", markup=False)
+    if len(findings) > MOST_SHOWN:
+        console.print(f"and {len(findings) - MOST_SHOWN} more: --json shows all", markup=False)
+
+
+def print_report(report: DirectoryReport, seconds: float) -> None:
+    """What a person wants to know of a directory."""
+    console = Console(highlight=False, soft_wrap=True)
+    logs = report.logs.values()
+    batches = sum(log.batches for log in logs)
+    console.print(
+        f"{report.files.path}: {count(len(logs), 'partition')}, {count(sum(log.segments for log in logs), 'segment')}, "
+        f"{batches:,} batch{'' if batches == 1 else 'es'}, {count(sum(log.records for log in logs), 'record')}, "
+        f"{size(sum(log.size for log in logs))} in {seconds:.1f} s",
+        markup=False,
+    )
+    if report.files.locked:
+        console.print("A broker runs on it: of each log, what is behind its recovery point is still being written.")
+    elif not report.files.clean:
+        console.print(
+            "It was not closed in order: behind its recovery point a log's end is for the next start to recover."
+        )
+    if report.all_findings:
+        print_findings(console, report.all_findings)
+    errors = len(report.errors)
+    if errors:
+        console.print(f"{count(errors, 'error')}.")
+    else:
+        console.print("Nothing is wrong." if report.logs else "There are no logs in it: nothing was checked.")

@@ -1,0 +1,171 @@
+"""What `odradek produce` does with its input: records by line, as JSON or whole, in batches to the leaders of a topic.
+
+In the process of the command, in one thread. Waits for input and for answers at once; a batch is sent when it is full, or when
+the input has paused. `library_sending` does the work where librdkafka is asked for.
+"""
+
+import os
+import select
+import time
+from collections.abc import Callable
+from typing import IO
+
+from odradek._ext.records.line_batches import MissingSeparatorError, RecordBatches
+from odradek.cli.interrupt import Interruption
+from odradek.cli.record_json import NotARecord, parse
+from odradek.clients.producing import Sender
+from odradek.clients.wire import Readable
+
+CHUNK_BYTES = 1 << 20
+MOST_WAITING_BYTES = 16 << 20
+"""Of records that are gathered or not acknowledged; no more input is read meanwhile."""
+MOST_LINE_BYTES = 100 << 20
+"""Of a line, or of an input that is one record: as many as a broker takes in one request (`socket.request.max.bytes`)."""
+LINGER_S, LONGEST_LINGER_S = 0.005, 0.05
+"""How long a batch may wait to become full: while the input pauses, and while it flows."""
+AFTER_SIGNAL_S = 5.0
+"""How long answers are waited for after the first signal."""
+LONGEST_AFTER_SIGNAL_S = 6.0
+"""After the first signal the command ends then even if a broker does not read what is being sent to it."""
+
+
+class Input:
+    """Bytes of a file, a pipe or a terminal, given out in whole lines."""
+
+    def __init__(self, source: IO[bytes]) -> None:
+        self._descriptor = source.fileno()
+        self._rest = bytearray()
+        self.ended = False
+
+    def fileno(self) -> int:
+        """Readable when there is input, or its end."""
+        return self._descriptor
+
+    def read(self) -> bytes | bytearray:
+        """Lines that have come, whole; of the last one the end may be missing once `ended`. Raises NotARecord."""
+        try:
+            chunk = os.read(self._descriptor, CHUNK_BYTES)
+        except BlockingIOError:  # another process has set it so
+            return b""
+        if not chunk:
+            self.ended = True
+            return self._rest
+        cut = chunk.rfind(b"\n") + 1
+        lines: bytes | bytearray = chunk[:cut]
+        if cut and self._rest:
+            self._rest += lines
+            lines, self._rest = self._rest, bytearray()
+        self._rest += chunk[cut:]
+        if len(self._rest) > MOST_LINE_BYTES:
+            raise NotARecord(f"it is longer than {MOST_LINE_BYTES:,} bytes")
+        return lines
+
+    def end(self) -> None:
+        """Read no more."""
+        self.ended = True
+
+
+class Sending:
+    """:param form: lines, json or whole. :param advance: gets how many more records were read."""
+
+    def __init__(
+        self,
+        source: IO[bytes],
+        form: str,
+        batches: RecordBatches,
+        sender: Sender,
+        interruption: Interruption,
+        advance: Callable[[int], None],
+    ) -> None:
+        self._input = Input(source)
+        self._add = {"lines": self._add_lines, "json": self._add_json, "whole": self._add_whole}[form]
+        self._batches = batches
+        self._sender = sender
+        self._interruption = interruption
+        self._advance = advance
+        self._whole = bytearray()
+        self._lines = 0
+        self._partial_since: float | None = None
+        self.failure: str | None = None
+
+    def run(self) -> None:
+        """To the end of the input, the first line that is no record (`failure`), or a signal, and until all is acknowledged.
+
+        After a signal that is waited for only a while. Raises ClientError.
+        """
+        give_up_at: float | None = None
+        while not self._input.ended or self._batches.size or self._sender.waiting_records:
+            pause = self._sender.send()
+            if give_up_at is not None:
+                if time.monotonic() > give_up_at:
+                    return
+                pause = max(0.0, min(AFTER_SIGNAL_S if pause is None else pause, give_up_at - time.monotonic()))
+            if self._partial_since is not None:
+                linger = max(0.0, self._partial_since + LINGER_S - time.monotonic())
+                pause = linger if pause is None else min(pause, linger)
+            sources: list[Readable] = [*self._sender.connections]
+            if not self._input.ended and self._waiting_bytes <= MOST_WAITING_BYTES:
+                sources.append(self._input)
+            if not self._interruption.wanted:
+                sources.append(self._interruption)
+            ready, _, _ = select.select(sources, [], [], pause)
+            if self._interruption.wanted and give_up_at is None:
+                give_up_at = time.monotonic() + AFTER_SIGNAL_S
+                self._input.end()
+            for connection in [one for one in self._sender.connections if one in ready]:
+                self._sender.receive(connection)
+            if self._input in ready and not self._input.ended:
+                self._read()
+            self._hand_over(paused=self._input not in ready)
+
+    @property
+    def _waiting_bytes(self) -> int:
+        return self._batches.size + self._sender.waiting_bytes
+
+    def _read(self) -> None:
+        before = self._batches.records
+        try:
+            self._add(self._input.read())
+        except (NotARecord, MissingSeparatorError) as error:
+            self.failure = f"line {self._lines + 1} of the input was not sent: {error}"
+            self._input.end()
+        self._advance(self._batches.records - before)
+
+    def _hand_over(self, paused: bool) -> None:
+        """Give the sender the batches that are full, and all when they have waited long enough."""
+        now = time.monotonic()
+        since = self._partial_since if self._partial_since is not None else now
+        whole = self._input.ended or now - since >= (LINGER_S if paused else LONGEST_LINGER_S)
+        for partition, builder in self._batches.take(whole or self._waiting_bytes > MOST_WAITING_BYTES):
+            self._sender.put(partition, builder)
+        self._partial_since = since if self._batches.size else None
+
+    def _add_lines(self, lines: bytes | bytearray) -> None:
+        before = self._batches.records
+        try:
+            self._batches.add_lines(lines, _now_ms())
+        finally:
+            self._lines += self._batches.records - before
+
+    def _add_json(self, lines: bytes | bytearray) -> None:
+        now = _now_ms()
+        parts = lines.split(b"\n")
+        if not parts[-1]:
+            parts.pop()  # what is behind the last line end
+        for line in parts:
+            if line.strip():
+                record = parse(bytes(line))
+                at = record["timestamp"]
+                self._batches.add(record["key"], record["value"], now if at is None else at, record["headers"])
+            self._lines += 1
+
+    def _add_whole(self, data: bytes | bytearray) -> None:
+        self._whole += data
+        if len(self._whole) > MOST_LINE_BYTES:
+            raise NotARecord(f"it is longer than {MOST_LINE_BYTES:,} bytes")
+        if self._input.ended:
+            self._batches.add(None, bytes(self._whole), _now_ms())
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

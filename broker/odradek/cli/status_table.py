@@ -1,0 +1,83 @@
+"""Shows a broker's status to people. Runs in the process of the command."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from odradek.cli.output import print_table, size, span
+from odradek.processes.status import recovery_line
+
+_COLUMNS = {
+    "kind": "process",
+    "pid": "pid",
+    "state": "state",
+    "restarts": "restarts",
+    "connections": "conns",
+    "uptime_s": "uptime",
+    "pss_bytes": "memory",
+    "last_exit": "last exit",
+}
+
+
+def duration(seconds: float) -> str:
+    """A time span in its two largest units."""
+    return span(int(seconds * 1000))
+
+
+def print_status(report: Mapping[str, Any]) -> None:
+    """Writes what the supervisor answered (``Supervisor.status``) as text and a table."""
+    for line in _summary(report):
+        click.echo(line)
+    columns = dict(_COLUMNS)
+    if not any(process["last_exit"] for process in report["processes"]):
+        del columns["last_exit"]
+    rows = [[_cell(process, name) for name in columns] for process in report["processes"]]
+    print_table(list(columns.values()), rows, "no processes")
+
+
+def _summary(report: Mapping[str, Any]) -> list[str]:
+    lines = [
+        f"Broker {report['node_id']} of cluster {report['cluster_id']}: {report['state']}, process {report['pid']}, "
+        f"up {duration(report['uptime_s'])}"
+    ]
+    for listener in report["listeners"]:
+        host = f"[{listener['host']}]" if ":" in listener["host"] else listener["host"]
+        lines.append(f"  listener     {listener['name']}://{host}:{listener['port']}")
+    if report.get("metrics"):
+        host, port = report["metrics"]["host"], report["metrics"]["port"]
+        lines.append(f"  metrics      http://{f'[{host}]' if ':' in host else host}:{port}/metrics")
+    lines += [f"  logs         {directory['path']}{_condition(directory)}" for directory in report["log_dirs"]]
+    lines.append(f"  partitions   {report['partitions']}")
+    if (state := report.get("producer_state")) and state["producers"]:
+        used = f"{size(state['used_bytes'])} of {size(state['max_bytes'])}"
+        lines.append(f"  producers    {state['producers']} remembered, {used} of memory for them")
+    loading = report["loading"]
+    if loading["done"] < loading["total"]:
+        lines.append(f"  loading      {loading['done']} of {loading['total']} logs")
+    lines += [
+        f"  recovery     {recovery_line(row)}"
+        for row in loading.get("directories", ())
+        if row["bytes_to_recover"] or row["done"] < row["total"]
+    ]
+    accepted, refused = report["connections_accepted"], report["connections_refused"]
+    kept = f", {size(report['kept_bytes'])} kept for idle ones" if report.get("kept_bytes") else ""
+    lines.append(f"  connections  {report['connections']} open, {accepted} accepted, {refused} refused{kept}")
+    lines.append(f"  memory       {size(report['pss_bytes'])} (proportional)")
+    return lines
+
+
+def _condition(directory: Mapping[str, Any]) -> str:
+    """What there is to say of a log directory behind its path."""
+    if not directory["online"]:
+        return " (offline)"
+    if directory["total_bytes"] < 0:
+        return ""
+    words = {"low": "low on room, ", "full": "full: producers are refused, "}.get(directory["disk"], "")
+    return f" ({words}{size(directory['free_bytes'])} of {size(directory['total_bytes'])} free)"
+
+
+def _cell(process: Mapping[str, Any], name: str) -> Any:
+    value = process[name]
+    shown = {"uptime_s": duration, "pss_bytes": size}.get(name)
+    return value if value is None or shown is None else shown(value)

@@ -1,0 +1,129 @@
+"""The brokers of a cluster: where they are, what they say of themselves, and how many partitions they have.
+
+Functions over a `Cluster`. The protocol has no field for a broker's version: see `software_of`.
+"""
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from odradek.clients.cluster import Address, Cluster, View
+from odradek.clients.errors import ClientError
+from odradek.clients.wire import Connection
+from odradek.protocol.schemas import explain_group
+
+METADATA_VERSION = "metadata.version"
+KAFKA_BY_LEVEL = (
+    (1, "3.0"),
+    (2, "3.1"),
+    (3, "3.2"),
+    (4, "3.3"),
+    (8, "3.4"),
+    (9, "3.5"),
+    (12, "3.6"),
+    (15, "3.7"),
+    (20, "3.8"),
+    (21, "3.9"),
+    (22, "4.0"),
+    (26, "4.1"),
+    (28, "4.2"),
+    (30, "4.3"),
+)
+"""The first level of the feature metadata.version in each release of Kafka."""
+NEWEST_LEVEL = 30
+WITH_FENCED = 2
+"""The version of DescribeCluster from which on it also lists fenced brokers."""
+
+
+class BrokerInfo(NamedTuple):
+    """A broker. :param software: see `software_of`.
+
+    :param apis: the oldest and newest version by API key; None if the broker could not be asked, as `problem` says.
+    :param features: the lowest and highest level by name of the feature; None if the broker could not be asked.
+    :param leads: how many partitions it leads. :param replicas: how many partitions have a replica on it.
+    """
+
+    node_id: int
+    address: Address
+    rack: str | None
+    fenced: bool
+    software: str | None
+    apis: Mapping[int, tuple[int, int]] | None
+    features: Mapping[str, tuple[int, int]] | None
+    leads: int
+    replicas: int
+    problem: str | None
+
+
+class ClusterInfo(NamedTuple):
+    """A cluster, and its brokers in the order of their ids."""
+
+    view: View
+    brokers: list[BrokerInfo]
+
+    @property
+    def kraft(self) -> bool:
+        """Whether its brokers know the feature that only clusters with KRaft have."""
+        return any(METADATA_VERSION in (one.features or {}) for one in self.brokers)
+
+
+def describe(cluster: Cluster) -> ClusterInfo:
+    """Ask the cluster, and then each of its brokers, for what they are. Raises ClientError if the cluster does not answer."""
+    view = cluster.metadata()
+    partitions = [part for topic in view.topics.values() for part in topic.partitions]
+    leads = Counter(part.leader for part in partitions)
+    replicas = Counter(node for part in partitions for node in part.replicas)
+    fenced = _fenced(cluster)
+    places = {**{node: (address, view.racks.get(node)) for node, address in view.brokers.items()}, **fenced}
+    found = []
+    for node_id, (address, rack) in sorted(places.items()):
+        connection, problem = None, None
+        if node_id in view.brokers:
+            try:
+                connection = cluster.broker(node_id)
+            except ClientError as error:
+                problem = str(error)
+        else:
+            problem = "it is fenced: the controllers do not hear from it"
+        found.append(
+            BrokerInfo(
+                node_id,
+                address,
+                rack,
+                node_id in fenced,
+                None if connection is None else software_of(connection),
+                None if connection is None else connection.apis,
+                None if connection is None else connection.features,
+                leads[node_id],
+                replicas[node_id],
+                problem,
+            )
+        )
+    return ClusterInfo(view, found)
+
+
+def software_of(connection: Connection) -> str | None:
+    """What runs at the other end, as far as ApiVersions tells; None if it cannot be known.
+
+    Odradek serves a private API to this command. Kafka with KRaft tells the newest level of metadata.version that it
+    supports, which the table of its releases knows.
+    """
+    if connection.serves(explain_group.API_KEY) is not None:
+        return "Odradek"
+    level = connection.features.get(METADATA_VERSION, (0, 0))[1]
+    if level > NEWEST_LEVEL:
+        return f"newer than Kafka {KAFKA_BY_LEVEL[-1][1]} ({METADATA_VERSION} {level})"
+    place = bisect_right(KAFKA_BY_LEVEL, level, key=lambda row: row[0])
+    return f"Kafka {KAFKA_BY_LEVEL[place - 1][1]}" if place else None
+
+
+def _fenced(cluster: Cluster) -> dict[int, tuple[Address, str | None]]:
+    """Registered brokers that are fenced, which Metadata leaves out; none where the brokers cannot tell."""
+    from odradek.protocol.schemas import describe_cluster as api
+
+    served = cluster.any_broker().serves(api.API_KEY)
+    if served is None or served[1] < WITH_FENCED:
+        return {}
+    answer = cluster.ask(api.SCHEMA, api.Request(include_fenced_brokers=True), oldest=WITH_FENCED)
+    return {one.broker_id: (Address(one.host, one.port), one.rack) for one in answer.brokers if one.is_fenced}

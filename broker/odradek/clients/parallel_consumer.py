@@ -1,0 +1,414 @@
+"""A consumer that processes records in many threads, each at least once, and commits only what is safe.
+
+One thread polls; records go into a buffer a partition; a pool of workers processes them, partitions taking turns, in order by
+partition, by key, or in none; the newest offset with everything before it processed is committed. While buffers are full
+their partitions are paused and polling goes on, so that slow work never costs the membership. The memory of all buffers and of
+what the client library reads ahead is limited together: see `odradek.clients.consumer_memory`. A crash at any point loses no
+record and repeats only what was not committed: at most `max_uncommitted` records of each partition. Source: the fifth
+document, on consumption at least once.
+
+Needs `confluent-kafka` (the extra `clients`). Used from any thread; `run` is the poll thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from odradek.clients.consumer_memory import OFFSET_BYTES, share_out, size_of
+from odradek.clients.offset_manager import OffsetManager
+from odradek.clients.work_queues import Order, Place, Work, WorkQueues
+
+log = logging.getLogger("odradek.parallel_consumer")
+
+POLL_S = 0.05
+POLL_WHILE_PAUSED_S = 0.01
+POLL_RECORDS = 500
+FIRST_BACKOFF_S = 0.1
+RESUME_AT = 0.5
+"""A paused partition is resumed when its load is at most this."""
+RESUME_ALL_AT = 0.75
+"""While the load of all partitions is above this, only partitions without waiting records are resumed."""
+
+Handler = Callable[[Any], None]
+"""Processes one `confluent_kafka.Message`; an exception means that it is to be tried again."""
+
+DeadLetter = Callable[[Any, Exception], None]
+"""Gets a message that could not be processed, and why; the message counts as processed when this returns."""
+
+
+@dataclass
+class Counters:
+    """What happened so far; read at any time.
+
+    :param dropped: records forgotten before they were begun, at a rebalance or the stop; they are not committed and come again.
+    :param late: records finished after their partition had been given to another member, who processes them again.
+    """
+
+    polled: int = 0
+    processed: int = 0
+    retried: int = 0
+    dead_letters: int = 0
+    dropped: int = 0
+    late: int = 0
+    lost_partitions: int = 0
+    rebalances: int = 0
+    rewinds: int = 0
+    commits: int = 0
+    commit_failures: int = 0
+    pauses: int = 0
+
+
+class ProcessingFailed(RuntimeError):
+    """A record could not be processed and nobody takes dead letters: the consumer stopped, the record is not committed."""
+
+
+class ParallelConsumer:
+    """:param config: of `confluent_kafka.Consumer`; `enable.auto.commit` is turned off,
+        `auto.offset.reset` is `earliest` unless given.
+    :param topics: to subscribe to; a name that begins with ^ is a pattern.
+    :param handler: called by workers, several at a time.
+    :param workers: how many threads process.
+    :param order: "key" (records of a key one after the other), "partition" or "none".
+    :param buffer_records: how many records of a partition wait or are under way at most; then the partition is paused.
+    :param buffer_bytes: how many bytes of a partition (it may be one record more), with the overhead of each record.
+    :param memory_bytes: how much memory the records of all partitions may use, including those that the client library reads
+        ahead, whose limits are set accordingly unless `config` has them (see docs/parallel-consumer.md).
+    :param max_uncommitted: how far work on a partition runs ahead of its slowest record, in records.
+    :param retries: how often a record is tried again, with growing pauses from 0.1 s on up to `longest_backoff_s`; no worker
+        waits for it meanwhile.
+    :param dead_letter: see `DeadLetter`; None stops the consumer with ProcessingFailed.
+    :param commit_interval_s: how often offsets are committed.
+    :param drain_s: how long a rebalance or the stop waits for the records that workers have at hand; by default half of
+        `max.poll.interval.ms`, at most 30.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        topics: Sequence[str],
+        handler: Handler,
+        *,
+        workers: int = 8,
+        order: Order | str = Order.KEY,
+        buffer_records: int = 1000,
+        buffer_bytes: int = 16 << 20,
+        memory_bytes: int = 256 << 20,
+        max_uncommitted: int = 10_000,
+        retries: int = 5,
+        longest_backoff_s: float = 10.0,
+        dead_letter: DeadLetter | None = None,
+        commit_interval_s: float = 1.0,
+        drain_s: float | None = None,
+    ) -> None:
+        try:
+            import confluent_kafka
+        except ImportError as error:
+            from odradek.clients.errors import INSTALL_LIBRARY
+
+            raise ImportError(f"ParallelConsumer needs confluent-kafka: {INSTALL_LIBRARY}") from error
+        if workers < 1 or buffer_records < 1 or retries < 0:
+            raise ValueError(
+                f"workers={workers}, buffer_records={buffer_records}, retries={retries}: at least 1, 1 and 0 are needed"
+            )
+        if buffer_bytes < 1 or max_uncommitted < 1:
+            raise ValueError(f"buffer_bytes={buffer_bytes}, max_uncommitted={max_uncommitted}: at least 1 is needed")
+        if isinstance(topics, str):
+            raise ValueError(f"topics={topics!r}: a list of names is needed")
+        share = share_out(memory_bytes, config)
+        ours = {**share.settings, "enable.auto.commit": False, "on_commit": self._commit_answered}
+        self._kafka = confluent_kafka
+        self._consumer = confluent_kafka.Consumer({"auto.offset.reset": "earliest", **config, **ours})
+        self._topics = list(topics)
+        self._handler = handler
+        self._workers = workers
+        self._buffer_records = buffer_records
+        self._buffer_bytes = buffer_bytes
+        self._buffers_bytes = share.buffers
+        self._max_uncommitted = max_uncommitted
+        self._retries = retries
+        self._longest_backoff_s = longest_backoff_s
+        self._dead_letter = dead_letter
+        self._commit_interval_s = commit_interval_s
+        if drain_s is None:
+            drain_s = min(30.0, int(config.get("max.poll.interval.ms", 300_000)) / 2000)
+        self._drain_s = drain_s
+        self._commit_under_way = False
+        self._queues = WorkQueues(Order(order))
+        self._offsets: dict[Place, OffsetManager] = {}
+        self._uncommitted = 0  # the sum of `waiting` of all OffsetManagers
+        self._offsets_lock = threading.Lock()
+        self._counters_lock = threading.Lock()
+        self._paused: set[Place] = set()
+        self._stop = threading.Event()
+        self._failure: ProcessingFailed | None = None
+        self.counters = Counters()
+
+    def run(self) -> None:
+        """Poll until `stop`. Raises ProcessingFailed, or `confluent_kafka.KafkaException` for a fatal error."""
+        threads = [threading.Thread(target=self._work, name=f"worker-{n}", daemon=True) for n in range(self._workers)]
+        for thread in threads:
+            thread.start()
+        self._consumer.subscribe(self._topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
+        due = time.monotonic() + self._commit_interval_s
+        try:
+            while not self._stop.is_set():
+                self._poll()
+                self._pause_and_resume()
+                if not self._commit_under_way and (time.monotonic() >= due or self._begun_uncommitted()):
+                    self._commit(list(self._offsets), wait=False)
+                    due = time.monotonic() + self._commit_interval_s
+            self._drain()
+        finally:
+            self._stop.set()
+            self._give_up(list(self._offsets))
+            self._queues.close()
+            self._consumer.close()
+            until = time.monotonic() + self._drain_s
+            for thread in threads:
+                thread.join(max(0.0, until - time.monotonic()))
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self) -> None:
+        """Finish the records at hand, commit, leave the group; `run` returns then. From any thread or a signal handler."""
+        self._stop.set()
+
+    # -- the poll thread ------------------------------------------------------------------------------------------
+
+    def _poll(self) -> None:
+        """One record a call, not `consume`: what a rebalance takes away within that call would come out of it all the same."""
+        wait_s = POLL_WHILE_PAUSED_S if self._paused else POLL_S
+        for _ in range(POLL_RECORDS):
+            message = self._consumer.poll(wait_s)
+            if message is None:
+                return
+            self._buffer(message)
+            wait_s = 0
+
+    def _drain(self) -> None:
+        """The stop: start nothing more, and poll on while records are at hand, so that the group waits for them."""
+        until = time.monotonic() + self._drain_s
+        self._hold(list(self._offsets))
+        running = [place for place in self._offsets if place not in self._paused]
+        if running:
+            self._pause(running)
+        while not self._queues.wait_until_idle(list(self._offsets), POLL_S) and time.monotonic() < until:
+            self._consumer.poll(0)
+
+    def _buffer(self, message: Any) -> None:
+        error = message.error()
+        if error is not None:
+            if error.fatal():
+                raise self._kafka.KafkaException(error)
+            log.warning("the consumer reports: %s", error)
+            return
+        if self._stop.is_set():
+            return  # it is not committed
+        place, offset, key = (message.topic(), message.partition()), message.offset(), message.key()
+        with self._offsets_lock:
+            offsets = self._offsets.get(place)
+            rewind = offsets is not None and offsets.is_rewind(offset)
+            if offsets is not None and not rewind:
+                offsets.take(offset)
+                self._uncommitted += 1
+        if offsets is None:
+            return  # it was revoked while this was on its way
+        if rewind:
+            self._rewind(place, offset)
+            return
+        self._count("polled")
+        self._queues.put(Work(place, offset, key, message, size_bytes=size_of(message)))
+        if self._load_of_all() >= 1:
+            self._pause([one for one in self._offsets if one not in self._paused])
+        elif self._load(place) >= 1:
+            self._pause([place])
+
+    def _rewind(self, place: Place, offset: int) -> None:
+        """The log lost its end, or the position was reset: begin anew there, as if the partition had just been assigned."""
+        log.warning("reading of %s-%d goes back to offset %d", *place, offset)
+        self._count("rewinds")
+        self._hold([place])
+        self._queues.revoke([place])
+        with self._offsets_lock:
+            self._uncommitted -= self._offsets[place].waiting
+            self._offsets[place] = OffsetManager()
+        self._queues.assign([place])
+        self._consumer.seek(self._kafka.TopicPartition(*place, offset))
+
+    def _load(self, place: Place) -> float:
+        """How full a partition's buffer is; at 1 it is paused. Each partition may have an equal part of the memory of all."""
+        with self._offsets_lock:
+            waiting, partitions = self._offsets[place].waiting, len(self._offsets)
+        size, size_bytes = self._queues.fill(place)
+        return max(
+            size / self._buffer_records,
+            size_bytes / self._buffer_bytes,
+            waiting / self._max_uncommitted,
+            (size_bytes + waiting * OFFSET_BYTES) * partitions / self._buffers_bytes,
+        )
+
+    def _load_of_all(self) -> float:
+        """How full all buffers are together; at 1 all partitions are paused."""
+        return (self._queues.total_bytes + self._uncommitted * OFFSET_BYTES) / self._buffers_bytes
+
+    def _pause_and_resume(self) -> None:
+        if not self._paused or (load := self._load_of_all()) >= 1:
+            return
+        free = [place for place in self._paused if self._load(place) <= RESUME_AT]
+        if load > RESUME_ALL_AT:
+            free = [place for place in free if self._queues.fill(place)[0] == 0]
+        if free:
+            self._consumer.resume(self._partitions(free))
+            self._paused.difference_update(free)
+
+    def _pause(self, places: Sequence[Place]) -> None:
+        if places:
+            self._consumer.pause(self._partitions(places))
+        self._paused.update(places)
+        self._count("pauses", len(places))
+
+    def _begun_uncommitted(self) -> bool:
+        with self._offsets_lock:
+            return any(offsets.begun_uncommitted for offsets in self._offsets.values())
+
+    def _partitions(self, places: Sequence[Place]) -> list[Any]:
+        return [self._kafka.TopicPartition(topic, partition) for topic, partition in places]
+
+    def _commit(self, places: Sequence[Place], wait: bool) -> None:
+        with self._offsets_lock:
+            positions = {place: offset for place in places if (offset := self._offsets[place].to_commit) is not None}
+        if not positions:
+            return
+        partitions = [self._kafka.TopicPartition(*place, offset) for place, offset in positions.items()]
+        try:
+            if wait:
+                self._commit_answered(None, self._consumer.commit(offsets=partitions, asynchronous=False) or [])
+            else:
+                self._consumer.commit(offsets=partitions, asynchronous=True)
+                self._commit_under_way = True
+        except self._kafka.KafkaException as error:
+            self._count("commit_failures")
+            log.warning("offsets could not be committed, they are committed with the next ones: %s", error)
+
+    def _commit_answered(self, error: Any, partitions: Sequence[Any]) -> None:
+        """Called by the client, in the poll thread."""
+        self._commit_under_way = False
+        error = error or next((one.error for one in partitions if one.error is not None), None)
+        if error is not None:
+            self._count("commit_failures")
+            log.warning("offsets were not committed, they are committed with the next ones: %s", error)
+        else:
+            self._count("commits")
+        with self._offsets_lock:
+            for one in partitions:
+                offsets = self._offsets.get((one.topic, one.partition))
+                if offsets is not None and one.error is None:
+                    offsets.committed(one.offset)
+
+    def _assigned(self, _: Any, partitions: Sequence[Any]) -> None:
+        places = [(one.topic, one.partition) for one in partitions]
+        self._count("rebalances")
+        with self._offsets_lock:
+            for place in places:
+                self._uncommitted -= self._offsets[place].waiting if place in self._offsets else 0
+                self._offsets[place] = OffsetManager()
+        self._queues.assign(places)
+
+    def _revoked(self, _: Any, partitions: Sequence[Any]) -> None:
+        """Before another member gets them: let what is at hand finish, commit it, forget the rest."""
+        self._give_up([(one.topic, one.partition) for one in partitions])
+
+    def _lost(self, _: Any, partitions: Sequence[Any]) -> None:
+        """Another member has them already: what is at hand will be processed twice."""
+        self._count("lost_partitions", len(partitions))
+        places = [(one.topic, one.partition) for one in partitions]
+        self._hold(places)
+        self._forget(places)
+
+    def _give_up(self, places: Sequence[Place]) -> None:
+        known = [place for place in places if place in self._offsets]
+        self._hold(known)
+        if not self._queues.wait_until_idle(known, self._drain_s):
+            log.warning("records at hand took longer than %g s: they will be processed again", self._drain_s)
+        self._commit(known, wait=True)
+        self._forget(known)
+
+    def _hold(self, places: Sequence[Place]) -> None:
+        self._count("dropped", self._queues.hold(places))
+
+    def _forget(self, places: Sequence[Place]) -> None:
+        self._queues.revoke(places)
+        with self._offsets_lock:
+            for place in places:
+                offsets = self._offsets.pop(place, None)
+                self._uncommitted -= offsets.waiting if offsets is not None else 0
+        paused = self._paused.intersection(places)
+        if paused:
+            self._consumer.resume(self._partitions(list(paused)))  # so that the next assignment does not begin paused
+        self._paused -= paused
+
+    # -- workers --------------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while (work := self._queues.take()) is not None:
+            try:
+                self._handler(work.message)
+            except BaseException as error:  # the handler is not ours: whatever it raises is this record's failure
+                processed = self._failed(work, error)
+            else:
+                processed = True
+            if processed is not None:
+                self._finish(work, processed)
+
+    def _finish(self, work: Work, processed: bool) -> None:
+        with self._offsets_lock:
+            current = self._queues.finished(work, open_lane=processed or self._failure is None)
+            if current and processed:
+                offsets = self._offsets[work.place]
+                self._uncommitted -= offsets.waiting
+                offsets.done(work.offset)
+                self._uncommitted += offsets.waiting
+        if not current:
+            self._count("late")
+        elif processed:
+            self._count("processed")
+
+    def _failed(self, work: Work, failure: BaseException) -> bool | None:
+        """None if it will be tried again; else whether the record is through. If it is not, it is not committed."""
+        work.failures += 1
+        if not isinstance(failure, Exception) or work.failures > self._retries:
+            return self._bury(work, failure)
+        backoff_s = min(self._longest_backoff_s, FIRST_BACKOFF_S * 2.0 ** min(work.failures - 1, 60))
+        if not self._queues.try_again(work, backoff_s * random.uniform(0.5, 1.0)):
+            return False  # the partition goes, or the consumer stops: another one will try
+        self._count("retried")
+        return None
+
+    def _bury(self, work: Work, failure: BaseException) -> bool:
+        where = f"{work.place[0]}-{work.place[1]} at offset {work.offset}"
+        if self._dead_letter is None or not isinstance(failure, Exception):
+            self._fail(f"the record of {where} failed {work.failures} times: {failure!r}", failure)
+            return False
+        try:
+            self._dead_letter(work.message, failure)
+        except BaseException as error:  # as the handler
+            self._fail(f"the record of {where} could not be put aside: {error!r}", error)
+            return False
+        self._count("dead_letters")
+        return True
+
+    def _fail(self, message: str, cause: BaseException) -> None:
+        failure = ProcessingFailed(message)
+        failure.__cause__ = cause
+        self._failure = failure
+        self._stop.set()
+
+    def _count(self, what: str, by: int = 1) -> None:
+        with self._counters_lock:
+            setattr(self.counters, what, getattr(self.counters, what) + by)

@@ -1,0 +1,306 @@
+"""Sends record batches to the leaders of one topic's partitions, in order, each until it is acknowledged.
+
+Used in one thread of a client's process. With acks=all the producer is idempotent where the cluster allows it: several requests
+are on their way to each leader, and records that are sent again are neither doubled nor reordered. Otherwise one request at a
+time is sent, so that nothing is reordered; records that are sent again after a connection broke may be doubled.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from odradek.clients.cluster import Cluster
+from odradek.clients.errors import ClientError, Refused, Unreachable, code_of
+from odradek.clients.wire import Connection
+from odradek.protocol.schemas import init_producer_id, produce
+from odradek.protocol.errors import ErrorCode
+from odradek.storage.batch import read_batch
+
+OLDEST, NEWEST = 3, 12
+"""Versions of Produce: 3 is the first with batches of format v2, 12 the last that names topics."""
+FIRST_WITH_ZSTD = 7
+MOST_REQUESTS = 5
+"""On their way to a leader: as many batches as it remembers of an idempotent producer."""
+REQUEST_BYTES = 4 << 20
+PAUSE_S = 0.1
+SHOWN_BYTES = 40
+"""Of the key and the value of a record that was refused."""
+LAST_SEQUENCE = NO_TRANSACTION_MS = (1 << 31) - 1
+TRY_AGAIN = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+    }
+)
+"""Answers after which a batch is sent again."""
+
+
+@dataclass(eq=False, slots=True)
+class Batch:
+    """A record batch as it is sent. :param sequence: of its first record; -1 without a producer id."""
+
+    data: bytes
+    records: int
+    sequence: int
+
+
+class _Queue:
+    """The batches of a partition that are not acknowledged, in order. :param sent: how many of them are on their way."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.batches: deque[Batch] = deque()
+        self.sent = 0
+        self.held = False
+        self.next_sequence = 0
+        self.since = 0.0
+
+
+class _Request(NamedTuple):
+    """What was sent to a leader and waits for its answer."""
+
+    batches: list[tuple[_Queue, Batch]]
+
+
+class Sender:
+    """:param partitions: how many the topic has. :param acks: -1, 1 or 0.
+
+    :param timeout_s: within which a partition must acknowledge something.
+    :param seal: makes (BatchBuilder, producer id, epoch, sequence) the bytes of a batch. :param warn: gets a line when a broker
+        cannot be reached, once for as long as that lasts. :param oldest: version of Produce that will do.
+    Raises ClientError.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topic: str,
+        partitions: int,
+        acks: int,
+        timeout_s: float,
+        seal: Callable[[Any, int, int, int], bytes],
+        warn: Callable[[str], None],
+        oldest: int = OLDEST,
+    ) -> None:
+        self._cluster = cluster
+        self._topic = topic
+        self._acks = acks
+        self._timeout_s = timeout_s
+        self._seal = seal
+        self._warn = warn
+        self._oldest = oldest
+        self._warned = False
+        self._queues = [_Queue(number) for number in range(partitions)]
+        self._leaders: dict[int, int] = {}
+        self._look_at: float | None = 0.0
+        self._in_flight: dict[Connection, deque[_Request]] = {}
+        self._nodes: dict[Connection, int] = {}
+        self._producer = _producer_id(cluster) if acks == -1 else (-1, -1)
+        self._most_requests = MOST_REQUESTS if self._producer[0] >= 0 else 1
+        self.acknowledged = 0
+        self.waiting_bytes = 0
+        self.waiting_records = 0
+
+    @property
+    def connections(self) -> list[Connection]:
+        """Those on which an answer is awaited."""
+        return [connection for connection, requests in self._in_flight.items() if requests]
+
+    def put(self, partition: int, builder: Any) -> None:
+        """Take over a partition's next batch, a BatchBuilder."""
+        queue = self._queues[partition]
+        producer_id, epoch = self._producer
+        sequence = queue.next_sequence if producer_id >= 0 else -1
+        data = self._seal(builder, producer_id, epoch, sequence)
+        queue.next_sequence = (queue.next_sequence + builder.count) & LAST_SEQUENCE
+        if not queue.batches:
+            queue.since = time.monotonic()
+        queue.batches.append(Batch(data, builder.count, sequence))
+        self.waiting_bytes += len(data)
+        self.waiting_records += builder.count
+
+    def send(self) -> float | None:
+        """Send what can be sent now; in how many seconds to call again at the latest. Raises ClientError."""
+        now = time.monotonic()
+        waiting = [queue for queue in self._queues if queue.batches]
+        self._require_progress(waiting, now)
+        if self._look_at is not None and now >= self._look_at and waiting:
+            self._look()
+        for node_id, queues in self._ready(waiting):
+            self._send_to(node_id, queues)
+        if not waiting:
+            return None
+        due = [queue.since + self._timeout_s for queue in waiting]
+        due += [] if self._look_at is None else [self._look_at]
+        return max(0.0, min(due) - now)
+
+    def _require_progress(self, waiting: list[_Queue], now: float) -> None:
+        for queue in waiting:
+            if now - queue.since > self._timeout_s:
+                raise ClientError(
+                    f"{self._topic}-{queue.number} acknowledged nothing for {self._timeout_s:g} s; --timeout allows more"
+                )
+
+    def _ready(self, waiting: list[_Queue]) -> Iterator[tuple[int, list[_Queue]]]:
+        """By leader the partitions that have something to send."""
+        ready: dict[int, list[_Queue]] = {}
+        for queue in waiting:
+            if queue.sent < len(queue.batches) and not queue.held and queue.number in self._leaders:
+                ready.setdefault(self._leaders[queue.number], []).append(queue)
+        yield from ready.items()
+
+    def _send_to(self, node_id: int, queues: list[_Queue]) -> None:
+        try:
+            connection = self._cluster.broker(node_id)
+            version = connection.version_of(produce.SCHEMA, self._oldest, NEWEST)
+            requests = self._in_flight.setdefault(connection, deque())
+            self._nodes[connection] = node_id
+            while len(requests) < self._most_requests and (request := self._next_request(queues)).batches:
+                requests.append(request)
+                connection.send(produce.SCHEMA, self._message(request), version=version, answered=self._acks != 0)
+                if self._acks == 0:
+                    for queue, batch in requests.pop().batches:
+                        self._take_off(queue, batch)
+        except Unreachable as error:
+            self._lose(node_id, error)
+
+    def _next_request(self, queues: list[_Queue]) -> _Request:
+        """A batch of each of these partitions, as far as a request has room."""
+        chosen: list[tuple[_Queue, Batch]] = []
+        size = 0
+        for queue in queues:
+            if queue.sent == len(queue.batches):
+                continue
+            batch = queue.batches[queue.sent]
+            if chosen and size + len(batch.data) > REQUEST_BYTES:
+                break
+            size += len(batch.data)
+            queue.sent += 1
+            chosen.append((queue, batch))
+        return _Request(chosen)
+
+    def _message(self, request: _Request) -> Any:
+        make = produce.Request
+        partitions = [
+            make.PartitionProduceData(index=queue.number, records=batch.data) for queue, batch in request.batches
+        ]
+        return make(
+            acks=self._acks,
+            timeout_ms=max(1, int(self._timeout_s * 1000)),
+            topic_data=[make.TopicProduceData(name=self._topic, partition_data=partitions)],
+        )
+
+    def receive(self, connection: Connection) -> None:
+        """Read an answer, which `connection` has. Raises ClientError."""
+        try:
+            answer = connection.receive()
+        except Unreachable as error:
+            self._lose(self._nodes[connection], error)
+            return
+        self._warned = False
+        request = self._in_flight[connection].popleft()
+        told = {part.index: part for topic in answer.responses for part in topic.partition_responses}
+        for queue, batch in request.batches:
+            self._judge(queue, batch, told.get(queue.number))
+
+    def _judge(self, queue: _Queue, batch: Batch, told: Any) -> None:
+        """What a leader answered to a batch."""
+        code = ErrorCode.NETWORK_EXCEPTION if told is None else code_of(told.error_code)
+        first = bool(queue.batches) and batch is queue.batches[0]
+        if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+            self._take_off(queue, batch)
+        elif code in TRY_AGAIN or (code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not first):
+            # those behind it, which are on their way, are refused for their sequence: all go again when all are answered
+            queue.held = True
+            queue.sent -= 1
+            self._look_soon()
+        else:
+            place = f"{self._topic}-{queue.number}"
+            for one in told.record_errors or ():
+                reason = one.batch_index_error_message or told.error_message
+                raise Refused(code, reason, f"{place} refused the record {_shown(batch, one.batch_index)}")
+            plural = "" if batch.records == 1 else "s"
+            raise Refused(code, told.error_message, f"{place} refused {batch.records:,} record{plural}")
+
+    def _take_off(self, queue: _Queue, batch: Batch) -> None:
+        """It is acknowledged. With acks=all an answer out of order cannot be: a leader takes sequences in order."""
+        queue.batches.remove(batch)
+        queue.sent -= 1
+        queue.since = time.monotonic()
+        self.acknowledged += batch.records
+        self.waiting_bytes -= len(batch.data)
+        self.waiting_records -= batch.records
+
+    def _lose(self, node_id: int, error: Unreachable) -> None:
+        """The leader cannot be reached: what it did not acknowledge is sent again, to the leaders that are then found."""
+        for connection in [one for one, node in self._nodes.items() if node == node_id]:
+            for request in self._in_flight.pop(connection, ()):
+                for queue, batch in request.batches:
+                    if batch in queue.batches:
+                        queue.held = True
+                        queue.sent -= 1
+            del self._nodes[connection]
+        self._cluster.forget(node_id)
+        self._leaders = {number: node for number, node in self._leaders.items() if node != node_id}
+        self._look_soon()
+        if not self._warned:
+            self._warn(f"{error}; trying again")
+        self._warned = True
+
+    def _look_soon(self) -> None:
+        if self._look_at is None:
+            self._look_at = time.monotonic() + PAUSE_S
+
+    def _look(self) -> None:
+        """Find the leaders, and let go on what was held back."""
+        self._look_at = None
+        try:
+            there = self._cluster.metadata([self._topic]).topics
+        except Unreachable as error:
+            self._look_soon()
+            if not self._warned:
+                self._warn(f"{error}; trying again")
+            self._warned = True
+            return
+        partitions = there[self._topic].partitions if self._topic in there else ()
+        self._leaders = {one.number: one.leader for one in partitions if one.leader >= 0}
+        for queue in self._queues:
+            if queue.held and not queue.sent:
+                queue.held = False
+            if queue.batches and (queue.held or queue.number not in self._leaders):
+                self._look_soon()
+
+
+def _shown(batch: Batch, index: int) -> str:
+    """The beginning of a record's key and value."""
+    records = read_batch(batch.data)[0].records()
+    if not 0 <= index < len(records):
+        return f"at index {index}"
+    return f"with key {_begin(records[index].key)} and value {_begin(records[index].value)}"
+
+
+def _begin(data: bytes | None) -> str:
+    if data is None:
+        return "null"
+    text = data[:SHOWN_BYTES].decode(errors="backslashreplace")
+    return f"'{text}{'...' if len(data) > SHOWN_BYTES else ''}'"
+
+
+def _producer_id(cluster: Cluster) -> tuple[int, int]:
+    """Id and epoch for an idempotent producer; (-1, -1) where the cluster gives none."""
+    if cluster.any_broker().serves(init_producer_id.API_KEY) is None:
+        return -1, -1
+    request = init_producer_id.Request(transactional_id=None, transaction_timeout_ms=NO_TRANSACTION_MS)
+    answer = cluster.ask_any(init_producer_id.SCHEMA, request, lambda answer: [answer.error_code])
+    return (-1, -1) if answer.error_code else (answer.producer_id, answer.producer_epoch)

@@ -1,0 +1,98 @@
+"""Which settings of a broker or group may change while the broker runs, and to what. Pure functions over the table of keys."""
+
+from collections.abc import Mapping
+
+from odradek.config.broker_config import BrokerConfig
+from odradek.config.errors import ConfigError, raise_all
+from odradek.config.key import CLUSTER_WIDE, INT, MEDIUM, NOW, PER_BROKER, ConfigKey, Range, Synonym, Value
+from odradek.config.table import LISTENER_PREFIX, broker_key
+
+# fmt: off
+GROUP_KEYS: dict[str, ConfigKey] = {key.name: key for key in (
+    ConfigKey("consumer.session.timeout.ms", INT, 45000, Range(1), MEDIUM, CLUSTER_WIDE, NOW,
+        "A member of the group (newer protocol) silent for so long is out.", "group",
+        (Synonym("group.consumer.session.timeout.ms"),)),
+    ConfigKey("consumer.heartbeat.interval.ms", INT, 5000, Range(1), MEDIUM, CLUSTER_WIDE, NOW,
+        "How often a member of the group (newer protocol) sends a heartbeat.", "group",
+        (Synonym("group.consumer.heartbeat.interval.ms"),)),
+    ConfigKey("consumer.assignment.interval.ms", INT, 1000, Range(0), MEDIUM, CLUSTER_WIDE, NOW,
+        "The least time between two assignments of the group (newer protocol).", "group",
+        (Synonym("group.consumer.assignment.interval.ms"),)),
+)}
+"""Settings of a single group (KIP-848); what is not set comes from the broker's key of the same meaning."""
+# fmt: on
+
+_BOUNDS = {
+    "consumer.session.timeout.ms": "group.consumer.{}.session.timeout.ms",
+    "consumer.heartbeat.interval.ms": "group.consumer.{}.heartbeat.interval.ms",
+    "consumer.assignment.interval.ms": "group.consumer.{}.assignment.interval.ms",
+}
+
+
+def check_broker_changes(config: BrokerConfig, of_all: Mapping[str, str], of_broker: Mapping[str, str]) -> BrokerConfig:
+    """The configuration as it would be with all these settings at run time. Raises ConfigError, with all that is wrong."""
+    errors: list[ConfigError] = []
+    for layer, own in ((of_all, False), (of_broker, True)):
+        for name, text in layer.items():
+            try:
+                _check_broker_change(name, text, own)
+            except ConfigError as error:
+                errors.append(error)
+    raise_all(errors)
+    return config.changed(of_all, of_broker)
+
+
+def _check_broker_change(name: str, text: str, own: bool) -> None:
+    """:param own: whether it is set for one broker. Raises ConfigError naming the key and what is right."""
+    row = broker_key(name)
+    if row is None:
+        raise ConfigError(name, text, "is not a key of a broker's configuration")
+    if row.read_only:
+        raise row.error(text, "cannot be changed while the broker runs: set it in its file and restart it")
+    if row.sensitive:
+        raise row.error(text, "a secret is not kept in the metadata store: set it in the broker's file and restart it")
+    row.parse(text)
+    if not own and (row.update_mode == PER_BROKER or name.startswith(LISTENER_PREFIX)):
+        raise ConfigError(name, text, "differs from broker to broker: change it for one, by its id")
+
+
+def check_group_settings(config: BrokerConfig, settings: Mapping[str, str]) -> dict[str, Value]:
+    """Typed values of a group's own settings. Raises ConfigError naming the key and the range that the broker allows."""
+    values: dict[str, Value] = {}
+    errors: list[ConfigError] = []
+    for name, text in settings.items():
+        try:
+            values[name] = _group_value(config, name, text)
+        except ConfigError as error:
+            errors.append(error)
+    raise_all(errors)
+    effective = group_values(config, values)
+    beat, session = (effective[name] for name in ("consumer.heartbeat.interval.ms", "consumer.session.timeout.ms"))
+    if isinstance(beat, int) and isinstance(session, int) and beat >= session:
+        raise ConfigError(
+            "consumer.heartbeat.interval.ms", str(beat), f"must be less than consumer.session.timeout.ms={session}"
+        )
+    return values
+
+
+def _group_value(config: BrokerConfig, name: str, text: str) -> Value:
+    key = GROUP_KEYS.get(name)
+    if key is None:
+        raise ConfigError(name, text, f"is not a key of a group's configuration: {', '.join(GROUP_KEYS)} are")
+    low, high = (config.integer(_BOUNDS[name].format(end)) for end in ("min", "max"))
+    value = key.parse(text)
+    if not Range(low, high).accepts(value):
+        ends = tuple(_BOUNDS[name].format(end) for end in ("min", "max"))
+        raise ConfigError(name, text, f"must be an integer from {low} ({ends[0]}) to {high} ({ends[1]})")
+    return value
+
+
+def group_values(config: BrokerConfig, own: Mapping[str, Value]) -> dict[str, Value]:
+    """Effective values of all group keys, for a group with these typed settings of its own."""
+    return {name: own.get(name, config[key.synonyms[0].name]) for name, key in GROUP_KEYS.items()}
+
+
+def change_text(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+    """What a change of settings changes, as a person writes it: "a=1, b=2, c unset"."""
+    changed = [f"{name}={value}" for name, value in after.items() if before.get(name) != value]
+    return ", ".join([*changed, *(f"{name} unset" for name in before if name not in after)])

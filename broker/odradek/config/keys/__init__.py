@@ -1,0 +1,1 @@
+"""The rows of the configuration keys, a file for each area; `config.table` joins them."""

@@ -1,0 +1,72 @@
+"""TLS of listeners.
+
+Rows of the table of keys: type, default and range as in Kafka 4.3, or 3.9 for what 4.x dropped.
+"""
+
+from odradek.config.key import (
+    BOOLEAN,
+    CLASS,
+    LIST,
+    LOW,
+    MEDIUM,
+    NONE,
+    NONE_YET,
+    PASSWORD,
+    PER_BROKER,
+    READ_ONLY,
+    STRING,
+    ConfigKey,
+    OneOf,
+)
+
+TITLE = "TLS of listeners."
+
+# fmt: off
+KEYS = (
+    ConfigKey("ssl.allow.dn.changes", BOOLEAN, False, None, LOW, READ_ONLY, NONE_YET,
+        "Whether a new key store may have another distinguished name."),
+    ConfigKey("ssl.allow.san.changes", BOOLEAN, False, None, LOW, READ_ONLY, NONE_YET,
+        "Whether a new key store may have other alternative names."),
+    ConfigKey("ssl.cipher.suites", LIST, (), None, MEDIUM, PER_BROKER, NONE_YET,
+        "Cipher suites that are offered; empty, those of the library."),
+    ConfigKey("ssl.client.auth", STRING, "none", OneOf(("required", "requested", "none")), MEDIUM, PER_BROKER, NONE_YET,
+        "Whether clients show a certificate."),
+    ConfigKey("ssl.enabled.protocols", LIST, ("TLSv1.2", "TLSv1.3"), None, MEDIUM, PER_BROKER, NONE_YET,
+        "TLS versions that are offered."),
+    ConfigKey("ssl.endpoint.identification.algorithm", STRING, "https", None, LOW, PER_BROKER, NONE_YET,
+        "Whether a host name must match its certificate: https, or empty."),
+    ConfigKey("ssl.engine.factory.class", CLASS, None, None, LOW, PER_BROKER, NONE,
+        "A Java class."),
+    ConfigKey("ssl.key.password", PASSWORD, None, None, MEDIUM, PER_BROKER, NONE_YET,
+        "The password of the private key."),
+    ConfigKey("ssl.keymanager.algorithm", STRING, "SunX509", None, MEDIUM, PER_BROKER, NONE,
+        "The Java algorithm of key managers."),
+    ConfigKey("ssl.keystore.certificate.chain", PASSWORD, None, None, MEDIUM, PER_BROKER, NONE_YET,
+        "The certificates, as PEM text."),
+    ConfigKey("ssl.keystore.key", PASSWORD, None, None, MEDIUM, PER_BROKER, NONE_YET,
+        "The private key, as PEM text."),
+    ConfigKey("ssl.keystore.location", STRING, None, None, MEDIUM, PER_BROKER, NONE_YET,
+        "The file with the private key and its certificates."),
+    ConfigKey("ssl.keystore.password", PASSWORD, None, None, MEDIUM, PER_BROKER, NONE_YET,
+        "The password of that file."),
+    ConfigKey("ssl.keystore.type", STRING, "JKS", None, MEDIUM, PER_BROKER, NONE_YET,
+        "The format of that file."),
+    ConfigKey("ssl.principal.mapping.rules", STRING, "DEFAULT", None, LOW, READ_ONLY, NONE_YET,
+        "Rules that make principals of distinguished names."),
+    ConfigKey("ssl.protocol", STRING, "TLSv1.3", None, MEDIUM, PER_BROKER, NONE_YET,
+        "The TLS version to negotiate."),
+    ConfigKey("ssl.provider", STRING, None, None, MEDIUM, PER_BROKER, NONE,
+        "The Java provider of TLS."),
+    ConfigKey("ssl.secure.random.implementation", STRING, None, None, LOW, PER_BROKER, NONE,
+        "The Java source of random numbers."),
+    ConfigKey("ssl.trustmanager.algorithm", STRING, "PKIX", None, MEDIUM, PER_BROKER, NONE,
+        "The Java algorithm of trust managers."),
+    ConfigKey("ssl.truststore.certificates", PASSWORD, None, None, MEDIUM, PER_BROKER, NONE_YET,
+        "The trusted certificates, as PEM text."),
+    ConfigKey("ssl.truststore.location", STRING, None, None, MEDIUM, PER_BROKER, NONE_YET,
+        "The file with the trusted certificates."),
+    ConfigKey("ssl.truststore.password", PASSWORD, None, None, MEDIUM, PER_BROKER, NONE_YET,
+        "The password of that file."),
+    ConfigKey("ssl.truststore.type", STRING, "JKS", None, MEDIUM, PER_BROKER, NONE_YET,
+        "The format of that file."),
+)

@@ -1,0 +1,469 @@
+"""Partitions that this broker keeps, brought to what the metadata says: slots of the shared table, directories.
+
+Runs in the coordinator's controller thread, and in the first loader before it. The slots' own locks protect them
+against the workers; against a second writer of the table protects that there is one coordinator. Everything here may
+be repeated: a successor of a coordinator that died half way calls the same functions and completes what is missing.
+"""
+
+import logging
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import NamedTuple
+
+import odradek._ext.partition.slot_life as slot_life
+import odradek._ext.partition.slots as slots
+from odradek._ext.shm.layout import BegunEpoch, DiskState, SlotState
+from odradek.config.broker_config import BrokerConfig
+from odradek.config.errors import ConfigError
+from odradek.config.key import Value
+from odradek.config.table import TOPIC_KEYS
+from odradek.controller.image import Topic
+from odradek.controller.topic_names import INTERNAL
+from odradek.metadata.znodes import NO_LEADER, PartitionState
+from odradek.shm.checkpoints import Checkpoints, checkpoints_to_load_by
+from odradek.shm.partition_table import PartitionTable
+from odradek.storage.atomic_file import NO_ROOM
+from odradek.storage.file_names import PARTITION_METADATA, STRAY, marked_directory_name
+from odradek.storage.log_directory import CorruptMetadataError, encode_uuid, read_partition_metadata
+
+log = logging.getLogger("odradek.controller")
+
+BeginEpoch = Callable[[str, int, int, int], None]
+"""(topic, partition, slot, leader epoch): makes the epoch durable and puts it into the slot. Called before a log is served that
+must be led in a new leader epoch."""
+
+AS_SENT = 255
+NO_CHECKPOINTS = Checkpoints({}, {}, {})
+CODECS = {"producer": AS_SENT, "uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+"""``compression.type`` as the number of the record batch's codec."""
+
+_NUMBERS = {
+    "segment_bytes": "segment.bytes",
+    "segment_ms": "segment.ms",
+    "segment_jitter_ms": "segment.jitter.ms",
+    "retention_ms": "retention.ms",
+    "retention_bytes": "retention.bytes",
+    "flush_messages": "flush.messages",
+    "flush_ms": "flush.ms",
+    "file_delete_delay_ms": "file.delete.delay.ms",
+    "delete_retention_ms": "delete.retention.ms",
+    "min_compaction_lag_ms": "min.compaction.lag.ms",
+    "max_compaction_lag_ms": "max.compaction.lag.ms",
+    "index_interval_bytes": "index.interval.bytes",
+    "index_max_bytes": "segment.index.bytes",
+    "max_message_bytes": "max.message.bytes",
+    "min_in_sync_replicas": "min.insync.replicas",
+}
+
+_BOUNDS = {
+    "timestamp_before_max_ms": "message.timestamp.before.max.ms",
+    "timestamp_after_max_ms": "message.timestamp.after.max.ms",
+}
+
+
+class KeptTopic(NamedTuple):
+    """A topic in the shared table: its partitions that are open (or offline), and those that are not open yet."""
+
+    topic_id: bytes
+    settled: list[int]
+    unsettled: list[int]
+
+
+class NoLogDirectory(Exception):
+    """There is no log directory in use to put a partition in."""
+
+
+def owner_of(directory: str, topic_id: bytes) -> bytes | None:
+    """The id of the topic whose partition's directory this is; None if it says nothing, or is not there.
+
+    Looks at the bytes first, because a start looks at thousands. Raises CorruptMetadataError, OSError.
+    """
+    try:
+        descriptor = os.open(f"{directory}/{PARTITION_METADATA}", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        content = os.read(descriptor, 4096)
+    finally:
+        os.close(descriptor)
+    if content.endswith(_as_written(topic_id)):
+        return topic_id
+    found = read_partition_metadata(directory)
+    return None if found is None else found.bytes
+
+
+@lru_cache(maxsize=1)  # partitions of a topic come in a row
+def _as_written(topic_id: bytes) -> bytes:
+    return f" {encode_uuid(uuid.UUID(bytes=topic_id))}".encode()
+
+
+def _entries(path: str) -> int:
+    try:
+        with os.scandir(path) as entries:
+            return sum(entry.is_dir() for entry in entries)
+    except OSError as error:
+        log.warning("cannot count the partitions in %s: %s", path, error)
+        return 0
+
+
+def topic_settings(effective: Mapping[str, Value]) -> dict[str, int]:
+    """The fields of a slot's TopicSettings from all effective values of a topic (`BrokerConfig.topic_config`)."""
+    settings = {name: int(str(effective[key])) for name, key in _NUMBERS.items()}
+    policies = effective["cleanup.policy"]
+    assert isinstance(policies, tuple)
+    settings["log_append_time"] = int(effective["message.timestamp.type"] == "LogAppendTime")
+    settings["compact"] = int("compact" in policies)
+    settings["delete_"] = int("delete" in policies)
+    settings["compression"] = CODECS[str(effective["compression.type"])]
+    settings["min_cleanable_dirty_millionths"] = round(float(str(effective["min.cleanable.dirty.ratio"])) * 1_000_000)
+    settings["compression_level"] = int(str(effective.get(f"compression.{effective['compression.type']}.level", 0)))
+    settings.update(_timestamp_bounds(effective))
+    settings["no_down_conversion"] = int(not effective["message.downconversion.enable"])
+    settings["exact_retention"] = int(bool(effective["odradek.retention.exact"]))
+    settings["unclean_election"] = int(bool(effective["unclean.leader.election.enable"]))
+    return settings
+
+
+def _timestamp_bounds(effective: Mapping[str, Value]) -> dict[str, int]:
+    """How far off a timestamp may lie: ``message.timestamp.difference.max.ms`` holds where its successors have their
+    defaults, as in Kafka 3.9."""
+    bounds = {name: int(str(effective[key])) for name, key in _BOUNDS.items()}
+    difference = int(str(effective["message.timestamp.difference.max.ms"]))
+    if difference != TOPIC_KEYS["message.timestamp.difference.max.ms"].default:
+        for name, key in _BOUNDS.items():
+            if bounds[name] == TOPIC_KEYS[key].default:
+                bounds[name] = difference
+    return bounds
+
+
+class LocalPartitions:
+    """The partitions of this broker in the shared table.
+
+    :param table: the PartitionTable of this process.
+    :param log_dir_online: whether the log directory of an index, as in ``log.dirs``, is in use.
+    """
+
+    def __init__(
+        self, table: PartitionTable, config: BrokerConfig, broker_id: int, log_dir_online: Callable[[int], bool]
+    ) -> None:
+        self._table = table
+        self._config = config
+        self._broker_id = broker_id
+        self._log_dir_online = log_dir_online
+        self._last_settings: tuple[Topic, dict[str, int]] | None = None  # partitions of a topic come in a row
+        self._directories: list[int] | None = None  # subdirectories of each log directory, counted when first needed
+
+    def settings_of(self, topic: Topic) -> dict[str, int]:
+        """A topic's settings for its slots; the defaults, and a line in the log, if the store holds a bad value."""
+        if self._last_settings is None or self._last_settings[0] is not topic:
+            try:
+                settings = topic_settings(self._config.topic_config(topic.config))
+            except ConfigError as error:
+                log.error("topic %s keeps to the broker's defaults, a setting of its own is bad: %s", topic.name, error)
+                settings = topic_settings(self._config.topic_defaults)
+            self._last_settings = (topic, settings)
+        return self._last_settings[1]
+
+    def forget_settings(self) -> None:
+        """The broker's defaults have changed: `settings_of` works them out anew."""
+        self._last_settings = None
+
+    def _emptiest(self) -> int:
+        """The log directory in use with the fewest partitions; a full one only if all are. Raises NoLogDirectory."""
+        online = [index for index in range(len(self._config.log_dirs)) if self._log_dir_online(index)]
+        if not online:
+            raise NoLogDirectory("every log directory is offline")
+        shm = self._table.shm
+        online = [index for index in online if shm.disk(index)[0] != DiskState.DISK_FULL] or online
+        if self._directories is None:
+            self._directories = [_entries(path) for path in self._config.log_dirs]
+        chosen = min(online, key=self._directories.__getitem__)
+        self._directories[chosen] += 1
+        return chosen
+
+    def create(
+        self,
+        topic: Topic,
+        partition: int,
+        state: PartitionState,
+        partition_epoch: int,
+        log_dir: int | None = None,
+        epoch_unstored: bool = False,
+    ) -> int:
+        """Give a partition a slot, not yet open; the slot.
+
+        :param log_dir: index of the directory that has its files; None to choose the emptiest.
+        :param epoch_unstored: the state is newer than what the metadata store says.
+        """
+        chosen = self._emptiest() if log_dir is None else log_dir
+        assert topic.topic_id is not None
+        return self._table.create(
+            topic.name,
+            topic.topic_id.bytes,
+            partition,
+            log_dir=chosen,
+            replicas=topic.assignment.partitions[partition],
+            in_sync=state.in_sync_replicas,
+            leader_id=state.leader,
+            leader_epoch=state.leader_epoch,
+            partition_epoch=partition_epoch,
+            settings=self.settings_of(topic),
+            internal=topic.name in INTERNAL,
+            epoch_unstored=epoch_unstored,
+        )
+
+    def kept(self) -> dict[str, KeptTopic]:
+        """What the table holds, announced or not: by topic name. Looks at every slot."""
+        found: dict[str, KeptTopic] = {}
+        for name, partition, slot in slots.in_use():
+            topic = found.get(name)
+            if topic is None:
+                topic = found[name] = KeptTopic(bytes(slots.describe(slot)["topic_id"]), [], [])
+            settled = slots.state_of(slot) != SlotState.SLOT_LOADING
+            (topic.settled if settled else topic.unsettled).append(partition)
+        return found
+
+    def room(self) -> int:
+        """How many partitions more this broker can hold."""
+        return self._table.room()
+
+    def configure(self, topic: Topic) -> None:
+        """Put a topic's settings into the slots of its partitions, for all processes."""
+        settings = self.settings_of(topic)
+        for partition in topic.assignment.partitions:
+            slot = self._table.find(topic.name, partition)
+            if slot >= 0:
+                self._table.configure(slot, settings)
+
+    def ensure(
+        self, topic: Topic, states: Mapping[int, tuple[PartitionState, int]], begin_epoch: BeginEpoch
+    ) -> list[int]:
+        """Create and open what is missing of the partitions in `states` that this broker keeps; their slots.
+
+        If the directory of a partition cannot be created, the partition is offline, and the log says so: the topic exists. What
+        `begin_epoch` raises is raised here.
+        """
+        opened = []
+        known: dict[int, Checkpoints] = {}
+        for partition, (state, partition_epoch) in states.items():
+            if self._broker_id not in topic.assignment.partitions[partition]:
+                continue
+            slot = self._table.find(topic.name, partition)
+            try:
+                if slot < 0:
+                    slot = self.create(topic, partition, state, partition_epoch)
+            except (ValueError, NoLogDirectory) as error:
+                log.error("partition %s-%d cannot be served: %s", topic.name, partition, error)
+                continue
+            # Usually nothing is there; what a dead predecessor or a loader may have begun is recovered.
+            self._open_existing(slot, known, begin_epoch)
+            opened.append(slot)
+        return opened
+
+    def _open_existing(self, slot: int, known: dict[int, Checkpoints], begin_epoch: BeginEpoch) -> None:
+        """Open the log of a slot while clients may be served, with recovery if its directory exists."""
+        if not self._table.path(slot).exists():
+            self.open(slot, clean=True, begin_epoch=begin_epoch)
+            return
+        state = slots.describe(slot)
+        found, place = self._checkpoints(known, state["log_dir"]), (state["topic"], state["partition"])
+        point, start = found.recovery_points.get(place, 0), found.log_start_offsets.get(place, 0)
+        if state["log_end_offset"] > 0:  # it was open before, and less may be on the device since
+            point = min(point, max(state["flushed_offset"], 0))
+        found = Checkpoints({place: point}, {place: max(state["log_start_offset"], start)}, found.cleaner_offsets)
+        self.open(slot, found, clean=False, begin_epoch=begin_epoch)
+
+    def _checkpoints(self, known: dict[int, Checkpoints], log_dir: int) -> Checkpoints:
+        """The checkpoints of a log directory, read once for all logs of a call."""
+        if log_dir not in known:
+            known[log_dir] = checkpoints_to_load_by(self._table.log_dirs[log_dir])
+        return known[log_dir]
+
+    def open(
+        self,
+        slot: int,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
+        *,
+        clean: bool,
+        at_start: bool = False,
+        begin_epoch: BeginEpoch | None = None,
+    ) -> int:
+        """Create or load the log of a LOADING slot. If that fails, the log of the broker says why; the slot is OFFLINE then, or
+        still LOADING if the disk has no room.
+
+        Returns how many bytes were cut off the log; the log of the broker says which. A directory in the way that belongs to a
+        former topic of the same name is renamed, as Kafka does; the checkpoints are about that topic, and are ignored.
+
+        :param checkpoints: of its log directory. :param clean: whether the log directory was closed in order.
+        :param begin_epoch: see `BeginEpoch`; None while the broker starts. What it raises is raised here.
+        """
+        if slots.state_of(slot) != SlotState.SLOT_LOADING:
+            return 0
+        topic, partition, topic_id, log_dir = slots.log_of(slot)
+        path = f"{self._table.log_dirs[log_dir]}/{topic}-{partition}"
+        place = (topic, partition)
+        cleaned = checkpoints.cleaner_offsets
+        try:
+            owner = owner_of(path, topic_id)
+            if owner not in (topic_id, None):
+                self._set_aside(path, topic, partition)
+                checkpoints, cleaned = NO_CHECKPOINTS, {}
+            loaded = self._table.open(
+                slot,
+                log_start_offset=checkpoints.log_start_offsets.get(place, 0),
+                recovery_point=checkpoints.recovery_points.get(place, 0),
+                cleaner_offset=None if cleaned is None else cleaned.get(place, -1),
+                clean=clean,
+                producers_before_ms=int(time.time() * 1000) - self._config.integer("producer.id.expiration.ms"),
+                at_start=at_start,
+                is_made=owner == topic_id,
+                begin_epoch=None if begin_epoch is None else partial(begin_epoch, topic, partition, slot),
+            )
+        except (OSError, CorruptMetadataError) as error:
+            if isinstance(error, OSError) and error.errno in NO_ROOM:
+                log.error("partition %s waits for room on its disk: %s", path, error)
+                return 0
+            log.error("partition %s is offline: %s", path, error)
+            slot_life.set_offline(slot)
+            return 0
+        if loaded is None or not loaded.events:
+            return 0
+        for event in loaded.events:
+            level = logging.WARNING if event.lost_bytes or event.serious else logging.DEBUG
+            log.log(level, "%s: %s", path, event.message)
+        return int(loaded.lost_bytes)
+
+    def to_open(self) -> list[tuple[str, int, int]]:
+        """(topic, partition, slot) of the logs that wait for room, where there is some now."""
+        shm = self._table.shm
+        disks = [shm.disk(index) for index in range(shm.log_dir_count)]
+        if not any(times for *_, times in disks):
+            return []
+        waiting = [(*slots.log_of(slot), slot) for slot in slot_life.waiting_for_room()]
+        return [
+            (topic, partition, slot)
+            for topic, partition, _, log_dir, slot in waiting
+            if disks[log_dir][0] != DiskState.DISK_FULL
+        ]
+
+    def with_slots(self, topic: str, partitions: Iterable[int]) -> list[tuple[str, int, int]]:
+        """(topic, partition, slot) of those partitions of a topic that have a slot."""
+        found = [(topic, partition, self._table.find(topic, partition)) for partition in partitions]
+        return [place for place in found if place[2] >= 0]
+
+    def epochs_not_begun(self, waiting: Iterable[tuple[str, int, int]]) -> dict[tuple[str, int], tuple[int, int]]:
+        """{(topic, partition): (slot, leader epoch)} of the logs that may have lost records, and whose epoch may be one that
+        clients were served in. A log without a directory was never written to.
+
+        :param waiting: (topic, partition, slot).
+        """
+        found = {}
+        for topic, partition, slot in waiting:
+            state = slots.describe(slot)
+            if state["begun_epoch"] == BegunEpoch.EPOCH_KEPT and self._table.path(slot).exists():
+                found[topic, partition] = (slot, int(state["leader_epoch"]))
+        return found
+
+    def open_waiting(self, waiting: Iterable[tuple[str, int, int]], begin_epoch: BeginEpoch) -> None:
+        """Open logs that waited for room, with recovery.
+
+        :param waiting: (topic, partition, slot). :param begin_epoch: see `BeginEpoch`; what it raises is raised here.
+        """
+        known: dict[int, Checkpoints] = {}
+        for _, _, slot in waiting:
+            self._open_existing(slot, known, begin_epoch)
+
+    def _set_aside(self, path: str, topic: str, partition: int) -> None:
+        aside = Path(path).with_name(marked_directory_name(topic, partition, STRAY))
+        log.warning("%s belongs to another topic of that name: renamed to %s", path, aside.name)
+        Path(path).rename(aside)
+
+    # -- at start-up ----------------------------------------------------------------------------------------------
+
+    def prepare(
+        self,
+        topic: Topic,
+        partition: int,
+        state: PartitionState,
+        partition_epoch: int,
+        log_dir: int | None,
+        lost: bool = False,
+        epoch_unstored: bool = False,
+    ) -> int:
+        """Give a partition its slot, to be opened by any loader, unless it has one already; the slot, -1 if it can have none.
+
+        :param log_dir: index of the log directory that has its files; None if none has: it begins empty.
+        :param lost: its files may be in a directory that is offline, so the partition is.
+        :param epoch_unstored: the state is newer than what the metadata store says.
+        """
+        slot = self._table.find(topic.name, partition)
+        if slot >= 0:
+            return slot
+        try:
+            slot = self.create(topic, partition, state, partition_epoch, log_dir, epoch_unstored)
+        except (ValueError, NoLogDirectory) as error:
+            log.error("partition %s-%d cannot be served: %s", topic.name, partition, error)
+            return -1
+        if lost:
+            slot_life.set_offline(slot)
+        return slot
+
+    def discard(self, topic: Topic, partition: int, log_dir: int) -> None:
+        """Finish the deletion of a partition that a stopped broker had begun: its directory is renamed.
+
+        Its lines in the checkpoints are removed by the coordinator, before the topic's name is free.
+        """
+        if self._table.find(topic.name, partition) < 0:
+            self.create(topic, partition, PartitionState(0, NO_LEADER, 0, []), 0, log_dir)
+        self._delete_slots(topic.name, [partition])
+
+    def delete(self, topics: Mapping[str, Iterable[int]]) -> list[int]:
+        """Take the partitions of these topics out of service and rename their directories; the slots."""
+        return [slot for name, partitions in topics.items() for slot in self._delete_slots(name, partitions)]
+
+    def forget(self, topics: Mapping[str, Iterable[int]]) -> None:
+        """Remove the partitions of deleted topics from all checkpoints: what these say must not be taken for that of a
+        later topic of the same name.
+
+        :raises OSError: there was no room to write a checkpoint: the names must not be given to other topics yet.
+        """
+        self._table.forget({(name, partition) for name, partitions in topics.items() for partition in partitions})
+
+    def _delete_slots(self, name: str, partitions: Iterable[int]) -> list[int]:
+        found = [slot for partition in partitions if (slot := self._table.find(name, partition)) >= 0]
+        for slot in found:
+            try:
+                self._table.delete(slot)
+                if self._directories is not None:
+                    self._directories[slots.log_dir_of(slot)] -= 1
+            except OSError as error:
+                log.error("slot %d of topic %s stays until its log directory can be written: %s", slot, name, error)
+        return found
+
+    # -- leader epochs that this start began --------------------------------------------------------------------------
+
+    def unstored_epochs(self) -> dict[tuple[str, int], tuple[int, int]]:
+        """{(topic, partition): (slot, leader epoch)} where the metadata store has an older epoch, or may have."""
+        return {(topic, partition): (slot, epoch) for slot, topic, partition, epoch in slot_life.unstored_epochs()}
+
+    def mark_epoch(self, slot: int, leader_epoch: int) -> None:
+        """The log of a LOADING slot must be led in this new leader epoch, which the metadata store does not have yet."""
+        slot_life.mark_epoch(slot, leader_epoch)
+
+    def put_epoch(self, topic: str, partition: int, leader_epoch: int, partition_epoch: int) -> None:
+        """The metadata store has this leader epoch of a partition now, in a state node of this version."""
+        slot = self._table.find(topic, partition)
+        if slot >= 0:
+            slot_life.put_epoch(slot, leader_epoch, partition_epoch)
+
+    def announce(self, changed: Iterable[int]) -> int:
+        """Tell every process of slots that came, changed or went; the metadata version they must have reached."""
+        return self._table.announce(changed)
+
+    def announce_all(self) -> int:
+        """The same for every slot there ever was: a dead predecessor may have left some unannounced."""
+        return self._table.announce(range(self._table.shm.slots_used))

@@ -1,0 +1,345 @@
+"""A group of the classic protocol: members that join, one of them (the leader) that assigns, sessions that expire.
+
+The rebalance itself is in `classic_rebalance.py`, who is a member in `classic_roster.py`.
+
+A state machine without I/O: verbs take plain values and a callback that is called exactly once; time and durability are
+handed in. Runs in the coordinator process's loop. Source: KIP-62, 134, 345, 394, 559, 568, 800, 814; the behaviour is that of
+Kafka's coordinator where they leave it open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from odradek.groups.classic_member import Join, Joined, Member, Synced
+from odradek.groups.classic_rebalance import COMPLETING, DEAD, EMPTY, PREPARING, STABLE, Rebalance
+from odradek.groups.environment import Deadline, new_member_id
+from odradek.protocol.errors import ErrorCode
+
+NONE = ErrorCode.NONE
+NEW_MEMBER_TIMEOUT_MS = 300_000
+"""A new member that waits so long for its first rebalance is taken for gone."""
+
+
+class ClassicGroup(Rebalance):
+    """:param persist: see `Persist`; called when a generation is complete, and when a static member gets a new id."""
+
+    # -- JoinGroup -------------------------------------------------------------------------------------------------------
+
+    def join(self, join: Join, then: Callable[[Joined], None]) -> None:
+        """A member joins, or joins again. The answer comes when the rebalance that this may cause is through."""
+        error = self._refusal(join)
+        if error is not None:
+            then(Joined(error, join.member_id))
+            if error is ErrorCode.GROUP_MAX_SIZE_REACHED:
+                self._turn_away(join.member_id)
+            return
+        if join.member_id:
+            self._join_again(join, then)
+        elif join.instance_id is not None:
+            old = self.static_members.get(join.instance_id)
+            if old is None:
+                self._add(new_member_id(join.instance_id), join, then)
+            else:
+                self._replace_static(self.members[old], join, then)
+        elif join.id_required:
+            member_id = new_member_id(join.client_id)
+            deadline = Deadline(self._timers, lambda: self._pending_expired(member_id))
+            deadline.set(self._timers.now_ms() + join.session_timeout_ms)
+            self.pending[member_id] = deadline
+            then(Joined(ErrorCode.MEMBER_ID_REQUIRED, member_id))
+        else:
+            self._add(new_member_id(join.client_id), join, then)
+
+    def _refusal(self, join: Join) -> ErrorCode | None:
+        if self.state is DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if not self._can_join(join):
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if self._full(join.member_id):
+            return ErrorCode.GROUP_MAX_SIZE_REACHED
+        return None
+
+    def _full(self, member_id: str) -> bool:
+        """Whether there is no place for one who joins: while all join again, those who came first have them."""
+        if self.state is PREPARING:
+            member = self.members.get(member_id)
+            return (member is None or member.joining is None) and self._joining >= self._settings.max_size
+        return (
+            self.state is not EMPTY and member_id not in self.members and len(self.members) >= self._settings.max_size
+        )
+
+    def _turn_away(self, member_id: str) -> None:
+        """One who joins, or joins again, has no place: it is waited for no more."""
+        member = self.members.get(member_id)
+        if member is not None:
+            self._drop(member)
+            self._note("expelled", member, f"the group has {self._settings.max_size} members, the most there may be")
+        elif member_id in self.pending:
+            self._forget_pending(member_id)
+        self._complete_if_all_joined()
+
+    def _join_again(self, join: Join, then: Callable[[Joined], None]) -> None:
+        if join.member_id in self.pending:
+            if join.instance_id is not None:
+                then(Joined(ErrorCode.UNKNOWN_MEMBER_ID, join.member_id))
+                return
+            self._forget_pending(join.member_id)
+            self._add(join.member_id, join, then)
+            return
+        error = self.member_error(join.member_id, join.instance_id)
+        if error is not None:
+            then(Joined(error, join.member_id))
+            return
+        member = self.members[join.member_id]
+        unchanged = list(member.protocols) == list(join.protocols)
+        if self.state is COMPLETING and unchanged:
+            # Its answer was lost: here it is again.
+            self._stay_alive(member)
+            then(self._joined(member))
+        elif self.state is STABLE and unchanged and member.member_id != self.leader:
+            self._stay_alive(member)
+            then(self._joined(member))
+        elif self.state is EMPTY:
+            then(Joined(ErrorCode.UNKNOWN_MEMBER_ID, join.member_id))
+        else:
+            self._update(member, join, then)
+            why = ""
+            if self.state is not PREPARING:  # else it comes to the rebalance that others began
+                why = "the leader joins again" if member.member_id == self.leader else "a member joins again"
+                why = _reason(f"{why}: {member.client}", join.reason)
+            self._maybe_rebalance(why)
+
+    def client_gone(self, then: Callable[[Joined], None]) -> None:
+        """The client of a JoinGroup that is under way has closed its connection: the member's session begins now.
+
+        Otherwise it would begin with the answer, which nobody reads: a rebalance that waits for somebody else for as long as a
+        session would be followed by another session in which nobody reads the member's partitions.
+        """
+        for member in self.members.values():
+            if member.joining is then:
+                member.gone = True
+                self._stay_alive(member)
+                return
+
+    def _update(self, member: Member, join: Join, then: Callable[[Joined], None]) -> None:
+        if member.joining is not None:
+            self._answer_join(member, Joined(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+        self._set_protocols(member, join.protocols)
+        member.session_timeout_ms = join.session_timeout_ms
+        member.rebalance_timeout_ms = join.rebalance_timeout_ms
+        member.client_id, member.client_host = join.client_id, join.client_host
+        member.skip_assignment = join.skip_assignment
+        member.gone = False
+        self._set_joining(member, then)
+        member.session.suspend()
+
+    def _add(self, member_id: str, join: Join, then: Callable[[Joined], None]) -> None:
+        member = Member(
+            member_id,
+            join.instance_id,
+            join.client_id,
+            join.client_host,
+            join.session_timeout_ms,
+            join.rebalance_timeout_ms,
+            join.protocol_type,
+            join.protocols,
+            self._session_of(member_id),
+            skip_assignment=join.skip_assignment,
+        )
+        self._admit(member)
+        self._set_joining(member, then)
+        self._joined_lately = True
+        member.session.set(self._timers.now_ms() + NEW_MEMBER_TIMEOUT_MS)
+        self._note("joined", member, join.reason)
+        self._maybe_rebalance(_reason(f"a new member: {member.client}", join.reason))
+
+    def _replace_static(self, member: Member, join: Join, then: Callable[[Joined], None]) -> None:
+        """A static member came back: it gets a new id, whoever still uses the old one is fenced, and a stable group goes on."""
+        assert member.instance_id is not None
+        old_id, new_id = member.member_id, new_member_id(member.instance_id)
+        before = member.metadata(self.protocol_name)
+        old_protocols = member.protocols
+        fenced = ErrorCode.FENCED_INSTANCE_ID
+        self._answer_join(member, Joined(fenced, old_id))
+        member.answer_sync(Synced(fenced))
+        self._rename(member, new_id)
+        self._update(member, join, then)
+        self._note("came back", member, f"static member {member.instance_id}, before {old_id}")
+        same = self.state is STABLE and self._vote() == self.protocol_name
+        if not (same and before == member.metadata(self.protocol_name)):
+            if self.state is STABLE or self.state is COMPLETING:
+                self._prepare(f"static member {member.instance_id} came back with another subscription")
+            self._complete_if_all_joined()
+            return
+
+        generation = self.generation_id
+
+        def stored(error: ErrorCode) -> None:
+            if self.members.get(new_id) is not member or self.generation_id != generation or self.state is not STABLE:
+                return  # meanwhile another rebalance answers it
+            if error is not ErrorCode.NONE:
+                self._rename(member, old_id)
+                self._set_protocols(member, old_protocols)
+                self._answer_join(member, Joined(error, old_id))
+                self._stay_alive(member)
+                return
+            leads = self.leader == new_id
+            answer = self._joined(member)
+            if leads and not join.skip_assignment:
+                # It takes itself for a follower then, and asks for its assignment instead of computing all anew.
+                answer = Joined(
+                    ErrorCode.NONE, new_id, generation, self.protocol_type, self.protocol_name, old_id, members=()
+                )
+            elif leads:
+                answer = Joined(
+                    ErrorCode.NONE, new_id, generation, self.protocol_type, self.protocol_name, new_id, True,
+                    self._subscriptions(),
+                )  # fmt: skip
+            self._answer_join(member, answer)
+            self._stay_alive(member)
+
+        self._persist(self, self.assignments(), stored)
+
+    def _rename(self, member: Member, member_id: str) -> None:
+        old_id = member.member_id
+        super()._rename(member, member_id)
+        member.session.clear()
+        member.session = self._session_of(member_id)
+        if old_id in self._unsynced:
+            self._unsynced.discard(old_id)
+            self._unsynced.add(member_id)
+
+    # -- Heartbeat, LeaveGroup, sessions ---------------------------------------------------------------------------------
+
+    def heartbeat(self, member_id: str, generation_id: int, instance_id: str | None = None) -> ErrorCode:
+        """A sign of life."""
+        if self.state is DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        error = self.member_error(member_id, instance_id)
+        if error is not None:
+            return error
+        if self.state is EMPTY:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if generation_id != self.generation_id:
+            return ErrorCode.ILLEGAL_GENERATION
+        self._heard_of(self.members[member_id])
+        return ErrorCode.REBALANCE_IN_PROGRESS if self.state is PREPARING else ErrorCode.NONE
+
+    def leave(self, members: Sequence[tuple[str, str | None, str]]) -> list[ErrorCode]:
+        """Members leave together: (member id or "", instance id or None, reason) each; one error for each.
+
+        The rebalance begins, or goes on, when all of them have gone: it must not be through with one who is about to go.
+        """
+        why: list[str] = []
+        errors = [self._leave(*member, why) for member in members]
+        if why:
+            self._after_removal(why[0])
+        else:
+            self._complete_if_all_joined()  # only ids that were waited for are gone
+        return errors
+
+    def _leave(self, member_id: str, instance_id: str | None, reason: str, why: list[str]) -> ErrorCode:
+        if self.state is DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if instance_id is None and member_id in self.pending:
+            self._forget_pending(member_id)
+            return ErrorCode.NONE
+        if instance_id is not None and not member_id:
+            member_id = self.static_members.get(instance_id, "")
+        error = self.member_error(member_id, instance_id)
+        if error is not None:
+            return error
+        member = self.members[member_id]
+        self._drop(member)
+        self._note("left", member, reason)
+        why.append(_reason(f"a member left: {member.client}", reason))
+        return ErrorCode.NONE
+
+    def commit_error(self, member_id: str, generation_id: int, instance_id: str | None) -> ErrorCode:
+        """Whether a member may commit offsets now; a client without generation may while the group is empty."""
+        if self.state is DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if generation_id < 0 and self.state is EMPTY:
+            return NONE
+        if generation_id < 0 and not member_id and instance_id is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        error = self.member_error(member_id, instance_id)
+        if error is not None:
+            return error
+        if generation_id != self.generation_id:
+            return ErrorCode.ILLEGAL_GENERATION
+        if self.state is COMPLETING:
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        self._heard_of(self.members[member_id])
+        return NONE
+
+    def _heard_of(self, member: Member) -> None:
+        """A sign of life, which does not make one due that waits for an answer."""
+        if member.joining is None and member.syncing is None:
+            self._stay_alive(member)
+
+    def _session_expired(self, member_id: str) -> None:
+        member = self.members.get(member_id)
+        if member is None:
+            return
+        self._drop(member)
+        self._note("expelled", member, f"silent for {member.session_timeout_ms} ms")
+        self._after_removal(f"a member was silent for {member.session_timeout_ms} ms: {member.client}")
+
+    def _pending_expired(self, member_id: str) -> None:
+        if self.pending.pop(member_id, None) is not None:
+            self._complete_if_all_joined()
+
+    def _forget_pending(self, member_id: str) -> None:
+        deadline = self.pending.pop(member_id, None)
+        if deadline is not None:
+            deadline.clear()
+
+    # -- the rest --------------------------------------------------------------------------------------------------------
+
+    def restore(self, generation_id: int, protocol_type: str | None, protocol_name: str | None, leader: str | None,
+                members: list[tuple[Join, bytes]], state_since_ms: int) -> None:  # fmt: skip
+        """Take over what the log says of the group: its members with their assignments; see `begin_sessions`."""
+        self.generation_id, self.protocol_type = generation_id, protocol_type
+        for join, assignment in members:
+            member_id = join.member_id
+            member = Member(
+                member_id, join.instance_id, join.client_id, join.client_host, join.session_timeout_ms,
+                join.rebalance_timeout_ms, join.protocol_type, join.protocols, self._session_of(member_id), assignment,
+            )  # fmt: skip
+            self._admit(member)
+            if join.instance_id is not None:
+                self.unheard.add(member_id)
+        self.protocol_type, self.protocol_name, self.leader = protocol_type, protocol_name, leader
+        self.state = STABLE if members else EMPTY
+        self.state_since_ms = state_since_ms
+
+    def begin_sessions(self) -> None:
+        """From now on members may be expelled; not before all of the log was read, however long that takes."""
+        for member in self.members.values():
+            self._stay_alive(member)
+        most = self._settings.max_size
+        if len(self.members) > most:
+            self._prepare(f"group.max.size is {most} now, and the group has {len(self.members)} members")
+
+    def _session_of(self, member_id: str) -> Deadline:
+        return Deadline(self._timers, lambda: self._session_expired(member_id))
+
+    def die(self, error: ErrorCode) -> None:
+        """The group is deleted, or another broker coordinates it from now on: whoever waits is told `error`."""
+        self._rebalance.clear()
+        self._sync.clear()
+        for deadline in self.pending.values():
+            deadline.clear()
+        self.pending.clear()
+        for member in list(self.members.values()):
+            member.session.clear()
+            self._answer_join(member, Joined(error, member.member_id))
+            member.answer_sync(Synced(error))
+        if self.state is not DEAD:
+            self._transition(DEAD)
+
+
+def _reason(what: str, clients: str) -> str:
+    return f"{what} ({clients})" if clients else what

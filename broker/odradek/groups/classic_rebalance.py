@@ -1,0 +1,284 @@
+"""The rebalance of a classic group: all members join again, the leader assigns, the assignment is stored and told.
+
+Part of the group's state machine without I/O, see `classic.py`; in the coordinator's loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+
+from odradek.groups.classic_member import Joined, Member, Sync, Synced
+from odradek.groups.classic_roster import Roster
+from odradek.groups.environment import Appended, Deadline, Timers
+from odradek.groups.history import Event, History
+from odradek.groups.settings import GroupSettings
+from odradek.protocol.errors import ErrorCode
+
+Persist = Callable[["Rebalance", Mapping[str, bytes], Appended], None]
+"""Makes the group durable as it is, with these assignments by member id."""
+
+
+class State(Enum):
+    """Kafka's names of the states."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+EMPTY, PREPARING, COMPLETING = State.EMPTY, State.PREPARING_REBALANCE, State.COMPLETING_REBALANCE
+NONE = ErrorCode.NONE
+STABLE, DEAD = State.STABLE, State.DEAD
+
+FOLLOWS: Mapping[State, frozenset[State]] = {
+    EMPTY: frozenset({PREPARING, DEAD}),
+    PREPARING: frozenset({COMPLETING, EMPTY, DEAD}),
+    COMPLETING: frozenset({STABLE, PREPARING, DEAD}),
+    STABLE: frozenset({PREPARING, DEAD}),
+    DEAD: frozenset(),
+}
+"""From each state, those that may come next."""
+
+
+class Rebalance(Roster):
+    """:param persist: see `Persist`; called when a generation is complete."""
+
+    def __init__(self, group_id: str, timers: Timers, settings: GroupSettings, persist: Persist) -> None:
+        super().__init__()
+        self.group_id = group_id
+        self._timers = timers
+        self._settings = settings
+        self._persist = persist
+        self.state = EMPTY
+        self.state_since_ms = timers.wall_ms()
+        self.generation_id = 0
+        self.pending: dict[str, Deadline] = {}
+        self.history = History()
+        self._rebalance = Deadline(timers, self._rebalance_due)
+        self._sync = Deadline(timers, self._sync_due)
+        self._unsynced: set[str] = set()
+        self._delay_left_ms: int | None = None  # of the first rebalance, which waits for more members; None later
+        self._joined_lately = False
+        self._storing = False
+        self._rebalance_began_ms = 0
+
+    @property
+    def state_name(self) -> str:
+        """Kafka's name of the state."""
+        return self.state.value
+
+    # -- all members join ------------------------------------------------------------------------------------------------
+
+    def rebalance(self, why: str) -> None:
+        """Have all members join again."""
+        self._maybe_rebalance(why)
+
+    def _maybe_rebalance(self, why: str) -> None:
+        if self.state in (EMPTY, COMPLETING, STABLE):
+            self._prepare(why)
+        self._complete_if_all_joined()
+
+    def _prepare(self, why: str) -> None:
+        """Begin a rebalance: all members are to join again."""
+        self._sync.clear()
+        self._unsynced.clear()
+        if self.state is COMPLETING:
+            self._drop_syncs(ErrorCode.REBALANCE_IN_PROGRESS)
+        first = self.state is EMPTY
+        self._transition(PREPARING)
+        self._rebalance_began_ms = self._timers.now_ms()
+        self._note("rebalance began", why=why)
+        timeout_ms = self.rebalance_timeout_ms
+        delay_ms = self._settings.initial_rebalance_delay_ms
+        if first and delay_ms > 0:
+            self._delay_left_ms = max(timeout_ms - delay_ms, 0)
+            self._joined_lately = False
+            timeout_ms = delay_ms
+        else:
+            self._delay_left_ms = None
+        self._rebalance.set(self._timers.now_ms() + timeout_ms)
+
+    def _rebalance_due(self) -> None:
+        if self._delay_left_ms is not None:
+            if self._joined_lately and self._delay_left_ms > 0:
+                delay_ms = min(self._settings.initial_rebalance_delay_ms, self._delay_left_ms)
+                self._delay_left_ms -= delay_ms
+                self._joined_lately = False
+                self._rebalance.set(self._timers.now_ms() + delay_ms)
+                return
+            self._delay_left_ms = None
+        self._complete_join()
+
+    def _complete_if_all_joined(self) -> None:
+        if self.state is not PREPARING or self._delay_left_ms is not None or self.pending:
+            return
+        if self._joining == len(self.members):
+            self._complete_join()
+
+    def _complete_join(self) -> None:
+        """Those who joined make the next generation; a dynamic member who did not is out, a static one keeps its place."""
+        for member in [one for one in self.members.values() if one.joining is None and one.instance_id is None]:
+            self._drop(member)
+            self._note("expelled", member, "it did not join the rebalance in time")
+        joined = [member for member in self.members.values() if member.joining is not None]
+        if self.members and not joined:
+            self._rebalance.set(self._timers.now_ms() + self.rebalance_timeout_ms)
+            return
+        self._rebalance.clear()
+        self._delay_left_ms = None
+        self.generation_id += 1
+        if not self.members:
+            self.protocol_name = self.leader = None
+            self._transition(EMPTY)
+            self._note("rebalance ended", why="nobody is left", took_ms=self._took_ms())
+            self._persist(self, {}, _ignore)
+            return
+        if self.leader is None or self.members[self.leader].joining is None:
+            self.leader = joined[0].member_id
+        self.protocol_name = self._vote()
+        self._transition(COMPLETING)
+        self._unsynced = set(self.members)
+        self._sync.set(self._timers.now_ms() + self.rebalance_timeout_ms)
+        for member in list(self.members.values()):
+            if member.joining is not None:
+                if not member.gone:
+                    self._stay_alive(member)
+                self._answer_join(member, self._joined(member))
+
+    def _joined(self, member: Member) -> Joined:
+        leads = member.member_id == self.leader
+        return Joined(
+            ErrorCode.NONE,
+            member.member_id,
+            self.generation_id,
+            self.protocol_type,
+            self.protocol_name,
+            self.leader or "",
+            members=self._subscriptions() if leads else (),
+        )
+
+    def _took_ms(self) -> int:
+        return self._timers.now_ms() - self._rebalance_began_ms
+
+    # -- the leader assigns ----------------------------------------------------------------------------------------------
+
+    def sync(self, sync: Sync, then: Callable[[Synced], None]) -> None:
+        """A member asks for its assignment; the leader brings those of all."""
+        error = self._sync_error(sync)
+        if error is not None:
+            then(Synced(error))
+            return
+        member = self.members[sync.member_id]
+        self._unsynced.discard(member.member_id)
+        if self.state is STABLE:
+            self._stay_alive(member)
+            then(self._synced(member))
+            return
+        member.answer_sync(Synced(ErrorCode.REBALANCE_IN_PROGRESS))
+        member.syncing = then
+        member.session.suspend()
+        if member.member_id == self.leader and not self._storing:
+            self._store({one: sync.assignments.get(one, b"") for one in self.members})
+
+    def _sync_error(self, sync: Sync) -> ErrorCode | None:
+        if self.state is DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        error = self.member_error(sync.member_id, sync.instance_id)
+        if error is not None:
+            return error
+        if sync.generation_id != self.generation_id:
+            return ErrorCode.ILLEGAL_GENERATION
+        if sync.protocol_type not in (None, self.protocol_type) or sync.protocol_name not in (None, self.protocol_name):
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if self.state is EMPTY:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.REBALANCE_IN_PROGRESS if self.state is PREPARING else None
+
+    def _store(self, assignments: Mapping[str, bytes]) -> None:
+        generation = self.generation_id
+        self._storing = True
+
+        def stored(error: ErrorCode) -> None:
+            if self.generation_id != generation or self.state is not COMPLETING:
+                return  # that generation came to nothing meanwhile
+            self._storing = False
+            if error is not ErrorCode.NONE:
+                self._drop_syncs(error)
+                self._prepare(f"the assignment could not be stored: {error.name}")
+                return
+            for member in self.members.values():
+                member.assignment = assignments.get(member.member_id, b"")
+            self._transition(STABLE)
+            self._note("rebalance ended", why=f"generation {generation}", took_ms=self._took_ms())
+            for member in list(self.members.values()):
+                if member.syncing is not None:
+                    self._stay_alive(member)
+                    member.answer_sync(self._synced(member))
+
+        self._persist(self, assignments, stored)
+
+    def _synced(self, member: Member) -> Synced:
+        return Synced(ErrorCode.NONE, self.protocol_type, self.protocol_name, member.assignment)
+
+    def _drop_syncs(self, error: ErrorCode) -> None:
+        """The generation comes to nothing: assignments are void, whoever waits for one is told `error`."""
+        self._storing = False
+        for member in list(self.members.values()):
+            member.assignment = b""
+            if member.syncing is not None:
+                if member.joining is None:  # else it waits for this, silently
+                    self._stay_alive(member)
+                member.answer_sync(Synced(error))
+
+    def _sync_due(self) -> None:
+        """Members that joined and did not come for their assignment are gone."""
+        if self.state not in (COMPLETING, STABLE):
+            return
+        late = [self.members[one] for one in self._unsynced if one in self.members]
+        self._unsynced.clear()
+        for member in late:
+            self._drop(member)
+            self._note("expelled", member, "it did not ask for its assignment in time")
+        if late:
+            self._after_removal("members did not ask for their assignments in time")
+
+    # -- members come and go ---------------------------------------------------------------------------------------------
+
+    def _stay_alive(self, member: Member) -> None:
+        member.session.set(self._timers.now_ms() + member.session_timeout_ms)
+
+    def _drop(self, member: Member) -> None:
+        member.session.clear()
+        self._strike(member)
+        self._unsynced.discard(member.member_id)
+        self._answer_join(member, Joined(ErrorCode.UNKNOWN_MEMBER_ID, member.member_id))
+        member.answer_sync(Synced(ErrorCode.UNKNOWN_MEMBER_ID))
+
+    def _after_removal(self, why: str) -> None:
+        if self.state in (COMPLETING, STABLE):
+            self._prepare(why)
+        self._complete_if_all_joined()
+
+    def _transition(self, state: State) -> None:
+        assert state in FOLLOWS[self.state], f"group {self.group_id}: {self.state.value} to {state.value}"
+        self.state = state
+        self.state_since_ms = self._timers.wall_ms()
+
+    def _note(self, kind: str, member: Member | None = None, why: str = "", took_ms: int | None = None) -> None:
+        self.history.add(
+            Event(
+                self._timers.wall_ms(),
+                kind,
+                member.member_id if member else "",
+                member.client if member else "",
+                why,
+                took_ms,
+            )
+        )
+
+
+def _ignore(error: ErrorCode) -> None:
+    """An empty generation that is not stored is made again at the next join."""

@@ -1,0 +1,240 @@
+"""What members ask of the groups that are coordinated here, in either protocol; and a group's change from one to the other.
+
+Runs in the coordinator process's loop. What a client must be told is a Kafka error code; nothing here raises for what
+clients send.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from odradek._ext.api.offset_commits import partition_for
+from odradek.groups import migration
+from odradek.groups.classic import ClassicGroup
+from odradek.groups.classic_member import Join, Joined, Sync, Synced
+from odradek.groups.classic_roster import can_be_first
+from odradek.groups.consumer_group import ConsumerGroup
+from odradek.groups.consumer_member import JOINING, Beat, Beaten, size_of
+from odradek.groups.consumer_refusals import join_refusal, wrong_with
+from odradek.groups.group import Group, classic_record
+from odradek.groups.shards import NONE, Shard, Shards, report
+from odradek.protocol.errors import ErrorCode
+
+log = logging.getLogger("odradek.groups")
+
+Left = tuple[ErrorCode, list[ErrorCode]]
+"""What a LeaveGroup is answered: the error of the request, then one of each member; of none if the request has one."""
+
+
+class Membership(Shards):
+    """What members ask for."""
+
+    # -- the classic protocol --------------------------------------------------------------------------------------------
+
+    def join(self, group_id: str, join: Join, then: Callable[[Joined], None]) -> None:
+        """A JoinGroup."""
+        error, shard = self.shard_of(group_id)
+        if not group_id:
+            error, shard = ErrorCode.INVALID_GROUP_ID, None
+        shortest, longest = self.settings.min_session_timeout_ms, self.settings.max_session_timeout_ms
+        if shard is not None and not shortest <= join.session_timeout_ms <= longest:
+            error, shard = ErrorCode.INVALID_SESSION_TIMEOUT, None
+        size, most = sum(len(name) + len(data) for name, data in join.protocols), self.settings.max_member_bytes
+        if shard is not None and size > most:
+            log.warning(
+                "a JoinGroup of %s at %s to group %s brings %d bytes of subscriptions; at most message.max.bytes (%d) can be "
+                "stored",
+                join.client_id, join.client_host, group_id, size, most,
+            )  # fmt: skip
+            error, shard = ErrorCode.UNKNOWN_SERVER_ERROR, None  # as a generation that cannot be stored
+        if shard is None:
+            then(Joined(error, join.member_id))
+            return
+        group = shard.groups.get(group_id)
+        if group is None:
+            if join.member_id:
+                then(Joined(ErrorCode.UNKNOWN_MEMBER_ID, join.member_id))
+                return
+            group = self._new_group(group_id)
+            if can_be_first(join):
+                shard.groups[group_id] = group
+        if group.consumer is not None:
+            if not group.empty:
+                migration.join(group.consumer, self._topics, self.settings.max_member_bytes, join, then)
+                self._maybe_downgrade(shard, group)
+                return
+            if join.member_id or not can_be_first(join):  # refused: the group stays what it is
+                error = ErrorCode.UNKNOWN_MEMBER_ID if join.member_id else ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+                then(Joined(error, join.member_id))
+                return
+            self._change_protocol(shard, group, self._new_classic(group_id))
+        assert group.classic is not None
+        group.classic.join(join, then)
+
+    def join_gone(self, group_id: str, then: Callable[[Joined], None]) -> None:
+        """The client of a JoinGroup has closed its connection. :param then: the callback of `join`, not called yet."""
+        group = self.find(group_id)[1]
+        if group is not None and group.classic is not None:
+            group.classic.client_gone(then)
+
+    def sync(self, group_id: str, sync: Sync, then: Callable[[Synced], None]) -> None:
+        """A SyncGroup."""
+        error, group = self._member_group(group_id)
+        if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            error = ErrorCode.REBALANCE_IN_PROGRESS  # clients of SyncGroup do not know the other; they join again
+        if group is None:
+            then(Synced(error))
+            return
+        if group.consumer is not None:
+            self._settle_protocol(group)
+        if group.consumer is not None:
+            answer = migration.sync(group.consumer, sync, self._topics.name_of)
+            self._persist_records(group.consumer, (), lambda error: then(Synced(error) if error else answer))
+        elif group.classic is not None:
+            group.classic.sync(sync, then)
+
+    def heartbeat(self, group_id: str, member_id: str, generation_id: int, instance_id: str | None) -> ErrorCode:
+        """A Heartbeat. While the group is being loaded it is taken for good: nobody is expelled for that."""
+        error, group = self._member_group(group_id)
+        if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            return NONE
+        if group is None:
+            return error
+        if group.consumer is not None:
+            self._settle_protocol(group)
+        if group.consumer is not None:
+            return migration.heartbeat(group.consumer, member_id, generation_id, instance_id)
+        assert group.classic is not None
+        return group.classic.heartbeat(member_id, generation_id, instance_id)
+
+    def leave(
+        self, group_id: str, members: Sequence[tuple[str, str | None, str]], then: Callable[[Left], None]
+    ) -> None:
+        """A LeaveGroup of (member id, instance id, reason)."""
+        error, group = self._member_group(group_id)
+        if group is None and error is not ErrorCode.UNKNOWN_MEMBER_ID:
+            then((error, []))
+        elif group is None:
+            then((NONE, [ErrorCode.UNKNOWN_MEMBER_ID for _ in members]))
+        elif group.consumer is not None:
+            errors = [group.consumer.leave_classic(*member) for member in members]
+            self._persist_records(group.consumer, (), lambda error: then((error, [] if error else errors)))
+        elif group.classic is not None:
+            then((NONE, group.classic.leave(members)))
+
+    def _member_group(self, group_id: str) -> tuple[ErrorCode, Group | None]:
+        if not group_id:
+            return ErrorCode.INVALID_GROUP_ID, None
+        error, group = self.find(group_id)
+        return (ErrorCode.UNKNOWN_MEMBER_ID if error is NONE and group is None else error), group
+
+    # -- KIP-848 ---------------------------------------------------------------------------------------------------------
+
+    def unresolved_patterns(self, group_id: str, pattern: str | None) -> list[str]:
+        """Patterns to be resolved before a heartbeat of a member that brings `pattern` is executed; see `TopicPatterns`."""
+        error, group = self.find(group_id)
+        known = group.consumer.patterns if error is NONE and group is not None and group.consumer is not None else ()
+        return [one for one in {*known, pattern} if one and not self.patterns.resolved(one)]
+
+    def beat(self, group_id: str, beat: Beat, then: Callable[[Beaten], None]) -> None:
+        """A ConsumerGroupHeartbeat."""
+        error, shard = self.shard_of(group_id)
+        if shard is None:
+            then(Beaten(error))
+            return
+        size, most = size_of(beat), self.settings.max_member_bytes
+        if size > most:
+            why = f"The subscription has {size} bytes; at most message.max.bytes ({most}) of this broker can be stored."
+            then(Beaten(ErrorCode.UNKNOWN_SERVER_ERROR, why))
+            return
+        group = shard.groups.get(group_id)
+        if beat.member_epoch != JOINING and (group is None or group.classic is not None):
+            # Kafka returns GROUP_ID_NOT_FOUND here, which KIP-848 does not list and which ends clients. UNKNOWN_MEMBER_ID makes
+            # them join again, also if a loss of power took the group's records.
+            then(Beaten(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {group_id} has no member {beat.member_id}."))
+            return
+        if group is None or group.classic is not None:
+            if group is not None and not self._may_upgrade(group, beat):
+                then(Beaten(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group."))
+                return
+            settings = self.consumer_settings.of(group_id)
+            refusal = wrong_with(beat, settings)
+            if refusal is None and group is not None and group.classic is not None:
+                refusal = join_refusal(group.classic, settings, beat)
+            if refusal is not None:  # no group comes to be, or changes its protocol, by a heartbeat that is refused
+                then(refusal)
+                return
+        if group is None:
+            group = shard.groups[group_id] = Group(group_id, self._new_consumer(group_id))
+        elif group.classic is not None:
+            self._upgrade(shard, group)
+        assert group.consumer is not None
+        group.consumer.heartbeat(beat, then)
+        member = group.consumer.members.get(beat.member_id)
+        if member is None or member.classic is not None:  # while it is there, not all are of the classic protocol
+            self._maybe_downgrade(shard, group)
+
+    # -- from one protocol to the other ----------------------------------------------------------------------------------
+
+    def _may_upgrade(self, group: Group, beat: Beat) -> bool:
+        if beat.member_epoch != JOINING or group.classic is None:
+            return False
+        if not group.classic.members:  # whoever was told an id only may come to a group of either protocol
+            return True
+        settings = self.consumer_settings.of(group.group_id)
+        obstacle = migration.upgrade_obstacle(group.classic, settings.max_size, self.settings.max_member_bytes)
+        if obstacle is not None or not settings.upgrade:
+            why = obstacle or "group.consumer.migration.policy does not allow it"
+            log.info("classic group %s does not become a consumer group: %s", group.group_id, why)
+            return False
+        return True
+
+    def _upgrade(self, shard: Shard, group: Group) -> None:
+        consumer = self._new_consumer(group.group_id)
+        if group.classic is None or not group.classic.members:
+            self._change_protocol(shard, group, consumer)
+            return
+        log.info("classic group %s becomes a consumer group", group.group_id)
+        tombstones = group.tombstones()
+        records = migration.upgraded(group.classic, consumer, self._topics)
+        group.protocol = consumer
+        self._write_down(shard, [*tombstones, *records], report)
+
+    def _settle_protocol(self, group: Group) -> None:
+        """A member of the newer protocol may have been expelled since."""
+        shard = self._shards.get(partition_for(group.group_id, self._partitions))
+        if shard is not None:
+            self._maybe_downgrade(shard, group)
+
+    def _maybe_downgrade(self, shard: Shard, group: Group) -> None:
+        """Once the last member of the new protocol has gone, the others go back to the old one."""
+        consumer = group.consumer
+        if consumer is None or not consumer.all_classic or not self.consumer_settings.of(group.group_id).downgrade:
+            return
+        if len(consumer.members) > self.settings.max_size or group.stays_at == consumer.epoch:
+            return  # they stay as they are, translated
+        classic = self._new_classic(group.group_id)
+        migration.downgraded(consumer, classic, self._topics.name_of)
+        records = [*consumer.tombstones(), classic_record(classic, classic.assignments())]
+        size = migration.batch_bytes(records)
+        if size > self.settings.max_member_bytes:  # it could never be stored
+            group.stays_at = consumer.epoch
+            log.warning(
+                "consumer group %s does not become a classic group: its %d members need %d bytes, and a batch has at most %d",
+                group.group_id, len(consumer.members), size, self.settings.max_member_bytes,
+            )  # fmt: skip
+            return
+        log.info("consumer group %s becomes a classic group", group.group_id)
+        consumer.die(ErrorCode.REBALANCE_IN_PROGRESS)
+        classic.begin_sessions()
+        group.protocol = classic
+        self._write_down(shard, records, report)
+        classic.rebalance("the last member of the newer protocol left")
+
+    def _change_protocol(self, shard: Shard, group: Group, protocol: ClassicGroup | ConsumerGroup) -> None:
+        """A group without members goes over to the other protocol."""
+        if group.protocol.protocol_type is not None:
+            self._write_down(shard, group.tombstones(), report)
+        group.protocol.die(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        group.protocol = protocol

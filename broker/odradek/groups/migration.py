@@ -1,0 +1,263 @@
+"""Members of the classic protocol in a group of KIP-848, and the change of a living group from one protocol to the other.
+
+While applications are upgraded one by one, consumers of both protocols share a group. The first member of the new protocol
+turns the classic group into a consumer group (`upgraded`); those of the old one go on with JoinGroup, SyncGroup and Heartbeat,
+which are translated: a generation is the member's epoch, and "rebalance in progress" brings a member to say what it holds.
+When the last member of the new protocol has gone the group turns back (`downgraded`). Used in the coordinator's loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from odradek.groups.assignors import Place
+from odradek.groups.classic import ClassicGroup
+from odradek.groups.classic_member import Join, Joined, Member, Sync, Synced
+from odradek.groups.classic_rebalance import State
+from odradek.groups.consumer_group import ConsumerGroup
+from odradek.groups.consumer_member import (
+    JOINING,
+    RECORD_BYTES,
+    Beat,
+    ClassicSide,
+    ConsumerMember,
+    MemberState,
+    size_of,
+)
+from odradek.groups.consumer_metadata import (
+    CONSUMER,
+    assignment_of,
+    subscription_of,
+    version_of,
+    written_assignment,
+)
+from odradek.groups.environment import Record, Topics, new_member_id
+from odradek.protocol.errors import ErrorCode
+
+BATCH_BYTES, RECORD_OVERHEAD = 61, 24
+"""Of a batch without its records, and of each without key and value, at most."""
+
+
+def places_of(topics: Topics, partitions: Iterable[Any]) -> frozenset[Place]:
+    """Topic partitions by name as those by id; of topics that are not there, none."""
+    found: set[Place] = set()
+    for one in partitions:
+        known = topics.find(one.topic)
+        if known is not None:
+            found.update((known[0], p) for p in one.partitions)
+    return frozenset(found)
+
+
+# -- upgrade and downgrade ------------------------------------------------------------------------------------------
+
+
+def upgrade_obstacle(group: ClassicGroup, max_size: int, max_bytes: int) -> str | None:
+    """Why a classic group with members cannot become a consumer group; None if it can.
+
+    :param max_size: the most members that a consumer group may have. :param max_bytes: that its records may take.
+    """
+    if len(group.members) > max_size:
+        return f"it has {len(group.members)} members, and consumer groups at most {max_size}"
+    if group.protocol_type != CONSUMER:
+        return f"its members are no consumers but {group.protocol_type}"
+    for member in group.members.values():
+        for name, metadata in member.protocols:
+            if subscription_of(metadata) is None:
+                return f"the subscription of member {member.member_id} for assignor {name} cannot be read"
+    size = sum(_record_bytes(group, member) for member in group.members.values())
+    if size > max_bytes:
+        return f"its {len(group.members)} members need about {size} bytes, and a batch has at most {max_bytes}"
+    return None
+
+
+def _record_bytes(group: ClassicGroup, member: Member) -> int:
+    """About what a member's three records take: its texts, assignors and topics; partitions twice, once with epochs."""
+    keys = 3 * (len(group.group_id.encode()) + len(member.member_id.encode()))
+    texts = sum(len(text.encode()) for text in (member.instance_id or "", member.client_id, member.client_host))
+    protocols = sum(len(name) + len(metadata) for name, metadata in member.protocols)
+    return RECORD_BYTES + keys + texts + protocols + len(member.protocols[0][1]) + 3 * len(member.assignment)
+
+
+def upgraded(group: ClassicGroup, into: ConsumerGroup, topics: Topics) -> list[Record]:
+    """Fill an empty consumer group with a classic group's members and what they hold; the records that say so.
+
+    Members that are amid a rebalance are told to join again. The classic group is dead afterwards.
+    """
+    rebalancing = group.state is not State.STABLE
+    into.epoch = into.assignment_epoch = max(group.generation_id, 1)
+    for old in group.members.values():
+        member = _as_consumer(old, topics, rebalancing)
+        member.heard = old.member_id not in group.unheard
+        member.epoch = member.previous_epoch = into.epoch
+        member.since = dict.fromkeys(member.assigned, into.epoch)
+        into.take_in(member, member.assigned)
+    into.all_taken_in()
+    into.history = group.history
+    group.die(ErrorCode.REBALANCE_IN_PROGRESS)
+    return into.all_records()
+
+
+def _as_consumer(old: Member, topics: Topics, rebalancing: bool) -> ConsumerMember:
+    subscription = subscription_of(old.protocols[0][1])
+    held = None if rebalancing else assignment_of(old.assignment)
+    return ConsumerMember(
+        old.member_id,
+        old.instance_id,
+        getattr(subscription, "rack_id", None),
+        old.client_id,
+        old.client_host,
+        old.rebalance_timeout_ms,
+        tuple(sorted(set(subscription.topics))) if subscription is not None else (),
+        assigned=places_of(topics, held.assigned_partitions if held is not None else ()),
+        classic=ClassicSide(old.session_timeout_ms, list(old.protocols)),
+    )
+
+
+def downgraded(group: ConsumerGroup, into: ClassicGroup, names: Callable[[bytes], str | None]) -> None:
+    """Fill an empty classic group with the members that are left, all of the classic protocol; they keep what they hold
+    until the rebalance that the caller begins. The consumer group is as it was; the caller ends it."""
+    members = []
+    for member in group.members.values():
+        side = member.classic
+        assert side is not None
+        join = Join(
+            member.member_id,
+            side.session_timeout_ms,
+            member.rebalance_timeout_ms,
+            CONSUMER,
+            side.protocols,
+            member.client_id,
+            member.client_host,
+            member.instance_id,
+        )
+        version = version_of(side.protocols[0][1])
+        members.append((join, written_assignment(member.assigned, names, version)))
+    leader = next(iter(group.members))
+    # The epoch that they know, not the group's: they are told of the rebalance instead of being fenced.
+    generation = max(member.epoch for member in group.members.values())
+    into.restore(generation, CONSUMER, members[0][0].protocols[0][0], leader, members, group.state_since_ms)
+    into.history = group.history
+
+
+def batch_bytes(records: Iterable[Record]) -> int:
+    """What a batch of these records takes, at most."""
+    return BATCH_BYTES + sum(RECORD_OVERHEAD + len(key) + len(value or b"") for key, value in records)
+
+
+# -- classic verbs in a consumer group ------------------------------------------------------------------------------
+
+
+def join(group: ConsumerGroup, topics: Topics, max_bytes: int, request: Join, then: Callable[[Joined], None]) -> None:
+    """A JoinGroup to a consumer group: a heartbeat that says what the member subscribes to and holds.
+
+    :param max_bytes: the most that a member's record may take, with its topics both as they came and by name.
+    """
+    if request.protocol_type != CONSUMER or not shares_protocol(group, request):
+        then(Joined(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
+        return
+    subscription = subscription_of(request.protocols[0][1])
+    if subscription is None:
+        then(Joined(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
+        return
+    takes_over = False
+    member_id = request.member_id
+    if request.instance_id is not None:
+        holder = group.static_members.get(request.instance_id)
+        if member_id and holder != member_id:
+            then(Joined(group.instance_error(request.instance_id, member_id) or ErrorCode.UNKNOWN_MEMBER_ID, member_id))
+            return
+        takes_over = holder is not None and not member_id
+        member_id = member_id or new_member_id(request.instance_id)
+    elif not member_id:
+        member_id = new_member_id(request.client_id)
+        if request.id_required:
+            then(Joined(ErrorCode.MEMBER_ID_REQUIRED, member_id))
+            return
+    side = ClassicSide(request.session_timeout_ms, list(request.protocols))
+    beat = Beat(
+        member_id,
+        JOINING,
+        request.instance_id,
+        getattr(subscription, "rack_id", None),
+        request.rebalance_timeout_ms,
+        tuple(subscription.topics),
+        owned=places_of(topics, subscription.owned_partitions),
+        client_id=request.client_id,
+        client_host=request.client_host,
+        classic=side,
+    )
+
+    if size_of(beat) > max_bytes:
+        then(Joined(ErrorCode.UNKNOWN_SERVER_ERROR, member_id))
+        return
+    if takes_over and request.instance_id is not None:
+        group.release_instance(request.instance_id)
+
+    def beaten(answer: Any) -> None:
+        error = answer.error
+        if error is ErrorCode.UNRELEASED_INSTANCE_ID:
+            error = ErrorCode.FENCED_INSTANCE_ID
+        if error is not ErrorCode.NONE:
+            then(Joined(error, member_id))
+            return
+        then(Joined(ErrorCode.NONE, member_id, answer.member_epoch, CONSUMER, request.protocols[0][0]))
+
+    group.heartbeat(beat, beaten)
+
+
+def shares_protocol(group: ConsumerGroup, request: Join) -> bool:
+    """Whether a member names an assignor that all other classic members have: they may be on their own again."""
+    others = [one.classic for one in group.members.values() if one.classic and one.member_id != request.member_id]
+    return any(
+        all(any(name == theirs for theirs, _ in other.protocols) for other in others) for name, _ in request.protocols
+    )
+
+
+def sync(group: ConsumerGroup, request: Sync, names: Callable[[bytes], str | None]) -> Synced:
+    """A SyncGroup to a consumer group: what the member may hold in its epoch."""
+    member, error = _classic_member(group, request.member_id, request.instance_id, request.generation_id)
+    if member is None:
+        return Synced(error)
+    assert member.classic is not None
+    name, metadata = member.classic.protocols[0]
+    if request.protocol_type not in (None, CONSUMER) or request.protocol_name not in (None, name):
+        return Synced(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    if _behind(group, member) and member.state is not MemberState.UNREVOKED_PARTITIONS:
+        group.expect_join(member)
+        return Synced(ErrorCode.REBALANCE_IN_PROGRESS)
+    group.stay_alive(member)
+    return Synced(ErrorCode.NONE, CONSUMER, name, written_assignment(member.assigned, names, version_of(metadata)))
+
+
+def heartbeat(group: ConsumerGroup, member_id: str, generation_id: int, instance_id: str | None) -> ErrorCode:
+    """A Heartbeat to a consumer group; "rebalance in progress" where the member has a step to take."""
+    member, error = _classic_member(group, member_id, instance_id, generation_id)
+    if member is None:
+        return error
+    group.stay_alive(member)
+    waits = member.state is MemberState.UNRELEASED_PARTITIONS and group.has_free_partitions(member)
+    if _behind(group, member) or member.state is MemberState.UNREVOKED_PARTITIONS or waits:
+        group.expect_join(member)
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return ErrorCode.NONE
+
+
+def _behind(group: ConsumerGroup, member: ConsumerMember) -> bool:
+    """Whether a JoinGroup brings the member to a newer target. While none may be computed yet it would join over and over."""
+    return member.epoch < group.assignment_epoch or group.assignment_due
+
+
+def _classic_member(
+    group: ConsumerGroup, member_id: str, instance_id: str | None, generation_id: int
+) -> tuple[ConsumerMember | None, ErrorCode]:
+    error = group.instance_error(instance_id, member_id)
+    if error is not None:
+        return None, error
+    member = group.members.get(member_id)
+    if member is None or member.classic is None:
+        return None, ErrorCode.UNKNOWN_MEMBER_ID
+    member.heard = True
+    if generation_id != member.epoch:
+        return None, ErrorCode.ILLEGAL_GENERATION
+    return member, ErrorCode.NONE

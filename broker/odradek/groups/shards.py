@@ -1,0 +1,329 @@
+"""The partitions of `__consumer_offsets` that this broker leads, with the groups in them: loaded, found, written to.
+
+A group belongs to one partition; who leads that coordinates it. Runs in the coordinator process's loop, which is its only
+protection.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from odradek._ext.api.offset_commits import partition_for
+from odradek.groups import consumer_records
+from odradek.groups.classic import ClassicGroup
+from odradek.groups.classic_rebalance import Rebalance
+from odradek.groups.consumer_group import ConsumerGroup
+from odradek.groups.environment import NO_PRODUCER, Appended, GroupLog, LogBatch, Record, Timers, Topics, Waiter
+from odradek.groups.group import Group, classic_record, restore_classic
+from odradek.groups.offsets import committed_of
+from odradek.groups.patterns import Slices, TopicPatterns
+from odradek.groups.settings import GroupSettings, SettingsSource
+from odradek.groups.transactions import PendingOffsets
+from odradek.protocol import ProtocolError
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas.group_records import (
+    CONSUMER_GROUP_METADATA,
+    GROUP_METADATA,
+    OFFSET_COMMIT,
+    Kind,
+    UnknownRecord,
+    read_record,
+)
+
+log = logging.getLogger("odradek.groups")
+
+NONE = ErrorCode.NONE  # looked up once: an enumeration's members cost more to find than all else in a short verb
+
+
+class Shard:
+    """The groups of one partition of `__consumer_offsets`.
+
+    :param topics: names of those there are as its loading begins: what it holds of others is of topics that are no more,
+        whatever has their names now. None: that is not known.
+    :ivar loading: its log is being read: nobody is served yet.
+    :ivar deleted_topics: those whose offsets are to go, until the log says so; nobody commits to their names before.
+    :ivar pending: offsets of transactions whose end was not read yet.
+    """
+
+    def __init__(self, partition: int, group_log: GroupLog, topics: frozenset[str] | None) -> None:
+        self.partition = partition
+        self.log = group_log
+        self.loading = True
+        self.groups: dict[str, Group] = {}
+        self.topics = topics
+        self.deleted_topics: set[str] = set()
+        self.pending = PendingOffsets()
+
+
+class Shards:
+    """:param partitions: how many partitions `__consumer_offsets` has.
+    :param diverged: called with a partition whose groups may be ahead of its log, because an append failed: it is to be
+        loaded anew.
+    :param slices: as for `TopicPatterns`.
+    """
+
+    def __init__(
+        self,
+        timers: Timers,
+        settings: GroupSettings,
+        partitions: int,
+        topics: Topics,
+        consumer_settings: SettingsSource,
+        diverged: Callable[[int], None],
+        slices: Slices | None = None,
+    ) -> None:
+        self._timers = timers
+        self.settings = settings
+        self.consumer_settings = consumer_settings
+        self._partitions = partitions
+        self._topics = topics
+        self._diverged = diverged
+        self.patterns = TopicPatterns(topics, slices)
+        self.patterns.live = self._live_patterns
+        self._shards: dict[int, Shard] = {}
+        self._names: tuple[int, frozenset[str], frozenset[str]] | None = None  # version, in the store, and served too
+
+    def wall_ms(self) -> int:
+        """What commits are stamped with."""
+        return self._timers.wall_ms()
+
+    # -- leadership ------------------------------------------------------------------------------------------------------
+
+    def begin(self, partition: int, group_log: GroupLog) -> None:
+        """This broker leads a partition now: its groups are told to wait until `replay` and `loaded`.
+
+        Or it has led it all the time, and the log is read again: topics whose offsets were to go have not been committed to.
+        """
+        before = self._shards.get(partition)
+        self.resign(partition)
+        shard = self._shards[partition] = Shard(partition, group_log, self._topics_now())
+        if before is not None:
+            shard.deleted_topics |= before.deleted_topics
+            if before.loading:
+                shard.topics = before.topics
+
+    def _topics_now(self) -> frozenset[str] | None:
+        """Those that the store has, and those that are served, since it may be amid a change."""
+        stored = self._topics.in_store()
+        if stored is None:
+            return None
+        version = self._topics.version
+        if self._names is None or self._names[:2] != (version, stored):
+            self._names = version, stored, stored.union(self._topics.names())
+        return self._names[2]  # one for all partitions that are loaded together
+
+    def replay_batches(self, partition: int, batches: Iterable[LogBatch]) -> None:
+        """Take over what the log holds, in order."""
+        shard = self._shards[partition]
+        for batch in batches:
+            if batch.commits is not None:
+                for group_id, place, committed in shard.pending.end(batch.producer_id, batch.commits):
+                    self._group_of(shard, group_id).offsets.put(*place, committed)
+            else:
+                self.replay(partition, batch.records, batch.producer_id, batch.offsets)
+
+    def replay(
+        self, partition: int, records: Iterable[Record], producer_id: int = NO_PRODUCER, offsets: Sequence[int] = ()
+    ) -> int:
+        """Take over records of the log, in order; how many were of a kind that is not known.
+
+        :param producer_id: of the transaction that they belong to. :param offsets: theirs, if they belong to one.
+        """
+        shard = self._shards[partition]
+        unknown = 0
+        for number, (key, value) in enumerate(records):
+            try:
+                kind, read_key, read_value = read_record(key, value)
+            except (UnknownRecord, ProtocolError) as error:
+                unknown += 1
+                log.warning("__consumer_offsets-%d holds %s: ignored", partition, error)
+                continue
+            if kind is OFFSET_COMMIT:
+                at = None if producer_id == NO_PRODUCER else (producer_id, offsets[number])
+                self._replay_offset(shard, read_key, read_value, at)
+            elif kind is GROUP_METADATA:
+                self._replay_classic(shard, read_key.group, read_value)
+            else:
+                self._replay_consumer(shard, kind, read_key, read_value)
+        return unknown
+
+    def _replay_classic(self, shard: Shard, group_id: str, value: Any) -> None:
+        group = shard.groups.setdefault(group_id, self._new_group(group_id))
+        if value is None and group.consumer is not None:
+            return  # it was a classic group once
+        group.protocol.die(ErrorCode.NOT_COORDINATOR)
+        group.protocol = protocol = self._new_classic(group_id)
+        if value is not None:
+            restore_classic(protocol, value)
+
+    def _replay_consumer(self, shard: Shard, kind: Kind, key: Any, value: Any) -> None:
+        group = shard.groups.get(key.group_id)
+        if group is None or group.consumer is None:
+            if value is None:
+                return  # of a group that is no more, or has another protocol now
+            if group is None:
+                group = shard.groups[key.group_id] = self._new_group(key.group_id)
+            group.protocol.die(ErrorCode.NOT_COORDINATOR)
+            group.protocol = self._new_consumer(key.group_id)
+        if value is None and kind is CONSUMER_GROUP_METADATA:
+            group.protocol.die(ErrorCode.NOT_COORDINATOR)
+            group.protocol = self._new_classic(key.group_id)
+            return
+        assert group.consumer is not None
+        consumer_records.replay(group.consumer, kind, key, value)
+
+    def _replay_offset(self, shard: Shard, key: Any, value: Any, at: tuple[int, int] | None) -> None:
+        """:param at: producer id and offset of a record that belongs to a transaction."""
+        group_id, topic, partition = key.group, key.topic, key.partition
+        group = shard.groups.get(group_id)
+        if value is not None and at is not None:
+            self._group_of(shard, group_id)
+            shard.pending.put(at[0], group_id, (topic, partition), at[1], committed_of(value))
+            return
+        if shard.pending:
+            shard.pending.overtake(group_id, (topic, partition))
+        if value is None:
+            if group is not None:
+                group.offsets.remove(topic, partition)
+            return
+        if group is None:
+            group = shard.groups[group_id] = self._new_group(group_id)
+        group.offsets.put(topic, partition, committed_of(value))
+
+    def _group_of(self, shard: Shard, group_id: str) -> Group:
+        group = shard.groups.get(group_id)
+        if group is None:
+            group = shard.groups[group_id] = self._new_group(group_id)
+        return group
+
+    def _leave_pending(self, shard: Shard) -> None:
+        """Nothing on this broker can end the transactions that are open at the log's end: their offsets are not served.
+
+        They stay in the log, where a broker that runs transactions finds them, until they expire as other offsets do.
+        """
+        count, groups = 0, set()
+        for group_id, place, committed in shard.pending:
+            self._group_of(shard, group_id).pending.put(*place, committed)
+            groups.add(group_id)
+            count += 1
+        shard.pending = PendingOffsets()
+        if count:
+            named = ", ".join(sorted(groups)[:10]) + (", ..." if len(groups) > 10 else "")
+            log.warning(
+                "__consumer_offsets-%d: %d offset(s) of %s were committed in transactions that never ended; they are not used, "
+                "consumers continue from the offsets committed before them",
+                shard.partition, count, named,
+            )  # fmt: skip
+
+    def loaded(self, partition: int) -> None:
+        """All records were taken over: serve. Groups of which nothing is left are forgotten."""
+        shard = self._shards[partition]
+        self._leave_pending(shard)
+        for group in list(shard.groups.values()):
+            if group.consumer is not None:
+                group.consumer.loaded()
+                continue
+            assert group.classic is not None
+            group.classic.begin_sessions()
+            if group.empty and not group.offsets and not group.pending and group.protocol.protocol_type is None:
+                del shard.groups[group.group_id]
+        shard.loading = False
+
+    def resign(self, partition: int) -> None:
+        """Another broker leads the partition: whoever waits here is told so."""
+        shard = self._shards.pop(partition, None)
+        if shard is not None:
+            for group in shard.groups.values():
+                group.protocol.die(ErrorCode.NOT_COORDINATOR)
+
+    # -- finding ---------------------------------------------------------------------------------------------------------
+
+    def shard_of(self, group_id: str) -> tuple[ErrorCode, Shard | None]:
+        """The shard that serves a group, or why none does."""
+        shard = self._shards.get(partition_for(group_id, self._partitions))
+        if shard is None:
+            return ErrorCode.NOT_COORDINATOR, None
+        if shard.loading:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, None
+        return NONE, shard
+
+    def find(self, group_id: str) -> tuple[ErrorCode, Group | None]:
+        """A group, None if there is none; or why this broker cannot say."""
+        error, shard = self.shard_of(group_id)
+        return error, shard.groups.get(group_id) if shard is not None else None
+
+    def groups(self) -> Iterator[Group]:
+        """All that are served."""
+        for shard in self._shards.values():
+            if not shard.loading:
+                yield from shard.groups.values()
+
+    @property
+    def loading(self) -> bool:
+        """Whether some partition is still being read."""
+        return any(shard.loading for shard in self._shards.values())
+
+    # -- making and writing groups ---------------------------------------------------------------------------------------
+
+    def _new_classic(self, group_id: str) -> ClassicGroup:
+        return ClassicGroup(group_id, self._timers, self.settings, self._persist)
+
+    def _new_group(self, group_id: str) -> Group:
+        return Group(group_id, self._new_classic(group_id))
+
+    def _new_consumer(self, group_id: str) -> ConsumerGroup:
+        return ConsumerGroup(
+            group_id, self._timers, self.consumer_settings, self._topics, self._persist_records, self.patterns
+        )
+
+    def _live_patterns(self) -> set[str]:
+        groups = (group for shard in self._shards.values() for group in shard.groups.values())
+        return {pattern for group in groups if group.consumer is not None for pattern in group.consumer.patterns}
+
+    def _persist(self, group: Rebalance, assignments: Mapping[str, bytes], then: Appended) -> None:
+        error, shard = self.shard_of(group.group_id)
+        if shard is None:
+            then(error)
+            return
+        waiter = Waiter(then)
+
+        def appended(error: ErrorCode) -> None:
+            too_large = (
+                error is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+            )  # said of a generation, it means nothing to members
+            waiter(ErrorCode.UNKNOWN_SERVER_ERROR if too_large else error)
+
+        shard.log.append([classic_record(group, assignments)], appended, waiter.late)
+
+    def _persist_records(self, group: ConsumerGroup, records: Sequence[Record], then: Appended) -> None:
+        error, shard = self.shard_of(group.group_id)
+        if shard is None:
+            then(error)
+        else:
+            self._write_down(shard, records, then)
+
+    def _write_down(self, shard: Shard, records: Sequence[Record], then: Appended) -> None:
+        """Make durable what groups are in memory already."""
+        waiter = Waiter(then)
+
+        def appended(error: ErrorCode) -> None:
+            if error is not NONE and records:  # without, it only waited; who failed before it comes here itself
+                self._load_anew(shard)  # a group is ahead of its log: what the log says counts
+            waiter(error)
+
+        shard.log.append(records, appended, waiter.late)
+
+    def _load_anew(self, shard: Shard) -> None:
+        """The groups are not what the log says: nobody is served until they were taken from it again."""
+        if self._shards.get(shard.partition) is shard:
+            if not shard.loading:
+                shard.loading, shard.topics = True, self._topics_now()
+            self._diverged(shard.partition)
+
+
+def report(error: ErrorCode) -> None:
+    """Tell of an append that nobody waits for, if it failed."""
+    if error is not NONE:
+        log.warning("a change of a group is not in __consumer_offsets: %s", error.name)

@@ -1,0 +1,62 @@
+"""Offsets that were committed within transactions, while a partition of `__consumer_offsets` is loaded.
+
+A transactional producer's offsets count from the commit marker of its transaction on, and not at all after an abort marker.
+This broker runs no transactions, but a directory that was taken over from Kafka holds them. Used in the coordinator's loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from odradek.groups.offsets import Committed, Place
+
+GroupPlace = tuple[str, Place]
+"""Group id; topic and partition."""
+
+
+class Pending(NamedTuple):
+    """:param record_offset: of its record in `__consumer_offsets`."""
+
+    record_offset: int
+    committed: Committed
+
+
+class PendingOffsets:
+    """What the open transactions of one partition have committed so far, by producer id.
+
+    The newest record of a place counts, whatever the order in which transactions end: what a newer one overtakes is dropped.
+    """
+
+    def __init__(self) -> None:
+        self._of_producer: dict[int, dict[GroupPlace, Pending]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._of_producer)
+
+    def __iter__(self) -> Iterator[tuple[str, Place, Committed]]:
+        for places in self._of_producer.values():
+            for (group_id, place), pending in places.items():
+                yield group_id, place, pending.committed
+
+    def put(self, producer_id: int, group_id: str, place: Place, record_offset: int, committed: Committed) -> None:
+        """A transactional record was read."""
+        self._of_producer.setdefault(producer_id, {})[group_id, place] = Pending(record_offset, committed)
+
+    def overtake(self, group_id: str, place: Place, record_offset: int | None = None) -> None:
+        """A committed record or a tombstone counts instead of those before `record_offset`, or of all."""
+        for producer_id, places in list(self._of_producer.items()):
+            pending = places.get((group_id, place))
+            if pending is not None and (record_offset is None or pending.record_offset < record_offset):
+                del places[group_id, place]
+                if not places:
+                    del self._of_producer[producer_id]
+
+    def end(self, producer_id: int, committed: bool) -> list[tuple[str, Place, Committed]]:
+        """An end marker was read: what is committed by it."""
+        places = self._of_producer.pop(producer_id, {})
+        if not committed:
+            return []
+        for (group_id, place), pending in places.items():
+            self.overtake(group_id, place, pending.record_offset)
+        return [(group_id, place, pending.committed) for (group_id, place), pending in places.items()]

@@ -1,0 +1,444 @@
+"""The Parquet tables, aggregated in Spark to the few rows that the page shows.
+
+Runs in the driver of the report's job; Spark reads the tables, which `tables` wrote. Nothing here writes.
+
+Every frame is small whatever the tables hold: an hour a row, or the `TOP` largest of a kind with the sum of the rest. What is
+read by topic for all topics (10,000 rows) is what the forecast needs. Times are seconds since 1970 (column `hour`), UTC.
+An hour that no table knows is **not covered**: it is a gap in a chart, and never zero.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from odradek.jobs.usage_report import small_tables
+
+HOUR = 3600
+DAY = 86400
+WEEK = 7 * DAY
+#: How far back the page looks for trends, in days.
+HISTORY_DAYS = 120
+TOP = 10
+#: Topics that the chart of storage shows by name; the rest is one area.
+NAMED_TOPICS = 7
+#: Parts of an hour that must be covered for it to be compared with the same hour a week before.
+_COMPARABLE_MS = 3_240_000
+#: An hour that holds the counts of more time than this before it has no rate that could be compared.
+_CARRIED_MS = 360_000
+
+COUNTS = ("bytes_in", "bytes_out", "records_in", "records_out", "requests", "errors", "throttle_ms", "connection_ms")
+GAP_COLUMNS = ("from", "to", "reason", "source")
+#: The columns of the tables that Spark reads. An hour of those that the driver reads is a few rows (`small_tables`).
+SCHEMAS = {
+    "traffic_hourly": "hour timestamp, principal string, client string, topic string, api string, "
+    + ", ".join(f"{name} bigint" for name in COUNTS)
+    + ", day string",
+    "topics_hourly": "hour timestamp, topic string, partitions bigint, stored_bytes bigint, largest_partition_bytes bigint, "
+    "end_offsets bigint, start_offsets bigint, retention_ms bigint, retention_bytes bigint, day string",
+    "lag_hourly": "hour timestamp, kind string, name string, topic string, lag_max bigint, lag_avg double, "
+    "lag_seconds_max double, day string",
+}
+#: Readers whose lag is drawn.
+_DRAWN_LAGS = 6
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What the page says, as frames of pandas; see the functions below for the columns of each.
+
+    `first` and `last` are the period in seconds without its end, `compared` the seconds of the hours of the last week (or of
+    the period if that is shorter) that are covered now and a week before; `covered` all covered hours since `history_first`.
+    `carried` has the hours that hold counts of a gap before them: how many seconds before the hour that gap began.
+    `placed` says how many bytes of a topic lie in which log directory at the end (topic, broker, path, bytes).
+    """
+
+    first: int
+    last: int
+    history_first: int
+    covered: frozenset[int]
+    compared: tuple[int, ...]
+    compared_wanted: int
+    hourly: pd.DataFrame
+    topics: pd.DataFrame
+    clients: pd.DataFrame
+    apis: pd.DataFrame
+    states: pd.DataFrame
+    stored_daily: pd.DataFrame
+    unread: pd.DataFrame
+    log_dirs: pd.DataFrame
+    lag: pd.DataFrame
+    lag_hourly: pd.DataFrame
+    workers: pd.DataFrame
+    gaps: pd.DataFrame
+    counts: dict[str, int]
+    carried: dict[int, float]
+    placed: pd.DataFrame
+
+    @property
+    def hours(self) -> range:
+        """The hours of the period."""
+        return range(self.first // HOUR * HOUR, self.last, HOUR)
+
+    @property
+    def missing_hours(self) -> int:
+        """Hours of the period of which nothing is known."""
+        return sum(1 for hour in self.hours if hour not in self.covered)
+
+
+class Tables:
+    """The tables under one directory, as Spark's frames with `hour` in seconds; one that is not there is empty."""
+
+    def __init__(self, spark: SparkSession, directory: Path) -> None:
+        self._spark = spark
+        self.directory = directory
+        # listing the days of a few months in jobs of their own takes longer than listing them here
+        spark.conf.set("spark.sql.sources.parallelPartitionDiscovery.threshold", "1000")
+
+    def read(self, name: str, first: int, last: int) -> DataFrame:
+        """Return the rows of `name` whose time lies from `first` to before `last` (seconds); only those days are opened."""
+        days = small_tables.days(self.directory, name, first, last)
+        if not days:
+            return self._seconds(self._spark.createDataFrame([], SCHEMAS[name]), name)
+        # the schema is given, because looking for it in the files is a job of Spark's
+        rows = (
+            self._spark.read.schema(SCHEMAS[name])
+            .option("basePath", str(self.directory / name))
+            .parquet(*map(str, days))
+        )
+        rows = self._seconds(rows, name)
+        return rows.where((F.col("hour") >= first // HOUR * HOUR) & (F.col("hour") < last))
+
+    @staticmethod
+    def _seconds(rows: DataFrame, name: str) -> DataFrame:
+        rows = rows.withColumn("hour", F.col("hour").cast("double").cast("bigint"))
+        if name == "traffic_hourly":
+            rows = rows.withColumn("topic", F.when(F.col("topic") != "", F.col("topic")))
+        if name == "topics_hourly":  # Prometheus may not know all of a topic; its retention stays unknown
+            rows = rows.fillna(0, ["stored_bytes", "largest_partition_bytes", "end_offsets", "start_offsets"])
+            rows = rows.fillna(1, ["partitions"])
+        return rows
+
+
+def _collected(frame: DataFrame) -> pd.DataFrame:
+    rows = frame.toPandas()
+    assert isinstance(rows, pd.DataFrame)
+    return rows
+
+
+def _pandas(frame: DataFrame, order: Sequence[str]) -> pd.DataFrame:
+    """Collect in a fixed order, so that the same tables always make the same page."""
+    return _collected(frame).sort_values(list(order), kind="stable", ignore_index=True)
+
+
+def _largest(frame: DataFrame, by: Column, keys: Sequence[str], count: int = TOP) -> pd.DataFrame:
+    return _collected(frame.orderBy(by.desc_nulls_last(), *keys).limit(count))
+
+
+def aggregate(spark: SparkSession, directory: Path, first: int, last: int) -> Figures:
+    """Aggregate the tables under `directory` for the period from `first` to before `last`, in seconds."""
+    tables = Tables(spark, directory)
+    history_first = min(first, (last - HISTORY_DAYS * DAY) // DAY * DAY)
+    covered, carried = _covered(tables, history_first, last)
+    compared, wanted = _compared(covered, carried, first, last)
+    traffic = _traffic(tables, first, last, compared)
+    topics, topic_count = _topics(traffic["topic"])
+    clients, client_count = _clients(traffic["client"])
+    states = _states(tables, last)
+    lag, lag_hourly = _lag(tables.read("lag_hourly", first, last))
+    unread, unread_bytes, unread_count = _unread(tables, states, first, last, history_first)
+    seen = {hour for hour, known in covered.items() if known}
+    return Figures(
+        first=first,
+        last=last,
+        history_first=min(seen, default=first),
+        covered=frozenset(seen),
+        compared=tuple(compared),
+        compared_wanted=wanted,
+        hourly=traffic["hour"],
+        topics=topics,
+        clients=clients,
+        apis=traffic["api"],
+        states=states,
+        stored_daily=_stored_daily(tables, states, history_first, last),
+        unread=unread,
+        log_dirs=_log_dirs(tables, history_first, last),
+        lag=lag,
+        lag_hourly=lag_hourly,
+        workers=small_tables.read(directory, "workers_hourly", first, last).sort_values(
+            ["worker", "hour"], kind="stable", ignore_index=True
+        ),
+        gaps=small_tables.read(directory, "gaps", first, last).sort_values(
+            list(GAP_COLUMNS), kind="stable", ignore_index=True
+        ),
+        counts={
+            "topics_with_traffic": topic_count,
+            "clients": client_count,
+            "unread_topics": unread_count,
+            "unread_bytes": unread_bytes,
+        },
+        carried=carried,
+        placed=_placed(tables, last),
+    )
+
+
+def _covered(tables: Tables, first: int, last: int) -> tuple[dict[int, int], dict[int, float]]:
+    """By hour how many milliseconds are covered, and the seconds of `Figures.carried`.
+
+    On days without a table of coverage all of each hour that has a row in another table is covered.
+    """
+    rows = small_tables.read(tables.directory, "coverage_hourly", first, last)
+    sums = rows.groupby("hour").agg(ms=("covered_ms", "sum"), carried=("carried_ms", "max"))
+    found = {int(hour): int(ms) for hour, ms in sums["ms"].items() if ms}
+    carried = {int(hour): ms / 1000 for hour, ms in sums["carried"].items() if ms > _CARRIED_MS}
+    days = {hour // DAY for hour in found}
+    for name in ("log_dirs_hourly", "workers_hourly", "topics_hourly", "traffic_hourly"):
+        for day in small_tables.days(tables.directory, name, first, last):
+            if small_tables.day_number(day) not in days:
+                for hour in small_tables.hours(day, first, last):
+                    found[hour] = HOUR * 1000
+    return found, carried
+
+
+def _compared(covered: dict[int, int], carried: dict[int, float], first: int, last: int) -> tuple[list[int], int]:
+    start = max(first, last - WEEK) // HOUR * HOUR
+    hours = range(start, last, HOUR)
+
+    def whole(hour: int) -> bool:
+        return covered.get(hour, 0) >= _COMPARABLE_MS and hour not in carried
+
+    return [hour for hour in hours if whole(hour) and whole(hour - WEEK)], len(hours)
+
+
+def _log_dirs(tables: Tables, first: int, last: int) -> pd.DataFrame:
+    """By hour and log directory: free and total bytes. A broker without a name is ""."""
+    rows = small_tables.read(tables.directory, "log_dirs_hourly", first, last).dropna(
+        subset=["free_bytes_min", "total_bytes"]
+    )
+    rows = rows.assign(broker=_broker_names(rows["broker"]))
+    sums = rows.groupby(["broker", "path", "hour"], as_index=False).agg(
+        free=("free_bytes_min", "min"), total=("total_bytes", "max")
+    )
+    return sums.astype({"free": "int64", "total": "int64"})
+
+
+def _broker_names(brokers: pd.Series) -> pd.Series:
+    return brokers.map(lambda broker: "" if pd.isna(broker) else str(int(broker)))
+
+
+def _placed(tables: Tables, last: int) -> pd.DataFrame:
+    """Bytes of each topic by log directory, as they were last, if that was within a day of the end."""
+    rows = small_tables.read(tables.directory, "topic_dirs_hourly", last - DAY, last)
+    rows = rows[rows["hour"] == rows["hour"].max()]
+    rows = rows.assign(broker=_broker_names(rows["broker"])).rename(columns={"stored_bytes": "bytes"})
+    return rows[["topic", "broker", "path", "bytes"]].sort_values(["topic", "broker", "path"], ignore_index=True)
+
+
+def _traffic(tables: Tables, first: int, last: int, compared: Sequence[int]) -> dict[str, pd.DataFrame]:
+    """In one pass over the traffic, sums by "hour" (of all hours), and of the period by "topic", "client" and "api".
+
+    Requests are those that belong to no topic (decision 16). `week` and `week_before` are bytes in and out of the compared
+    hours.
+    """
+    rows = tables.read("traffic_hourly", min(first, last - WEEK) - WEEK, last)
+    period = F.col("hour").between(first // HOUR * HOUR, last - 1)
+    now = F.col("hour").isin(*compared) if compared else F.lit(False)
+    before = F.col("hour").isin(*[hour - WEEK for hour in compared]) if compared else F.lit(False)
+    moved = F.col("bytes_in") + F.col("bytes_out")
+    own = F.when(F.col("topic").isNull(), F.col("requests")).otherwise(0)
+    values = {name: own if name == "requests" else F.col(name) for name in COUNTS}
+    wanted = {f"all_{name}": value for name, value in values.items()}
+    wanted |= {name: F.when(period, value).otherwise(0) for name, value in values.items()}
+    wanted |= {"week": F.when(now, moved).otherwise(0), "week_before": F.when(before, moved).otherwise(0)}
+    keys = {"hour": ["hour"], "topic": ["topic"], "client": ["principal", "client"], "api": ["api"]}
+    names = [name for some in keys.values() for name in some]
+    columns = [F.col(name).alias(f"by_{name}") for name in names]
+    sets = [[f"by_{name}" for name in some] for some in keys.values()]
+    grouped = rows.select(*columns, *(value.alias(name) for name, value in wanted.items())).groupingSets(
+        sets, *(f"by_{name}" for name in names)
+    )
+    found = _collected(grouped.agg(F.grouping_id().alias("set"), *(F.sum(name).alias(name) for name in wanted)))
+    result = {}
+    for kind, some in keys.items():
+        number = sum(1 << at for at, name in enumerate(reversed(names)) if name not in some)
+        part = found[found["set"] == number].rename(columns={f"by_{name}": name for name in some})
+        if kind == "hour":
+            hourly = part[["hour", *(f"all_{name}" for name in COUNTS)]].rename(columns={f"all_{n}": n for n in COUNTS})
+            part = hourly.astype({"hour": "int64"})
+        else:
+            part = part[[*some, *COUNTS, "week", "week_before"]]
+        result[kind] = part.sort_values(some, kind="stable", ignore_index=True)
+    apis = result["api"][["api", "requests", "errors"]]
+    result["api"] = apis[(apis["requests"] > 0) | (apis["errors"] > 0)].reset_index(drop=True)
+    return result
+
+
+def _head(rows: pd.DataFrame, by: pd.Series, keys: Sequence[str], most: int) -> pd.DataFrame:
+    """The first rows by `by`, the largest first; rows of the same size by `keys`."""
+    order = rows.assign(order=by).sort_values(["order", *keys], ascending=[False, *(True for _ in keys)], kind="stable")
+    return order.head(most).drop(columns="order")
+
+
+def _topics(rows: pd.DataFrame) -> tuple[pd.DataFrame, int]:
+    """The topics with most traffic in the period: topic, bytes and records in and out, errors, week, week_before."""
+    rows = rows[rows["topic"].notna()].drop(columns=["requests", "throttle_ms", "connection_ms"])
+    moved = rows["bytes_in"] + rows["bytes_out"]
+    shown = _head(rows, np.maximum(moved, rows["week_before"]), ["topic"], 3 * TOP)
+    return shown.reset_index(drop=True), int((moved > 0).sum())
+
+
+def _clients(rows: pd.DataFrame) -> tuple[pd.DataFrame, int]:
+    """The clients with most traffic, errors or throttling in the period, with all counts, week and week_before."""
+    moved = rows["bytes_in"] + rows["bytes_out"]
+    keys = ["principal", "client"]
+    parts = [_head(rows, np.maximum(moved, rows["week_before"]), keys, 3 * TOP)]
+    for name in ("errors", "throttle_ms", "connection_ms"):
+        some = rows[rows[name] > 0]
+        parts.append(_head(some, some[name], keys, TOP))
+    shown = pd.concat(parts, ignore_index=True).drop_duplicates(keys, ignore_index=True)
+    return shown, int(((moved > 0) | (rows["requests"] > 0)).sum())
+
+
+def _states(tables: Tables, last: int) -> pd.DataFrame:
+    """All topics as they stood last, if that was within a day of the end: what `topics_hourly` holds, `before` (bytes stored a
+    week earlier, null if the topic or the week was not there) and `records_a_day`."""
+    rows = tables.read("topics_hourly", last - WEEK - DAY, last)
+    state = F.struct("hour", "partitions", "stored_bytes", "largest_partition_bytes", "end_offsets", "start_offsets",
+                     "retention_ms", "retention_bytes")  # fmt: skip
+    recent = F.col("hour") >= last - WEEK
+    begin = F.when(recent, F.struct("hour", "end_offsets"))
+    found = _collected(
+        rows.groupBy("topic")
+        .agg(
+            F.max(state).alias("now"),
+            F.min(begin).alias("begin"),
+            F.max(F.when(~recent, F.struct("hour", "stored_bytes"))).alias("earlier"),
+        )
+        .where(F.col("now.hour") >= last - DAY)
+        .select(
+            "topic",
+            "now.*",
+            F.col("earlier.stored_bytes").alias("before"),
+            F.col("begin.hour").alias("begin_hour"),
+            F.col("begin.end_offsets").alias("begin_end"),
+        )
+    )
+    if len(found):
+        # those of the last hour that has any: a topic that is missing there was deleted
+        found = found[found["hour"] == found["hour"].max()]
+    days = (found["hour"] - found["begin_hour"]) / DAY
+    appended = found["end_offsets"] - found["begin_end"]
+    appended = appended.where(appended >= 0, found["end_offsets"])  # made anew meanwhile
+    found["records_a_day"] = (appended / days.where(days > 0)).fillna(0.0)
+    return found.drop(columns=["begin_hour", "begin_end"]).sort_values(
+        ["stored_bytes", "topic"], ascending=[False, True], ignore_index=True
+    )
+
+
+def _stored_daily(tables: Tables, states: pd.DataFrame, first: int, last: int) -> pd.DataFrame:
+    """By day and topic, of the NAMED_TOPICS largest topics and `None` for the rest: bytes stored at the day's end."""
+    largest = [str(name) for name in states["topic"].head(NAMED_TOPICS)]
+    kept = F.when(F.col("topic").isin(*largest), F.col("topic")) if largest else F.lit(None).cast("string")
+    sums = (
+        tables.read("topics_hourly", first, last)
+        .groupBy("hour", kept.alias("name"))
+        .agg(F.sum("stored_bytes").alias("stored"), F.count("*").alias("topics"))
+    )
+    found = _pandas(sums, ("hour", "name"))
+    found["date"] = found["hour"] // DAY
+    ends = found["hour"] == found.groupby("date")["hour"].transform("max")
+    return found[ends][["date", "name", "stored", "topics"]].reset_index(drop=True)
+
+
+def _unread(
+    tables: Tables, states: pd.DataFrame, first: int, last: int, history_first: int
+) -> tuple[pd.DataFrame, int, int]:
+    """Topics that hold records and of which no client was sent any in the period, or the last week if that is longer.
+
+    The largest: topic, stored_bytes, records_a_day, last_read (hour, null if not in the history); with the bytes and the
+    number of all of them. Names that begin with `__` are the broker's own.
+    """
+    since = min(first, last - WEEK)
+    reads = _collected(
+        tables.read("traffic_hourly", history_first, last)
+        .where(F.col("topic").isNotNull() & (F.col("api") == "Fetch") & (F.col("bytes_out") > 0))
+        .groupBy("topic")
+        .agg(F.max("hour").alias("last_read"))
+    )
+    held = states[(states["stored_bytes"] > 0) & ~states["topic"].astype(str).str.startswith("__")]
+    joined = held[["topic", "stored_bytes", "records_a_day"]].merge(reads, on="topic", how="left")
+    joined["last_read"] = joined["last_read"].astype("float64")
+    unread = joined[~(joined["last_read"] >= since)]
+    return unread.head(2 * TOP).reset_index(drop=True), int(unread["stored_bytes"].sum()), len(unread)
+
+
+def _lag(rows: DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The readers that are furthest behind: kind, name, topic, lag_max, lag_seconds_max, lag_last, lag_first; and by hour.
+
+    `lag_last` and `lag_first` are means over the last and the first hours of the period, a quarter of it. `stall_hours` counts
+    the hours up to the last one in which the lag never fell; `stall_begin` and `stall_end` are the lag in the first and the
+    last of them.
+    """
+    keys = ["kind", "name", "topic"]
+    rows = rows.withColumn("topic", F.coalesce("topic", F.lit("")))
+    most = rows.groupBy(*keys).agg(F.max("lag_max").alias("lag_max"), F.max("lag_seconds_max").alias("lag_seconds_max"))
+    shown = _largest(most.where("lag_max > 0"), F.col("lag_max"), keys, 2 * TOP)
+    if shown.empty:
+        columns = ["lag_first", "lag_last", "stall_hours", "stall_begin", "stall_end"]
+        return shown.assign(**{name: [] for name in columns}), pd.DataFrame(
+            {"hour": [], "kind": [], "name": [], "topic": [], "lag": [], "seconds": []}
+        )
+    wanted = F.struct(*keys).isin(
+        *[F.struct(*[F.lit(part) for part in one]) for one in shown[keys].itertuples(index=False)]
+    )
+    hours = _pandas(rows.where(wanted).select(*keys, "hour", "lag_max", "lag_avg", "lag_seconds_max"), (*keys, "hour"))
+    begin, end = int(hours["hour"].min()), int(hours["hour"].max())
+    quarter = max((end - begin + HOUR) // 4, HOUR)
+    of_reader = dict(iter(hours.groupby(keys, sort=False)))
+    facts = []
+    for key in shown[keys].itertuples(index=False):
+        some = of_reader[tuple(key)]
+        early, late = some[some["hour"] < begin + quarter], some[some["hour"] > end - quarter]
+        facts.append({"lag_first": early["lag_avg"].mean(), "lag_last": late["lag_avg"].mean(), **_stall(some, end)})
+    shown = pd.concat([shown, pd.DataFrame(facts)], axis=1)
+    drawn = pd.concat([of_reader[tuple(key)] for key in shown.head(_DRAWN_LAGS)[keys].itertuples(index=False)])
+    drawn = drawn.rename(columns={"lag_max": "lag", "lag_seconds_max": "seconds"}).drop(columns="lag_avg")
+    return shown, drawn.sort_values([*keys, "hour"], kind="stable", ignore_index=True)
+
+
+def _stall(rows: pd.DataFrame, end: int) -> dict[str, Any]:
+    """How long up to the hour `end` the lag of one reader never fell. :param rows: in the order of `hour`"""
+    means = rows["lag_avg"].tolist()
+    if not means or math.isnan(means[-1]) or int(rows["hour"].iloc[-1]) < end:
+        return {"stall_hours": 0, "stall_begin": math.nan, "stall_end": math.nan}
+    begin = len(means) - 1
+    while begin > 0 and means[begin - 1] <= means[begin]:
+        begin -= 1
+    return {"stall_hours": len(means) - begin, "stall_begin": means[begin], "stall_end": means[-1]}
+
+
+def traffic_by_client_and_topic(
+    spark: SparkSession, directory: Path, first: int, last: int
+) -> Iterator[tuple[Any, ...]]:
+    """Yield (principal, client, topic or None, bytes in, bytes out) of the period, a row for each that there was."""
+    rows = (
+        Tables(spark, directory)
+        .read("traffic_hourly", first, last)
+        .groupBy("principal", "client", "topic")
+        .agg(F.sum("bytes_in"), F.sum("bytes_out"))
+    )
+    yield from (tuple(row) for row in rows.toLocalIterator())
+
+
+def stored_byte_hours(spark: SparkSession, directory: Path, first: int, last: int) -> Iterator[tuple[Any, ...]]:
+    """Yield (topic, byte-hours) of the period: an hour that is not covered is not counted."""
+    rows = Tables(spark, directory).read("topics_hourly", first, last)
+    yield from (tuple(row) for row in rows.groupBy("topic").agg(F.sum("stored_bytes")).toLocalIterator())

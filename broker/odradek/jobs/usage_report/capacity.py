@@ -1,0 +1,185 @@
+"""The disks: how full they are, when they will be full, and what that would be under each `--what-if`.
+
+Runs in the driver of the report's job, on the small frames of `aggregates`; `forecast` and `whatif` do the reckoning.
+
+A disk is full when the broker refuses producers: at its hard mark, 256 MiB free or one percent if that is less
+(`odradek.log.dir.hard.free.*` by default). Log directories of one broker that show the same numbers lie on one file
+system and are one disk. A day counts if half of its hours are known, with the highest use of the day. The spool of a
+broker with several log directories says where a topic lies; without that, the effect of a what-if is divided among the disks
+by how much they hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from odradek.jobs.usage_report import whatif
+from odradek.jobs.usage_report.aggregates import DAY
+from odradek.jobs.usage_report.forecast import Forecast, Fullness, TooShort, fit
+
+HORIZON_DAYS = 365
+HARD_MARK_BYTES = 268_435_456
+HARD_MARK_SHARE = 0.01
+_LEAST_HOURS = 12
+#: A jump of less than this part of a disk is no step.
+_STEP_SHARE = 0.005
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A `--what-if` on one disk."""
+
+    what_if: whatif.WhatIf
+    forecast: Forecast
+    full: Fullness
+
+
+@dataclass(frozen=True)
+class Disk:
+    """A disk; `days` and `used` are its daily series (days since 1970, bytes). Without a forecast `refusal` says why.
+
+    `limit` is the use at which the broker refuses producers.
+    """
+
+    name: str
+    broker: str
+    total: int
+    free: int
+    limit: float
+    days: tuple[int, ...]
+    used: tuple[float, ...]
+    forecast: Forecast | None
+    full: Fullness | None
+    refusal: str
+    scenarios: tuple[Scenario, ...]
+    knows_topics: bool = True  # which topics lie on it
+
+    @property
+    def label(self) -> str:
+        """What people call it; which broker's it is, only if that is known."""
+        return f"{self.name} of broker {self.broker}" if self.broker else self.name
+
+    @property
+    def used_share(self) -> float:
+        return 1 - self.free / self.total if self.total else 0.0
+
+
+def topics_of(states: pd.DataFrame) -> tuple[list[whatif.Topic], dict[str, int]]:
+    """Return the topics for `whatif`, and their numbers of partitions, from `aggregates.Figures.states`."""
+    topics, partitions = [], {}
+    for row in states.itertuples(index=False):
+        held = max(0, int(row.end_offsets) - int(row.start_offsets))
+        size = row.stored_bytes / held if held else 0.0
+        count = max(1, int(row.partitions))
+        partitions[str(row.topic)] = count
+        topics.append(
+            whatif.Topic(
+                str(row.topic),
+                float(row.stored_bytes),
+                max(0.0, float(row.records_a_day) * size),
+                row.retention_ms / whatif.DAY_MS if row.retention_ms >= 0 else np.inf,
+                float(row.retention_bytes) * count if row.retention_bytes >= 0 else np.inf,
+            )
+        )
+    return topics, partitions
+
+
+def disks(
+    log_dirs: pd.DataFrame, states: pd.DataFrame, what_ifs: Sequence[whatif.WhatIf], placed: pd.DataFrame
+) -> list[Disk]:
+    """Return the disks, the one that is full first at the head. :param placed: `Figures.placed`"""
+    series = _file_systems(log_dirs)
+    topics, partitions = topics_of(states)
+    shares = _shares(series, topics, placed)
+    known = len(series) == 1 or not placed.empty
+    result = [
+        replace(_disk(broker, name, rows, topics, partitions, shares[broker, name], what_ifs), knows_topics=known)
+        for (broker, name), rows in series.items()
+    ]
+    return sorted(result, key=_urgency)
+
+
+def _shares(
+    series: dict[tuple[str, str], pd.DataFrame], topics: Sequence[whatif.Topic], placed: pd.DataFrame
+) -> dict[tuple[str, str], dict[str, float]]:
+    """By disk the part of each topic that lies there; of a topic that `placed` lacks, the disk's part of all used bytes."""
+    used = {key: float(rows["total"].iloc[-1] - rows["free"].iloc[-1]) for key, rows in series.items()}
+    all_used = sum(used.values()) or 1.0
+    disk_of = {(key[0], path): key for key, rows in series.items() for path in rows.attrs["paths"]}
+    found: dict[str, dict[tuple[str, str], float]] = {}
+    for row in placed.itertuples(index=False):
+        disk = disk_of.get((row.broker, row.path))
+        if disk is not None and row.bytes > 0:
+            of_topic = found.setdefault(row.topic, {})
+            of_topic[disk] = of_topic.get(disk, 0.0) + float(row.bytes)
+    result: dict[tuple[str, str], dict[str, float]] = {key: {} for key in series}
+    for topic in topics:
+        of_topic = found.get(topic.name) or used
+        total = sum(of_topic.values()) if topic.name in found else all_used
+        for disk, size in of_topic.items():
+            result[disk][topic.name] = size / total
+    return result
+
+
+def _urgency(disk: Disk) -> tuple[float, float, str, str]:
+    median = np.inf if disk.full is None or disk.full.median is None else disk.full.median
+    return float(median), -disk.used_share, disk.broker, disk.name
+
+
+def _file_systems(log_dirs: pd.DataFrame) -> dict[tuple[str, str], pd.DataFrame]:
+    """By broker and name the hourly rows of each disk; directories that show the same numbers are joined."""
+    found: dict[tuple[str, str], pd.DataFrame] = {}
+    for (broker, path), rows in log_dirs.groupby(["broker", "path"], sort=True):
+        rows = rows.sort_values("hour", ignore_index=True)
+        rows.attrs["paths"] = (str(path),)
+        twin = next((key for key, other in found.items() if key[0] == broker and _same(rows, other)), None)
+        if twin is None:
+            found[str(broker), str(path)] = rows
+        else:
+            both = found.pop(twin)
+            both.attrs["paths"] += (str(path),)
+            found[twin[0], f"{twin[1]}, {path}"] = both
+    return found
+
+
+def _same(one: pd.DataFrame, other: pd.DataFrame) -> bool:
+    both = one.merge(other, on="hour")
+    if both.empty or not (both["total_x"] == both["total_y"]).all():
+        return False
+    apart = (both["free_x"] - both["free_y"]).abs().mean()
+    return bool(apart <= 0.001 * both["total_x"].iloc[-1])
+
+
+def daily(rows: pd.DataFrame) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """Return days since 1970 and the highest use of each, of the days that are known by half at least."""
+    used = (rows["total"] - rows["free"]).astype(float)
+    grouped = used.groupby(rows["hour"] // DAY).agg(["max", "count"])
+    grouped = grouped[grouped["count"] >= _LEAST_HOURS]
+    return tuple(int(day) for day in grouped.index), tuple(float(value) for value in grouped["max"])
+
+
+def _disk(
+    broker: str, name: str, rows: pd.DataFrame, topics: Sequence[whatif.Topic], partitions: dict[str, int],
+    shares: dict[str, float], what_ifs: Sequence[whatif.WhatIf],
+) -> Disk:  # fmt: skip
+    total, free = int(rows["total"].iloc[-1]), int(rows["free"].iloc[-1])
+    limit = total - min(HARD_MARK_BYTES, HARD_MARK_SHARE * total)
+    days, used = daily(rows)
+    made, full, refusal, scenarios = None, None, "", []
+    try:
+        slowing = whatif.filling(topics, shares, HORIZON_DAYS)
+        made = fit(days, used, HORIZON_DAYS, resolution=_STEP_SHARE * total).shifted(slowing)
+    except TooShort as error:
+        refusal = f"a forecast {error}"
+    if made is not None:
+        full = made.until(limit)
+        for what_if in what_ifs:
+            matched = sum(topic.stored * shares.get(topic.name, 0.0) for topic in topics if what_if.matches(topic.name))
+            change = whatif.change(topics, partitions, shares, what_if, HORIZON_DAYS)
+            other = made.shifted(change, floor=max(0.0, total - free - matched))
+            scenarios.append(Scenario(what_if, other, other.until(limit)))
+    return Disk(name, broker, total, free, limit, days, used, made, full, refusal, tuple(scenarios))

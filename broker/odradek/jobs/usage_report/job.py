@@ -1,0 +1,346 @@
+"""The way through a run: read, aggregate, write the tables, make the page of them.
+
+Runs in the process that was started for it. A lock on ``.lock`` in the output directory keeps a second run out. Spark's
+messages go to ``spark.log`` there. A day of which an earlier run knew more (the spool has since been rotated) is kept as it is.
+"""
+
+import fcntl
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from odradek.jobs.usage_report.errors import INSTALL, ReportError
+from odradek.jobs.usage_report.gaps import Span
+from odradek.jobs.usage_report.options import Job
+from odradek.jobs.usage_report.page.text import counted
+from odradek.jobs.usage_report.session import first_line, spark_session, stderr_in
+from odradek.jobs.usage_report.times import DAY_MS, HOUR_MS, iso, moment
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from odradek.jobs.usage_report.spool import SpoolFile
+
+_DAMAGE = ("boot", "seq", "end_ms", "reason", "source")
+_SMALL = (*Span._fields, "reason")
+Say = Callable[[str], None]
+#: A run is for little data below this many bytes of compressed spool, or below this time of Prometheus.
+_LITTLE_BYTES = 64 << 20
+_LITTLE_MS = 2 * DAY_MS
+#: How many times smaller a file of the spool is when compressed, about.
+_PACKED = 7
+LOG = "spark.log"
+
+
+def run(job: Job, say: Say) -> None:
+    """Make the report.
+
+    :param say: takes a line for the person who waits, without line end
+    :raises ReportError: it cannot be made
+    """
+    try:
+        from odradek.jobs.usage_report import report
+    except ImportError as error:
+        raise ReportError(f"{error.name or error} is missing: {INSTALL}") from None
+    report.check(job.options)
+    job = _with_data(job, say)
+    with _opened(job) as (spark, log):
+        _write_tables(spark, job, log, say)
+        to_ms = end_of_page_ms(job)
+        with _told_in_a_line(log):
+            made = report.build(spark, job.out / "tables", job.out, moment(job.from_ms), moment(to_ms), job.options)
+        for line in made.lines():
+            say(line)
+
+
+def make_tables(job: Job, say: Say) -> None:
+    """Only the tables, as `run` makes them."""
+    job = _with_data(job, say)
+    with _opened(job) as (spark, log):
+        _write_tables(spark, job, log, say)
+
+
+@contextmanager
+def _opened(job: Job) -> Iterator[tuple["SparkSession", Path]]:
+    """A session that has the output directory for itself, and where its messages go."""
+    log = job.out / LOG
+    lean = _expects_little(job)
+    with (
+        _alone(job.out),
+        _scratch(job.out) as scratch,
+        spark_session(job.master, log, scratch, job.memory, lean) as spark,
+    ):
+        yield spark, log
+
+
+def _expects_little(job: Job) -> bool:
+    """Whether Spark is better started for little data: see `session.tune`."""
+    from_ms, to_ms = _whole_days(job)
+    if job.source.spool is None:
+        return to_ms - from_ms <= _LITTLE_MS
+    from odradek.jobs.usage_report import spool
+
+    files = spool.needed(spool.find(job.source.spool), from_ms, to_ms)
+    packed = sum(file.size if file.path.suffix == ".gz" else file.size // _PACKED for file in files)
+    return packed <= _LITTLE_BYTES
+
+
+def _whole_days(job: Job) -> tuple[int, int]:
+    """The period as tables are written: whole days, but of today only the hours that have begun."""
+    now_ms = int(time.time() * 1000)
+    return job.from_ms // DAY_MS * DAY_MS, min(-(-job.to_ms // DAY_MS) * DAY_MS, -(-now_ms // HOUR_MS) * HOUR_MS)
+
+
+def end_of_page_ms(job: Job) -> int:
+    """The end of the period that the page is of: hours that have not begun yet do not belong to it, so they are not missing.
+
+    It has at least one hour: at a full hour, a period that begins now has none that has begun.
+    """
+    return max(job.from_ms + HOUR_MS, min(job.to_ms, _whole_days(job)[1]))
+
+
+def _with_data(job: Job, say: Say) -> Job:
+    """The job, checked before Spark is started, which takes seconds: its source has data of the period.
+
+    If the period is the default, yesterday, and only today has data (the broker's first day), the job for today.
+    """
+    try:
+        _check_source(job)
+    except ReportError:
+        if not job.default_period:
+            raise
+        today_ms = int(time.time() * 1000) // DAY_MS * DAY_MS
+        today = replace(job, from_ms=today_ms, to_ms=today_ms + DAY_MS)
+        try:
+            _check_source(today)
+        except ReportError:
+            pass
+        else:
+            say(f"There are no data of yesterday yet; the report is of today so far, {iso(today_ms)[:10]}.")
+            return today
+        raise
+    return job
+
+
+def _check_source(job: Job) -> None:
+    """:raises ReportError: the source holds nothing of the period"""
+    from_ms, to_ms = _whole_days(job)
+    source = job.source
+    if source.spool is not None:
+        from odradek.jobs.usage_report import spool
+
+        found = spool.find(source.spool)
+        if not spool.needed(found, from_ms, to_ms):
+            raise _nothing(job, from_ms, to_ms, found)
+        return
+    from odradek.jobs.usage_report.prometheus import BOOT
+    from odradek.jobs.usage_report.prometheus_http import Prometheus
+
+    assert source.prometheus is not None
+    asked = Prometheus(source.prometheus, source.match, source.step_s)
+    if not asked.label_values("instance", BOOT, from_ms, to_ms):
+        matched = f" with {{{source.match}}}" if source.match else ""
+        raise ReportError(
+            f"{asked.about} knows no {BOOT.metric}{matched} from {iso(from_ms)} to {iso(to_ms)}: "
+            "expected one that scraped the broker's metrics.listener then"
+        )
+
+
+def _write_tables(spark: "SparkSession", job: Job, log: Path, say: Say) -> None:
+    """All days that the period touches, whole: a day cut in the middle would lose its rest."""
+    from odradek.jobs.usage_report import tables
+
+    from_ms, to_ms = _whole_days(job)
+    tables.prepare(spark)
+    begun = time.monotonic()
+    with _told_in_a_line(log):
+        if job.source.spool is not None:
+            _from_spool(spark, job, from_ms, to_ms, say)
+        else:
+            _from_prometheus(spark, job, from_ms, to_ms, say)
+    say(f"tables: {job.out / 'tables'} ({time.monotonic() - begun:.0f} s)")
+
+
+@contextmanager
+def _told_in_a_line(log: Path) -> Iterator[None]:
+    """What Spark prints goes to `log`; what it raises becomes a `ReportError`, its text in `log`."""
+    from pyspark.errors import PySparkException
+
+    with stderr_in(log):
+        try:
+            yield
+        except ReportError:
+            raise
+        except (PySparkException, OSError) as error:
+            raise _translated(error, log) from None
+        except Exception as error:
+            if type(error).__module__.startswith("py4j"):
+                raise _translated(error, log) from None
+            raise
+
+
+def _from_spool(spark: "SparkSession", job: Job, from_ms: int, to_ms: int, say: Say) -> None:
+    from pyspark import StorageLevel
+    from pyspark.sql import functions as F
+
+    from odradek.jobs.usage_report import gaps, spool, tables
+
+    assert job.source.spool is not None
+    files = spool.needed(spool.find(job.source.spool), from_ms, to_ms)
+    shuffles = min(64, max(1, sum(file.size for file in files) >> 22))
+    spark.conf.set("spark.sql.shuffle.partitions", str(shuffles))
+    tasks = 4 * spark.sparkContext.defaultParallelism
+    facts = spool.facts(spark, files, from_ms, to_ms, tasks).persist(StorageLevel.DISK_ONLY)
+    try:
+        # a few rows an hour
+        small = facts.where(F.col("kind").isin("span", "damage")).select("kind", *_SMALL).collect()
+        spans = [gaps.Span(*(row[name] for name in gaps.Span._fields)) for row in small if row["kind"] == "span"]
+        damages = [tuple(row[name] for name in _DAMAGE) for row in small if row["kind"] == "damage"]
+        for _, _, _, reason, source in sorted(damages, key=lambda damage: damage[4]):
+            say(f"warning: skipped: {source}: {reason}")
+        known_from = gaps.known_from(spans)
+        found = gaps.find_gaps(spans, damages, from_ms, to_ms, int(time.time() * 1000))
+        for boot, count in tables.without_start(facts, known_from):
+            at_ms = max(from_ms, known_from[boot] or from_ms)
+            began = counted(count, "counter")
+            reason = (
+                f"{began} began before the oldest file of the spool; what was counted before that file is not known"
+            )
+            found.append(gaps.Gap(at_ms, at_ms, reason, f"boot {boot}"))
+        if not any(span.hour is not None for span in spans):
+            raise _nothing(job, from_ms, to_ms, files)
+        intervals = sum(span.intervals for span in spans if span.hour is not None)
+        say(f"{counted(len(files), 'file')}, {counted(intervals, 'interval')}")
+        _write(job, from_ms, to_ms, tables.from_spool(facts, known_from), found, gaps.coverage(spans), say)
+    finally:
+        facts.unpersist()
+
+
+def _nothing(job: Job, from_ms: int, to_ms: int, files: list["SpoolFile"]) -> ReportError:
+    """No interval of the period is there."""
+    if not files:
+        there = "it has no file usage-YYYYMMDDTHH-BOOT.jsonl"
+    else:
+        first_ms, last_ms = min(file.hour_ms for file in files), max(file.hour_ms for file in files)
+        today_ms = int(time.time() * 1000) // DAY_MS * DAY_MS
+        if last_ms >= today_ms:
+            hint = "--from today --to tomorrow"
+        else:
+            hint = f"--from {iso(first_ms)[:10]} --to {iso(last_ms + DAY_MS)[:10]}"
+        there = f"its files are of the hours from {iso(first_ms)} to {iso(last_ms)}: try {hint}"
+    return ReportError(f"{job.source}: holds nothing from {iso(from_ms)} to {iso(to_ms)}; {there}")
+
+
+def _from_prometheus(spark: "SparkSession", job: Job, from_ms: int, to_ms: int, say: Say) -> None:
+    from pyspark import StorageLevel
+    from pyspark.sql import functions as F
+
+    from odradek.jobs.usage_report import gaps, prometheus, tables
+    from odradek.jobs.usage_report.prometheus_http import Prometheus
+
+    source = job.source
+    assert source.prometheus is not None
+    asked = Prometheus(source.prometheus, source.match, source.step_s)
+    ids = asked.label_values("id", prometheus.BROKERS, from_ms, to_ms)
+    spark.dataSource.register(prometheus.PrometheusSource)
+    spark.conf.set("spark.sql.shuffle.partitions", str(2 * spark.sparkContext.defaultParallelism))
+    facts = (
+        spark.read.format(prometheus.NAME)
+        .options(url=source.prometheus, match=source.match, step_s=str(source.step_s))
+        .options(from_ms=str(from_ms), to_ms=str(to_ms))
+        .load()
+        .persist(StorageLevel.DISK_ONLY)
+    )
+    try:
+        small = facts.where(F.col("kind") == "span").withColumnRenamed("count", "samples")
+        spans = [gaps.Scraped(*row) for row in small.select(*gaps.Scraped._fields).collect()]
+        found = gaps.find_scrape_gaps(spans, from_ms, to_ms, int(time.time() * 1000), source.step_s * 1000)
+        unknown = facts.where(F.col("unknown") > 0).groupBy("hour").agg(F.sum("unknown").alias("count"))
+        for row in unknown.orderBy("hour").collect():
+            lost = counted(row["count"], "sample")
+            reason = f"{lost} of counters without an earlier sample; how much these counters grew is not known"
+            found.append(gaps.Gap(row["hour"], row["hour"], reason, asked.url))
+        brokers, samples = len({span.instance for span in spans}), sum(span.samples for span in spans)
+        say(f"{counted(brokers, 'broker')}, {counted(samples, 'sample')}")
+        broker = int(ids[0]) if len(ids) == 1 and ids[0].isdigit() else None
+        made = tables.from_prometheus(facts, broker)
+        _write(job, from_ms, to_ms, made, found, gaps.scrape_coverage(spans), say)
+    finally:
+        facts.unpersist()
+
+
+def _write(
+    job: Job, from_ms: int, to_ms: int, found_tables: dict[str, "DataFrame"], found_gaps: list,
+    covered: list, say: Say,
+) -> None:  # fmt: skip
+    """Replace the days, but those of which an earlier run knew more."""
+    from odradek.jobs.usage_report import table_files, tables
+
+    directory = job.out / "tables"
+    table_files.remove_staging(directory)
+    days = tables.days_of(from_ms, to_ms)
+    kind = "spool" if job.source.spool is not None else "prometheus"
+    now: dict[str, int] = {}
+    for row in covered:
+        name = tables.day_name(row["hour_ms"])
+        now[name] = now.get(name, 0) + row["covered_ms"]
+    kept = []
+    for day, (source, covered_ms) in tables.written_coverage(directory, days).items():
+        if now.get(day, 0) < covered_ms and (source == kind or day not in now):
+            kept.append(day)
+            have = f"{now.get(day, 0) / HOUR_MS:.1f} of {covered_ms / HOUR_MS:.1f} hours that were there when they were written"
+            say(f"warning: the tables of {day} are kept as they are: now there are {have}")
+    coverage = [{**row, "source": kind} for row in covered]
+    table_files.write(directory, found_tables, found_gaps, coverage, [day for day in days if day not in kept])
+    if found_gaps:
+        say(f"{counted(len(found_gaps), 'gap')}; the report lists {'it' if len(found_gaps) == 1 else 'them'}")
+
+
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    descriptor = os.open(out / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ReportError(f"--out {out}: another run is writing there; wait for its end") from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _scratch(out: Path) -> Iterator[Path]:
+    for left in out.glob(".scratch-*"):
+        shutil.rmtree(left, ignore_errors=True)
+    path = Path(tempfile.mkdtemp(prefix=".scratch-", dir=out))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _translated(error: BaseException, log: Path) -> ReportError:
+    """The line of an error that Spark wrapped, ours if it is one of ours."""
+    for line in str(error).splitlines():
+        _, mark, said = line.partition(f"{ReportError.__module__}.{ReportError.__qualname__}: ")
+        if mark:
+            return ReportError(said)
+        _, mark, said = line.partition(f"{ReportError.__qualname__}: ")
+        if mark:
+            return ReportError(said)
+    print(error, file=sys.stderr)
+    return ReportError(f"Spark failed: {first_line(error)}; see {log}")
+
+
+def now() -> datetime:
+    """The clock of the command."""
+    return datetime.now(UTC)

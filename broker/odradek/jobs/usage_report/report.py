@@ -1,0 +1,192 @@
+"""From the tables to the page: aggregate, forecast, find, draw, write.
+
+Runs in the driver of the report's job, after `tables` has written and under the lock that `job` holds on the directory. Each
+file appears whole, by a rename. `report.html` and `report.json` are of the last run; those named by period stay.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from odradek.jobs.usage_report import capacity, cost, summary, whatif
+from odradek.jobs.usage_report.aggregates import (
+    HOUR,
+    Figures,
+    aggregate,
+    stored_byte_hours,
+    traffic_by_client_and_topic,
+)
+from odradek.jobs.usage_report.errors import ReportError
+from odradek.jobs.usage_report.findings import busiest, findings, gaps_of, inside_period, week_sums
+from odradek.jobs.usage_report.options import Options
+from odradek.jobs.usage_report.page import capacity_sections, document, text, traffic_sections
+from odradek.jobs.usage_report.page.document import Page, Tile
+from odradek.jobs.usage_report.summary import Summary
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TITLE = "Usage and capacity"
+#: The tables that are printed, with the columns for which a line has room.
+_ON_A_TERMINAL = {
+    "disks": ("disk", "used", "growth", "median", "interval_80", "date"),
+    "topics": ("topic", "in", "out", "share", "change"),
+    "clients": ("client", "in", "out", "share", "change"),
+    "costs": ("owner", "in", "out", "stored", "total"),
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The options, read: what `check` made of them."""
+
+    prices: cost.Prices | None
+    owners: list[cost.Rule]
+    what_ifs: tuple[whatif.WhatIf, ...]
+    charge: bool
+
+
+def check(options: Options) -> Asked:
+    """Read the files that `options` names and its what-ifs; raises ReportError for the first that is wrong.
+
+    Cheap: the job calls it before Spark is started.
+    """
+    return Asked(
+        cost.read_prices(options.prices) if options.prices is not None else None,
+        cost.read_owners(options.owners) if options.owners is not None else [],
+        tuple(whatif.parse(one) for one in options.what_if),
+        options.prices is not None or options.owners is not None,
+    )
+
+
+def build(
+    spark: SparkSession, tables_dir: Path, out_dir: Path, from_: datetime, to: datetime, options: Options
+) -> Summary:
+    """Make page, summary and what else is asked for of the tables in `tables_dir`, and return what was made.
+
+    The period is that from `from_` to before `to` (with time zones); trends and comparisons look at what was before.
+    Raises ReportError if a file of `options` is wrong or `out_dir` cannot be written.
+    """
+    asked = check(options)
+    first, last = int(from_.timestamp()), int(to.timestamp())
+    figures = aggregate(spark, tables_dir, first, last)
+    owed: list[cost.Cost] = []
+    if asked.charge:
+        traffic = traffic_by_client_and_topic(spark, tables_dir, first, last)
+        owed = cost.costs(asked.prices, asked.owners, traffic, stored_byte_hours(spark, tables_dir, first, last))
+    page, made = compose(figures, owed, asked, options.source)
+    return write(page, made, out_dir, _name(first, last), options)
+
+
+def compose(figures: Figures, owed: list[cost.Cost], asked: Asked, source: str) -> tuple[Page, Summary]:
+    """Return the page and the summary of these figures, without files."""
+    disks = capacity.disks(figures.log_dirs, figures.states, asked.what_ifs, figures.placed)
+    gaps = gaps_of(figures)
+    found = findings(figures, disks, gaps)
+    sections = (
+        capacity_sections.capacity(disks),
+        traffic_sections.traffic(figures),
+        traffic_sections.topics(figures),
+        traffic_sections.clients(figures),
+        traffic_sections.lag(figures),
+        capacity_sections.storage(figures),
+        capacity_sections.unread(figures),
+        traffic_sections.skew(figures),
+        traffic_sections.connections(figures),
+        traffic_sections.errors(figures),
+        capacity_sections.cost(owed, asked.prices, figures),
+        capacity_sections.gaps(figures, gaps.seconds, gaps.damaged_files),
+    )
+    period = f"{_moment(figures.first)} to {_moment(figures.last)} UTC"
+    subtitle = f"{period}{f', from {source}' if source else ''}"
+    footer = (
+        "Odradek. GB is 10\N{SUPERSCRIPT NINE} bytes, times are UTC, the end of the period is not included. "
+        "Grey in a chart: nothing is known of that time. How to read this page: docs/usage-report.md."
+    )
+    page = Page(TITLE, subtitle, tuple(found), _tiles(figures, disks), sections, footer)
+    tables = {table.name: table for section in sections for table in section.tables}
+    short = [tables[name].only(keys) for name, keys in _ON_A_TERMINAL.items() if name in tables]
+    lines = summary.lines(f"{TITLE}, {period}", found, short)
+    contents = summary.document(figures, disks, found, gaps, owed, asked.prices, source)
+    return page, Summary(contents, lines, ())
+
+
+def _moment(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
+
+
+def _name(first: int, last: int) -> str:
+    """Of a period's files: its first day, and its last if that is another."""
+    begin, end = (datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d") for at in (first, last - 1))
+    return begin if begin == end else f"{begin}--{end}"
+
+
+def _tiles(figures: Figures, disks: list[capacity.Disk]) -> tuple[Tile, ...]:
+    inside = inside_period(figures)
+    into, out = int(inside["bytes_in"].sum()), int(inside["bytes_out"].sum())
+    known_hours = len(figures.hours) - figures.missing_hours
+    now, before, known = week_sums(figures)
+    against = (
+        f"in and out against last week: {text.change(now, before, known)}" if known else "no week before to compare"
+    )
+    stored = int(figures.states["stored_bytes"].sum())
+    requests, errors = int(inside["requests"].sum()), int(inside["errors"].sum())
+    tiles = []
+    if disks and disks[0].full is not None and disks[0].forecast is not None:
+        full = disks[0].full
+        shown = text.days(full.median, capacity.HORIZON_DAYS)
+        small = f"80 %: {capacity_sections.between(full.low_80, full.high_80)}; {disks[0].name}"
+        tiles.append(Tile("days_until_full", "Days until a disk is full", shown, full.median, small))
+    elif disks:
+        share = max(disk.used_share for disk in disks)
+        tiles.append(Tile("disk_used", "Fullest disk", text.percent(share, 0), share, disks[0].refusal))
+    peaks = busiest(figures)
+    peak = float(peaks["moved"].iloc[0]) if len(peaks) else 0.0
+    tiles += [
+        Tile("bytes_in", "Bytes in", text.bytes_(into), into, against),
+        Tile("bytes_out", "Bytes out", text.bytes_(out), out, f"{out / into:.1f} times the bytes in" if into else ""),
+        Tile("peak", "Busiest hour", text.rate(peak / HOUR), peak,
+             f"{text.moment(peaks['hour'].iloc[0])} UTC" if len(peaks) else ""),
+        Tile("stored_bytes", "Stored", text.bytes_(stored), stored, text.counted(len(figures.states), "topic")),
+        Tile("requests", "Requests", text.count(requests), requests,
+             f"{text.counted(errors, 'error')} ({text.percent(errors / requests if requests else None, 2)})"),
+        Tile("known_hours", "Hours with data", f"{text.count(known_hours)} of {text.count(len(figures.hours))}", known_hours,
+             "nothing missing" if not figures.missing_hours else f"{text.count(figures.missing_hours)} missing"),
+    ]  # fmt: skip
+    return tuple(tiles)
+
+
+def write(page: Page, made: Summary, out_dir: Path, name: str, options: Options) -> Summary:
+    """Write the files and return `made` with their paths: page and summary, then pictures and PDF if they are asked for."""
+    written: list[Path] = []
+    html, contents = document.html(page).encode(), made.json().encode()
+    try:
+        for stem in ("report", f"report-{name}"):
+            written.append(_replace(out_dir / f"{stem}.html", html))
+            written.append(_replace(out_dir / f"{stem}.json", contents))
+        if options.png or options.pdf:
+            from odradek.jobs.usage_report.page import plots
+
+            if options.png:
+                pictures = out_dir / f"report-{name}-png"
+                pictures.mkdir(exist_ok=True)
+                written += [_replace(pictures / file, content) for file, content in plots.pictures(page)]
+            if options.pdf:
+                written.append(_replace(out_dir / f"report-{name}.pdf", plots.pdf(page)))
+    except OSError as error:
+        raise ReportError(f"--out {out_dir}: cannot be written: {error.strerror}") from None
+    return Summary(made.document, made.said, tuple(written))
+
+
+def _replace(path: Path, content: bytes) -> Path:
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    with open(unfinished, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.replace(path)
+    return path

@@ -1,0 +1,154 @@
+"""The Spark session of the job: one in this process, its noise in a file.
+
+``spark-submit`` brings a session with it, which is used as it is. Otherwise Java is looked for first, so that its absence
+is told in one line and not by a stack trace of the gateway.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from odradek.jobs.usage_report.errors import INSTALL, ReportError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCAL = "local[*]"
+JAVA_AT_LEAST = 17
+_HOW_JAVA = f"install one (Debian: apt-get install openjdk-{JAVA_AT_LEAST}-jre-headless) or set JAVA_HOME"
+
+
+def check_java() -> None:
+    """:raises ReportError: there is no Java that Spark 4 runs on; the message says how to get it"""
+    home = os.environ.get("JAVA_HOME")
+    command = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if command is None or not os.access(command, os.X_OK):
+        where = f"JAVA_HOME is {home}, where bin/java is missing" if home else "there is no java on the PATH"
+        raise ReportError(f"Spark needs Java {JAVA_AT_LEAST} or newer, but {where}: {_HOW_JAVA}")
+    try:
+        said = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ReportError(
+            f"Spark needs Java {JAVA_AT_LEAST} or newer, but {command} fails ({error}): {_HOW_JAVA}"
+        ) from None
+    found = re.search(r'version "(?:1\.)?(\d+)', said.stderr + said.stdout)
+    if said.returncode or found is None:
+        raise ReportError(f"Spark needs Java {JAVA_AT_LEAST} or newer, but {command} -version fails: {_HOW_JAVA}")
+    if int(found[1]) < JAVA_AT_LEAST:
+        raise ReportError(f"Spark needs Java {JAVA_AT_LEAST} or newer, {command} is version {found[1]}: {_HOW_JAVA}")
+
+
+@contextmanager
+def stderr_in(path: Path) -> Iterator[None]:
+    """File descriptor 2 goes to `path` meanwhile, and for good in the processes started meanwhile (the JVM, its workers)."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    try:
+        os.dup2(log, 2)
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(log)
+
+
+@contextmanager
+def started_in(directory: Path) -> Iterator[None]:
+    """Processes started meanwhile begin in `directory` (Spark makes an `artifacts` where it begins) and find this package."""
+    before, path = Path.cwd(), os.environ.get("PYTHONPATH")
+    package_root = str(Path(__file__).absolute().parents[3])
+    os.environ["PYTHONPATH"] = package_root if not path else f"{path}{os.pathsep}{package_root}"
+    os.chdir(directory)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+        if path is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = path
+
+
+#: For little data, where compiling costs more than what the compiled code saves: Java's first compiler only, and Spark's own
+#: interpreter instead of generated classes. Adaptive plans start a job for each shuffle.
+_LEAN_JAVA = "-XX:TieredStopAtLevel=1"
+_LEAN_SQL = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+
+
+def tune(session: "SparkSession", lean: bool) -> None:
+    """Set on a session, which may be another owner's, what can be set while it runs."""
+    for key, value in {"spark.sql.adaptive.enabled": "false", **(_LEAN_SQL if lean else {})}.items():
+        session.conf.set(key, value)
+
+
+@contextmanager
+def spark_session(master: str | None, log: Path, scratch: Path, memory: str, lean: bool) -> Iterator["SparkSession"]:
+    """A session for the job, stopped afterwards if it was started here.
+
+    :param lean: expect little data: start faster, and spend less on compilation
+    :param master: a Spark master; None for `LOCAL`
+    :param log: where Spark's messages go
+    :param scratch: a directory for shuffles and spills, removed by the caller
+    :param memory: heap of the driver in Java's spelling, which with a local master is all of Spark's
+    :raises ReportError: PySpark or Java is missing, or Spark does not start
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise ReportError(f"PySpark is missing ({error}): {INSTALL}") from None
+    active = SparkSession.getActiveSession()
+    if active is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
+        # a session that others own: only what can be set on it while it runs
+        session = active or SparkSession.builder.getOrCreate()
+        tune(session, lean)
+        yield session
+        return
+    check_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    chosen = master or LOCAL
+    builder = SparkSession.builder.appName("odradek usage report").master(chosen)
+    for key, value in {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": memory,
+        "spark.local.dir": str(scratch),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.sql.shuffle.partitions": "32",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC {_LEAN_JAVA if lean else ''} -Djava.io.tmpdir={scratch}",
+        "spark.log.level": "WARN",
+        # for Python and Java to find each other in this process; Spark's 15 s are few where everything has to wait
+        "spark.python.authenticate.socketTimeout": "300s",
+        **({"spark.driver.host": "127.0.0.1"} if chosen.startswith("local") else {}),
+    }.items():
+        builder = builder.config(key, value)
+    with stderr_in(log), started_in(scratch):
+        try:
+            session = builder.getOrCreate()
+        except Exception as error:  # whatever Java, Py4J or the master's URL made of it, for a person it is this line
+            raise ReportError(f"Spark does not start with --master {chosen}: {first_line(error)}; see {log}") from None
+    tune(session, lean)
+    try:
+        yield session
+    finally:
+        with stderr_in(log):
+            session.stop()
+
+
+def first_line(error: BaseException) -> str:
+    """The line of a (Java) exception's text that says something."""
+    for line in str(error).splitlines():
+        text = line.strip()
+        if text and not text.startswith(("An error occurred while calling", "at ", ":", "Traceback")):
+            return text[:300]
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[-1].lstrip(": ")[:300]

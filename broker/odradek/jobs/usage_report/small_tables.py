@@ -1,0 +1,77 @@
+"""The tables of a few rows an hour, read in the driver without Spark: a Spark job costs more than the rows.
+
+Pure reading of Parquet files. Columns that files of an older version lack are null. Times are seconds since 1970, UTC.
+"""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from odradek.jobs.usage_report.table_files import SCHEMAS
+
+DAY = 86400
+HOUR = 3600
+
+
+def days(directory: Path, name: str, first: int, last: int) -> list[Path]:
+    """The directories of a table's days that lie from `first` to before `last`, in order; one without a file is left out."""
+    wanted = {date.fromordinal(_EPOCH + day).isoformat() for day in range(first // DAY, -(-last // DAY))}
+    found = sorted((directory / name).glob("day=*"))
+    return [path for path in found if path.name.removeprefix("day=") in wanted and any(path.glob("*.parquet"))]
+
+
+def day_number(path: Path) -> int:
+    """Days since 1970 of a directory of `days`."""
+    return date.fromisoformat(path.name.removeprefix("day=")).toordinal() - _EPOCH
+
+
+def hours(path: Path, first: int, last: int) -> set[int]:
+    """The hours from `first` to before `last` of which the day's directory has a row."""
+    found: set[int] = set()
+    for file in path.glob("*.parquet"):
+        column = pq.ParquetFile(file).read(["hour"]).column("hour")
+        found.update(value for value in pc.unique(_seconds(column)).to_pylist() if first // HOUR * HOUR <= value < last)
+    return found
+
+
+def read(directory: Path, name: str, first: int, last: int) -> pd.DataFrame:
+    """The rows of a table whose hour lies from `first` to before `last`; of the table of gaps those that touch this time."""
+    schema = SCHEMAS[name]
+    tables = []
+    # a gap belongs to the day of its beginning and ends at midnight at the latest
+    for day in days(directory, name, first, last):
+        for file in sorted(day.glob("*.parquet")):
+            found = pq.ParquetFile(file).read()
+            columns = [
+                found.column(field.name) if field.name in found.column_names else pa.nulls(found.num_rows, field.type)
+                for field in schema
+            ]
+            tables.append(
+                pa.table([_plain(column, field) for column, field in zip(columns, schema, strict=True)], schema.names)
+            )
+    if not tables:
+        empty = [
+            pa.field(field.name, pa.int64() if pa.types.is_timestamp(field.type) else field.type) for field in schema
+        ]
+        tables.append(pa.schema(empty).empty_table())
+    rows = pa.concat_tables(tables).to_pandas()
+    if name == "gaps":  # a gap of no length has a time too
+        return rows[(rows["from"] < last) & ((rows["to"] > first) | (rows["from"] >= first))].reset_index(drop=True)
+    return rows[(rows["hour"] >= first // HOUR * HOUR) & (rows["hour"] < last)].reset_index(drop=True)
+
+
+_EPOCH = date(1970, 1, 1).toordinal()
+
+
+def _plain(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    return _seconds(column) if pa.types.is_timestamp(field.type) else column.cast(field.type)
+
+
+def _seconds(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.divide(column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()), 1_000_000)

@@ -1,0 +1,257 @@
+"""Reading what a KRaft cluster is from the log that its nodes keep, `__cluster_metadata-0`. Nothing is written.
+
+Run by `odradek adopt`. The newest snapshot that can be read is the start, the log behind it is replayed; the end of the log
+may be torn, because Kafka was killed. In a quorum of several controllers the last records may not have been committed;
+this reader cannot tell and takes them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from odradek.protocol import ProtocolError
+from odradek.protocol.schemas import cluster_metadata
+from odradek.storage import batch_file
+from odradek.storage.batch import RecordBatch
+from odradek.storage.file_names import LOG, parse_segment_file_name
+
+DIRECTORY = "__cluster_metadata-0"
+_SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint", re.ASCII)
+_COUNTED = {
+    cluster_metadata.ACCESS_CONTROL_ENTRY.number: ("ACLs", 1),
+    cluster_metadata.REMOVE_ACCESS_CONTROL_ENTRY.number: ("ACLs", -1),
+    cluster_metadata.USER_SCRAM_CREDENTIAL.number: ("SCRAM credentials", 1),
+    cluster_metadata.REMOVE_USER_SCRAM_CREDENTIAL.number: ("SCRAM credentials", -1),
+    cluster_metadata.DELEGATION_TOKEN.number: ("delegation tokens", 1),
+    cluster_metadata.REMOVE_DELEGATION_TOKEN.number: ("delegation tokens", -1),
+    cluster_metadata.CLIENT_QUOTA.number: ("changes of client quotas", 1),
+}
+
+
+class ClusterMetadataError(ValueError):
+    """A metadata log that cannot be read or understood; the message names the file."""
+
+
+@dataclass
+class KraftPartition:
+    """A partition as its last record says."""
+
+    replicas: list[int]
+    in_sync_replicas: list[int]
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    leader_recovery_state: int = 0
+    eligible_leader_replicas: list[int] = field(default_factory=list)
+
+    def has_all(self, broker_id: int) -> bool:
+        """Whether a broker's replica holds everything that was acknowledged."""
+        return broker_id in self.in_sync_replicas or broker_id in self.eligible_leader_replicas
+
+
+@dataclass
+class KraftTopic:
+    """A topic and its partitions by index."""
+
+    name: str
+    topic_id: uuid.UUID
+    partitions: dict[int, KraftPartition] = field(default_factory=dict)
+
+
+@dataclass
+class KraftCluster:
+    """What the log says. `other`: how many things of other kinds there are, by what people call them."""
+
+    topics: dict[uuid.UUID, KraftTopic] = field(default_factory=dict)
+    configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
+    features: dict[str, int] = field(default_factory=dict)
+    brokers: set[int] = field(default_factory=set)
+    next_producer_id: int = 0
+    other: Counter[str] = field(default_factory=Counter)
+    end_offset: int = 0
+    torn: bool = False
+
+    def topic_configs(self, name: str) -> dict[str, str]:
+        """A topic's own settings."""
+        return self.configs.get((cluster_metadata.TOPIC_RESOURCE, name), {})
+
+    def apply(self, kind: cluster_metadata.Kind, record: Any) -> None:
+        """Take one record in."""
+        if kind.number in _COUNTED:
+            name, step = _COUNTED[kind.number]
+            self.other[name] += step
+            return
+        handler = _HANDLERS.get(kind.number)
+        if handler is not None:
+            handler(self, record)
+
+    def _topic(self, record: Any) -> None:
+        topic = KraftTopic(record.name, uuid.UUID(bytes=bytes(record.topic_id)))
+        self.topics[topic.topic_id] = topic
+
+    def _remove_topic(self, record: Any) -> None:
+        topic = self.topics.pop(uuid.UUID(bytes=bytes(record.topic_id)), None)
+        if topic is not None:
+            self.configs.pop((cluster_metadata.TOPIC_RESOURCE, topic.name), None)
+
+    def _partition(self, record: Any) -> None:
+        self.topics[uuid.UUID(bytes=bytes(record.topic_id))].partitions[record.partition_id] = KraftPartition(
+            list(record.replicas),
+            list(record.isr),
+            record.leader,
+            record.leader_epoch,
+            record.partition_epoch,
+            record.leader_recovery_state,
+            list(record.eligible_leader_replicas or []),
+        )
+
+    def _change(self, record: Any) -> None:
+        partition = self.topics[uuid.UUID(bytes=bytes(record.topic_id))].partitions[record.partition_id]
+        if record.isr is not None:
+            partition.in_sync_replicas = list(record.isr)
+        if record.eligible_leader_replicas is not None:
+            partition.eligible_leader_replicas = list(record.eligible_leader_replicas)
+        if record.replicas is not None:
+            partition.replicas = list(record.replicas)
+        if record.leader != cluster_metadata.UNCHANGED:
+            partition.leader = record.leader
+            partition.leader_epoch += 1
+        if record.leader_recovery_state >= 0:
+            partition.leader_recovery_state = record.leader_recovery_state
+        partition.partition_epoch += 1
+
+    def _config(self, record: Any) -> None:
+        settings = self.configs.setdefault((record.resource_type, record.resource_name), {})
+        if record.value is None:
+            settings.pop(record.name, None)
+        else:
+            settings[record.name] = record.value
+
+    def _feature(self, record: Any) -> None:
+        self.features[record.name] = record.feature_level
+
+    def _producer_ids(self, record: Any) -> None:
+        self.next_producer_id = max(self.next_producer_id, record.next_producer_id)
+
+    def _register(self, record: Any) -> None:
+        self.brokers.add(record.broker_id)
+
+    def _unregister(self, record: Any) -> None:
+        self.brokers.discard(record.broker_id)
+
+
+_HANDLERS = {
+    cluster_metadata.REGISTER_BROKER.number: KraftCluster._register,
+    cluster_metadata.UNREGISTER_BROKER.number: KraftCluster._unregister,
+    cluster_metadata.TOPIC.number: KraftCluster._topic,
+    cluster_metadata.REMOVE_TOPIC.number: KraftCluster._remove_topic,
+    cluster_metadata.PARTITION.number: KraftCluster._partition,
+    cluster_metadata.PARTITION_CHANGE.number: KraftCluster._change,
+    cluster_metadata.CONFIG.number: KraftCluster._config,
+    cluster_metadata.FEATURE_LEVEL.number: KraftCluster._feature,
+    cluster_metadata.PRODUCER_IDS.number: KraftCluster._producer_ids,
+}
+
+
+def read_cluster(directory: str | os.PathLike[str]) -> KraftCluster:
+    """The cluster of the metadata log in `directory`. Raises ClusterMetadataError, OSError."""
+    path = Path(directory)
+    names = [child.name for child in path.iterdir()]
+    snapshots = sorted((int(match[1]), name) for name in names if (match := _SNAPSHOT.fullmatch(name)))
+    segments = sorted(
+        (parsed.base_offset, name)
+        for name in names
+        if (parsed := parse_segment_file_name(name)) and parsed.kind == LOG and not parsed.state
+    )
+    cluster = KraftCluster()
+    if snapshots:
+        cluster.end_offset, name = snapshots[-1]
+        _replay(cluster, path / name, 0)
+        if cluster.torn:
+            raise ClusterMetadataError(f"{path / name}: the snapshot is damaged")
+    elif segments and segments[0][0] > 0:
+        raise ClusterMetadataError(
+            f"{path}: the log begins at {segments[0][0]}, and there is no snapshot of what was before"
+        )
+    for number, (base, name) in enumerate(segments):
+        last = number == len(segments) - 1
+        if not last and segments[number + 1][0] <= cluster.end_offset:
+            continue
+        if base > cluster.end_offset:
+            raise ClusterMetadataError(
+                f"{path / name}: offsets {cluster.end_offset} to {base - 1} are missing before it"
+            )
+        _replay(cluster, path / name, cluster.end_offset)
+        if cluster.torn and not last:
+            raise ClusterMetadataError(
+                f"{path / name}: damaged before offset {cluster.end_offset}, and not at the log's end"
+            )
+    return cluster
+
+
+def _replay(cluster: KraftCluster, path: Path, from_offset: int) -> None:
+    """Apply a file's records from `from_offset` on; those of a transaction when it ends."""
+    snapshot = path.suffix != LOG
+    pending: list[tuple[cluster_metadata.Kind, Any]] | None = None
+    for offset, kind, record in _records(cluster, path, from_offset, snapshot):
+        if kind is cluster_metadata.BEGIN_TRANSACTION:
+            pending = []
+        elif kind is cluster_metadata.END_TRANSACTION:
+            for one in pending or []:
+                _apply(cluster, path, offset, *one)
+            pending = None
+        elif kind is cluster_metadata.ABORT_TRANSACTION:
+            pending = None
+        elif pending is not None:
+            pending.append((kind, record))
+        else:
+            _apply(cluster, path, offset, kind, record)
+
+
+def _apply(cluster: KraftCluster, path: Path, offset: int, kind: cluster_metadata.Kind, record: Any) -> None:
+    try:
+        cluster.apply(kind, record)
+    except KeyError as error:
+        raise ClusterMetadataError(
+            f"{path}: the {kind.name} at offset {offset} names what does not exist: {error}"
+        ) from error
+
+
+def _records(
+    cluster: KraftCluster, path: Path, from_offset: int, snapshot: bool
+) -> Iterator[tuple[int, cluster_metadata.Kind, Any]]:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        for found in batch_file.read_file(descriptor, os.fstat(descriptor).st_size):
+            if isinstance(found, batch_file.Damage):
+                cluster.torn = True
+                return
+            assert isinstance(found.content, RecordBatch), "KRaft began after format v1 had ended"
+            if not snapshot:
+                if found.content.last_offset < from_offset:
+                    continue
+                cluster.end_offset = found.content.last_offset + 1
+            if found.content.is_control:
+                continue
+            for record in found.content.records():
+                if record.offset >= from_offset or snapshot:
+                    yield record.offset, *_read(path, record.offset, record.value)
+    except (ValueError, AssertionError) as error:
+        raise error if isinstance(error, ClusterMetadataError) else ClusterMetadataError(f"{path}: {error}") from error
+    finally:
+        os.close(descriptor)
+
+
+def _read(path: Path, offset: int, value: bytes | None) -> tuple[cluster_metadata.Kind, Any]:
+    try:
+        kind, _, record = cluster_metadata.read_record(value or b"")
+    except (ProtocolError, cluster_metadata.UnknownMetadataRecord) as error:
+        raise ClusterMetadataError(f"{path}: the record at offset {offset}: {error}") from error
+    return kind, record

@@ -1,0 +1,343 @@
+"""The nodes of the metadata tree: their paths, and their data as Apache Kafka 3.9 in ZooKeeper mode writes it.
+
+Pure functions and values, the same in every process. Old consumers and tools that look into ZooKeeper find here what
+they expect. What cannot be decoded raises CorruptNode: the data is ours, so that is our fault or a stranger's hand in
+the store.
+"""
+
+import json
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
+
+from odradek.config.listeners import Listener, parse_address
+from odradek.metadata.store import StoreError
+from odradek.storage.log_directory import decode_uuid, encode_uuid
+
+CLUSTER_ID = "/cluster/id"
+BROKER_IDS = "/brokers/ids"
+BROKER_SEQUENCE = "/brokers/seqid"
+TOPICS = "/brokers/topics"
+CONFIG = "/config"
+TOPIC_CONFIGS = "/config/topics"
+BROKER_CONFIGS = "/config/brokers"
+GROUP_CONFIGS = "/config/groups"
+CLIENT_CONFIGS = "/config/clients"
+USER_CONFIGS = "/config/users"
+IP_CONFIGS = "/config/ips"
+DEFAULT_ENTITY = "<default>"
+CONFIG_CHANGES = "/config/changes"
+CONTROLLER = "/controller"
+CONTROLLER_EPOCH = "/controller_epoch"
+DELETE_TOPICS = "/admin/delete_topics"
+PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+MACHINE_BOOT = "/odradek/machine_boot"
+"""Ours alone: the boot id of the machine under which the logs of an adopted cluster were last opened."""
+
+PERSISTENT = (
+    "/consumers",
+    BROKER_IDS,
+    TOPICS,
+    CONFIG_CHANGES,
+    DELETE_TOPICS,
+    BROKER_SEQUENCE,
+    "/isr_change_notification",
+    PRODUCER_ID_BLOCK,
+    "/log_dir_event_notification",
+    TOPIC_CONFIGS,
+    CLIENT_CONFIGS,
+    USER_CONFIGS,
+    BROKER_CONFIGS,
+    IP_CONFIGS,
+    GROUP_CONFIGS,
+)
+"""Nodes that every broker makes sure of when it starts."""
+
+NO_LEADER = -1
+
+
+class CorruptNode(StoreError):
+    """A node whose data does not follow its format; the message names it."""
+
+
+class TopicAssignment(NamedTuple):
+    """``/brokers/topics/T``: the truth about which topics and partitions exist.
+
+    ``topic_id`` is None for topics of Kafka before 2.8. ``partitions`` maps the index of each partition to its
+    replicas, the preferred leader first; ``adding`` and ``removing`` are replicas of a reassignment under way.
+    """
+
+    topic_id: uuid.UUID | None
+    partitions: Mapping[int, Sequence[int]]
+    adding: Mapping[int, Sequence[int]] = {}
+    removing: Mapping[int, Sequence[int]] = {}
+
+
+class PartitionState(NamedTuple):
+    """``/brokers/topics/T/partitions/P/state``; the node's version is the partition epoch."""
+
+    controller_epoch: int
+    leader: int
+    leader_epoch: int
+    in_sync_replicas: list[int]
+    leader_recovery_state: int = 0  # 1 after an unclean election, until recovered
+
+
+class BrokerRegistration(NamedTuple):
+    """``/brokers/ids/N``: where clients and brokers reach it. ``timestamp_ms`` is when it registered."""
+
+    endpoints: list[Listener]
+    rack: str | None
+    timestamp_ms: int
+    jmx_port: int = -1
+
+
+class ProducerIdBlock(NamedTuple):
+    """``/latest_producer_id_block``: the block handed out last, ``first`` to ``last`` inclusive, and to whom."""
+
+    broker_id: int
+    first: int
+    last: int
+
+
+def topic_path(topic: str) -> str:
+    """Where a topic's assignment is."""
+    return f"{TOPICS}/{topic}"
+
+
+def partitions_path(topic: str) -> str:
+    """The parent of a topic's partitions."""
+    return f"{TOPICS}/{topic}/partitions"
+
+
+def partition_path(topic: str, partition: int) -> str:
+    """The parent of a partition's state."""
+    return f"{TOPICS}/{topic}/partitions/{partition}"
+
+
+def state_path(topic: str, partition: int) -> str:
+    """Where a partition's leader and in-sync replicas are."""
+    return f"{TOPICS}/{topic}/partitions/{partition}/state"
+
+
+def topic_config_path(topic: str) -> str:
+    """Where a topic's own settings are."""
+    return f"{TOPIC_CONFIGS}/{topic}"
+
+
+def broker_config_path(broker: int | None) -> str:
+    """Where a broker's dynamic settings are; None for those of all brokers."""
+    return f"{BROKER_CONFIGS}/{DEFAULT_ENTITY if broker is None else broker}"
+
+
+def encode_name(name: str) -> str:
+    """The node's name of a user, client or group, whatever characters it has; as Kafka's tools write it."""
+    if name in (".", ".."):
+        return name.replace(".", "%2E")
+    return quote(name, safe="").replace("~", "%7E")
+
+
+def decode_name(node: str) -> str:
+    """The name that a node stands for."""
+    return unquote(node)
+
+
+def group_config_path(group_id: str) -> str:
+    """Where a group's own settings are."""
+    return f"{GROUP_CONFIGS}/{encode_name(group_id)}"
+
+
+def quota_path(user: str | None, client_id: str | None, ip: str | None) -> str:
+    """Where the quotas of a user, a client id, both, or an address are; each as the node names it, None if it has no part."""
+    if ip is not None:
+        return f"{IP_CONFIGS}/{ip}"
+    if user is None:
+        return f"{CLIENT_CONFIGS}/{client_id}"
+    return f"{USER_CONFIGS}/{user}" + ("" if client_id is None else f"/clients/{client_id}")
+
+
+def broker_path(broker_id: int) -> str:
+    """Where a broker registers."""
+    return f"{BROKER_IDS}/{broker_id}"
+
+
+def delete_topic_path(topic: str) -> str:
+    """The mark of a topic whose deletion has begun."""
+    return f"{DELETE_TOPICS}/{topic}"
+
+
+def _encode(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _decode(path: str, data: bytes, build: Callable[[Any], Any]) -> Any:
+    try:
+        return build(json.loads(data))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptNode(
+            f"metadata node {path} cannot be read ({type(error).__name__}: {error}): {data[:200]!r}"
+        ) from error
+
+
+def _by_partition(replicas: Mapping[int, Sequence[int]]) -> dict[str, list[int]]:
+    return {str(partition): list(brokers) for partition, brokers in replicas.items()}
+
+
+def _replicas(value: Mapping[str, Sequence[int]] | None) -> dict[int, Sequence[int]]:
+    """Partitions with the same replicas share one list: there are few different ones, and very many partitions."""
+    known: dict[tuple[int, ...], list[int]] = {}
+    found: dict[int, Sequence[int]] = {}
+    for partition, brokers in (value or {}).items():
+        replicas = [int(broker) for broker in brokers]
+        found[int(partition)] = known.setdefault(tuple(replicas), replicas)
+    return found
+
+
+def encode_topic(assignment: TopicAssignment) -> bytes:
+    """Version 3, with the topic's id."""
+    value: dict[str, Any] = {
+        "version": 3,
+        "partitions": _by_partition(assignment.partitions),
+        "adding_replicas": _by_partition(assignment.adding),
+        "removing_replicas": _by_partition(assignment.removing),
+    }
+    if assignment.topic_id is not None:
+        value["topic_id"] = encode_uuid(assignment.topic_id)
+    return _encode(value)
+
+
+def decode_topic(topic: str, data: bytes) -> TopicAssignment:
+    """Versions 1 to 3. Raises CorruptNode."""
+
+    def build(value: Any) -> TopicAssignment:
+        topic_id = value.get("topic_id")
+        return TopicAssignment(
+            None if topic_id is None else decode_uuid(topic_id),
+            dict(sorted(_replicas(value["partitions"]).items())),
+            _replicas(value.get("adding_replicas")),
+            _replicas(value.get("removing_replicas")),
+        )
+
+    return _decode(topic_path(topic), data, build)
+
+
+def encode_state(state: PartitionState) -> bytes:
+    """Version 1."""
+    value: dict[str, Any] = {
+        "controller_epoch": state.controller_epoch,
+        "leader": state.leader,
+        "version": 1,
+        "leader_epoch": state.leader_epoch,
+        "isr": list(state.in_sync_replicas),
+    }
+    if state.leader_recovery_state:
+        value["leader_recovery_state"] = state.leader_recovery_state
+    return _encode(value)
+
+
+def decode_state(topic: str, partition: int, data: bytes) -> PartitionState:
+    """Version 1. Raises CorruptNode."""
+    return _decode(
+        state_path(topic, partition),
+        data,
+        lambda value: PartitionState(
+            int(value["controller_epoch"]),
+            int(value["leader"]),
+            int(value["leader_epoch"]),
+            [int(broker) for broker in value["isr"]],
+            int(value.get("leader_recovery_state", 0)),
+        ),
+    )
+
+
+def encode_config(settings: Mapping[str, str]) -> bytes:
+    """Version 1 of a node of settings."""
+    return _encode({"version": 1, "config": dict(settings)})
+
+
+def decode_config(path: str, data: bytes) -> dict[str, str]:
+    """The settings of a node; none if it has no data. Raises CorruptNode."""
+    if not data:
+        return {}
+    return _decode(path, data, lambda value: {str(k): str(v) for k, v in value.get("config", {}).items()})
+
+
+def encode_broker(broker: BrokerRegistration) -> bytes:
+    """Version 5. Top-level host and port are those of the first PLAINTEXT listener, for old consumers."""
+    plaintext = next((one for one in broker.endpoints if one.protocol == "PLAINTEXT"), None)
+    value: dict[str, Any] = {
+        "features": {},
+        "listener_security_protocol_map": {one.name: one.protocol for one in broker.endpoints},
+        "endpoints": [str(one) for one in broker.endpoints],
+        "jmx_port": broker.jmx_port,
+        "port": plaintext.port if plaintext else -1,
+        "host": plaintext.host if plaintext else None,
+        "version": 5,
+        "timestamp": str(broker.timestamp_ms),
+    }
+    if broker.rack is not None:
+        value["rack"] = broker.rack
+    return _encode(value)
+
+
+def decode_broker(broker_id: int, data: bytes) -> BrokerRegistration:
+    """Versions 2 to 5. Raises CorruptNode."""
+
+    def build(value: Any) -> BrokerRegistration:
+        protocols = value.get("listener_security_protocol_map", {})
+        endpoints = []
+        for text in value["endpoints"]:
+            name, host, port = parse_address("endpoints", text)
+            endpoints.append(Listener(name, host, port, protocols.get(name, name)))
+        return BrokerRegistration(endpoints, value.get("rack"), int(value["timestamp"]), int(value["jmx_port"]))
+
+    return _decode(broker_path(broker_id), data, build)
+
+
+def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:
+    """Version 2 of ``/controller``."""
+    return _encode({"version": 2, "brokerid": broker_id, "timestamp": str(timestamp_ms), "kraftControllerEpoch": -1})
+
+
+def decode_controller(data: bytes) -> int:
+    """The id of the broker that is controller. Raises CorruptNode."""
+    return _decode(CONTROLLER, data, lambda value: int(value["brokerid"]))
+
+
+def encode_controller_epoch(epoch: int) -> bytes:
+    """``/controller_epoch`` is a plain number."""
+    return str(epoch).encode()
+
+
+def decode_controller_epoch(data: bytes) -> int:
+    """The epoch of the last election. Raises CorruptNode."""
+    return _decode(CONTROLLER_EPOCH, data, int)
+
+
+def encode_cluster_id(cluster_id: str) -> bytes:
+    """Version 1; the version is a text here, as in Kafka."""
+    return _encode({"version": "1", "id": cluster_id})
+
+
+def decode_cluster_id(data: bytes) -> str:
+    """The cluster's id. Raises CorruptNode."""
+    return _decode(CLUSTER_ID, data, lambda value: str(value["id"]))
+
+
+def encode_producer_id_block(block: ProducerIdBlock) -> bytes:
+    """Version 1; the bounds are texts, because JSON's numbers end before theirs."""
+    return _encode(
+        {"version": 1, "broker": block.broker_id, "block_start": str(block.first), "block_end": str(block.last)}
+    )
+
+
+def decode_producer_id_block(data: bytes) -> ProducerIdBlock | None:
+    """The last block handed out, None if none ever was. Raises CorruptNode."""
+    if not data:
+        return None
+    return _decode(
+        PRODUCER_ID_BLOCK,
+        data,
+        lambda value: ProducerIdBlock(int(value["broker"]), int(value["block_start"]), int(value["block_end"])),
+    )

@@ -1,0 +1,287 @@
+"""All families of `/metrics`: from the mapping, the meter pages and the coordinator's groups. A custom collector.
+
+One a reporter. Its methods are called in the reporter's threads, those that serve HTTP among them; who does holds `lock`.
+Nothing here waits for another process: groups come with the call, or are not known.
+"""
+
+import logging
+import marshal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from prometheus_client.core import Metric as ClientMetric
+
+from odradek import __version__
+from odradek._ext.shm import overview
+from odradek._ext.shm.overview import Partition
+from odradek._ext.shm.layout import ProcessKind
+from odradek._ext.shm.shared_memory import SharedMemory
+from odradek._ext.shm.topics import TopicDirectory
+from odradek.metrics import groups as of_groups
+from odradek.metrics import pages
+from odradek.metrics import partitions as of_partitions
+from odradek.metrics import processes as of_processes
+from odradek.metrics import traffic as of_traffic
+from odradek.metrics.exposition import Family, Labels, client_metrics
+from odradek.metrics.group_rows import GroupRow
+from odradek.metrics.lag import EndHistory
+from odradek.metrics.ledger import Client, Ledger
+from odradek.metrics.log_sizes import LogSizes
+from odradek.metrics.memory import Memory
+from odradek.metrics.names import METRICS
+from odradek.metrics.partitions import Address, PartitionLabels, Rows
+from odradek.metrics.processes import Place, single
+from odradek.metrics.seats import Seats
+from odradek.metrics.spool import Spool
+
+log = logging.getLogger("odradek.reporter")
+
+IDLE_WINDOW_MS = 60_000
+IDLE_SAMPLE_MS = 5_000
+SIZES_AT_ONCE = 200
+LOOK_EVERY_MS = 10_000
+
+Groups = Sequence[GroupRow] | None
+"""None while the coordinator is not there or still loads."""
+
+
+class Settings(NamedTuple):
+    """:param max_topics: `metrics.max.topics`; the others likewise. :param listeners: names, by index."""
+
+    max_topics: int
+    max_clients: int
+    idle_ms: int
+    listeners: Sequence[str]
+    broker: Address
+
+
+class Collector:
+    """:param memory: of what the predecessor left; that of another mapping is ignored.
+    :param clock: monotonic ms; `wall`: ms since 1970.
+    """
+
+    def __init__(
+        self,
+        shm: SharedMemory,
+        log_dirs: Sequence[Path],
+        settings: Settings,
+        memory: Memory,
+        clock: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
+        wall: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self.lock = threading.Lock()
+        self.spool: Spool | None = None
+        self.history = EndHistory()
+        self.sizes = LogSizes(log_dirs)
+        self.shm = shm
+        self.log_dirs = log_dirs
+        self._settings = settings
+        self._memory = memory
+        self._clock = clock
+        self._wall = wall
+        self._directory = TopicDirectory()
+        self._labels = PartitionLabels()
+        self._times = of_traffic.RequestTimes()
+        self._next_look_ms = 0
+        self._record_bytes = 0
+        self._busy: list[tuple[int, dict[int, int]]] = []
+        self._topics: Seats[str] = Seats(settings.max_topics)
+        self._groups: Seats[str] = Seats(settings.max_clients)
+        clients: Seats[Client] = Seats(settings.max_clients)
+        state = self._restored()
+        self._locks = state.get("locks", (0, 0, 0, 0))
+        if state:
+            self._topics.names = set(state["topics"])
+            self._groups.names = set(state["groups"])
+        self.ledger = Ledger(clients, self._topics, state.get("ledger"))
+
+    def _restored(self) -> dict[str, Any]:
+        data = self._memory.load()
+        if data is None:
+            return {}
+        state: dict[str, Any] = marshal.loads(data)
+        return state if state["boot_id"] == self.shm.boot_id else {}
+
+    def _save(self) -> None:
+        state = {
+            "boot_id": self.shm.boot_id,
+            "ledger": self.ledger.state(),
+            "topics": list(self._topics.names),
+            "groups": list(self._groups.names),
+            "locks": self._locks,
+        }
+        try:
+            self._memory.save(marshal.dumps(state))
+        except OSError as error:
+            log.warning("what is counted is not kept for a successor of this process: %s", error.strerror)
+
+    # -- looking ------------------------------------------------------------------------------------------------------
+
+    def partitions(self) -> dict[str, list[Partition]]:
+        """All partitions, by topic."""
+        return dict(self._by_topic())
+
+    def _by_topic(self) -> Iterator[tuple[str, list[Partition]]]:
+        """The same, one topic after the other: of ten thousand partitions the rows take 5 MB."""
+        self._directory.refresh()
+        for topic in self._directory.by_name.values():
+            yield topic.name, overview.partitions_of(topic)
+
+    def settings_of(self, topic: str) -> tuple[int, int] | None:
+        """(retention in ms, retention in bytes) of a topic; None if there is none."""
+        found = self._directory.get(topic)
+        return None if found is None else overview.settings_of(found)
+
+    def topic_id(self, topic: str) -> bytes | None:
+        """The topic's id; None if there is none."""
+        found = self._directory.get(topic)
+        return None if found is None else found.topic_id
+
+    def tick(self) -> bool:
+        """What is to be done each few seconds, scraped or not; whether directories are left to be measured."""
+        with self.lock:
+            now = self._clock()
+            self.history.sample(now)
+            self._sample_busy()
+            if now < self._next_look_ms:
+                return False
+            self._times.read(self.shm, self.workers(), now)
+            left = self.sizes.refresh(self._by_topic(), SIZES_AT_ONCE)
+            if not left:  # topics get their names by their size
+                self._look_at_usage(self._by_topic())
+                self._next_look_ms = now + LOOK_EVERY_MS
+            return left
+
+    def workers(self) -> list[Place]:
+        """The workers' places."""
+        return [place for place in of_processes.places(self.shm) if place.kind == ProcessKind.WORKER]
+
+    def _sample_busy(self) -> None:
+        now = self._clock()
+        if self._busy and now - self._busy[-1][0] < IDLE_SAMPLE_MS:
+            return
+        self._busy.append((now, self._busy_us()))
+        while len(self._busy) > 1 and self._busy[1][0] <= now - IDLE_WINDOW_MS:
+            del self._busy[0]
+
+    def _busy_us(self) -> dict[int, int]:
+        return {place.page: pages.counters(self.shm, place.page)["busy_us"] for place in self.workers()}
+
+    def usage_rows(self) -> list[pages.UsageRow]:
+        """Usage as all pages have it."""
+        return [row for place in of_processes.places(self.shm) for row in pages.usage_rows(self.shm, place.page)]
+
+    def _look_at_usage(self, topics: Iterable[tuple[str, list[Partition]]]) -> None:
+        used = self.usage_rows()
+        self._record_bytes = sum(row.bytes_in for row in used if row.topic is not None)
+        sizes = {topic: of_partitions.stored_bytes(found, self.sizes) or 0 for topic, found in topics}
+        for row in used:
+            if row.topic is not None and row.topic != of_partitions.OTHER:
+                sizes.setdefault(row.topic, 0)
+        came, gone = self._topics.update(sizes)
+        changed = self.ledger.look(used, self._wall() - self._settings.idle_ms, gone)
+        if changed or came or gone:
+            self._save()
+
+    def readers(self, rows: Rows) -> list[of_groups.Reader]:
+        """How far each client is behind that reads, without those that have ended (`of_groups.live_positions`)."""
+        where = {row.slot: (topic, row) for topic, found in rows.items() for row in found}
+        positions = (position for place in self.workers() for position in pages.positions(self.shm, place.page))
+        live = of_groups.live_positions(positions, self._wall(), self._settings.idle_ms)
+        return list(of_groups.readers(live, where, self.history, self._clock()))
+
+    def group_lags(self, group: GroupRow, rows: Rows) -> list[of_groups.Lag]:
+        """How far a group is behind."""
+        return list(of_groups.group_lags(group, rows, self.history, self._clock()))
+
+    # -- telling ------------------------------------------------------------------------------------------------------
+
+    def families(self, groups: Groups) -> Iterator[Family]:
+        """Everything, as it is now. To be called, and used up, with `lock` held.
+
+        :param groups: as of a moment before the call, so that no lag is negative.
+        """
+        shm = self.shm
+        self.history.sample(self._clock())
+        rows = self.partitions()
+        self.sizes.refresh(rows.items(), SIZES_AT_ONCE)
+        self._look_at_usage(rows.items())
+        places = of_processes.places(shm)
+        workers = [place for place in places if place.kind == ProcessKind.WORKER]
+        topics = self._topics.names
+        yield from of_partitions.cluster_families(rows, self._settings.broker)
+        yield from of_partitions.partition_families(rows, topics, self.sizes, self._labels)
+        if groups is not None:
+            yield from self._group_families(groups, rows)
+        yield from of_groups.reader_families(
+            one
+            for one in self.readers(rows)
+            if (one.principal, one.client_id) in self.ledger.clients.names and one.lag.topic in topics
+        )
+        yield from self._traffic_families(places, workers)
+        yield from of_partitions.broker_families(rows, shm, places)
+        yield from of_processes.families(shm, places)
+        yield from of_processes.worker_families(shm, places)
+        yield from of_processes.late_families(shm, places)
+        yield from self._own_families()
+        yield from of_partitions.log_dir_families(shm, self.log_dirs)
+        yield from of_partitions.producer_families(shm)
+
+    def _group_families(self, groups: Sequence[GroupRow], rows: Rows) -> Iterator[Family]:
+        sizes = {group.group_id: sum(len(offsets) for offsets in group.offsets.values()) for group in groups}
+        self._groups.update(sizes)
+        return of_groups.group_families(
+            groups, rows, self._topics.names, self._groups.names, self.history, self._clock()
+        )
+
+    def _traffic_families(self, places: Sequence[Place], workers: Sequence[Place]) -> Iterator[Family]:
+        words = [pages.counters(self.shm, place.page) for place in places]
+        yield from of_traffic.topic_families(self.ledger, words)
+        yield from of_traffic.batch_families(self.shm, workers, self._record_bytes, self._topics.names)
+        self._times.read(self.shm, workers, self._clock())
+        yield from of_traffic.request_families(self.shm, places, self._times)
+        yield from of_traffic.connection_families(self.shm, workers, self._settings.listeners)
+        for name in ("limit", "full", "refused"):
+            value = sum(one[f"connections_{name}"] for one in words)
+            yield single(f"odradek_connections_{name}" + ("" if name == "limit" else "_total"), value)
+        then, before = self._busy[0] if self._busy else (self._clock(), {})
+        idle = of_processes.idle_share(before, self._busy_us(), (self._clock() - then) * 1000)
+        if idle is not None:
+            yield single("kafka_network_socketserver_networkprocessoravgidle_percent", idle)
+            yield single("kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent", idle)
+        yield from of_traffic.usage_families(self.ledger)
+
+    def _own_families(self) -> Iterator[Family]:
+        yield Family(METRICS["odradek_build_info"], [("", Labels(version=__version__), 1)])
+        yield single("odradek_boot_time_seconds", self.began_ms() / 1000)
+        busy, recoveries = self._lock_counts()
+        yield single("odradek_lock_busy_total", busy)
+        yield single("odradek_lock_recoveries_total", recoveries)
+        if self.spool is not None:
+            yield single("odradek_spool_intervals_total", self.spool.intervals)
+            yield single("odradek_spool_bytes", self.spool.bytes)
+            yield single("odradek_spool_failures_total", self.spool.failures)
+
+    def began_ms(self) -> int:
+        """When counting began at zero, by the wall clock."""
+        return min(info.started_ms for info in self.shm.processes() if info.incarnation)
+
+    def _lock_counts(self) -> tuple[int, int]:
+        """Sums over slots; what a slot loses when it is given to another partition is kept."""
+        seen = overview.lock_counts()
+        base_busy, base_recoveries, busy, recoveries = self._locks
+        if seen[0] < busy or seen[1] < recoveries:
+            base_busy += max(0, busy - seen[0])
+            base_recoveries += max(0, recoveries - seen[1])
+            self._locks = (base_busy, base_recoveries, *seen)
+            self._save()
+        self._locks = (base_busy, base_recoveries, *seen)
+        return base_busy + seen[0], base_recoveries + seen[1]
+
+    def collect(self) -> Iterator[ClientMetric]:
+        """As prometheus_client's registries want it; without groups, which this process does not have."""
+        with self.lock:
+            yield from client_metrics(self.families(None))

@@ -1,0 +1,112 @@
+"""Usage summed up so that no sum ever goes back: by what has a name, by topic, and by API.
+
+In the reporter. Pages lose what their entries say when these are retired, and names may be given late; so increments are
+added up, an entry's against what it said at the last look. What a look made is the same whenever it comes, but for entries
+retired since the last one and for names given meanwhile: after a change of either, `state` is to be saved for a successor.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from odradek.metrics.pages import OTHER, RETIRED, UsageRow
+from odradek.metrics.seats import Seats
+
+REQUESTS, ERRORS, BYTES_IN, BYTES_OUT, RECORDS_IN, RECORDS_OUT, THROTTLE_MS, CONNECTION_MS = range(8)
+
+Client = tuple[str, str]
+UsageKey = tuple[str, str, str | None, int]
+"""Principal, client id, topic (None: of no topic), API key; principal, client id and topic may be OTHER."""
+TopicKey = tuple[str, int]
+ApiKey = tuple[int, bool]
+"""API key, and whether with a topic."""
+_Entry = tuple[int, str, str, str | None, int, int]
+
+NOBODY: Client = (OTHER, OTHER)
+
+
+class Ledger:
+    """:param clients: (principal, client id) that have names. :param topics: likewise; settled by the caller.
+    :param state: what `state` of the predecessor was; of the same mapping.
+    """
+
+    def __init__(self, clients: Seats[Client], topics: Seats[str], state: Mapping[str, Any] | None = None) -> None:
+        self.clients = clients
+        self.topics = topics
+        self.usage: dict[UsageKey, list[int]] = {}
+        self.of_topic: dict[TopicKey, list[int]] = {}
+        self.of_api: dict[ApiKey, list[int]] = {}
+        self._last: dict[_Entry, tuple[int, ...]] = {}
+        if state is not None:
+            self.usage, self.of_topic, self.of_api = state["usage"], state["of_topic"], state["of_api"]
+            self._last = state["last"]
+            clients.names = set(state["clients"])
+
+    def state(self) -> dict[str, Any]:
+        """For a successor; plain values."""
+        return {
+            "usage": self.usage,
+            "of_topic": self.of_topic,
+            "of_api": self.of_api,
+            "last": self._last,
+            "clients": list(self.clients.names),
+        }
+
+    def look(self, rows: Iterable[UsageRow], idle_before_ms: int, topics_gone: Collection[str] = ()) -> bool:
+        """Take over all rows of all pages; whether `state` is to be saved before anything of this is shown.
+
+        :param idle_before_ms: clients not seen since (wall clock) lose their names if others need them.
+        :param topics_gone: those that have lost their names since the last look.
+        """
+        now: dict[_Entry, tuple[int, ...]] = {}
+        sizes: dict[Client, int] = {}
+        seen: dict[Client, int] = {}
+        for row in rows:
+            if row.client_id == RETIRED and row.principal == OTHER:
+                continue
+            client = row[1:3]
+            now[row[:6]] = row[7:]
+            if client != NOBODY:
+                sizes[client] = sizes.get(client, 0) + row.bytes_in + row.bytes_out
+                seen[client] = max(seen.get(client, 0), row.last_ms)
+        idle = {client for client, last_ms in seen.items() if last_ms < idle_before_ms}
+        came, gone = self.clients.update(sizes, idle)
+        last = self._last
+        retired = any(entry not in now for entry in last)
+        if gone or topics_gone:
+            self._drop(gone, topics_gone)
+        for entry, values in now.items():
+            before = last.get(entry)
+            if before == values:
+                continue
+            grown = values if before is None else tuple(new - old for new, old in zip(values, before, strict=True))
+            self._add(entry, grown)
+        self._last = now
+        return bool(came or gone or topics_gone or retired)
+
+    def _add(self, entry: _Entry, grown: tuple[int, ...]) -> None:
+        _, principal, client_id, topic, api, _ = entry
+        if (principal, client_id) not in self.clients.names:
+            principal = client_id = OTHER
+        if topic is not None and topic not in self.topics.names:
+            topic = OTHER
+        _increase(self.usage, (principal, client_id, topic, api), grown)
+        _increase(self.of_api, (api, topic is not None), grown)
+        if topic is not None:
+            _increase(self.of_topic, (topic, api), grown)
+
+    def _drop(self, clients: Collection[Client], topics: Collection[str]) -> None:
+        """Their series end; what is counted for them from now on is the others'."""
+        self.usage = {
+            key: values for key, values in self.usage.items() if key[:2] not in clients and key[2] not in topics
+        }
+        self.of_topic = {key: values for key, values in self.of_topic.items() if key[0] not in topics}
+
+
+def _increase(sums: dict[Any, list[int]], key: Any, grown: tuple[int, ...]) -> None:
+    found = sums.get(key)
+    if found is None:
+        sums[key] = list(grown)
+    else:
+        for index, value in enumerate(grown):
+            if value:
+                found[index] += value

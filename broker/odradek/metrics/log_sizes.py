@@ -1,0 +1,83 @@
+"""How many bytes and segments each partition's log has: the active segment's from its slot, the others' from the directory.
+
+In the reporter. Closed segments change with the slot's generation only (rolls, removals, swaps, truncations), so a directory is
+read again when that moved; a bounded number at a time, so that ten thousand at a start do not hold up anything.
+"""
+
+import os
+from array import array
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from odradek._ext.partition import slots
+from odradek._ext.shm.overview import Partition
+from odradek._ext.shm.layout import SlotState
+from odradek.storage import file_names
+
+
+class LogSize(NamedTuple):
+    """Of one log."""
+
+    size_bytes: int
+    segments: int
+
+
+class LogSizes:
+    """:param log_dirs: paths by the number that slots have."""
+
+    def __init__(self, log_dirs: Sequence[Path]) -> None:
+        self._log_dirs = log_dirs
+        # By slot; of ten thousand logs a dictionary takes some megabytes.
+        self._incarnation, self._generation = array("Q"), array("Q")
+        self._bytes, self._segments = array("Q"), array("Q")
+
+    def of(self, row: Partition) -> LogSize | None:
+        """None if it is not known yet; the sizes of some moment since the generation before, if it has just changed."""
+        slot = row.slot
+        if slot >= len(self._incarnation) or self._incarnation[slot] != row.incarnation:
+            return None
+        return LogSize(self._bytes[slot] + row.segment_bytes, self._segments[slot] + 1)
+
+    def _is_known(self, row: Partition) -> bool:
+        return (
+            row.slot < len(self._incarnation)
+            and self._incarnation[row.slot] == row.incarnation
+            and self._generation[row.slot] == row.generation
+        )
+
+    def refresh(self, topics: Iterable[tuple[str, Sequence[Partition]]], most: int) -> bool:
+        """Read at most so many directories of logs that changed; whether some are left."""
+        left = most
+        for topic, rows in topics:
+            for row in rows:
+                if row.state != SlotState.SLOT_ONLINE or self._is_known(row):
+                    continue
+                if left == 0:
+                    return True
+                left -= 1
+                self._read(topic, row)
+        return False
+
+    def _read(self, topic: str, row: Partition) -> None:
+        directory = f"{self._log_dirs[row.log_dir]}/{topic}-{row.partition}"
+        active = file_names.segment_file_name(row.segment_base, file_names.LOG)
+        total = segments = 0
+        try:
+            with os.scandir(directory) as entries:
+                for entry in entries:
+                    if entry.name.endswith(file_names.LOG) and entry.name != active:
+                        total += entry.stat().st_size
+                        segments += 1
+        except (FileNotFoundError, NotADirectoryError):
+            return  # deleted, or renamed, since the slot was read
+        state = slots.describe(row.slot)
+        if (state["incarnation"], state["generation"]) == row[2:4]:  # else a roll came between: next time
+            self._put(row, total, segments)
+
+    def _put(self, row: Partition, size_bytes: int, segments: int) -> None:
+        columns = (self._incarnation, self._generation, self._bytes, self._segments)
+        for column, value in zip(columns, (row.incarnation, row.generation, size_bytes, segments), strict=True):
+            if row.slot >= len(column):
+                column.frombytes(bytes(column.itemsize * (row.slot + 1 - len(column))))
+            column[row.slot] = value

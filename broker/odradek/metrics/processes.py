@@ -1,0 +1,226 @@
+"""Families about the broker's processes: from the process table, from /proc, and from their meter pages.
+
+A pid is from the mapping and is checked in /proc: the process must be the supervisor or a child of it.
+"""
+
+import os
+import resource
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from odradek._ext.shm.layout import ProcessKind, ProcessState
+from odradek._ext.shm.shared_memory import SharedMemory
+from odradek.metrics import pages
+from odradek.metrics.exposition import NO_LABELS, Family, Labels, Sample
+from odradek.metrics.names import LOOP_DELAYS_US, METRICS
+
+NAMES = {
+    ProcessKind.SUPERVISOR: "supervisor",
+    ProcessKind.WORKER: "worker",
+    ProcessKind.COORDINATOR: "coordinator",
+    ProcessKind.CLEANER: "cleaner",
+    ProcessKind.REPLICATOR: "replicator",
+    ProcessKind.METRICS: "reporter",
+}
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = resource.getpagesize()
+_CLOSED = "closed_"
+_PARKED = {
+    "other": "parked_requests",
+    "Fetch": "parked_fetches",
+    "Produce": "parked_produces",
+    "forward": "parked_forwards",
+}
+PURGATORIES = ("Fetch", "Produce")
+"""Kinds of `odradek_purgatory_size` that Kafka has a purgatory for, too."""
+_FIGURES = (  # the fields of ProcessFigures
+    "process_cpu_seconds_total",
+    "process_resident_memory_bytes",
+    "process_virtual_memory_bytes",
+    "process_open_fds",
+    "process_max_fds",
+    "process_start_time_seconds",
+    "kafka_server_kafkaserver_linux_disk_read_bytes",
+    "kafka_server_kafkaserver_linux_disk_write_bytes",
+)
+_OF_WORKER = {
+    "odradek_sendfile_bytes_total": "sendfile_bytes",
+    "odradek_socket_bytes_in_total": "socket_bytes_in",
+    "odradek_socket_bytes_out_total": "socket_bytes_out",
+    "odradek_unsent_bytes_total": "unsent_bytes",
+    "odradek_bad_frames_total": "bad_frames",
+    "odradek_idle_connections_memory_bytes": "kept_bytes",
+    "odradek_idle_connections_memory_dropped_bytes_total": "forgotten_bytes",
+}
+
+
+_SESSIONS = {
+    "numincrementalfetchsessions": "fetch_sessions",
+    "numincrementalfetchpartitionscached": "fetch_session_partitions",
+    "incrementalfetchsessionevictions_total": "fetch_sessions_evicted",
+}
+
+
+class Place(NamedTuple):
+    """A place of the process table, no loader's: where its meter page is, which of its kind it is, and what the table says."""
+
+    page: int
+    kind: ProcessKind
+    name: str
+    ordinal: int
+    state: ProcessState
+    pid: int
+    incarnation: int
+    connections: int
+
+
+class ProcessFigures(NamedTuple):
+    """What /proc says of a process."""
+
+    cpu_seconds: float
+    resident_bytes: int
+    virtual_bytes: int
+    open_fds: int
+    max_fds: float
+    start_seconds: float
+    disk_read_bytes: int
+    disk_write_bytes: int
+
+
+def places(shm: SharedMemory) -> list[Place]:
+    """All places but those of loaders."""
+    found = []
+    ordinals: dict[ProcessKind, int] = {}
+    for info in shm.processes():
+        ordinal = ordinals[info.kind] = ordinals.get(info.kind, -1) + 1
+        if info.kind != ProcessKind.LOADER:
+            name = NAMES[info.kind]
+            found.append(
+                Place(info.index, info.kind, name, ordinal, info.state, info.pid, info.incarnation, info.connections)
+            )
+    return found
+
+
+@cache
+def _boot_seconds() -> float:
+    """When the machine began, by the wall clock; always the same. /proc/stat is not there under ProcSubset=pid."""
+    return round(time.time() - time.clock_gettime(time.CLOCK_BOOTTIME), 2)
+
+
+def read_process(pid: int, supervisor: int, boot_seconds: float) -> ProcessFigures | None:
+    """What /proc says of a process of this broker; None if it has ended, or the pid is another's by now.
+
+    Raises OSError if it may not be looked at.
+    """
+    try:
+        place = Path("/proc") / str(pid)
+        fields = (place / "stat").read_bytes().rpartition(b") ")[2].split()
+        if pid != supervisor and int(fields[1]) != supervisor:
+            return None
+        with os.scandir(place / "fd") as fds:
+            open_fds = sum(1 for _ in fds)
+        limits = (place / "limits").read_text()
+        disk = dict(line.split(": ") for line in (place / "io").read_text().splitlines())
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    soft = next(line.split()[3] for line in limits.splitlines() if line.startswith("Max open files"))
+    return ProcessFigures(
+        cpu_seconds=(int(fields[11]) + int(fields[12])) / _TICKS,
+        resident_bytes=int(fields[21]) * _PAGE_BYTES,
+        virtual_bytes=int(fields[20]),
+        open_fds=open_fds,
+        max_fds=float("inf") if soft == "unlimited" else float(soft),
+        start_seconds=round(boot_seconds + int(fields[19]) / _TICKS, 2),
+        disk_read_bytes=int(disk["read_bytes"]),
+        disk_write_bytes=int(disk["write_bytes"]),
+    )
+
+
+def families(shm: SharedMemory, found: Iterable[Place]) -> Iterator[Family]:
+    """Of all processes: /proc, up, restarts."""
+    boot = _boot_seconds()
+    samples: dict[str, list[Sample]] = {name: [] for name in _FIGURES}
+    samples |= {"odradek_process_up": [], "odradek_process_restarts_total": []}
+    supervisor = os.getppid()
+    for place in found:
+        labels = Labels(process=place.name, ordinal=str(place.ordinal))
+        figures = read_process(place.pid, supervisor, boot) if place.state != ProcessState.DEAD and place.pid else None
+        for name, value in zip(_FIGURES, figures or (), strict=False):
+            samples[name].append(("", labels, value))
+        samples["odradek_process_up"].append(("", labels, int(place.state == ProcessState.SERVING)))
+        samples["odradek_process_restarts_total"].append(("", labels, max(0, place.incarnation - 1)))
+    for name, values in samples.items():
+        yield Family(METRICS[name], values)
+
+
+def worker_families(shm: SharedMemory, found: Iterable[Place]) -> Iterator[Family]:
+    """Of workers: what they count of sockets and of their loops, and what waits in them."""
+    workers = [place for place in found if place.kind == ProcessKind.WORKER]
+    labels = {place.page: Labels(worker=str(place.ordinal)) for place in workers}
+    words = {place.page: pages.counters(shm, place.page) for place in workers}
+    yield Family(METRICS["odradek_worker_connections"], [("", labels[w.page], w.connections) for w in workers])
+    busy: list[Sample] = [("", labels[index], one["busy_us"] / 1e6) for index, one in words.items()]
+    yield Family(METRICS["odradek_worker_busy_seconds_total"], busy)
+    for name, word in _OF_WORKER.items():
+        yield Family(METRICS[name], [("", labels[index], one[word]) for index, one in words.items()])
+    closed: list[Sample] = [
+        ("", Labels(worker=str(place.ordinal), reason=word.removeprefix(_CLOSED)), value)
+        for place in workers
+        for word, value in words[place.page].items()
+        if word.startswith(_CLOSED)
+    ]
+    yield Family(METRICS["odradek_connections_closed_total"], closed)
+    parked: list[Sample] = [
+        ("", Labels(worker=str(place.ordinal), kind=kind), words[place.page][word])
+        for place in workers
+        for kind, word in _PARKED.items()
+    ]
+    yield Family(METRICS["odradek_purgatory_size"], parked)
+    waiting: list[Sample] = [
+        ("", Labels(delayedoperation=kind), sum(one[_PARKED[kind]] for one in words.values())) for kind in PURGATORIES
+    ]
+    yield Family(METRICS["kafka_server_delayedoperationpurgatory_purgatorysize"], waiting)
+    for name, word in _SESSIONS.items():
+        yield single(f"kafka_server_fetchsessioncache_{name}", sum(one[word] for one in words.values()))
+    delays = [sample for place in workers for sample in _delays(shm, place)]
+    yield Family(METRICS["odradek_worker_loop_delay_seconds"], delays)
+
+
+def late_families(shm: SharedMemory, found: Iterable[Place]) -> Iterator[Family]:
+    """Requests that were not executed, because their clients had closed the connection long before."""
+    kinds = (ProcessKind.WORKER, ProcessKind.COORDINATOR)
+    late: list[Sample] = [
+        ("", Labels(process=place.name, ordinal=str(place.ordinal)), pages.counters(shm, place.page)["late_requests"])
+        for place in found
+        if place.kind in kinds
+    ]
+    yield Family(METRICS["odradek_late_requests_total"], late)
+
+
+def _delays(shm: SharedMemory, place: Place) -> Iterator[Sample]:
+    times = pages.loop_delay(shm, place.page)
+    worker = str(place.ordinal)
+    for bound_us in LOOP_DELAYS_US:
+        count = sum(times.buckets[: bound_us.bit_length()])  # bucket i: shorter than 2**i
+        yield "_bucket", Labels(worker=worker, le=repr(bound_us / 1e6)), count
+    total = sum(times.buckets)
+    yield "_bucket", Labels(worker=worker, le="+Inf"), total
+    yield "_sum", Labels(worker=worker), times.sum_us / 1e6
+    yield "_count", Labels(worker=worker), total
+
+
+def idle_share(before: Mapping[int, int], now: Mapping[int, int], elapsed_us: float) -> float | None:
+    """Which share of the time workers' loops were idle, 0 to 1; None if nothing can be said yet.
+
+    :param before: busy microseconds by page, `elapsed_us` ago.
+    """
+    shares = [(now[page] - before[page]) / elapsed_us for page in now if page in before] if elapsed_us > 0 else []
+    return max(0.0, min(1.0, 1 - sum(shares) / len(shares))) if shares else None
+
+
+def single(name: str, value: float) -> Family:
+    """A family of one sample without labels."""
+    return Family(METRICS[name], [("", NO_LABELS, value)])

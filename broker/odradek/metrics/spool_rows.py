@@ -1,0 +1,125 @@
+"""The rows of the spool: one function a kind makes its lines' objects. Pure. The format: `broker/odradek/metrics/spool.py`."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from odradek.metrics import usage_totals
+from odradek.metrics.pages import NO_API, UsageRow
+
+Row = dict[str, Any]
+
+KEYS = {
+    "usage": usage_totals.KEYS,
+    "retired": ("page",),
+    "topic": ("topic", "id"),
+    "stored": ("topic", "path"),
+    "log_dir": ("path",),
+    "group": ("group", "topic"),
+    "reader": ("principal", "client", "topic"),
+    "worker": ("worker",),
+}
+"""Which fields say what a row is about; the others are its values."""
+
+UNKNOWN_API_NAME = "unknown"
+
+
+class RowKey(NamedTuple):
+    """What a row is about."""
+
+    kind: str
+    values: tuple[Any, ...]
+
+
+def key_of(row: Mapping[str, Any]) -> RowKey:
+    """Raises KeyError for a kind or a row that is none."""
+    kind = row["kind"]
+    return RowKey(kind, tuple(row[name] for name in KEYS[kind]))
+
+
+def api_name(api_key: int, names: Mapping[int, str]) -> str:
+    """How rows call an API; what belongs to none (connection time) is ""."""
+    return "" if api_key == NO_API else names.get(api_key, UNKNOWN_API_NAME)
+
+
+def usage(row: UsageRow, names: Mapping[int, str]) -> Row:
+    """:param names: of the APIs by key"""
+    return {
+        "kind": "usage",
+        "page": row.page,
+        "principal": row.principal,
+        "client": row.client_id,
+        "topic": row.topic,
+        "api": api_name(row.api_key, names),
+        "since": row.since_ms,
+        "in": row.bytes_in,
+        "out": row.bytes_out,
+        "rin": row.records_in,
+        "rout": row.records_out,
+        "req": row.requests,
+        "err": row.errors,
+        "thr": row.throttle_ms,
+        "conn": row.connection_ms,
+    }
+
+
+def topic(
+    name: str,
+    topic_id: str,
+    *,
+    partitions: int,
+    stored_bytes: int,
+    largest_bytes: int,
+    end_offsets: int,
+    start_offsets: int,
+    retention_ms: int,
+    retention_bytes: int,
+) -> Row:
+    """:param topic_id: 32 hex digits. :param end_offsets: the sum of its partitions' log end offsets; `start_offsets` alike."""
+    return {
+        "kind": "topic",
+        "topic": name,
+        "id": topic_id,
+        "partitions": partitions,
+        "bytes": stored_bytes,
+        "largest": largest_bytes,
+        "end": end_offsets,
+        "start": start_offsets,
+        "retention_ms": retention_ms,
+        "retention_bytes": retention_bytes,
+    }
+
+
+def stored(topic_name: str, path: str, *, stored_bytes: int) -> Row:
+    """What a log directory holds of a topic."""
+    return {"kind": "stored", "topic": topic_name, "path": path, "bytes": stored_bytes}
+
+
+def log_dir(path: str, *, free_bytes: int, total_bytes: int, online: bool) -> Row:
+    """A log directory and its device."""
+    return {"kind": "log_dir", "path": path, "free": free_bytes, "total": total_bytes, "online": online}
+
+
+def group(group_id: str, topic_name: str, *, lag: int, lag_seconds: float | None, members: int) -> Row:
+    """A group's lag in a topic, in records and in seconds (None: not known)."""
+    return {
+        "kind": "group", "group": group_id, "topic": topic_name, "lag": lag, "lag_s": _seconds(lag_seconds), "members": members
+    }  # fmt: skip
+
+
+def reader(principal: str, client_id: str, topic_name: str, *, lag: int, lag_seconds: float | None) -> Row:
+    """The lag of a reader in a topic, by the offsets it fetches."""
+    return {
+        "kind": "reader", "principal": principal, "client": client_id, "topic": topic_name, "lag": lag,
+        "lag_s": _seconds(lag_seconds),
+    }  # fmt: skip
+
+
+def worker(ordinal: int, *, connections: int, busy_us: int, bytes_in: int, bytes_out: int) -> Row:
+    """A worker; all but `connections` only grow."""
+    return {
+        "kind": "worker", "worker": ordinal, "connections": connections, "busy_us": busy_us, "in": bytes_in, "out": bytes_out
+    }  # fmt: skip
+
+
+def _seconds(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)

@@ -1,0 +1,244 @@
+"""Families about requests and usage: from the meter pages, summed by the ledger."""
+
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cache
+
+from odradek._ext.shm.shared_memory import SharedMemory
+from odradek.metrics import ledger as column
+from odradek.metrics import pages
+from odradek.metrics.exposition import NO_LABELS, Family, Labels, Sample
+from odradek.metrics.ledger import Ledger
+from odradek.metrics.names import BATCH_BYTES, METRICS, QUANTILES
+from odradek.metrics.processes import Place
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.registry import UnknownApiError, by_key
+
+PRODUCE, FETCH = 0, 1
+UNKNOWN = "unknown"
+"""Kafka's word for software that did not say what it is."""
+WINDOW_MS = 300_000
+SNAPSHOT_EVERY_MS = 15_000
+_MS = 1000  # microseconds
+_PHASES = {
+    "queue": "kafka_network_requestmetrics_requestqueuetimems",
+    "local": "kafka_network_requestmetrics_localtimems",
+    "remote": "kafka_network_requestmetrics_remotetimems",
+    "send": "kafka_network_requestmetrics_responsesendtimems",
+    "total": "kafka_network_requestmetrics_totaltimems",
+}
+_TOPIC_SUMS = (
+    ("bytesin", PRODUCE, column.BYTES_IN),
+    ("bytesout", FETCH, column.BYTES_OUT),
+    ("messagesin", PRODUCE, column.RECORDS_IN),
+    ("totalproducerequests", PRODUCE, column.REQUESTS),
+    ("totalfetchrequests", FETCH, column.REQUESTS),
+    ("failedproducerequests", PRODUCE, column.ERRORS),
+    ("failedfetchrequests", FETCH, column.ERRORS),
+)
+_USAGE = (
+    ("bytes_in", column.BYTES_IN),
+    ("bytes_out", column.BYTES_OUT),
+    ("records_in", column.RECORDS_IN),
+    ("records_out", column.RECORDS_OUT),
+    ("requests", column.REQUESTS),
+    ("errors", column.ERRORS),
+)
+
+_ERROR_NAMES = {int(code): code.name for code in ErrorCode}
+
+Histogram = tuple[int, ...]
+TimesKey = tuple[int, str]
+"""API key and phase."""
+
+
+@cache
+def api_name(key: int) -> str:
+    """As Kafka calls the API; "" for what is of no request."""
+    if key == pages.NO_API:
+        return ""
+    try:
+        return by_key(key).name
+    except UnknownApiError:
+        return "unknown"
+
+
+@cache
+def error_name(code: int) -> str:
+    """As Kafka calls the error; its number, if it has no name here."""
+    return _ERROR_NAMES.get(code, str(code))
+
+
+class RequestTimes:
+    """Histograms of the last five minutes: differences between now and then. One a reporter."""
+
+    def __init__(self) -> None:
+        self._kept: deque[tuple[int, dict[TimesKey, Histogram]]] = deque()
+        self.sums_us: dict[TimesKey, int] = {}
+        self.now: dict[TimesKey, Histogram] = {}
+
+    def read(self, shm: SharedMemory, found: Sequence[Place], now_ms: int) -> None:
+        """Take what the pages say now; keep it for later, if it is time."""
+        total: dict[TimesKey, list[int]] = {}
+        self.sums_us = {}
+        for place in found:
+            for key, times in pages.request_times(shm, place.page).items():
+                self.sums_us[key] = self.sums_us.get(key, 0) + times.sum_us
+                known = total.get(key)
+                total[key] = (
+                    list(times.buckets) if known is None else [a + b for a, b in zip(known, times.buckets, strict=True)]
+                )
+        self.now = {key: tuple(buckets) for key, buckets in total.items()}
+        if not self._kept or now_ms - self._kept[-1][0] >= SNAPSHOT_EVERY_MS:
+            self._kept.append((now_ms, self.now))
+        while len(self._kept) > 1 and self._kept[1][0] <= now_ms - WINDOW_MS:
+            self._kept.popleft()
+
+    def recent(self, key: TimesKey) -> Histogram:
+        """What came in the last five minutes, or since the first look."""
+        now = self.now[key]
+        then = self._kept[0][1].get(key) if self._kept else None
+        return now if then is None else tuple(new - old for new, old in zip(now, then, strict=True))
+
+
+def quantile(buckets: Histogram, share: float) -> float:
+    """The value in microseconds below which this share of a histogram lies; NaN of nothing.
+
+    Values are taken to be spread evenly within their bucket, so it is off by half of it at most.
+    """
+    total = sum(buckets)
+    if total <= 0:
+        return float("nan")
+    rank, passed = share * total, 0
+    for power, count in enumerate(buckets):
+        if count and passed + count >= rank:
+            low = float(1 << power >> 1) if power else 0.0
+            return low + (float(1 << power) - low) * (rank - passed) / count
+        passed += count
+    return float(1 << len(buckets))
+
+
+def request_families(shm: SharedMemory, found: Sequence[Place], times: RequestTimes) -> Iterator[Family]:
+    """Requests by version, errors by code, and the times.
+
+    :param found: all processes: a request's errors are counted where it is executed.
+    """
+    requests: dict[tuple[int, int], int] = {}
+    errors: dict[tuple[int, int], int] = {}
+    for place in found:
+        for key, count in pages.request_counts(shm, place.page).items():
+            requests[key] = requests.get(key, 0) + count
+        for key, count in pages.request_errors(shm, place.page).items():
+            errors[key] = errors.get(key, 0) + count
+    counted: list[Sample] = [
+        ("", Labels(request=api_name(api), version=str(version)), n) for (api, version), n in requests.items()
+    ]
+    yield Family(METRICS["kafka_network_requestmetrics_requests_total"], counted)
+    failed: list[Sample] = [
+        ("", Labels(request=api_name(api), error=error_name(code)), n) for (api, code), n in errors.items()
+    ]
+    yield Family(METRICS["kafka_network_requestmetrics_errors_total"], failed)
+    for phase, name in _PHASES.items():
+        samples = [sample for key in times.now if key[1] == phase for sample in _summary(key, times)]
+        yield Family(METRICS[name], samples)
+
+
+def _summary(key: TimesKey, times: RequestTimes) -> Iterator[Sample]:
+    request = api_name(key[0])
+    recent = times.recent(key)
+    for share in QUANTILES:
+        yield "", Labels(request=request, quantile=f"{share:g}"), quantile(recent, share) / _MS
+    yield "_sum", Labels(request=request), times.sums_us[key] / _MS
+    yield "_count", Labels(request=request), sum(times.now[key])
+
+
+def topic_families(sums: Ledger, words: Sequence[Mapping[str, int]]) -> Iterator[Family]:
+    """Kafka's BrokerTopicMetrics: of the broker, and of each topic. :param words: the counters of all pages."""
+    for name, api, index in _TOPIC_SUMS:
+        broker = sums.of_api.get((api, True))
+        samples: list[Sample] = [("", NO_LABELS, broker[index] if broker is not None else 0)]
+        samples += [
+            ("", Labels(topic=topic), values[index]) for (topic, key), values in sums.of_topic.items() if key == api
+        ]
+        yield Family(METRICS[f"kafka_server_brokertopicmetrics_{name}_total"], samples)
+    rejected = sum(one["bytes_rejected"] for one in words)
+    name = "kafka_server_brokertopicmetrics_bytesrejected_total"
+    yield Family(METRICS[name], [("", NO_LABELS, rejected)])
+
+
+def batch_families(
+    shm: SharedMemory, found: Sequence[Place], record_bytes: int, topics: Collection[str]
+) -> Iterator[Family]:
+    """Sizes of the batches that producers sent: of all, and the largest of each topic that was appended.
+
+    :param record_bytes: bytes of all records that producers sent: the sum of the sizes. :param topics: those with a name here.
+    """
+    sizes = [sum(column) for column in zip(*(pages.batch_sizes(shm, place.page) for place in found), strict=True)]
+    counts = [(str(bound), sum(sizes[: bound.bit_length()])) for bound in BATCH_BYTES]  # number i: up to 2**i
+    samples: list[Sample] = [("_bucket", Labels(le=bound), count) for bound, count in (*counts, ("+Inf", sum(sizes)))]
+    samples += [("_sum", NO_LABELS, record_bytes), ("_count", NO_LABELS, sum(sizes))]
+    yield Family(METRICS["odradek_produced_batch_bytes"], samples)
+    largest: dict[str, int] = {}
+    for place in found:
+        for topic, size in pages.largest_batches(shm, place.page).items():
+            name = topic if topic in topics else pages.OTHER
+            largest[name] = max(largest.get(name, 0), size)
+    named: list[Sample] = [("", Labels(topic=topic), size) for topic, size in sorted(largest.items())]
+    yield Family(METRICS["odradek_topic_largest_batch_bytes"], named)
+
+
+def usage_families(sums: Ledger) -> Iterator[Family]:
+    """Usage by principal, client id, topic and API; what is zero is left out, but for errors and throttling of requests."""
+    labels = {
+        key: Labels(principal=key[0], client_id=key[1], topic=key[2] or "", api=api_name(key[3])) for key in sums.usage
+    }
+    for name, index in _USAGE:
+        samples: list[Sample] = [
+            ("", labels[key], values[index])
+            for key, values in sums.usage.items()
+            if values[index] or (index == column.ERRORS and values[column.REQUESTS])
+        ]
+        yield Family(METRICS[f"odradek_usage_{name}_total"], samples)
+    throttled: list[Sample] = [
+        ("", labels[key], values[column.THROTTLE_MS] / 1000)
+        for key, values in sums.usage.items()
+        if values[column.THROTTLE_MS] or (key[2] is None and values[column.REQUESTS])
+    ]
+    yield Family(METRICS["odradek_usage_throttle_seconds_total"], throttled)
+    connected: dict[tuple[str, str], int] = {}
+    for key, values in sums.usage.items():
+        if values[column.CONNECTION_MS]:
+            connected[key[:2]] = connected.get(key[:2], 0) + values[column.CONNECTION_MS]
+    seconds: list[Sample] = [
+        ("", Labels(principal=principal, client_id=client_id), ms / 1000)
+        for (principal, client_id), ms in connected.items()
+    ]
+    yield Family(METRICS["odradek_usage_connection_seconds_total"], seconds)
+
+
+def connection_families(shm: SharedMemory, found: Sequence[Place], listeners: Sequence[str]) -> Iterator[Family]:
+    """Open connections by listener and worker, and by client software. :param listeners: names by index."""
+    counts: list[Sample] = []
+    software: list[Sample] = []
+    for place in found:
+        worker = str(place.ordinal)
+        said = pages.software(shm, place.page)
+        for index, one in pages.listeners(shm, place.page).items():
+            counts.append(("", Labels(listener=_listener(listeners, index), networkprocessor=worker), one.open))
+            silent = one.open - sum(open_ for (_, _, listener), open_ in said.items() if listener == index)
+            if silent > 0:
+                said[UNKNOWN, UNKNOWN, index] = said.get((UNKNOWN, UNKNOWN, index), 0) + silent
+        for (name, version, index), open_ in said.items():
+            labels = Labels(
+                clientsoftwarename=name,
+                clientsoftwareversion=version,
+                listener=_listener(listeners, index),
+                networkprocessor=worker,
+            )
+            software.append(("", labels, open_))
+    yield Family(METRICS["kafka_server_socket_server_metrics_connection_count"], counts)
+    yield Family(METRICS["kafka_server_socket_server_metrics_connections"], software)
+
+
+def _listener(listeners: Sequence[str], index: int) -> str:
+    return listeners[index] if index < len(listeners) else str(index)

@@ -1,0 +1,182 @@
+"""What the reporter tells of usage: the document of /usage and the intervals of the spool, from the mapping and the groups.
+
+One a reporter; called in its threads, and takes the collector's lock while it looks at the mapping.
+"""
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from odradek import __version__
+from odradek._ext.shm.layout import ProcessKind
+from odradek._ext.shm.shared_memory import SharedMemory
+from odradek.metrics import pages, processes, spool_rows
+from odradek.metrics.collector import SIZES_AT_ONCE, Collector, Groups
+from odradek.metrics.groups import Lag
+from odradek.metrics.partitions import Rows, serves
+from odradek.metrics.spool import Spool, steady_ms, wall_ms
+from odradek.metrics.spool_rows import Row
+from odradek.metrics.usage import document
+
+Query = Mapping[str, Sequence[str]]
+
+
+class UsageReports:
+    """:param names: of the APIs by key. :param spool_dir: where the spool is; None: there is none, as with `max_bytes` 0.
+    :param max_bytes: of the spool's files together.
+    """
+
+    def __init__(
+        self,
+        shm: SharedMemory,
+        collector: Collector,
+        log_dirs: Sequence[Path],
+        names: Mapping[int, str],
+        broker_id: int,
+        spool_dir: Path | None,
+        max_bytes: int,
+    ) -> None:
+        self._shm = shm
+        self._collector = collector
+        self._log_dirs = log_dirs
+        self._names = names
+        self._broker_id = broker_id
+        self._boot = f"{shm.boot_id:016x}"
+        self._began_ms = min((one.started_ms for one in shm.processes() if one.incarnation), default=wall_ms())
+        self._writing = threading.Lock()
+        self._spool: Spool | None = None
+        if spool_dir is not None and max_bytes > 0:
+            self._spool = collector.spool = Spool(
+                spool_dir, self._boot, broker_id, began_ms=self._began_ms, max_bytes=max_bytes
+            )
+
+    @property
+    def spool(self) -> Spool | None:
+        """None if there is none."""
+        return self._spool
+
+    @property
+    def keeps_history(self) -> bool:
+        """Whether there is a spool."""
+        return self._spool is not None
+
+    def document(self, query: Query, groups: Groups) -> dict[str, Any]:
+        """The answer to a query of /usage. Raises BadQuery. :param groups: needed for one with `name`, else None."""
+        spool = self._spool
+        about = {
+            "odradek": __version__,
+            "broker": self._broker_id,
+            "boot": self._boot,
+            "began": self._began_ms,
+            "at": wall_ms(),
+            "clock": steady_ms(),
+            "spool": None
+            if spool is None
+            else {
+                "directory": str(spool.directory.absolute()),
+                "intervals": spool.intervals,
+                "failures": spool.failures,
+            },
+        }
+        with self._collector.lock:
+            used = [row for place in processes.places(self._shm) for row in pages.usage_rows(self._shm, place.page)]
+            state: list[Row] = []
+            if query.get("name"):
+                rows = self._collector.partitions()
+                state = [*self._topics(rows), *self._groups(groups or (), rows), *self._readers(rows)]
+        return document(query, used, self._names, state, about)
+
+    def write_interval(self, groups: Groups) -> bool:
+        """An interval of the spool; whether it is on disk. What fails is told in the log, and made up for by the next one."""
+        assert self._spool is not None
+        with self._writing:
+            with self._collector.lock:
+                rows = list(self._all_rows(groups))
+            return self._spool.write(rows)
+
+    def _all_rows(self, groups: Groups) -> Iterator[Row]:
+        places = processes.places(self._shm)
+        for place in places:
+            for used in pages.usage_rows(self._shm, place.page):
+                yield spool_rows.usage(used, self._names)
+        rows = self._collector.partitions()
+        yield from self._topics(rows)
+        yield from self._disks()
+        yield from self._groups(groups or (), rows)
+        yield from self._readers(rows)
+        for place in places:
+            if place.kind == ProcessKind.WORKER:
+                words = pages.counters(self._shm, place.page)
+                yield spool_rows.worker(
+                    place.ordinal,
+                    connections=place.connections,
+                    busy_us=words["busy_us"],
+                    bytes_in=words["socket_bytes_in"],
+                    bytes_out=words["socket_bytes_out"],
+                )
+
+    def _topics(self, rows: Rows) -> Iterator[Row]:
+        """Topics that are open here, but those whose logs are not measured yet: that takes seconds after a start."""
+        self._collector.sizes.refresh(rows.items(), SIZES_AT_ONCE)
+        for name, partitions in rows.items():
+            retention, topic_id = self._collector.settings_of(name), self._collector.topic_id(name)
+            if retention is None or topic_id is None:
+                continue  # deleted just now
+            served = [row for row in partitions if serves(row)]
+            found = [self._collector.sizes.of(row) for row in served]
+            sizes = [size.size_bytes for size in found if size is not None]
+            if len(sizes) < len(found):
+                continue
+            yield spool_rows.topic(
+                name,
+                topic_id.hex(),
+                partitions=len(partitions),
+                stored_bytes=sum(sizes),
+                largest_bytes=max(sizes, default=0),
+                end_offsets=sum(row.log_end_offset for row in served),
+                start_offsets=sum(row.log_start_offset for row in served),
+                retention_ms=retention[0],
+                retention_bytes=retention[1],
+            )
+            if len(self._log_dirs) > 1:
+                by_dir: dict[int, int] = {}
+                for row, size in zip(served, sizes, strict=True):
+                    by_dir[row.log_dir] = by_dir.get(row.log_dir, 0) + size
+                for number, size in sorted(by_dir.items()):
+                    yield spool_rows.stored(name, str(self._log_dirs[number]), stored_bytes=size)
+
+    def _disks(self) -> Iterator[Row]:
+        """Those that the cleaner has looked at."""
+        for number, path in enumerate(self._log_dirs):
+            _, free, total, _ = self._shm.disk(number)
+            if total >= 0:
+                online = not self._shm.log_dir_offline(number)
+                yield spool_rows.log_dir(str(path), free_bytes=free, total_bytes=total, online=online)
+
+    def _groups(self, groups: Sequence[Any], rows: Rows) -> Iterator[Row]:
+        for group in groups:
+            for topic, lags in _by_topic(self._collector.group_lags(group, rows)).items():
+                lag, seconds = _sum(lags)
+                yield spool_rows.group(group.group_id, topic, lag=lag, lag_seconds=seconds, members=group.members)
+
+    def _readers(self, rows: Rows) -> Iterator[Row]:
+        found: dict[tuple[str, str], list[Lag]] = {}
+        for reader in self._collector.readers(rows):
+            found.setdefault((reader.principal, reader.client_id), []).append(reader.lag)
+        for (principal, client_id), lags in found.items():
+            for topic, of_topic in _by_topic(lags).items():
+                lag, seconds = _sum(of_topic)
+                yield spool_rows.reader(principal, client_id, topic, lag=lag, lag_seconds=seconds)
+
+
+def _by_topic(lags: Sequence[Lag]) -> dict[str, list[Lag]]:
+    found: dict[str, list[Lag]] = {}
+    for lag in lags:
+        found.setdefault(lag.topic, []).append(lag)
+    return found
+
+
+def _sum(lags: Sequence[Lag]) -> tuple[int, float]:
+    """Records behind in all partitions, and seconds in the one that is furthest."""
+    return sum(lag.lag for lag in lags), max(lag.seconds for lag in lags)

@@ -1,0 +1,216 @@
+"""Requests that the coordinator serves: the worker's side of the Unix stream between them.
+
+A worker owns one `ForwardClient` on its event loop, which is all the protection it needs. The supervisor keeps the
+listening socket, so that a worker can connect while there is no coordinator: what it sends then waits in the socket
+for the successor. The promise: a request is sent at most once. One that was not yet sent waits, bounded in time,
+count and bytes; of one that was sent on a stream that broke nobody knows what became, and its caller is told so.
+
+What each request passes is native (`_ext/net/forwarding.pyx`): the queue, the table of those without an answer, the frames, and the
+answers' way into the responses of clients' connections. Here is what is rare: the stream, the timer, and the errors.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from math import inf
+from typing import Any, cast
+
+from odradek._ext.net.forwarding import ForwardTable
+from odradek.net.forward_frames import ForwardContext, ForwardReply, Kind, Status, encode_context
+
+log = logging.getLogger("odradek.forwarding")
+
+DEFAULT_TIMEOUT_S = 30.0
+MAX_QUEUED = 10_000
+MAX_QUEUED_BYTES = 64 << 20
+FIRST_RETRY_S, LONGEST_RETRY_S = 0.01, 1.0
+EXPIRY_STEP_S = 0.01
+ANONYMOUS = "User:ANONYMOUS"
+
+
+class ForwardError(Exception):
+    """A request that got no answer."""
+
+
+class ConnectionLost(ForwardError):
+    """The request was sent and the stream broke: whether it was carried out is not known. Never sent again."""
+
+
+class DeadlinePassed(ForwardError):
+    """No answer in time; ``sent`` tells whether the request may have been, or may yet be, carried out."""
+
+    def __init__(self, sent: bool) -> None:
+        super().__init__("the coordinator did not answer in time" if sent else "the coordinator could not be reached")
+        self.sent = sent
+
+
+class QueueFull(ForwardError):
+    """Too many requests, or bytes of them, wait to be sent already; this one was not taken."""
+
+
+Callback = Callable[[ForwardReply | ForwardError], None]
+
+
+class ForwardClient(ForwardTable, asyncio.Protocol):
+    """A process's way to the coordinator.
+
+    Clients' requests come by `RequestHandler`, natively; an answer that cannot be had costs the client's connection.
+
+    :param loop: the loop that calls back; all methods are called on it.
+    :param path: of the coordinator's Unix socket (a text that begins with NUL for an abstract one).
+    :param settled: called after callbacks were called, once for all of one read, expiry or loss.
+    :param close_ended: called with connections whose requests waited long for the coordinator: close those that their
+        clients have ended.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        path: str,
+        settled: Callable[[], None] = lambda: None,
+        close_ended: Callable[[list[Any]], None] = lambda connections: None,
+        *,
+        max_queued: int = MAX_QUEUED,
+        max_queued_bytes: int = MAX_QUEUED_BYTES,
+    ) -> None:
+        super().__init__(settled, max_queued, max_queued_bytes)
+        self._loop = loop
+        self._path = path
+        self._settled = settled
+        self._close_ended = close_ended
+        self._transport: asyncio.Transport | None = None
+        self._retry_s = FIRST_RETRY_S
+        self._retry: asyncio.TimerHandle | None = None
+        self._connecting: asyncio.Task | None = None
+        self._closed = False
+        self._expiry: asyncio.TimerHandle | None = None
+
+    def send(
+        self,
+        payload: bytes,
+        context: ForwardContext,
+        deadline: float,
+        callback: Callback,
+        kind: Kind = Kind.KAFKA,
+    ) -> None:
+        """Forward a request.
+
+        :param payload: the request with its header; kept until sent.
+        :param deadline: in the loop's time; `loop.time() + DEFAULT_TIMEOUT_S` if the request says nothing.
+        :param callback: called once on the loop, never inside this call: with a ForwardReply, or with ConnectionLost or
+            DeadlinePassed. Not called after `cancel` or `close`.
+        :raises QueueFull: at the bounds; the callback is not called then.
+        """
+        if not self.put(kind, encode_context(context), context.connection_id, deadline, payload, callback):
+            raise QueueFull(f"{self.queued} requests of {self.queued_bytes} bytes wait for the coordinator")
+
+    def describe(self, connection: Any, client_id: bytes | None) -> bytes:
+        """As `ForwardTable` says."""
+        return encode_context(context_of(connection, client_id))
+
+    def replied(self, callback: Callback, status: int, metadata_version: int, payload: bytes) -> None:
+        """As `ForwardTable` says."""
+        callback(ForwardReply(Status(status), metadata_version, payload))
+
+    def connect(self) -> None:
+        """Connect now unless that is done or under way; otherwise the first request does."""
+        if self._transport is None and self._connecting is None and self._retry is None and not self._closed:
+            self._connecting = self._loop.create_task(self._connect())
+
+    def close(self) -> None:
+        """Let go of everything; no callback is called any more."""
+        self._closed = True
+        self.forget_all()
+        if self._expiry is not None:
+            self._expiry.cancel()
+        if self._retry is not None:
+            self._retry.cancel()
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def _connect(self) -> None:
+        try:
+            await self._loop.create_unix_connection(lambda: self, self._path)
+        except OSError as error:
+            log.warning("cannot connect to the coordinator: %s; trying again in %d ms", error, self._retry_s * 1000)
+            self._connect_later()
+        finally:
+            self._connecting = None
+
+    def _connect_later(self) -> None:
+        self._retry = self._loop.call_later(self._retry_s, self._connect_again)
+        self._retry_s = min(self._retry_s * 2, LONGEST_RETRY_S)
+
+    def _connect_again(self) -> None:
+        self._retry = None
+        self.connect()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Send what has waited."""
+        self._transport = cast(asyncio.Transport, transport)
+        self.opened(self._transport.write)
+
+    def babble(self, error: Exception) -> None:
+        """As `ForwardTable` says."""
+        log.error("the coordinator sent what is no frame, the stream is dropped: %s", error)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """What was sent is lost; what was not waits for the next connection."""
+        self._transport = None
+        if self.heard:
+            self._retry_s = FIRST_RETRY_S
+        sent = self.lost()
+        if self._closed:
+            return
+        reason = error or "the coordinator closed it"
+        if sent:
+            log.warning(
+                "lost the connection to the coordinator with %d requests unanswered, which fail: %s", len(sent), reason
+            )
+        else:  # also in every ordered stop
+            log.info("lost the connection to the coordinator, no request was waiting: %s", reason)
+        for one in sent:
+            self.fail(one, ConnectionLost("the coordinator ended before it answered"))
+        self._settled()
+        if self._transport is None and self._retry is None and self._connecting is None:
+            self._connect_later()
+
+    def close_ended(self, connections: list[Any]) -> None:
+        """As `ForwardTable` says."""
+        self._close_ended(connections)
+
+    def expire_at(self, when: float) -> None:
+        """One timer for all: it is set to the first deadline there was, and looks around when it fires."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+        self.expires_at = when
+        self._expiry = self._loop.call_at(when, self._expire)
+
+    def _expire(self) -> None:
+        self._expiry = None
+        self.expires_at = inf
+        now = self._loop.time()
+        for one in self.due(now):
+            self.fail(one, DeadlinePassed(one.sent))
+        if self.waiting:
+            first = max(self.next_deadline(), now + EXPIRY_STEP_S)
+            if first < self.expires_at:
+                self.expire_at(first)
+        self._settled()
+
+
+def context_of(connection: Any, client_id: bytes | None) -> ForwardContext:
+    """Where the requests of a client's connection come from."""
+    return ForwardContext(
+        connection_id=connection.connection_id,
+        listener=connection.listener_index,
+        peer=connection.peer,
+        client_id=None if client_id is None else client_id.decode("utf-8", "replace"),
+        principal=connection.principal or ANONYMOUS,
+        software_name=connection.client_software_name,
+        software_version=connection.client_software_version,
+    )

@@ -1,0 +1,178 @@
+"""Requests that workers forward: the coordinator's side of the Unix streams.
+
+The coordinator owns one `ForwardServer` on its event loop, which is all the protection it needs. What each request passes is
+native (`_ext/net/arrivals.pyx`): frames in, answers out, and what is served at once.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+import struct
+from collections.abc import Awaitable, Callable
+from typing import cast
+
+from odradek._ext.net.arrivals import Arrival, ArrivalStream, InFlight
+from odradek.net.forward_frames import ForwardReply, Status, decode_context
+
+log = logging.getLogger("odradek.forwarding")
+
+MAX_BYTES_IN_FLIGHT = 256 << 20
+_PEER_CREDENTIALS = struct.Struct("3i")
+
+Handler = Callable[[Arrival], Awaitable[ForwardReply]]
+AtOnce = Callable[[Arrival], bool]
+
+
+def _not_at_once(request: Arrival) -> bool:
+    return False
+
+
+def _nothing() -> None:
+    return None
+
+
+class ForwardServer(InFlight):
+    """The coordinator's end: a task for each request, cancelled when its connection or its worker is gone.
+
+    :param handler: answers a request, and may park it; what it raises becomes Status.FAILED, with a line in the log.
+    :param at_once: asked first: serves a request without a task if it can, and says whether it did. It may `answer` it
+        later; a client that goes away does not cancel it.
+    :param end_of_read: called when all requests of one read of a stream were handed over.
+    :param max_bytes_in_flight: of all requests under way that are not parked; beyond it no stream is read.
+    """
+
+    def __init__(
+        self,
+        handler: Handler,
+        at_once: AtOnce = _not_at_once,
+        end_of_read: Callable[[], None] = _nothing,
+        *,
+        max_bytes_in_flight: int = MAX_BYTES_IN_FLIGHT,
+    ) -> None:
+        super().__init__(max_bytes_in_flight)
+        self._handler = handler
+        self._at_once = at_once
+        self._end_of_read = end_of_read
+        self._streams: set[_Stream] = set()
+        self._server: asyncio.AbstractServer | None = None
+        self._idle = asyncio.Event()
+
+    async def start(self, listener: socket.socket) -> None:
+        """Accept on a listening Unix socket. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_unix_server(self._stream, sock=listener)
+
+    def _stream(self) -> "_Stream":
+        return _Stream(self, self._handler, self._at_once, self._end_of_read, self._streams)
+
+    async def stop(self, timeout_s: float) -> None:
+        """Accept and read no more, let requests under way finish for that long, then close."""
+        if self._server is not None:
+            self._server.close()
+        for stream in self._streams:
+            stream.pause(True)
+        self.told_when_idle = True
+        try:
+            if self.in_flight:
+                await asyncio.wait_for(self._idle.wait(), timeout_s)
+        except TimeoutError:
+            log.warning("stopping with %d forwarded requests unanswered", self.in_flight)
+        for stream in list(self._streams):
+            stream.flush()
+            stream.close()
+
+    def idle(self) -> None:
+        """As `InFlight` says."""
+        self._idle.set()
+
+    def crowded(self, over: bool) -> None:
+        """Read no stream until there is less under way."""
+        if over or (self._server is not None and self._server.is_serving()):
+            for stream in self._streams:
+                stream.pause(over)
+
+
+class _Stream(ArrivalStream, asyncio.Protocol):
+    """One worker's stream."""
+
+    def __init__(
+        self,
+        server: ForwardServer,
+        handler: Handler,
+        at_once: AtOnce,
+        end_of_read: Callable[[], None],
+        streams: "set[_Stream]",
+    ) -> None:
+        super().__init__(server, at_once, end_of_read, decode_context)
+        self._handler = handler
+        self._streams = streams
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._paused = False
+        self._tasks: dict[asyncio.Task, Arrival] = {}
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        peer = self._transport.get_extra_info("socket")
+        credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER_CREDENTIALS.size)
+        pid, uid, _ = _PEER_CREDENTIALS.unpack(credentials)
+        if uid != os.geteuid():
+            log.error("process %d of user %d is no worker of this broker: refused", pid, uid)
+            self._transport.abort()
+            return
+        self.opened(self._transport.write)
+        self._streams.add(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        self.lost()
+        self._streams.discard(self)
+        for task in list(self._tasks):
+            task.cancel()
+
+    def pause(self, paused: bool) -> None:
+        """Stop or go on reading."""
+        if self._transport is None or self._transport.is_closing() or paused == self._paused:
+            return
+        self._paused = paused
+        if paused:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+    def close(self) -> None:
+        """End it now."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def flush_soon(self) -> None:
+        """As `ArrivalStream` says."""
+        self._loop.call_soon(self.flush)
+
+    def begin_task(self, arrival: Arrival) -> None:
+        """As `ArrivalStream` says."""
+        task = self._loop.create_task(self._serve(arrival))
+        self._tasks[task] = arrival
+        self.task_began(arrival.connection_id)
+
+        def done(task: asyncio.Task) -> None:
+            del self._tasks[task]
+            self.task_ended(arrival.connection_id)
+            arrival.drop()
+
+        task.add_done_callback(done)
+
+    async def _serve(self, arrival: Arrival) -> None:
+        try:
+            status, metadata_version, payload = await self._handler(arrival)
+        except Exception:
+            log.exception("a forwarded request of %s failed", arrival.context.client)
+            status, metadata_version, payload = Status.FAILED, 0, b""
+        arrival.answer(payload, metadata_version, status)
+
+    def cancel(self, connection_id: int) -> None:
+        """As `ArrivalStream` says. What clients send without waiting for the response, at their end, goes on."""
+        for task, arrival in list(self._tasks.items()):
+            if arrival.connection_id == connection_id and not arrival.unawaited:
+                task.cancel()

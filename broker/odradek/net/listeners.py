@@ -1,0 +1,90 @@
+"""Binding the listening sockets. The supervisor does it before it forks, and closes them first when it stops."""
+
+import errno
+import os
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+from odradek.config.listeners import Listener
+
+BACKLOG = 4096
+
+
+class BindError(Exception):
+    """A listener cannot be opened; the message names it and says why."""
+
+
+def bind(
+    listener: Listener, *, backlog: int = BACKLOG, send_buffer: int = -1, receive_buffer: int = -1
+) -> socket.socket:
+    """A listening, non-blocking socket for one listener. Buffer sizes in bytes, -1 for the system's.
+
+    :raises BindError: the address is in use, is not of this machine, or may not be bound.
+    """
+    host = listener.host
+    try:
+        if host == "":
+            family, address = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET, ("", listener.port)
+        else:
+            # As bytes: for a str the codec of international names is loaded, with its tables.
+            name = host.encode() if host.isascii() else host
+            found = socket.getaddrinfo(name, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            family, address = found[0][0], found[0][4]  # type: ignore[assignment]
+    except socket.gaierror as error:
+        raise BindError(f"listener {listener}: {host!r} is not an address of this machine: {error.strerror}") from error
+    sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host != ""))
+        if send_buffer > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
+        if receive_buffer > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        sock.bind(address)
+        sock.listen(backlog)
+    except OSError as error:
+        sock.close()
+        reason = "the port is in use" if error.errno == errno.EADDRINUSE else (error.strerror or str(error))
+        raise BindError(f"listener {listener} cannot be opened: {reason}") from error
+    return sock
+
+
+def as_bound(listener: Listener, sock: socket.socket) -> Listener:
+    """The listener with the port that was chosen for it."""
+    return listener._replace(port=sock.getsockname()[1])
+
+
+def advertised(configured: Sequence[Listener], bound: Sequence[Listener]) -> list[Listener]:
+    """What clients are told of each bound listener: its advertised address; a port 0 there is the one bound."""
+    by_name = {listener.name: listener for listener in configured}
+    told = []
+    for listener in bound:
+        one = by_name.get(listener.name, listener)
+        host = one.host or listener.host or socket.gethostname()
+        told.append(one._replace(host=host, port=one.port or listener.port))
+    return told
+
+
+def listen_unix(directory: Path, name: str, backlog: int = 64) -> socket.socket:
+    """A listening, non-blocking Unix socket that only this user may connect to; what was there of that name is removed.
+
+    :raises OSError: it cannot be made there.
+    """
+    (directory / name).unlink(missing_ok=True)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    before = os.umask(0o177)
+    try:
+        fd = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            sock.bind(f"/proc/self/fd/{fd}/{name}")  # the path of a Unix socket has at most 107 bytes
+        finally:
+            os.close(fd)
+        sock.listen(backlog)
+    except OSError:
+        sock.close()
+        raise
+    finally:
+        os.umask(before)
+    return sock

@@ -1,0 +1,432 @@
+"""The coordinator: the broker's membership in the cluster, the controller if elected, and the admin APIs.
+
+Does: opens the metadata store, begins or resumes the broker's session, registers the broker, becomes controller,
+brings the slots to what the store says, and then executes what workers forward. Requests run in one controller thread, which
+alone touches the store and writes the partition table, those of many steps a step of each in turn; the event loop only
+moves frames, and never waits for a disk. Must not: serve clients itself, or lie between a producer and its partition. It
+ends on SIGTERM, when the requests under way are answered. Its death disturbs no produce and no fetch: forwarded requests wait
+for its successor, or get a retriable error if they were on their way, and the successor takes everything from the
+store and the slots.
+"""
+
+import asyncio
+import errno
+import logging
+import signal
+import sqlite3
+import time
+import uuid
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+import odradek._ext.partition.slot_upkeep as slot_upkeep
+from odradek._ext.partition.append_files import sweep_append_files
+from odradek._ext.net.arrivals import Arrival
+from odradek._ext.shm.locks import Lane, enter_lane
+from odradek._ext.storage.log_dirs import note_error
+from odradek._ext.shm.metering import count_loop_delay
+from odradek._ext.shm.layout import ProcessState
+from odradek.api.coordinator_call import CoordinatorCall, CoordinatorView
+from odradek.api.dispatch import frame_response
+from odradek.api.group_call import OffsetTree
+from odradek.api.stepwise import Steps, Stepwise
+from odradek.api.table import BY_KEY, Where, handlers_of, limits_of
+from odradek.controller.broker_settings import BrokerSettings
+from odradek.controller.controller import Controller, NotController, Outcome
+from odradek.controller.partitions import LocalPartitions
+from odradek.controller.producer_ids import ProducerIds
+from odradek.metadata import group_offsets, sqlite
+from odradek.metadata.cluster import BrokerIdTaken, WrongCluster, ensure_cluster_id, register_broker
+from odradek.metadata.group_offsets import Place
+from odradek.metadata.offset_sweep import OffsetSweep
+from odradek.metadata.sqlite import SqliteStore
+from odradek.metadata.store import Session, StoreError
+from odradek.metadata.znodes import BrokerRegistration
+from odradek.net.forward_frames import (
+    ForwardReply,
+    Kind,
+    MalformedFrame,
+    Status,
+    decode_names,
+    encode_auto_created,
+)
+from odradek.net.forward_server import ForwardServer
+from odradek.processes import logs
+from odradek.processes.context import ProcessContext
+from odradek.processes.group_office import GroupOffice
+from odradek.processes.metering import BusyTime, Untold, count_untold, untold_errors
+from odradek.processes.turns import Turns
+from odradek.protocol import ProtocolError, decode
+from odradek.protocol.schemas.header import decode_request_header
+from odradek.protocol.registry import by_key
+from odradek.shm.partition_table import PartitionTable
+from odradek.shm.removed_files import RemovedFiles
+
+log = logging.getLogger("odradek.controller")
+
+TICK_S = 0.5
+STOP_LIMIT_S = 10.0
+SWEEP_RETRY_S = 60.0
+CREATED_AT_A_STEP = 50
+"""Topics."""
+
+
+def session_of(boot_id: int) -> Session:
+    """The session of a broker from its start to its end, whichever coordinator holds it."""
+    return Session(boot_id or 1, boot_id.to_bytes(8, "big"))
+
+
+class Office:
+    """What the controller thread owns: the store and everything that is done with it. All methods run in that thread."""
+
+    def __init__(self, context: ProcessContext) -> None:
+        self._context = context
+        self._handlers = handlers_of(Where.COORDINATOR)
+        self._limits = limits_of(context.config)
+        self._store: SqliteStore | None = None
+        self._view: CoordinatorView | None = None
+        self._sweep: OffsetSweep | None = None
+        self._swept = 0  # topics that were deleted before the last pass of the sweep was requested
+        self._sweep_after = 0.0
+
+    def open(self) -> None:
+        """Join the cluster and become controller.
+
+        Raises StoreError, WrongCluster, BrokerIdTaken, NotController.
+        """
+        config, shm = self._context.config, self._context.shm
+        store = self._store = SqliteStore(Path(self._context.log_dirs[0]) / sqlite.FILE_NAME, keeps_room=True)
+        store.begin_session(session_of(shm.boot_id))
+        store.expire_other_sessions()
+        ensure_cluster_id(store, shm.cluster_id or None)
+        rack = config["broker.rack"]
+        registration = BrokerRegistration(
+            list(self._context.advertised), None if rack is None else str(rack), time.time_ns() // 1_000_000
+        )
+        register_broker(store, config.node_id, registration)
+        table = PartitionTable(shm, self._context.log_dirs)
+        partitions = LocalPartitions(table, config, config.node_id, lambda index: not shm.log_dir_offline(index))
+        controller = Controller(store, partitions, config, config.node_id)
+        settings = BrokerSettings(store, controller, config, self._context.running, shm)
+        settings.load()
+        controller.take_office()
+        self._sweep = OffsetSweep(store)
+        self._view = CoordinatorView(config, store, controller, ProducerIds(store, config.node_id), table, settings)
+
+    def execute(self, request: Arrival, told: Callable[[Untold | None], None]) -> Generator[None, None, ForwardReply]:
+        """One request of a worker, from its bytes to those of the answer, in steps: between two of them others have
+        their turn. What handlers raise goes through.
+
+        :param told: called with the errors of the answer that are to be counted here, by the loop.
+        """
+        if request.deadline <= time.monotonic():
+            return ForwardReply(Status.FAILED, 0)  # nobody waits any more: better not done than done unheard
+        if request.kind == Kind.AUTO_CREATE:
+            return (yield from self._auto_create(request.payload))
+        assert self._view is not None
+        try:
+            header, body = decode_request_header(request.payload)
+            row = BY_KEY.get(header.request_api_key)
+            if row is None or row.where is not Where.COORDINATOR:
+                return ForwardReply(Status.UNSUPPORTED, 0)
+            version = header.request_api_version
+            if not row.min_version <= version <= row.max_version:
+                return ForwardReply(Status.UNSUPPORTED, 0)
+            message, _ = decode(by_key(row.key).request, version, request.payload, body, self._limits[row.key])
+        except ProtocolError as error:
+            log.warning("a request of %s cannot be read: %s", request.context.client, error)
+            return ForwardReply(Status.MALFORMED, 0)
+        call = CoordinatorCall(
+            version=version,
+            client_id=request.context.client_id,
+            peer=request.context.peer,
+            principal=request.context.principal,
+            listener_index=request.context.listener,
+            view=self._view,
+        )
+        try:
+            response = self._handlers[row.key](message, call)
+            if isinstance(response, Generator):
+                response = yield from response
+        except StoreError as error:
+            self._note_store_error(error)
+            raise
+        told((yield from untold_errors(row.key, response)))
+        payload = frame_response(row, version, header.correlation_id, response)
+        return ForwardReply(Status.OK, self._view.controller.metadata_version, payload)
+
+    def _note_store_error(self, error: StoreError) -> None:
+        """What a failure of the store's file says of the log directory that it lies in."""
+        cause = error.__cause__
+        if isinstance(cause, OSError):
+            note_error(0, cause.errno or errno.EIO)
+        code = getattr(cause, "sqlite_errorcode", 0) & 0xFF if isinstance(cause, sqlite3.Error) else 0
+        if code == sqlite3.SQLITE_FULL:
+            note_error(0, errno.ENOSPC)
+        elif code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY):
+            note_error(0, errno.EIO)
+        log.error("%s", error)
+
+    def _auto_create(self, payload: bytes) -> Generator[None, None, ForwardReply]:
+        assert self._view is not None
+        try:
+            names = decode_names(payload)
+        except MalformedFrame as error:
+            log.error("a worker asked for topics in a way that cannot be read: %s", error)
+            return ForwardReply(Status.MALFORMED, 0)
+        outcomes: list[Outcome] = []
+        for first in range(0, len(names), CREATED_AT_A_STEP):
+            if first:
+                yield
+            try:
+                outcomes += self._view.controller.auto_create(names[first : first + CREATED_AT_A_STEP])
+            except StoreError as error:
+                self._note_store_error(error)
+                raise
+        answer = encode_auto_created([(one.name, int(one.code), one.message) for one in outcomes])
+        return ForwardReply(Status.OK, self._view.controller.metadata_version, answer)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is known which topics there are."""
+        return self._view is not None
+
+    def topic_names(self) -> frozenset[str] | None:
+        """Of the topics in the store, also of those without a slot; None before `open`. From any thread: one look at a dict."""
+        return None if self._view is None else frozenset(self._view.controller.image.topics)
+
+    def read_offsets(self, group_id: str, places: list[Place]) -> Generator[None, None, dict[Place, int]]:
+        """Offsets that a group keeps in the metadata tree (OffsetFetch of version 0), in steps."""
+        assert self._store is not None
+        return (yield from group_offsets.read_in_steps(self._store, group_id, places))
+
+    def write_offsets(self, group_id: str, offsets: dict[Place, int]) -> Generator[None, None, set[str]]:
+        """Store offsets of a group in the metadata tree (OffsetCommit of version 0), in steps. Returns the topics that do not
+        exist any more; the offsets of all others are durable then. After a failure or a death, the first portions are stored.
+
+        The loop's mirror of the topics may be older than this thread's, and a topic may be deleted, and created again,
+        between two steps: an offset written after that would count as the new topic's.
+        """
+        assert self._store is not None and self._view is not None
+        gone: set[str] = set()
+        ids: dict[str, uuid.UUID | None] = {}
+        for number, portion in enumerate(group_offsets.portions(offsets)):
+            if number:
+                yield
+            image = self._view.controller.image
+            for topic in dict.fromkeys(topic for topic, _ in portion):
+                known = image.topics.get(topic)
+                if known is None or topic in image.deleting or ids.setdefault(topic, known.topic_id) != known.topic_id:
+                    gone.add(topic)
+            kept = {place: offsets[place] for place in portion if place[0] not in gone}
+            group_offsets.write(self._store, group_id, kept)
+        return gone
+
+    def has_members(self, group_id: str) -> bool:
+        """Whether consumers of a group are registered in the metadata tree."""
+        assert self._store is not None
+        return group_offsets.has_members(self._store, group_id)
+
+    def delete_group(self, group_id: str) -> Generator[None, None, bool]:
+        """Delete a group from the metadata tree, in steps. Returns whether there was one."""
+        assert self._store is not None
+        return (yield from group_offsets.delete_group(self._store, group_id))
+
+    def import_handlers(self) -> None:
+        """What requests will need; not before, since nobody need wait for it."""
+        self._handlers.import_all()
+
+    def look_after_logs(self) -> None:
+        """Open the logs that could not be opened, or were left half way, for lack of room, once there is some."""
+        if self._view is not None:
+            self._view.controller.open_waiting()
+
+    def sweep_offsets(self) -> None:
+        """Do a step of the deletion of offsets in the metadata tree whose topics were deleted."""
+        if self._view is None or self._sweep is None or time.monotonic() < self._sweep_after:
+            return
+        if self._swept != self._view.controller.deleted:
+            self._swept = self._view.controller.deleted
+            self._sweep.request()
+        self._sweep_after = time.monotonic() + SWEEP_RETRY_S  # unless this step succeeds
+        try:
+            self._sweep.step()
+        except StoreError as error:
+            self._note_store_error(error)
+        else:
+            self._sweep_after = 0.0
+
+    def close(self) -> None:
+        """The broker leaves the cluster: its session ends, and with it its registration."""
+        if self._store is None:
+            return
+        try:
+            self._store.end_session()
+            self._store.close()
+        except StoreError as error:
+            log.warning("the broker's session stays in the metadata store until the next start: %s", error)
+
+
+class Coordinator:
+    """One a coordinator process; everything in it is used in the loop's thread, but for the office."""
+
+    def __init__(self, context: ProcessContext) -> None:
+        self._shm = context.shm
+        self._context = context
+        self._loop = asyncio.get_running_loop()
+        self._thread = ThreadPoolExecutor(1, "controller", enter_lane, (Lane.LANE_SECOND,))
+        self._office = Office(context)
+        self._groups = GroupOffice(
+            context.config, context.shm, context.log_dirs, self._offset_tree(), self._office.topic_names
+        )
+        self._server = ForwardServer(self._serve, self._groups.at_once, self._groups.end_of_read)
+        self._removed_files = RemovedFiles(sweep_append_files)
+        self._stopped = asyncio.Event()
+        self._busy = BusyTime()
+        self._tick_due = 0.0
+        self._ticker: asyncio.TimerHandle | None = None
+        self._looking: asyncio.Future[None] | None = None
+        self._sweeping: asyncio.Future[None] | None = None
+        self._followed = -1  # the metadata version when the groups followed it last
+
+    async def run(self) -> None:
+        """Serve until SIGTERM. What `Office.open` raises goes through."""
+        self._loop.add_signal_handler(signal.SIGTERM, self._stopped.set)
+        self._loop.add_reader(self._shm.event_fd(), self._on_wake)
+        await self._in_office(self._office.open)
+        assert self._context.forward_listener is not None
+        self._groups.start()  # it sees which topics there are before a request makes one
+        await self._server.start(self._context.forward_listener)
+        self._tick()
+        self._shm.set_state(ProcessState.SERVING)
+        self._shm.wake(0)
+        self._groups.import_handlers()
+        await self._in_office(self._office.import_handlers)
+        await self._stopped.wait()
+        self._shm.set_state(ProcessState.STOPPING)
+        self._groups.close()
+        if self._ticker is not None:
+            self._ticker.cancel()
+        await self._server.stop(STOP_LIMIT_S)
+        await self._in_office(self._office.close)
+        self._thread.shutdown()
+
+    async def _in_office(self, work: Callable[[], None]) -> None:
+        await self._loop.run_in_executor(self._thread, work)
+
+    async def _in_steps(self, steps: Steps) -> Any:
+        """Execute the steps of a generator in the controller's thread, others between them; what the generator returns."""
+        job = Stepwise(steps)
+        while await self._loop.run_in_executor(self._thread, job.step):
+            pass
+        return job.result
+
+    def _offset_tree(self) -> OffsetTree:
+        """Commits to a group and its deletion take turns: a commit whose client has left and that is not cancelled yet must not
+        write after the commit that the client sends on its next connection.
+        """
+        turns = Turns()
+
+        async def read(group_id: str, places: list[Place]) -> dict[Place, int]:
+            found: dict[Place, int] = await self._in_steps(self._office.read_offsets(group_id, places))
+            return found
+
+        async def write(group_id: str, offsets: dict[Place, int]) -> set[str]:
+            async with turns.of(group_id):
+                gone: set[str] = await self._in_steps(self._office.write_offsets(group_id, offsets))
+            return gone
+
+        def has_members(group_id: str) -> asyncio.Future[bool]:
+            return self._loop.run_in_executor(self._thread, self._office.has_members, group_id)
+
+        async def delete(group_id: str) -> bool:
+            async with turns.of(group_id):
+                found: bool = await self._in_steps(self._office.delete_group(group_id))
+            return found
+
+        return OffsetTree(read, write, has_members, delete)
+
+    async def _serve(self, request: Arrival) -> ForwardReply:
+        if request.kind == Kind.METRICS:
+            return await self._groups.tell()
+        if request.kind == Kind.KAFKA and self._groups.serves(request):
+            return await self._groups.execute(request)
+        found: list[Untold | None] = []
+        reply: ForwardReply = await self._in_steps(self._office.execute(request, found.append))
+        for untold in found:
+            count_untold(untold, request.context)
+        return reply
+
+    def _on_wake(self) -> None:
+        """The metadata changed, a partition of groups moved, or a process died."""
+        self._shm.drain_event()
+        self._removed_files.look()
+        died = self._shm.take_full_look()
+        if died:
+            slot_upkeep.recover_dead()
+        version, moved = self._shm.metadata_version, self._shm.take_ready()
+        if self._office.is_open:  # groups that are loaded before would keep the offsets of topics that are no more
+            if died or version != self._followed:
+                self._followed = version
+                self._groups.follow()
+            else:
+                self._groups.look(frozenset(moved))
+        self._shm.confirm_version(version)
+
+    def _tick(self) -> None:
+        """Twice a second. A part that fails does not stop the ticks: without them the supervisor would kill the coordinator."""
+        self._shm.beat()
+        self._server.tick()
+        try:
+            self._upkeep()
+        except Exception:
+            log.exception("the coordinator's periodic work failed; it is repeated in %g s", TICK_S)
+        finally:
+            self._tick_due = self._loop.time() + TICK_S
+            self._ticker = self._loop.call_at(self._tick_due, self._tick)
+
+    def _upkeep(self) -> None:
+        self._removed_files.look()
+        self._groups.follow()
+        logs.report_failures()
+        if self._tick_due:
+            count_loop_delay(max(0, int((self._loop.time() - self._tick_due) * 1e6)))
+        self._busy.tick()
+        if self._looking is None or self._looking.done():
+            self._looking = self._loop.run_in_executor(self._thread, self._office.look_after_logs)
+            self._looking.add_done_callback(_report)
+        if self._sweeping is None or self._sweeping.done():
+            self._sweeping = self._loop.run_in_executor(self._thread, self._office.sweep_offsets)
+            self._sweeping.add_done_callback(_report_sweep)
+
+
+def _report(looked: "asyncio.Future[None]") -> None:
+    if not looked.cancelled() and (error := looked.exception()) is not None:
+        log.error("logs that wait for room could not be looked after: %s", error)
+
+
+def _report_sweep(swept: "asyncio.Future[None]") -> None:
+    if not swept.cancelled() and (error := swept.exception()) is not None:
+        log.error(
+            "cannot delete the offsets of deleted topics from the metadata tree: %r; retrying in %g s",
+            error,
+            SWEEP_RETRY_S,
+        )
+
+
+async def _run(context: ProcessContext) -> None:
+    await Coordinator(context).run()
+
+
+def main(context: ProcessContext) -> int:
+    """Coordinate until SIGTERM; the exit code."""
+    try:
+        uvloop.run(_run(context))
+    except (StoreError, WrongCluster, BrokerIdTaken, NotController) as error:
+        log.error("the coordinator cannot begin: %s", error)
+        return 1
+    return 0

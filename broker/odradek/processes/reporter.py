@@ -1,0 +1,213 @@
+"""The reporter: what the broker tells of itself over HTTP (metrics, health, usage), and the spool of usage.
+
+Does: serve `/metrics`, `/healthz`, `/readyz` and `/usage` in threads, sample the ends of all partitions for lag in seconds, add
+up what the meter pages say, measure logs. It takes everything from the mapping and /proc, but for the groups, which it asks the
+coordinator for when it is scraped, over the socket that workers forward on; without an answer in time they are left out. Must
+not: take a slot's lock, serve Kafka's clients, or make any other process wait. It ends on SIGTERM, after the coordinator and
+before the cleaner. Its death costs a scrape: its successor finds the listening socket open, the pages as they were, and what
+they do not hold in the memory that the supervisor keeps; only histories (lag in seconds, quantiles) begin anew.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from odradek._ext.shm.layout import ProcessKind, ProcessState
+from odradek.api.table import BY_KEY
+from odradek.config.listeners import Listener
+from odradek.metrics import exposition
+from odradek.metrics.collector import Collector, Groups, Settings
+from odradek.metrics.group_rows import MalformedGroups, decode_groups
+from odradek.metrics.http import HttpServer, Pages
+from odradek.metrics.memory import Memory
+from odradek.metrics.partitions import Address, not_ready
+from odradek.metrics.processes import places
+from odradek.metrics.usage_reports import UsageReports
+from odradek.net.forward import ForwardClient, ForwardError
+from odradek.net.forward_frames import ForwardContext, ForwardReply, Kind, Status
+from odradek.processes import logs
+from odradek.processes.context import ProcessContext
+
+log = logging.getLogger("odradek.reporter")
+
+NICE = 5
+BEAT_S = 0.5
+TICK_S = 2.0
+MEASURE_AGAIN_S = 0.1
+GROUPS_TIMEOUT_S = 3.0
+FIRST_INTERVAL_S = 5.0
+
+
+class Reporter:
+    """One a reporter process. :param context: as of every process."""
+
+    def __init__(self, context: ProcessContext) -> None:
+        config = context.config
+        self._context = context
+        self._shm = context.shm
+        self._loop = asyncio.get_running_loop()
+        self._stopped = asyncio.Event()
+        self._coordinator = ForwardClient(self._loop, context.forward_path)
+        settings = Settings(
+            max_topics=config.integer("metrics.max.topics"),
+            max_clients=config.integer("metrics.max.clients"),
+            idle_ms=config.integer("metrics.usage.idle.ms"),
+            listeners=[listener.name for listener in context.listeners],
+            broker=Address(config.node_id, _host_and_port(context.advertised[0])),
+        )
+        self.collector = Collector(self._shm, context.log_dirs, settings, Memory(context.reporter_memory))
+        spool_dir = config.text("usage.spool.dir")
+        self.usage = UsageReports(
+            self._shm,
+            self.collector,
+            context.log_dirs,
+            {key: row.name for key, row in BY_KEY.items()},
+            config.node_id,
+            Path(spool_dir) if spool_dir else context.log_dirs[0],
+            config.integer("usage.spool.max.bytes"),
+        )
+        self.collector.spool = self.usage.spool
+        self._interval_s = config.integer("usage.spool.interval.ms") / 1000
+        self._has_been_ready = False
+
+    async def run(self) -> None:
+        """Serve until SIGTERM."""
+        self._loop.add_signal_handler(signal.SIGTERM, self._stopped.set)
+        self._loop.add_reader(self._shm.event_fd(), self._on_wake)
+        http = None
+        if self._context.metrics_socket is not None:
+            http = HttpServer(self._context.metrics_socket, Pages(self._render, self.not_ready, self._usage))
+        beating = self._loop.create_task(self._beat())
+        ticking = self._loop.create_task(self._tick())
+        spooling = self._loop.create_task(self._spool()) if self.usage.keeps_history else None
+        if http is not None:
+            http.start()
+        self._shm.set_state(ProcessState.SERVING)
+        self._shm.wake(0)
+        await self._stopped.wait()
+        self._shm.set_state(ProcessState.STOPPING)
+        beating.cancel()
+        ticking.cancel()
+        if spooling is not None:
+            spooling.cancel()
+            await self._write_interval(None)  # workers and coordinator have ended: nothing is counted after it
+        self._coordinator.close()
+
+    def _on_wake(self) -> None:
+        self._shm.drain_event()
+        self._shm.take_full_look()
+        self._shm.confirm_version(self._shm.metadata_version)
+        self._take_over_settings()
+
+    def _take_over_settings(self) -> None:
+        """None of its own changes while it runs, but who changes some waits until every process has them."""
+        if self._context.running.changed:
+            self._context.running.take_over(self._context.config)
+
+    async def _beat(self) -> None:
+        while True:
+            self._shm.beat()
+            self._take_over_settings()
+            logs.report_failures()
+            await asyncio.sleep(BEAT_S)
+
+    async def _tick(self) -> None:
+        """In a thread, so that the loop turns while a rendering has the collector."""
+        while True:
+            try:
+                left = await self._loop.run_in_executor(None, self.collector.tick)
+            except Exception:  # as the cleaner's passes: the next one may go well
+                log.exception("the look at the broker's figures failed; again in %g s", TICK_S)
+                left = False
+            await asyncio.sleep(MEASURE_AGAIN_S if left else TICK_S)
+
+    async def _spool(self) -> None:
+        """An interval each `usage.spool.interval.ms`, by a clock that does not drift."""
+        next_s = self._loop.time() + min(self._interval_s, FIRST_INTERVAL_S)  # what is wrong with it shows soon
+        while True:
+            await asyncio.sleep(next_s - self._loop.time())
+            await self._write_interval(await self.groups())
+            next_s = max(next_s + self._interval_s, self._loop.time())
+
+    async def _write_interval(self, groups: Groups) -> None:
+        """In a thread, as a disk may be slow."""
+        try:
+            await self._loop.run_in_executor(None, self.usage.write_interval, groups)
+        except Exception:  # as the cleaner's passes: the next one may go well
+            log.exception("an interval of the spool of usage failed; what it would have told will be in the next")
+
+    # -- groups -------------------------------------------------------------------------------------------------------
+
+    async def groups(self) -> Groups:
+        """All groups as the coordinator has them; None if it is not there, still loads, or does not answer in time."""
+        if not any(
+            one.kind == ProcessKind.COORDINATOR and one.state == ProcessState.SERVING for one in places(self._shm)
+        ):
+            return None
+        answer: asyncio.Future[ForwardReply | ForwardError] = self._loop.create_future()
+
+        def answered(reply: ForwardReply | ForwardError) -> None:
+            if not answer.done():
+                answer.set_result(reply)
+
+        context = ForwardContext(connection_id=0, listener=0, peer="reporter")
+        try:
+            self._coordinator.send(b"", context, self._loop.time() + GROUPS_TIMEOUT_S, answered, Kind.METRICS)
+        except ForwardError as error:
+            answered(error)
+        reply = await answer
+        if isinstance(reply, ForwardError):
+            log.warning("groups are left out of the metrics: %s", reply)
+            return None
+        if reply.status != Status.OK:
+            return None
+        try:
+            return list(decode_groups(reply.payload))
+        except MalformedGroups as error:
+            log.error("groups are left out of the metrics: the coordinator's answer cannot be read: %s", error)
+            return None
+
+    # -- in the threads of HTTP ---------------------------------------------------------------------------------------
+
+    def _render(self, openmetrics: bool) -> Iterator[bytes]:
+        groups = asyncio.run_coroutine_threadsafe(self.groups(), self._loop).result()
+        with self.collector.lock:
+            yield from exposition.pieces(self.collector.families(groups), openmetrics)
+
+    def not_ready(self) -> str | None:
+        """Why the broker is not ready; None if it is. Before it has been, all its processes must serve."""
+        found = places(self._shm)
+        reason = not_ready(self._shm, found)
+        if reason is None and not self._has_been_ready:
+            for place in found:
+                if place.state != ProcessState.SERVING:
+                    return f"{place.name}-{place.ordinal} is {place.state.name.lower()}"
+            self._has_been_ready = True
+        return reason
+
+    def _usage(self, query: dict[str, list[str]]) -> dict[str, Any]:
+        groups = None
+        if query.get("name"):
+            groups = asyncio.run_coroutine_threadsafe(self.groups(), self._loop).result()
+        return self.usage.document(query, groups)
+
+
+def _host_and_port(listener: Listener) -> str:
+    return str(listener).partition("://")[2]
+
+
+async def _run(context: ProcessContext) -> None:
+    await Reporter(context).run()
+
+
+def main(context: ProcessContext) -> int:
+    """Report until SIGTERM; the exit code."""
+    os.nice(NICE)
+    uvloop.run(_run(context))
+    return 0

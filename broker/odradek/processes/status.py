@@ -1,0 +1,198 @@
+"""The status: one JSON document for whoever connects to ``odradek.sock``. Answered by the supervisor, in every state.
+
+It is put together from the process table and ``/proc``; no child is asked, so that a hanging one cannot hold it up.
+"""
+
+import errno
+import json
+import logging
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from odradek import __version__
+from odradek._ext.shm.layout import DiskState, ProcessState
+from odradek.config.pid_file import STATUS_SOCKET
+from odradek.net.listeners import listen_unix
+
+if TYPE_CHECKING:
+    from odradek.processes.supervisor import Supervisor
+
+log = logging.getLogger("odradek.supervisor")
+
+ANSWER_BYTES = 1 << 20
+PAUSE_S = 0.2
+
+
+class StatusSocket:
+    """Listens in the first log directory; only the broker's own user may connect."""
+
+    def __init__(self, supervisor: "Supervisor", directory: Path) -> None:
+        self._supervisor = supervisor
+        self._listening = listen_unix(directory, STATUS_SOCKET)
+        self._watch()
+
+    def _watch(self) -> None:
+        self._supervisor.loop.watch(self._listening.fileno(), self._answer)
+
+    def _answer(self) -> None:
+        try:
+            connection, _ = self._listening.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            log.warning("cannot accept a connection for the status: %s; trying again in %g s", error.strerror, PAUSE_S)
+            self._supervisor.loop.unwatch(self._listening.fileno())
+            self._supervisor.loop.after(PAUSE_S, "status", self._watch)
+            return
+        with connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, ANSWER_BYTES)
+            connection.setblocking(False)
+            try:
+                connection.send(json.dumps(report(self._supervisor)).encode() + b"\n")
+            except OSError as error:
+                log.debug("a client did not read the status: %s", error.strerror)
+
+    def close(self) -> None:
+        self._supervisor.loop.unwatch(self._listening.fileno())
+        self._supervisor.loop.cancel("status")
+        self._listening.close()
+
+
+def report(supervisor: "Supervisor") -> dict[str, Any]:
+    """The document: identity, state, listeners, counts, log directories, and a row for each process."""
+    shm, directories, acceptor = supervisor.shm, supervisor.directories, supervisor.acceptor
+    now = supervisor.clock()
+    processes = [
+        {
+            "kind": "supervisor",
+            "ordinal": 0,
+            "pid": os.getpid(),
+            "state": supervisor.state,
+            "restarts": 0,
+            "connections": 0,
+            "kept_bytes": 0,
+            "uptime_s": round(now - supervisor.started, 3),
+            "last_exit": supervisor.last_fault,
+            "pss_bytes": pss_bytes(os.getpid()),
+        }
+    ]
+    for child in supervisor.children.all:
+        if child.row.stage == 0 and not child.running:
+            continue
+        info = shm.process(child.index)
+        processes.append(
+            {
+                "kind": child.row.name,
+                "ordinal": child.ordinal,
+                "pid": child.pid if child.running else None,
+                "state": ProcessState(info.state).name.lower(),
+                "restarts": child.restarts,
+                "connections": info.connections,
+                "kept_bytes": info.kept_bytes,
+                "uptime_s": round(now - child.started, 3) if child.running else 0.0,
+                "last_exit": child.last_exit,
+                "pss_bytes": pss_bytes(child.pid) if child.running else 0,
+            }
+        )
+    return {
+        "pid": os.getpid(),
+        "version": __version__,
+        "state": supervisor.state,
+        "uptime_s": round(now - supervisor.started, 3),
+        "node_id": supervisor.config.node_id,
+        "cluster_id": directories.cluster_id,
+        "listeners": [listener._asdict() for listener in supervisor.bound],
+        "metrics": _address(supervisor.metrics_socket),
+        "partitions": shm.partitions,
+        "producer_state": shm.producer_state,
+        "loading": loading_report(shm.loading_dirs, directories.paths),
+        "memory_faults": supervisor.memory_faults,
+        "connections": len(acceptor.limits),
+        "connections_accepted": acceptor.accepted,
+        "connections_refused": acceptor.refused,
+        "kept_bytes": sum(process["kept_bytes"] for process in processes),
+        "log_dirs": [
+            _log_dir(str(path), not shm.log_dir_offline(number), shm.disk(number))
+            for number, path in enumerate(directories.paths)
+        ],
+        "pss_bytes": sum(process["pss_bytes"] for process in processes),
+        "processes": processes,
+    }
+
+
+def loading_report(found: Sequence[dict[str, int]], paths: Sequence[Path]) -> dict[str, Any]:
+    """How far the start is, or how it went: sums over the log directories, and a row for each.
+
+    :param found: as `SharedMemory.loading_dirs`.
+    """
+    sums = {"done": "logs_done", "total": "logs"}
+    sums |= {name: name for name in ("bytes_recovered", "bytes_to_recover", "truncated_bytes", "truncated_logs")}
+    left = [remaining_s(one) for one in found]
+    rows = [
+        {"path": str(path)}
+        | {name: one[word] for name, word in sums.items()}
+        | {"elapsed_s": one["elapsed_ms"] / 1000, "remaining_s": seconds}
+        for path, one, seconds in zip(paths, found, left, strict=False)
+    ]
+    return {name: sum(one[word] for one in found) for name, word in sums.items()} | {
+        "elapsed_s": max((one["elapsed_ms"] for one in found), default=0) / 1000,
+        "remaining_s": max((seconds for seconds in left if seconds is not None), default=None),
+        "directories": rows,
+    }
+
+
+def recovery_line(row: Mapping[str, Any]) -> str:
+    """A directory's row of `loading_report` as a line for people."""
+    line = f"{row['path']}: {row['done']} of {row['total']} logs open after {row['elapsed_s']:.1f} s"
+    if row["bytes_to_recover"]:
+        line += f", {row['bytes_recovered'] / 1e6:.1f} of {row['bytes_to_recover'] / 1e6:.1f} MB recovered"
+    if row["truncated_bytes"]:
+        line += f", {row['truncated_bytes']} bytes cut off in {row['truncated_logs']} logs"
+    if row["done"] < row["total"] and row["remaining_s"] is not None:
+        line += f", about {row['remaining_s']:.0f} s left"
+    return line
+
+
+def remaining_s(one: Mapping[str, int]) -> float | None:
+    """Seconds until a directory's logs are open, if it goes on as it did; None when that cannot be told yet."""
+    if one["logs_done"] >= one["logs"]:
+        return 0.0
+    whole, part = one["bytes_to_recover"], one["bytes_recovered"]
+    if not whole:
+        whole, part = one["logs"], one["logs_done"]
+    return round(one["elapsed_ms"] / 1000 * max(0, whole - part) / part, 1) if part else None
+
+
+def _address(listening: socket.socket | None) -> dict[str, Any] | None:
+    """Where HTTP is served, with the port that was chosen; None if nowhere."""
+    if listening is None:
+        return None
+    host, port = listening.getsockname()[:2]
+    return {"host": host, "port": port}
+
+
+def _log_dir(path: str, online: bool, disk: tuple[DiskState, int, int, int]) -> dict[str, Any]:
+    """A log directory as the cleaner last saw it; bytes are -1 before it did."""
+    state, free, total, full_times = disk
+    return {
+        "path": path,
+        "online": online,
+        "disk": state.name.removeprefix("DISK_").lower(),
+        "free_bytes": free,
+        "total_bytes": total,
+        "full_times": full_times,
+    }
+
+
+def pss_bytes(pid: int) -> int:
+    """Proportional memory of a process; 0 if it has ended."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", "rb") as rollup:
+            return sum(int(line.split()[1]) * 1024 for line in rollup if line.startswith(b"Pss:"))
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ESRCH):
+            log.debug("cannot read the memory use of process %d: %s", pid, error.strerror)
+        return 0

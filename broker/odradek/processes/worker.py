@@ -1,0 +1,475 @@
+"""A worker ("processor" in the documents): serves the connections that the acceptor hands it, on one event loop.
+
+Does: frames, dispatch; Produce, Fetch, ListOffsets, Metadata and the like in place; everything else goes to the coordinator.
+Must not: write the slots' control fields, create or delete topics, block its loop on a lock or a disk. Any worker appends to
+any partition; a connection belongs to one worker. It ends on SIGTERM after the requests in flight are answered. Its death
+closes its connections, nothing else: whoever next takes a slot's lock that it held finishes its append.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from odradek._ext.partition.append_files import sweep_append_files
+from odradek._ext.net.data_loop import DataLoop
+from odradek._ext.api.fetch import Fetching
+from odradek._ext.api.fetch_sessions import FetchSessions
+from odradek._ext.net.kept_memory import KeptMemory
+from odradek._ext.net.late_senders import LateSenders
+from odradek._ext.shm.locks import Lane
+from odradek._ext.storage.log_dirs import note_error
+from odradek._ext.shm.metering import count_loop_delay, gauge, set_idle_ms
+from odradek._ext.storage.page_cache import ColdReader
+from odradek._ext.api.produce import Producing
+from odradek._ext.api.requests import RequestHandler
+from odradek._ext.storage.segment_list import SegmentCache
+from odradek._ext.shm.layout import ProcessState
+from odradek._ext.shm.topics import TopicDirectory
+from odradek._ext.api.purgatory import WaitingRoom
+from odradek.api.call import WorkerView
+from odradek.api.dispatch import Dispatcher
+from odradek.api.routes import ROUTES
+from odradek.api.stepwise import Stepwise
+from odradek.api.table import Where, handlers_of, max_request_bytes
+from odradek.net.forward import DEFAULT_TIMEOUT_S, ForwardClient, ForwardError, context_of
+from odradek.net.forward_frames import ForwardReply, Kind, Status, decode_auto_created, encode_names
+from odradek.net.handover import ChannelClosed, HandedOver, Receiver
+from odradek.processes import logs
+from odradek.processes.context import ProcessContext
+from odradek.processes.job_thread import JobThread
+from odradek.processes.metering import BusyTime
+from odradek.processes.slices import LoopSlices
+from odradek.protocol.errors import ErrorCode
+from odradek.shm.removed_files import RemovedFiles
+from odradek.storage.down_conversion import conversion
+from odradek.storage.incoming import prepare
+
+log = logging.getLogger("odradek.requests")
+
+TICK_S = 0.5
+SWEEP_EVERY_TICKS = 10
+REFUSALS_EVERY_TICKS = 120
+RETRY_S = 0.0005
+QUICK_TRIES = 3
+STOP_LIMIT_S = 10.0
+
+handlers_of(Where.WORKER).import_all()  # with this module, so in the supervisor: workers share the pages
+
+
+class Worker:
+    """One a worker process; everything in it is used in the loop's thread."""
+
+    def __init__(self, context: ProcessContext, loop: asyncio.AbstractEventLoop) -> None:
+        config = context.config
+        self.context = context
+        self._config = config
+        self._running = context.running
+        self.shm = context.shm
+        self.loop = loop
+        self.stopping = False
+        self.done = loop.create_future()
+        self._expiry: asyncio.TimerHandle | None = None
+        self._expiry_ms = 0
+        self._retries: list[Any] = []
+        self.receiver = Receiver(context.handover_fd)
+        self.topics = TopicDirectory()
+        self.room = WaitingRoom(self._deadline_moved)
+        self.appends = JobThread(loop, "appends", Lane.LANE_SECOND)
+        self.large_batches = JobThread(loop, "large-batches")
+        self.look_ups = JobThread(loop, "look-ups", Lane.LANE_LOOK_UPS)
+        self.conversions = JobThread(loop, "conversions")
+        self.cold_reader = ColdReader(loop)
+        self.forward = ForwardClient(loop, context.forward_path, self._settle, self._close_ended)
+        count = max(1, int(str(context.notes.get("count", 1))))
+        self.view = WorkerView(
+            config=config,
+            shm=self.shm,
+            topics=self.topics,
+            advertised=context.advertised,
+            log_dirs=[str(path) for path in context.log_dirs],
+            segments=SegmentCache(64),
+        )
+        self.forward.serve(self.topics, self._take_over_metadata)
+        self.slices = LoopSlices(loop, self._settle)
+        self.dispatcher = Dispatcher(self.view, self._auto_create, self.look_ups, self.slices, self._settle)
+        self._ticks = self._next_refusal_tick = 0
+        self.fetching = Fetching(
+            self.topics,
+            self.room,
+            context.log_dirs,
+            FetchSessions(
+                context.ordinal,
+                count,
+                max_sessions=-(-config.integer("max.incremental.fetch.session.cache.slots") // count),
+                max_partitions=-(-config.integer("odradek.fetch.session.max.partitions") // count),
+            ),
+            self._down_convert,
+            self.slices,
+            max_bytes=config.integer("fetch.max.bytes"),
+            max_wait_ms=config.integer("odradek.fetch.max.wait.ms"),
+            max_partitions=config.integer("odradek.max.partitions"),
+        )
+        self.handler = RequestHandler(
+            Producing(
+                self.topics,
+                self.room,
+                self._offload,
+                self._retry,
+                prepare,
+                max_opened_bytes=config.integer("odradek.produce.max.decompressed.bytes"),
+                max_partitions=config.integer("odradek.max.partitions"),
+            ),
+            self.fetching,
+            self.room,
+            self.dispatcher,
+            self.forward,
+            ROUTES,
+            max_bytes=max_request_bytes(config),
+        )
+        self.data_loop = DataLoop(
+            self.handler,
+            max_request_bytes=config.integer("socket.request.max.bytes"),
+            idle_ms=config.integer("connections.max.idle.ms"),
+            max_pending=max(1, config.integer("queued.max.requests") // count),
+            cold_reader=self.cold_reader,
+            on_closed=self._connection_closed,
+        )
+        self.data_loop.on_file_error = self._file_failed
+        self._removed_files = RemovedFiles(self.fetching.sweep, sweep_append_files)
+        self._late_senders = LateSenders(self.data_loop)
+        self._late = 0
+        self.kept_memory = KeptMemory(self.data_loop, config.integer("odradek.connections.kept.bytes") // count)
+        self._closed: list[int] = []
+        self._busy = BusyTime()
+        self._tick_due = 0.0
+        set_idle_ms(config.integer("metrics.usage.idle.ms"))
+
+    def start(self) -> None:
+        """Begin to serve."""
+        self.topics.refresh()
+        self.shm.confirm_version(self.topics.version)
+        self.loop.add_reader(self.data_loop.fileno(), self._on_data)
+        self.loop.add_reader(self.shm.event_fd(), self._on_wake)
+        self.loop.add_reader(self.receiver.fileno(), self._on_handover)
+        self.loop.add_signal_handler(signal.SIGTERM, self.stop)
+        self.forward.connect()
+        self._tick()
+        self._on_handover()
+        self.shm.set_state(ProcessState.SERVING)
+        self.shm.wake(0)
+
+    # -- events -----------------------------------------------------------------------------------------------------
+
+    def _on_data(self) -> None:
+        self.forward.hold()
+        try:
+            self.data_loop.on_events()
+        finally:
+            self.forward.release()
+        self._report_closed()
+
+    def _on_wake(self) -> None:
+        """A slot that somebody waits for moved, the metadata changed, or a process died."""
+        self.shm.drain_event()
+        try:
+            self._take_over_metadata()
+            if self._running.changed:
+                self._running.take_over(self._config)
+            self._release_removed_files()
+        finally:  # the event is drained: what it announced is not announced again
+            if self.shm.take_full_look():
+                self.room.look_at_all()
+            self.room.serve()
+            self._settle()
+
+    def _take_over_metadata(self) -> None:
+        if self.topics.refresh():
+            self.shm.confirm_version(self.topics.version)
+
+    def _on_handover(self) -> None:
+        try:
+            handed_over = self.receiver.receive()
+        except ChannelClosed:
+            log.info("the supervisor has ended; this worker answers the requests in flight and stops")
+            self.stop()
+            return
+        for item in handed_over:
+            self._add(item)
+        self.shm.set_connections(len(self.data_loop.connections))
+        self._report_closed()
+
+    def _add(self, item: HandedOver) -> None:
+        """Serve a connection, or close it and report that to the acceptor, which counts it until then."""
+        try:
+            self.data_loop.add(*item)
+        except OSError as error:
+            log.warning(
+                "connection %d from %s is closed: the system cannot serve it: %s",
+                item.connection_id, item.peer, error.strerror,
+            )  # fmt: skip
+            self._closed.append(item.connection_id)
+        except Exception:  # an error of this program: those behind it must be served nevertheless
+            log.exception("connection %d from %s is closed", item.connection_id, item.peer)
+            if item.connection_id not in self.data_loop.connections:
+                self._closed.append(item.connection_id)
+
+    def _tick(self) -> None:
+        """Twice a second. A part that fails does not stop the ticks: without them the supervisor would kill the worker."""
+        self.shm.beat()
+        self.data_loop.tick()
+        try:
+            self._upkeep()
+        except Exception:
+            log.exception("the worker's periodic work failed; it is repeated in %g s", TICK_S)
+        finally:
+            self._tick_due = self.loop.time() + TICK_S
+            self.loop.call_at(self._tick_due, self._tick)
+
+    def _upkeep(self) -> None:
+        self._ticks += 1
+        if self._running.changed:
+            self._running.take_over(self._config)
+        if self._ticks % SWEEP_EVERY_TICKS == 0:
+            self.fetching.sweep()
+            sweep_append_files()
+        self._release_removed_files()
+        now_ms = int(self.loop.time() * 1000)
+        self.data_loop.sweep_idle(now_ms)
+        self.shm.set_kept_bytes(self.kept_memory.look(now_ms))
+        self._report_closed()
+        logs.report_failures()
+        self._report_refusals()
+        self._count()
+
+    def _release_removed_files(self) -> None:
+        """Close what is open of removed files; also the connections whose clients do not read what is sent from such a file."""
+        if self._removed_files.look() or self._late:
+            self._late = self._late_senders.look(int(self.loop.time() * 1000))
+            self._report_closed()
+
+    def _report_refusals(self) -> None:
+        """Log the producers that found no room, once a minute at the most."""
+        if self._ticks < self._next_refusal_tick or (found := self.handler.producing.responses.take_refusals()) is None:
+            return
+        self._next_refusal_tick = self._ticks + REFUSALS_EVERY_TICKS
+        count, reason, connection_id, client_id = found
+        connection = self.data_loop.connections.get(connection_id)
+        log.warning(
+            "refused %d batches of new idempotent producers, the last one from %s (client id %r): %s",
+            count,
+            "a closed connection" if connection is None else connection.peer,
+            client_id,
+            reason,
+        )
+
+    def _count(self) -> None:
+        if self._tick_due:
+            count_loop_delay(max(0, int((self.loop.time() - self._tick_due) * 1e6)))
+        self._busy.tick()
+        gauge("parked_forwards", self.forward.waiting)
+        self.data_loop.count_connections()
+
+    def _file_failed(self, fd: int, number: int) -> None:
+        """A response's file could not be read or sent: whether that is its device's fault."""
+        try:
+            path = Path(os.readlink(f"/proc/self/fd/{fd}"))  # noqa: PTH115 - no real path
+        except OSError:
+            return
+        for index, log_dir in enumerate(self.view.log_dirs):
+            if path.is_relative_to(log_dir):
+                log.error("%s cannot be read: %s", path, os.strerror(number))
+                note_error(index, number)
+
+    def _settle(self) -> None:
+        """After responses were completed outside of a turn: send them."""
+        self.data_loop.flush_dirty()
+        self._report_closed()
+
+    def _report_closed(self) -> None:
+        if self._closed:
+            closed, self._closed = self._closed, []
+            self.receiver.closed(closed)
+            self.shm.set_connections(len(self.data_loop.connections))
+        if self.stopping:
+            self._check_drained()
+
+    def _close_ended(self, connections: list[Any]) -> None:
+        self.data_loop.close_ended(connections)
+
+    def _connection_closed(self, connection_id: int) -> None:
+        self._closed.append(connection_id)
+        self.forward.cancel(connection_id)
+
+    # -- waiting ----------------------------------------------------------------------------------------------------
+
+    def _deadline_moved(self, deadline_ms: int) -> None:
+        if self._expiry is not None:
+            if self._expiry_ms <= deadline_ms:
+                return
+            self._expiry.cancel()
+        self._expiry_ms = deadline_ms
+        self._expiry = self.loop.call_at(deadline_ms / 1000 + 0.001, self._expire)
+
+    def _expire(self) -> None:
+        self._expiry = None
+        following = self.room.expire()
+        self._settle()
+        if following >= 0:
+            self._deadline_moved(following)
+
+    def _offload(self, pending: Any) -> None:
+        self.appends(pending.step, lambda error: self._offloaded(pending, error))
+
+    def _offloaded(self, pending: Any, error: BaseException | None) -> None:
+        try:
+            if error is not None:
+                raise error
+            if pending.large_next:
+                self.large_batches(pending.open_large, lambda error: self._opened_large(pending, error))
+            else:
+                pending.worked()
+        except Exception as failure:
+            self._append_failed(pending, failure)
+        finally:
+            self.room.serve()
+        self._settle()
+
+    def _opened_large(self, pending: Any, error: BaseException | None) -> None:
+        if error is None:
+            self._offload(pending)
+        else:
+            self._offloaded(pending, error)
+
+    def _append_failed(self, pending: Any, error: BaseException) -> None:
+        """It costs the connection: whether the records are in the log is not known."""
+        connection = pending.connection
+        log.error("a Produce request failed on %s", connection.name, exc_info=error, extra=connection.log_fields)
+        if not pending.cancelled:
+            self.data_loop.close(connection, "a Produce request failed, as logged above")
+
+    def _down_convert(
+        self, work: tuple[list[tuple[Any, ...]], int], cancelled: Callable[[], bool], done: Callable[[Any], None]
+    ) -> None:
+        job = Stepwise(conversion(*work), cancelled)
+
+        def finished(error: BaseException | None) -> None:
+            if error is not None:
+                log.error("a conversion for an old consumer failed", exc_info=error)
+            done(error if error is not None else job.result)
+            self._settle()
+
+        self.conversions(job.step, finished)
+
+    def _retry(self, pending: Any) -> None:
+        """Once more at once (most holders are done by then), later a little slower."""
+        if not self._retries:
+            if pending.tries < QUICK_TRIES:
+                self.loop.call_soon(self._handle_retries)
+            else:
+                self.loop.call_later(RETRY_S, self._handle_retries)
+        self._retries.append(pending)
+
+    def _handle_retries(self) -> None:
+        """In the order of arrival: a request behind one of its connection that must wait, waits too, and is not executed
+        behind one that failed."""
+        retries, self._retries = self._retries, []
+        blocked: set[Any] = set()
+        failed: set[Any] = set()
+        for pending in retries:
+            if pending.connection in failed:
+                continue
+            if pending.connection in blocked:
+                self._retry(pending)
+                continue
+            try:
+                pending.again()
+            except Exception as error:
+                self._append_failed(pending, error)
+                failed.add(pending.connection)
+                continue
+            if not pending.executed:
+                blocked.add(pending.connection)
+        if retries:
+            self.room.serve()
+            self._settle()
+
+    # -- forwarding -------------------------------------------------------------------------------------------------
+
+    def _auto_create(
+        self,
+        connection: Any,
+        client_id: bytes | None,
+        names: list[str],
+        then: Callable[[list[tuple[str, int, str | None]]], None],
+        patience_s: float = DEFAULT_TIMEOUT_S,
+    ) -> None:
+        def answered(reply: ForwardReply | ForwardError) -> None:
+            outcomes: list[tuple[str, int, str | None]]
+            if isinstance(reply, ForwardReply) and reply.status == Status.OK:
+                self._take_over_metadata()
+                outcomes = decode_auto_created(reply.payload)
+            else:
+                outcomes = [(name, ErrorCode.LEADER_NOT_AVAILABLE, None) for name in names]
+            then(outcomes)
+
+        try:
+            deadline = self.loop.time() + patience_s
+            self.forward.send(
+                encode_names(names), context_of(connection, client_id), deadline, answered, Kind.AUTO_CREATE
+            )
+        except ForwardError as error:
+            self.loop.call_soon(answered, error)
+
+    # -- the end ----------------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Take no new requests, answer those in flight (long polls at once), then end."""
+        if self.stopping:
+            return
+        self.stopping = True
+        self.shm.set_state(ProcessState.STOPPING)
+        self.loop.remove_reader(self.receiver.fileno())
+        self.data_loop.stop_reading()
+        self.room.end()
+        self._settle()
+        self.loop.call_later(STOP_LIMIT_S, self._give_up)
+
+    def _check_drained(self) -> None:
+        if self.data_loop.drained and not self.done.done():
+            self.done.set_result(None)
+
+    def _give_up(self) -> None:
+        if not self.done.done():
+            log.warning("connections that did not take their last response in time are closed")
+            self.done.set_result(None)
+
+    def close(self) -> None:
+        self.data_loop.close_all()
+        self.forward.close()
+        self.large_batches.close()
+        self.appends.close()
+        self.handler.producing.responses.flusher.close()
+        self.look_ups.close()
+        self.conversions.close()
+        self.cold_reader.close()
+        self.receiver.closed(self._closed)
+        self.receiver.close()
+
+
+async def _serve(context: ProcessContext) -> None:
+    worker = Worker(context, asyncio.get_running_loop())
+    worker.start()
+    await worker.done
+    worker.close()
+
+
+def main(context: ProcessContext) -> int:
+    """Serve until SIGTERM; the exit code."""
+    uvloop.run(_serve(context))
+    return 0

@@ -1,0 +1,69 @@
+"""From a schema to the plan of one version: which fields are there, in which form, and how few bytes they can take.
+
+Run once for each structure and version that a process meets; the plan is then kept by the structure's layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from odradek._ext.protocol.plan import CODES, Plan
+
+if TYPE_CHECKING:
+    from odradek.protocol.schema import Field, Structure, Versions
+
+WITH_LENGTH = frozenset({"string", "bytes", "records"})
+
+
+def compiler_of(structure: Structure, flexible: Versions) -> Callable[[int], Plan]:
+    """What compiles a plan of `structure`; `flexible` are the message's flexible versions."""
+
+    def compile_version(version: int) -> Plan:
+        return compile_plan(structure, version, version in flexible)
+
+    return compile_version
+
+
+def compile_plan(structure: Structure, version: int, flexible: bool) -> Plan:
+    """The plan of a structure in one version; its inner structures are compiled as needed."""
+    plain: list[tuple] = []
+    tagged: list[tuple] = []
+    absent: list[tuple] = []
+    for place, item in enumerate(structure.fields):
+        if version not in item.versions:
+            absent.append((place, item.ignorable))
+            continue
+        is_tagged = item.tag >= 0 and flexible
+        operation = (
+            place,
+            CODES[wire_type(item, version, flexible)],
+            CODES[element_type(item, flexible)],
+            version in item.nullable,
+            item.tag if is_tagged else -1,
+            plan_of(item.structure, version) if item.structure is not None else None,
+        )
+        (tagged if is_tagged else plain).append(operation)
+    tagged.sort(key=lambda operation: operation[4])
+    return Plan(structure.cls._layout, version, flexible, plain + tagged, absent)
+
+
+def plan_of(structure: Structure, version: int) -> Plan:
+    return structure.cls._layout.plan(version)
+
+
+def wire_type(item: Field, version: int, flexible: bool) -> str:
+    """The name in CODES of what stands on the wire for a field."""
+    if item.is_array:
+        return "compact array" if flexible and item.flexible else "array"
+    if item.structure is not None and version in item.nullable:
+        return "nullable structure"
+    return element_type(item, flexible)
+
+
+def element_type(item: Field, flexible: bool) -> str:
+    if item.structure is not None:
+        return "structure"
+    if item.element in WITH_LENGTH and flexible and item.flexible:
+        return f"compact {item.element}"
+    return item.element

@@ -1,0 +1,258 @@
+"""The schema language: one text describes a message in all its versions, and becomes a class and a plan per version.
+
+Owned by nobody at run time: parsed once when an API's module is imported, immutable afterwards, safe from any process
+and thread.
+
+A schema has a line per field::
+
+    Topics                  []CreatableTopic    0+
+      Name                  string              0+
+      NumPartitions         int32               0+      default=-1
+      Rack                  string              1+      null=2+ default=null ignorable tag=0
+
+* The name is Kafka's (`NumPartitions`); the attribute is its snake_case (`num_partitions`).
+* The type is one of Kafka's: bool, int8, int16, uint16, int32, uint32, int64, float64, uuid, string, bytes, records,
+  the name of a structure, or one of these after `[]`. The fields of a structure stand indented below the field, or,
+  when several fields share it, below a line `struct Name 0+` at the end of the text.
+* Versions are `0+`, `0-3`, `2` or `none`.
+* `null` allows null in all the field's versions, `null=2+` in some. `default=` is what the field is when nothing sets
+  it; without it zero, false, "", empty, a structure of defaults, or null for records. `tag=N` makes it a tagged
+  field, from the first flexible version that has it. `ignorable`: a value is dropped silently when encoding a version
+  that lacks the field; otherwise that is an error. `flexible=none`: never compact, whatever the message's version.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from odradek._ext.protocol.messages import Layout, Message
+from odradek.protocol.plans import compiler_of
+
+ZERO_UUID = bytes(16)
+INTEGERS = frozenset({"int8", "int16", "uint16", "int32", "uint32", "int64"})
+SCALARS = INTEGERS | {"bool", "float64", "uuid", "string", "bytes", "records"}
+NEWEST = 0x7FFF
+SHARED, NEW_LIST, NEW_STRUCTURE = 0, 1, 2
+
+
+class SchemaError(ValueError):
+    """A schema's text that breaks the rules above: a mistake in this package."""
+
+
+class Versions(NamedTuple):
+    """A range of versions, ends included; empty when `last < first`."""
+
+    first: int
+    last: int
+
+    def __contains__(self, version: object) -> bool:
+        return isinstance(version, int) and self.first <= version <= self.last
+
+    @classmethod
+    def parse(cls, text: str) -> Versions:
+        if text == "none":
+            return NO_VERSIONS
+        if text.endswith("+"):
+            return cls(int(text[:-1]), NEWEST)
+        first, _, last = text.partition("-")
+        return cls(int(first), int(last or first))
+
+
+NO_VERSIONS = Versions(0, -1)
+
+
+@dataclass(slots=True, eq=False)
+class Field:
+    """One line of a schema; `structure` is set when the type, or the type of an array's elements, is one."""
+
+    name: str
+    type: str
+    versions: Versions
+    nullable: Versions = NO_VERSIONS
+    default: str | None = None
+    tag: int = -1
+    ignorable: bool = False
+    flexible: bool = True
+    structure: Structure | None = None
+
+    @property
+    def attribute(self) -> str:
+        return snake_case(self.name)
+
+    @property
+    def is_array(self) -> bool:
+        return self.type.startswith("[]")
+
+    @property
+    def element(self) -> str:
+        """The type of an array's elements; of anything else its type."""
+        return self.type.removeprefix("[]")
+
+
+@dataclass(slots=True, eq=False)
+class Structure:
+    """A message or a structure within one: its fields in wire order, and the class of its objects."""
+
+    name: str
+    versions: Versions
+    fields: list[Field] = field(default_factory=list)
+    cls: Any = None
+
+
+class ApiSchema(NamedTuple):
+    """An API: the versions its schemas know (not those that are served), and the classes of its messages."""
+
+    key: int
+    name: str
+    min_version: int
+    max_version: int
+    flexible_since: int
+    """The first flexible version; above `max_version` when there is none."""
+    request: Any
+    response: Any
+
+
+def snake_case(name: str) -> str:
+    """`NumPartitions` -> `num_partitions`; "KRaft" is one word."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name.replace("KRaft", "Kraft")).lower()
+
+
+def parse(name: str, text: str) -> tuple[Structure, dict[str, Structure]]:
+    """The message `name` of a schema's text, and its structures by name. Raises SchemaError."""
+    message = Structure(name, Versions(0, NEWEST))
+    structures: dict[str, Structure] = {}
+    open_at: list[tuple[int, Structure]] = [(-1, message)]
+    for line in text.splitlines():
+        words = line.split()
+        if not words:
+            continue
+        indent = len(line) - len(line.lstrip())
+        if words[0] == "struct":
+            del open_at[1:]
+            structure = structures.setdefault(words[1], Structure(words[1], NO_VERSIONS))
+            structure.versions = Versions.parse(words[2])
+            open_at.append((indent, structure))
+            continue
+        while open_at[-1][0] >= indent:
+            open_at.pop()
+        try:
+            parsed = parse_field(words)
+        except (ValueError, IndexError) as error:
+            raise SchemaError(f"{name}: cannot read {line.strip()!r}: {error}") from error
+        open_at[-1][1].fields.append(parsed)
+        if parsed.element not in SCALARS:
+            parsed.structure = structures.setdefault(parsed.element, Structure(parsed.element, parsed.versions))
+            open_at.append((indent, parsed.structure))
+    for structure in structures.values():
+        if not structure.fields:
+            raise SchemaError(f"{name}: structure {structure.name} has no fields")
+    return message, structures
+
+
+def parse_field(words: list[str]) -> Field:
+    versions = Versions.parse(words[2])
+    parsed = Field(words[0], words[1], versions)
+    for word in words[3:]:
+        option, _, value = word.partition("=")
+        match option:
+            case "null":
+                parsed.nullable = Versions.parse(value) if value else versions
+            case "default":
+                parsed.default = value
+            case "tag":
+                parsed.tag = int(value)
+            case "ignorable":
+                parsed.ignorable = True
+            case "flexible" if value == "none":
+                parsed.flexible = False
+            case _:
+                raise SchemaError(f"unknown option {word!r}")
+    return parsed
+
+
+def default_of(item: Field) -> tuple[Any, int]:
+    """The default of a field and how it comes into an object: SHARED, NEW_LIST or NEW_STRUCTURE."""
+    text = item.default
+    if text == "null" or (item.type == "records" and text is None):
+        return None, SHARED
+    if item.is_array:
+        return [], NEW_LIST
+    if item.structure is not None:
+        return item.structure.cls(), NEW_STRUCTURE
+    if item.type in INTEGERS:
+        return int(text or "0", 0), SHARED
+    if item.type == "bool":
+        return text == "true", SHARED
+    if item.type == "float64":
+        return float(text or "0"), SHARED
+    if item.type == "uuid":
+        return ZERO_UUID, SHARED
+    if item.type == "bytes":
+        return b"", SHARED
+    return text or "", SHARED
+
+
+def build(structure: Structure, versions: Versions, flexible: Versions, module: str) -> Any:
+    """Makes the class of a structure whose inner structures have theirs, and binds its plans' compiler to it."""
+    attributes = tuple(item.attribute for item in structure.fields)
+    structure.cls = type(
+        structure.name,
+        (Message,),
+        {"__slots__": attributes, "__module__": module, "_structure": structure, "__hash__": None},
+    )
+    defaults = [default_of(item) for item in structure.fields]
+    structure.cls._layout = Layout(
+        structure.cls,
+        structure.name,
+        attributes,
+        tuple(default for default, _ in defaults),
+        tuple(kind for _, kind in defaults),
+        versions.first,
+        versions.last,
+        compiler_of(structure, flexible),
+    )
+    return structure.cls
+
+
+def message(name: str, text: str, versions: str, flexible: str, module: str) -> Any:
+    """The class of a message, its structures as attributes by Kafka's names.
+
+    `versions` are those the schema knows, `flexible` those with compact lengths and tagged fields. Raises SchemaError.
+    """
+    root, structures = parse(name, text)
+    known = Versions.parse(versions)
+    flexible_versions = Versions.parse(flexible)
+    built: set[str] = set()
+
+    def build_inner(structure: Structure) -> None:
+        for item in structure.fields:
+            if item.structure is not None and item.structure.name not in built:
+                built.add(item.structure.name)
+                build_inner(item.structure)
+                build(item.structure, known, flexible_versions, module)
+
+    build_inner(root)
+    cls = build(root, known, flexible_versions, module)
+    for structure in structures.values():
+        if structure.cls is None:
+            raise SchemaError(f"{name}: structure {structure.name} is used by no field")
+        setattr(cls, structure.name, structure.cls)
+    return cls
+
+
+def api(key: int, name: str, versions: str, *, flexible: str, request: str, response: str) -> ApiSchema:
+    """An API from the texts of its two messages; `name` is Kafka's, without "Request". Raises SchemaError."""
+    known = Versions.parse(versions)
+    since = known.last + 1 if flexible == "none" else Versions.parse(flexible).first
+    module = f"odradek.protocol.schemas.{snake_case(name)}"
+    return ApiSchema(
+        key,
+        name,
+        known.first,
+        known.last,
+        since,
+        message(f"{name}Request", request, versions, flexible, module),
+        message(f"{name}Response", response, versions, flexible, module),
+    )

@@ -1,0 +1,1 @@
+"""The schemas of Kafka's messages, a file for each API."""

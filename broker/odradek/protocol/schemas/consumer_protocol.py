@@ -1,0 +1,41 @@
+"""What consumers of classic groups say to each other through JoinGroup and SyncGroup, under the protocol type "consumer".
+
+Each is preceded by its version as an int16; a reader of an unknown, newer version reads the newest it knows.
+
+1: the partitions a member owns, for cooperative rebalancing. 2: the generation of these. 3: the member's rack.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from odradek.protocol.schema import message
+
+Subscription: Any = message(
+    "ConsumerProtocolSubscription",
+    """
+    Topics           []string          0+
+    UserData         bytes             0+  null default=null
+    OwnedPartitions  []TopicPartition  1+  ignorable
+      Topic          string            1+
+      Partitions     []int32           1+
+    GenerationId     int32             2+  default=-1 ignorable
+    RackId           string            3+  null default=null ignorable
+    """,
+    versions="0-3",
+    flexible="none",
+    module=__name__,
+)
+
+Assignment: Any = message(
+    "ConsumerProtocolAssignment",
+    """
+    AssignedPartitions  []TopicPartition  0+
+      Topic             string            0+
+      Partitions        []int32           0+
+    UserData            bytes             0+  null default=null
+    """,
+    versions="0-3",
+    flexible="none",
+    module=__name__,
+)

@@ -1,0 +1,28 @@
+"""DeleteShareGroupState (86): deletes the state of share partitions. Between brokers."""
+
+from odradek.protocol.schema import api
+
+API_KEY = 86
+
+SCHEMA = api(
+    API_KEY,
+    "DeleteShareGroupState",
+    "0",
+    flexible="0+",
+    request="""
+    GroupId        string             0+
+    Topics         []DeleteStateData  0+
+      TopicId      uuid               0+
+      Partitions   []PartitionData    0+
+        Partition  int32              0+
+    """,
+    response="""
+    Results           []DeleteStateResult  0+
+      TopicId         uuid                 0+
+      Partitions      []PartitionResult    0+
+        Partition     int32                0+
+        ErrorCode     int16                0+
+        ErrorMessage  string               0+  null default=null
+    """,
+)
+Request, Response = SCHEMA.request, SCHEMA.response

@@ -1,0 +1,34 @@
+"""SyncGroup (14): the leader of a classic group hands in the assignments, every member takes its own.
+
+1: throttle time. 3: group instance id. 5: type and name of the protocol, checked against the group's.
+"""
+
+from odradek.protocol.schema import api
+
+API_KEY = 14
+
+SCHEMA = api(
+    API_KEY,
+    "SyncGroup",
+    "0-5",
+    flexible="4+",
+    request="""
+    GroupId          string                        0+
+    GenerationId     int32                         0+
+    MemberId         string                        0+
+    GroupInstanceId  string                        3+  null default=null
+    ProtocolType     string                        5+  null default=null ignorable
+    ProtocolName     string                        5+  null default=null ignorable
+    Assignments      []SyncGroupRequestAssignment  0+
+      MemberId       string                        0+
+      Assignment     bytes                         0+
+    """,
+    response="""
+    ThrottleTimeMs  int32   1+  ignorable
+    ErrorCode       int16   0+
+    ProtocolType    string  5+  null default=null ignorable
+    ProtocolName    string  5+  null default=null ignorable
+    Assignment      bytes   0+
+    """,
+)
+Request, Response = SCHEMA.request, SCHEMA.response

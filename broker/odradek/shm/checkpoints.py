@@ -1,0 +1,237 @@
+"""The offset checkpoints of the log directories: four files in Kafka's format, each with a line for each log.
+
+`recovery-point-offset-checkpoint`, `replication-offset-checkpoint` and `log-start-offset-checkpoint` are written from
+the slots by the cleaner, at the ordered stop, and (log start offsets) by the coordinator; `cleaner-offset-checkpoint`
+is written by compaction. Each writer holds a lock on the log directory from before it looks at the slots until the file
+is replaced, so that no older state replaces a newer one. A deletion holds it, too, when it removes the lines of the
+deleted partitions, after their slots are deleted and before another topic can have their names.
+"""
+
+import fcntl
+import logging
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import odradek._ext.partition.slot_upkeep as slot_upkeep
+from odradek._ext.storage.log_dirs import note_error
+from odradek._ext.shm.shared_memory import SharedMemory
+from odradek.storage import file_names
+from odradek.storage.atomic_file import NO_ROOM, fsync_directory
+from odradek.storage.checkpoints import (
+    CheckpointLines,
+    CorruptCheckpointError,
+    read_offset_checkpoint,
+    write_offset_checkpoint,
+)
+
+log = logging.getLogger("odradek.storage")
+
+Partition = tuple[str, int]
+ALL_FILES = (
+    file_names.RECOVERY_POINT_CHECKPOINT,
+    file_names.LOG_START_OFFSET_CHECKPOINT,
+    file_names.REPLICATION_CHECKPOINT,
+    file_names.CLEANER_CHECKPOINT,
+)
+
+
+# -- reading -------------------------------------------------------------------------------------------------------------
+
+
+class Checkpoints(NamedTuple):
+    """What the files of a log directory say of its logs. `cleaner_offsets` is None if it is not known which were compacted."""
+
+    recovery_points: Mapping[Partition, int]
+    log_start_offsets: Mapping[Partition, int]
+    cleaner_offsets: Mapping[Partition, int] | None
+
+
+def read_checkpoints(log_dir: Path) -> Checkpoints:
+    """Those of a directory; empty where there is no file.
+
+    :raises CorruptCheckpointError: a file does not follow its format.
+    """
+    return Checkpoints(
+        read_offset_checkpoint(log_dir / file_names.RECOVERY_POINT_CHECKPOINT),
+        read_offset_checkpoint(log_dir / file_names.LOG_START_OFFSET_CHECKPOINT),
+        read_offset_checkpoint(log_dir / file_names.CLEANER_CHECKPOINT),
+    )
+
+
+def checkpoints_to_load_by(log_dir: Path) -> Checkpoints:
+    """The same for opening logs: if a file is damaged, they are recovered from their beginning and may have gaps."""
+    try:
+        return read_checkpoints(log_dir)
+    except (CorruptCheckpointError, OSError) as error:
+        log.error("checkpoints cannot be used, logs in %s are recovered from their beginning: %s", log_dir, error)
+        return Checkpoints({}, {}, None)
+
+
+# -- writing -------------------------------------------------------------------------------------------------------------
+
+
+def write_checkpoints(shm: SharedMemory, log_dirs: Sequence[Path], only: int | None = None) -> set[int]:
+    """Recovery points (what is on the device), log start offsets above 0 and high watermarks, a file each a directory.
+
+    The directories whose files could not be written: their old files stay; unless only room was missing, such a directory
+    is offline afterwards, as in Kafka.
+
+    :param only: of the log directory of this number.
+    :raises CorruptCheckpointError: the former file, needed for logs that are not loaded, does not follow its format.
+    """
+    failed = set()
+    for number, path in enumerate(log_dirs):
+        if shm.log_dir_offline(number) or only not in (None, number):
+            continue
+        try:
+            with alone(path):
+                _write_all(number, path)
+        except OSError as error:
+            failed.add(number)
+            log.error("checkpoints could not be written: %s", error)
+            if error.errno in NO_ROOM:
+                note_error(number, error.errno)
+            else:
+                shm.set_log_dir_offline(number)
+    return failed
+
+
+def _write_all(number: int, path: Path) -> None:
+    waiting: set[Partition] = set()  # logs that are not loaded, or failed
+    recovery, watermark, starts = CheckpointLines(), CheckpointLines(), CheckpointLines()
+    points: list[tuple[int, int]] = []
+    for slot, (topic, partition, log_dir, flushed, log_start, high) in slot_upkeep.checkpoint_offsets():
+        if log_dir != number:
+            continue
+        if flushed < 0:
+            waiting.add((topic, partition))
+            continue
+        recovery.add_offset(topic, partition, flushed)
+        watermark.add_offset(topic, partition, high)
+        if log_start > 0:
+            starts.add_offset(topic, partition, log_start)
+        points.append((slot, flushed))
+    for lines, name in (
+        (recovery, file_names.RECOVERY_POINT_CHECKPOINT),
+        (watermark, file_names.REPLICATION_CHECKPOINT),
+    ):
+        _keep(path / name, waiting, lines)
+        lines.write(path / name)
+    for slot, point in points:
+        slot_upkeep.set_recovery_point(slot, point)
+    _put_log_starts(path, waiting, starts)
+
+
+def write_log_starts(shm: SharedMemory, log_dirs: Sequence[Path], only: int | None = None) -> None:
+    """Make the log start offsets above 0 of all logs durable, as the slots have them now; of offline directories none.
+
+    :param only: of the log directory of this number.
+    :raises OSError: a file could not be written.
+    :raises CorruptCheckpointError: the former file, needed for logs that are not loaded, does not follow its format.
+    """
+    for number, path in enumerate(log_dirs):
+        if shm.log_dir_offline(number) or only not in (None, number):
+            continue
+        with alone(path):
+            waiting: set[Partition] = set()
+            lines = CheckpointLines()
+            for _, (topic, partition, log_dir, _, log_start, _) in slot_upkeep.checkpoint_offsets():
+                if log_dir == number and log_start < 0:
+                    waiting.add((topic, partition))
+                elif log_dir == number and log_start > 0:
+                    lines.add_offset(topic, partition, log_start)
+            _put_log_starts(path, waiting, lines)
+
+
+def _put_log_starts(path: Path, waiting: set[Partition], lines: CheckpointLines) -> None:
+    target = path / file_names.LOG_START_OFFSET_CHECKPOINT
+    _keep(target, waiting, lines)
+    if not lines.is_in(target):
+        lines.write(target)
+    else:
+        fsync_directory(path)  # the process that wrote it may have died before it synced
+
+
+def _keep(path: Path, waiting: set[Partition], lines: CheckpointLines) -> None:
+    """Take over what the file says of logs that cannot say it themselves now. Raises OSError, CorruptCheckpointError."""
+    if waiting:
+        before = read_offset_checkpoint(path)
+        for topic, partition in sorted(waiting & before.keys()):
+            lines.add_offset(topic, partition, before[topic, partition])
+
+
+def forget_partitions(shm: SharedMemory, log_dirs: Sequence[Path], deleted: Collection[Partition]) -> None:
+    """Remove the lines of deleted partitions from all files, for good: a later topic of that name has another log.
+
+    A file that does not follow its format stays: no start believes a line of it. Nothing is done for directories that
+    are offline, and one that cannot be written is offline afterwards, unless only room was missing.
+
+    :raises OSError: there was no room to write a file.
+    """
+    topics = [f"\n{topic} ".encode() for topic in {topic for topic, _ in deleted}]
+    no_room = None
+    for number, path in enumerate(log_dirs):
+        if shm.log_dir_offline(number):
+            continue
+        try:
+            with alone(path):
+                for name in ALL_FILES:
+                    _forget(path / name, deleted, topics)
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                note_error(number, error.errno)
+                no_room = error
+            else:
+                log.error(
+                    "cannot remove the lines of deleted partitions from the checkpoints; the log directory goes offline: %s",
+                    error,
+                )
+                shm.set_log_dir_offline(number)
+    if no_room is not None:
+        raise no_room
+
+
+def _forget(path: Path, deleted: Collection[Partition], topics: Sequence[bytes]) -> None:
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return
+    if not any(topic in content for topic in topics):  # most files of most deletions
+        return
+    try:
+        before = read_offset_checkpoint(path)
+    except CorruptCheckpointError as error:
+        log.error("cannot remove the lines of deleted partitions from a checkpoint: %s", error)
+        return
+    lines = CheckpointLines()
+    for (topic, partition), offset in before.items():
+        if (topic, partition) not in deleted:
+            lines.add_offset(topic, partition, offset)
+    if not lines.is_in(path):
+        lines.write(path)
+
+
+def lower_cleaner_offset(log_dir: Path, partition: Partition, limit: int) -> None:
+    """A log that ends at `limit`, after a truncation, or whose end was lost, is compacted up to there at most.
+
+    :raises OSError: the file could not be written. :raises CorruptCheckpointError: it does not follow its format.
+    """
+    path = log_dir / file_names.CLEANER_CHECKPOINT
+    with alone(log_dir):
+        before = read_offset_checkpoint(path)
+        if before.get(partition, limit) > limit:
+            write_offset_checkpoint(path, before | {partition: limit})
+
+
+@contextmanager
+def alone(log_dir: Path) -> Iterator[None]:
+    """No other process writes checkpoints of this directory meanwhile; the death of the holder gives the lock back."""
+    descriptor = os.open(log_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

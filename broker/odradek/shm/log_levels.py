@@ -1,0 +1,33 @@
+"""Levels of the loggers in this process: each process of the broker sets them in its own `logging`."""
+
+import logging
+from collections.abc import Mapping
+
+from odradek.config.broker_config import BrokerConfig
+from odradek.config.loggers import LOGGERS, ROOT, configured
+
+TRACE = 5
+NUMBERS = {
+    "FATAL": logging.CRITICAL,
+    "ERROR": logging.ERROR,
+    "WARN": logging.WARNING,
+    "INFO": logging.INFO,
+    "DEBUG": logging.DEBUG,
+    "TRACE": TRACE,
+}
+_WORDS = {number: word for word, number in NUMBERS.items()}
+
+
+def word_of(level: int) -> str:
+    """Kafka's word for a level of `logging`."""
+    return _WORDS.get(level) or logging.getLevelName(level)
+
+
+def apply_levels(config: BrokerConfig, changed: Mapping[str, str]) -> None:
+    """Set the levels in this process. :param changed: at run time, by logger."""
+    own = configured(config, changed)
+    for name in LOGGERS:
+        logger = logging.getLogger(None if name == ROOT else name)
+        level = NUMBERS[own[name]] if name in own else logging.NOTSET
+        if logger.level != level:
+            logger.setLevel(level)

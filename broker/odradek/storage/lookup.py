@@ -1,0 +1,62 @@
+"""Finding a record by time where batches are compressed: what `odradek._ext.storage.lookup` cannot do without the codecs.
+
+Called by workers for ListOffsets, in the look-up thread. Stateless; the descriptors, counts and the size come from one
+snapshot of the slot. No object is made for a record of a batch: a few bytes may open to millions of them.
+"""
+
+from __future__ import annotations
+
+import odradek._ext.storage.lookup as native
+from odradek.storage import compression
+from odradek.storage.batch import read_batch
+from odradek.storage.old_messages import is_old, read_message
+
+OPEN_LIMIT = 128 * 1024 * 1024
+
+
+def find_in_compressed(batch: bytes, target_timestamp: int, from_offset: int) -> tuple[int, int] | None:
+    """(offset, timestamp in ms) of the first record of one whole batch or wrapper that is not before either.
+
+    :raises ValueError: it is not sound, CorruptBatchError, CorruptMessageError and what `decompress` raises among them.
+    """
+    if not is_old(batch):
+        content = read_batch(batch)[0]
+        plain = compression.decompress(content.codec, content.payload, OPEN_LIMIT)
+        found: tuple[int, int] | None = native.find_in_records(batch, plain, target_timestamp, from_offset)
+        return found
+    for message in read_message(batch)[0].opened(OPEN_LIMIT):
+        if message.timestamp >= target_timestamp and message.offset >= from_offset:
+            return message.offset, message.timestamp
+    return None
+
+
+def find_timestamp(
+    log_fd: int,
+    index_fd: int,
+    index_entries: int,
+    time_fd: int,
+    time_entries: int,
+    segment_base: int,
+    size_limit: int,
+    target_timestamp: int,
+    from_offset: int = 0,
+) -> tuple[int, int, int] | None:
+    """The first record of a segment that is not before `target_timestamp` (ms) nor `from_offset`.
+
+    log_fd, index_fd, time_fd: the segment's files. index_entries, time_entries: their committed counts. size_limit:
+    bytes of the log that may be seen. Returns (offset, timestamp, leader epoch of its batch), or None. With the
+    largest timestamp of a segment as target it answers ListOffsets for the maximal timestamp. Raises CorruptLogError,
+    ValueError as `find_in_compressed`, OSError.
+    """
+    return native.time_of(
+        log_fd,
+        index_fd,
+        index_entries,
+        time_fd,
+        time_entries,
+        segment_base,
+        size_limit,
+        target_timestamp,
+        from_offset,
+        find_in_compressed,
+    )

@@ -1,0 +1,118 @@
+"""`.snapshot` files: the state of a partition's producers at an offset (Kafka's ProducerSnapshot, version 1).
+
+    version i16, crc u32 (CRC-32C of all that follows), count i32, then 46 bytes a producer: producer id i64, epoch i16,
+    last sequence i32, last offset i64, offset delta i32, timestamp i64, coordinator epoch i32, current txn first
+    offset i64
+
+Written when a segment rolls and when the broker stops, by whoever holds the partition's lock; read when a log is
+opened. A snapshot holds a producer's last batch only: duplicates of the four before it are known until the broker
+restarts.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import odradek._ext.records.crc32c as crc32c
+from odradek.storage.atomic_file import replace_file
+
+VERSION = 1
+HEAD = struct.Struct(">hI")
+COUNT = struct.Struct(">i")
+ENTRY = struct.Struct(">qhiqiqiq")
+
+
+class CorruptSnapshotError(ValueError):
+    """A snapshot whose version, length or CRC is wrong."""
+
+
+@dataclass(frozen=True)
+class ProducerBatch:
+    """A batch that a producer appended: its last sequence and offset, last less first offset, largest timestamp in
+    ms."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def base_sequence(self) -> int:
+        """The first sequence; sequences wrap from 2^31-1 to 0."""
+        return (self.last_sequence - self.offset_delta) % (1 << 31)
+
+    @property
+    def first_offset(self) -> int:
+        """The offset of its first record."""
+        return self.last_offset - self.offset_delta
+
+
+@dataclass(frozen=True)
+class ProducerState:
+    """What a partition knows of a producer. `batches`: the last five at most, oldest first.
+
+    `current_txn_first_offset` and `coordinator_epoch` are -1 without a transaction; `last_timestamp` in ms.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int = -1
+    last_timestamp: int = -1
+    current_txn_first_offset: int = -1
+    batches: tuple[ProducerBatch, ...] = ()
+
+
+def encode_snapshot(producers: Iterable[ProducerState]) -> bytes:
+    """The content of a snapshot file."""
+    entries = []
+    for state in producers:
+        last = state.batches[-1] if state.batches else ProducerBatch(-1, -1, 0, -1)
+        entries.append(
+            ENTRY.pack(
+                state.producer_id,
+                state.producer_epoch,
+                last.last_sequence,
+                last.last_offset,
+                last.offset_delta,
+                state.last_timestamp,
+                state.coordinator_epoch,
+                state.current_txn_first_offset,
+            )
+        )
+    body = COUNT.pack(len(entries)) + b"".join(entries)
+    return HEAD.pack(VERSION, crc32c.checksum(body)) + body
+
+
+def decode_snapshot(data: bytes) -> list[ProducerState]:
+    """The producers of a snapshot file's content. Raises CorruptSnapshotError."""
+    if len(data) < HEAD.size + COUNT.size:
+        raise CorruptSnapshotError(f"{len(data)} bytes")
+    version, crc = HEAD.unpack_from(data)
+    if version != VERSION:
+        raise CorruptSnapshotError(f"version {version} where {VERSION} is known")
+    if crc32c.checksum(data[HEAD.size :]) != crc:
+        raise CorruptSnapshotError("the CRC does not match")
+    (count,) = COUNT.unpack_from(data, HEAD.size)
+    entries = data[HEAD.size + COUNT.size :]
+    if count < 0 or len(entries) != count * ENTRY.size:
+        raise CorruptSnapshotError(f"{len(entries)} bytes for {count} producers")
+    found = []
+    for fields in ENTRY.iter_unpack(entries):
+        producer_id, epoch, sequence, offset, delta, timestamp, coordinator_epoch, txn_offset = fields
+        batches = (ProducerBatch(sequence, offset, delta, timestamp),) if offset >= 0 else ()
+        found.append(ProducerState(producer_id, epoch, coordinator_epoch, timestamp, max(txn_offset, -1), batches))
+    return found
+
+
+def write_snapshot(path: str | os.PathLike[str], producers: Iterable[ProducerState], *, sync: bool = True) -> None:
+    """Replaces the file. Raises OSError."""
+    replace_file(path, encode_snapshot(producers), sync=sync)
+
+
+def read_snapshot(path: str | os.PathLike[str]) -> list[ProducerState]:
+    """The producers in the file. Raises CorruptSnapshotError, OSError."""
+    return decode_snapshot(Path(path).read_bytes())

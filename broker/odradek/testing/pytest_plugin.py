@@ -1,0 +1,49 @@
+"""Fixtures for pytest, loaded by its entry point wherever Odradek is installed. They run in the process of the test.
+
+``odradek_broker``: a broker of the test's own, with defaults. ``odradek_broker_factory``: makes brokers with the
+configuration and topics of your choice, all ended with the test. ``odradek_shared_broker``: one for the whole session,
+for tests that keep to topics of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from odradek.testing.broker_process import Broker
+
+BrokerFactory = Callable[..., "Broker"]
+
+
+@pytest.fixture
+def odradek_broker_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerFactory]:
+    """A function with the arguments of ``odradek.testing.Broker`` that starts one and ends it with the test."""
+    with ExitStack() as brokers:
+        yield _factory(brokers, tmp_path_factory)
+
+
+@pytest.fixture
+def odradek_broker(odradek_broker_factory: BrokerFactory) -> Broker:
+    """A running broker with default configuration."""
+    return odradek_broker_factory()
+
+
+@pytest.fixture(scope="session")
+def odradek_shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A running broker for all tests of the session (of one worker of pytest-xdist)."""
+    with ExitStack() as brokers:
+        yield _factory(brokers, tmp_path_factory)()
+
+
+def _factory(brokers: ExitStack, directories: pytest.TempPathFactory) -> BrokerFactory:
+    def start(*arguments: Any, **options: Any) -> Broker:
+        from odradek.testing.broker_process import Broker  # here, so that the plugin costs nothing where it is not used
+
+        options.setdefault("directory", directories.mktemp("odradek"))
+        return brokers.enter_context(Broker(*arguments, **options))
+
+    return start
