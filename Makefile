@@ -123,6 +123,7 @@ lint: build-dev ## ruff, mypy, cython-lint, and the direction of imports
 	@$(BIN)/ruff format --check --quiet . || { $(BIN)/ruff format --check .; exit 1; }
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/cython-lint _ext
+	@$(BIN)/python tools/native_layers.py
 	@$(BIN)/lint-imports --no-logo >.build/imports.log 2>&1 || { cat .build/imports.log >&2; exit 1; }
 
 install-systemd: ## the broker as a systemd service (as root; OPTIONS="--with-report --enable"; docs/systemd.md)

@@ -1,9 +1,10 @@
 """How long the usage report takes, and how much memory: ``python -m bench.usage_report --hours 24 --topics 10000``.
 
-Makes a spool as the broker writes it (`broker/odradek/metrics/spool.py`): each minute every topic is written and read, so that every
-interval has a row for each, which is the worst case; files of hours that are over are compressed. Then runs the job on it, in
-a process of its own, as ``odradek report usage`` does, and reads every 0.2 s how much memory it and its children have: the sum
-of their proportional set sizes (PSS), of which the greatest counts. What is made is removed afterwards.
+Makes a spool as the broker writes it (`broker/odradek/metrics/spool.py`): each minute every topic is written and read,
+so that every interval has a row for each, which is the worst case; files of hours that are over are compressed. Then
+runs the job on it, in a process of its own, as ``odradek report usage`` does, and reads every 0.2 s how much memory it
+and its children have: the sum of their proportional set sizes (PSS), of which the greatest counts. What is made is
+removed afterwards.
 """
 
 import argparse

@@ -9,9 +9,9 @@ from functools import partial
 
 from libc.stdint cimport int64_t, uint32_t
 
-from odradek._ext.shm.atomics cimport fence
-from odradek._ext.net.connection cimport CLOSE_ERROR, Pending
 from odradek._ext.api.fetch_context cimport FIRST_WITH_BATCHES, WARM_ROUNDS, FetchPartition, reads_to_log_end
+from odradek._ext.net.connection cimport CLOSE_ERROR, Pending
+from odradek._ext.shm.atomics cimport fence
 from odradek._ext.api.fetch_plan import look_up_cold
 from odradek._ext.shm.layout cimport monotonic_ms
 

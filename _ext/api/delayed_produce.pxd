@@ -3,10 +3,10 @@ device waited for."""
 
 from libc.stdint cimport int64_t, uint8_t
 
-from odradek._ext.net.connection cimport Connection, Pending
 from odradek._ext.api.produce_items cimport ProduceItem, ProduceRequest
 from odradek._ext.api.produce_responses cimport ProduceResponses
 from odradek._ext.api.purgatory cimport Waiter, WaitingRoom
+from odradek._ext.net.connection cimport Connection, Pending
 
 
 cdef class ProduceDelays:

@@ -9,16 +9,13 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
-from odradek._ext.net.connection cimport CLOSE_ERROR, CLOSE_HANDLER, Connection, Pending
-from odradek._ext.shm.locks cimport LANE_SECOND, SPINS_OF_LOOP, SPINS_OF_THREAD, set_lane
-from odradek._ext.shm.metering cimport PARKED_PRODUCES
 from odradek._ext.api.produce_items cimport (
-    any_refused,
     NOT_ENOUGH_REPLICAS,
     REQUEST_TIMED_OUT,
     SLOW_OLD,
     ProduceItem,
     ProduceRequest,
+    any_refused,
     append_items,
     check_framed,
     decided,
@@ -29,9 +26,12 @@ from odradek._ext.api.produce_items cimport (
     refuse,
 )
 from odradek._ext.api.produce_responses cimport ProduceResponses, attach_record_errors
+from odradek._ext.api.purgatory cimport Waiter, WaitingRoom
+from odradek._ext.net.connection cimport CLOSE_ERROR, CLOSE_HANDLER, Connection, Pending
 from odradek._ext.records.record_batch cimport ERROR_MESSAGE_TOO_LARGE, BatchInfo, parse_batch_header
 from odradek._ext.shm.layout cimport Slot, monotonic_ms, now_ms, slot_at
-from odradek._ext.api.purgatory cimport Waiter, WaitingRoom
+from odradek._ext.shm.locks cimport LANE_SECOND, SPINS_OF_LOOP, SPINS_OF_THREAD, set_lane
+from odradek._ext.shm.metering cimport PARKED_PRODUCES
 
 
 cdef enum:

@@ -2,16 +2,16 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
-from odradek._ext.net.connection cimport Connection
-from odradek._ext.protocol.cursor cimport Cursor
+from odradek._ext.api.delayed_fetch cimport FetchWait
 from odradek._ext.api.fetch_conversion cimport FetchConversion
 from odradek._ext.api.fetch_plan cimport FetchPlaces
 from odradek._ext.api.fetch_responses cimport FetchResponses
 from odradek._ext.api.fetch_sessions cimport FetchSessions
-from odradek._ext.api.delayed_fetch cimport FetchWait
+from odradek._ext.api.purgatory cimport WaitingRoom
+from odradek._ext.net.connection cimport Connection
+from odradek._ext.protocol.cursor cimport Cursor
 from odradek._ext.shm.metering cimport Client
 from odradek._ext.shm.topics cimport TopicDirectory
-from odradek._ext.api.purgatory cimport WaitingRoom
 
 
 cdef struct FetchHead:                # the request but its partitions

@@ -3,24 +3,10 @@
 Runs in a worker's loop. The sessions are in `fetch_sessions.pyx`, what waits in `fetch_waits.pyx`.
 """
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint8_t
 from libc.string cimport memcmp
 
-from odradek._ext.net.connection cimport FRAME_CLOSE, FRAME_DONE, FRAME_PENDING, Connection, Pending
-from odradek._ext.protocol.cursor cimport (
-    CURSOR_TAGGED,
-    Cursor,
-    cursor_fail,
-    cursor_init,
-    read_bytes,
-    read_int32,
-    read_int64,
-    read_int8,
-    read_length,
-    read_string_length,
-    read_uvarint,
-    skip_tagged_fields,
-)
+from odradek._ext.api.delayed_fetch cimport STAGE_FIRST_LOOK, STEP_ANSWER, FetchWait
 from odradek._ext.api.fetch_context cimport (
     CONSUMER,
     FETCH,
@@ -39,11 +25,25 @@ from odradek._ext.api.fetch_conversion cimport FetchConversion
 from odradek._ext.api.fetch_plan cimport FetchPlaces
 from odradek._ext.api.fetch_responses cimport FetchResponses
 from odradek._ext.api.fetch_sessions cimport FetchSessions
-from odradek._ext.api.delayed_fetch cimport STAGE_FIRST_LOOK, STEP_ANSWER, FetchWait
-from odradek._ext.shm.metering cimport PARKED_FETCHES, USAGE_REQUESTS, usage_of
-from odradek._ext.shm.layout cimport monotonic_ms
-from odradek._ext.shm.topics cimport Topic, TopicDirectory
 from odradek._ext.api.purgatory cimport WaitingRoom
+from odradek._ext.net.connection cimport FRAME_CLOSE, FRAME_DONE, FRAME_PENDING, Connection, Pending
+from odradek._ext.protocol.cursor cimport (
+    CURSOR_TAGGED,
+    Cursor,
+    cursor_fail,
+    cursor_init,
+    read_bytes,
+    read_int32,
+    read_int64,
+    read_int8,
+    read_length,
+    read_string_length,
+    read_uvarint,
+    skip_tagged_fields,
+)
+from odradek._ext.shm.layout cimport monotonic_ms
+from odradek._ext.shm.metering cimport PARKED_FETCHES, USAGE_REQUESTS, usage_of
+from odradek._ext.shm.topics cimport Topic, TopicDirectory
 
 
 cdef enum:

@@ -2,11 +2,11 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
 
+from odradek._ext.api.purgatory cimport Waiter
 from odradek._ext.net.connection cimport Pending
 from odradek._ext.shm.metering cimport Client, ReaderPlace
-from odradek._ext.storage.segment_list cimport OpenSegment
 from odradek._ext.shm.topics cimport Topic
-from odradek._ext.api.purgatory cimport Waiter
+from odradek._ext.storage.segment_list cimport OpenSegment
 
 
 cdef enum:

@@ -2,9 +2,9 @@
 
 from libc.stdint cimport int32_t
 
-from odradek._ext.net.connection cimport Pending
 from odradek._ext.api.fetch_context cimport FetchContext
 from odradek._ext.api.fetch_responses cimport FetchResponses
+from odradek._ext.net.connection cimport Pending
 
 
 cdef class FetchConversion:

@@ -4,7 +4,6 @@ more than the response may hold, and the response is written when that is done. 
 
 from libc.stdint cimport int32_t, int64_t
 
-from odradek._ext.net.connection cimport CLOSE_ERROR, Pending
 from odradek._ext.api.fetch_context cimport (
     FIRST_WITH_MAX_BYTES,
     FIRST_WITH_V1,
@@ -14,6 +13,7 @@ from odradek._ext.api.fetch_context cimport (
     storage_error,
 )
 from odradek._ext.api.fetch_responses cimport FetchResponses
+from odradek._ext.net.connection cimport CLOSE_ERROR, Pending
 from odradek._ext.shm.layout cimport monotonic_ms, slot_at
 
 

@@ -3,9 +3,9 @@
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 
 from odradek._ext.api.fetch_context cimport FetchContext, FetchPartition
-from odradek._ext.storage.segment_list cimport OpenSegment, SegmentCache, SegmentList
 from odradek._ext.shm.layout cimport Commit, Slot
 from odradek._ext.shm.topics cimport TopicDirectory
+from odradek._ext.storage.segment_list cimport OpenSegment, SegmentCache, SegmentList
 
 
 cdef class FetchPlaces:

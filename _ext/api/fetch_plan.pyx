@@ -9,10 +9,9 @@ import logging
 import os
 
 from libc.errno cimport EAGAIN, EBADMSG, errno
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint8_t
 from libc.string cimport memcpy
 
-from odradek._ext.shm.atomics cimport fence, load_acquire_32, load_acquire_64
 from odradek._ext.api.fetch_context cimport (
     FENCED_LEADER_EPOCH,
     FIRST_WITH_MAX_BYTES,
@@ -29,12 +28,10 @@ from odradek._ext.api.fetch_context cimport (
     reads_to_log_end,
     storage_error,
 )
-from odradek._ext.shm.locks cimport LOCK_BUSY, SPINS_OF_LOOP, unlock
-from odradek._ext.storage.log_dirs cimport note_device
-from odradek._ext.storage.lookup cimport LOOKUP_BEYOND, LOOKUP_FOUND, FoundBatch, find_position
-from odradek._ext.storage.page_cache cimport fault_in, read_some, set_no_wait
+from odradek._ext.partition.slot_access cimport take_slot
+from odradek._ext.partition.swapping cimport SWAP_UNDER_WAY
 from odradek._ext.records.record_batch cimport AT_LAST_OFFSET_DELTA, AT_MAGIC, CODEC_ZSTD, load32, load64
-from odradek._ext.storage.segment_list cimport OpenSegment, SegmentCache, SegmentList
+from odradek._ext.shm.atomics cimport fence, load_acquire_32, load_acquire_64
 from odradek._ext.shm.layout cimport (
     MAX_IN_SYNC,
     RECENT_KEPT,
@@ -50,9 +47,12 @@ from odradek._ext.shm.layout cimport (
     slot_at,
     state_now,
 )
-from odradek._ext.partition.swapping cimport SWAP_UNDER_WAY
-from odradek._ext.partition.slot_access cimport take_slot
+from odradek._ext.shm.locks cimport LOCK_BUSY, SPINS_OF_LOOP, unlock
 from odradek._ext.shm.topics cimport Topic, TopicDirectory
+from odradek._ext.storage.log_dirs cimport note_device
+from odradek._ext.storage.lookup cimport LOOKUP_BEYOND, LOOKUP_FOUND, FoundBatch, find_position
+from odradek._ext.storage.page_cache cimport fault_in, read_some, set_no_wait
+from odradek._ext.storage.segment_list cimport OpenSegment, SegmentCache, SegmentList
 
 
 cdef extern from "<sys/stat.h>" nogil:

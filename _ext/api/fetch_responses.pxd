@@ -2,9 +2,9 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 
+from odradek._ext.api.fetch_context cimport FetchContext
 from odradek._ext.net.connection cimport Pending, ResponseOutput
 from odradek._ext.protocol.cursor cimport WriteBuffer
-from odradek._ext.api.fetch_context cimport FetchContext
 from odradek._ext.shm.metering cimport Client
 
 

@@ -5,6 +5,17 @@ Used in a worker's loop.
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
 
+from odradek._ext.api.fetch_context cimport (
+    FETCH,
+    FIRST_BY_ID,
+    FIRST_FLEXIBLE,
+    FIRST_WITH_BATCHES,
+    NONE,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    FetchContext,
+    FetchPartition,
+)
 from odradek._ext.net.connection cimport Pending, ResponseOutput
 from odradek._ext.protocol.cursor cimport (
     WriteBuffer,
@@ -18,17 +29,7 @@ from odradek._ext.protocol.cursor cimport (
     write_string_length,
     write_uvarint,
 )
-from odradek._ext.api.fetch_context cimport (
-    FETCH,
-    FIRST_BY_ID,
-    FIRST_FLEXIBLE,
-    FIRST_WITH_BATCHES,
-    NONE,
-    UNKNOWN_TOPIC_ID,
-    UNKNOWN_TOPIC_OR_PARTITION,
-    FetchContext,
-    FetchPartition,
-)
+from odradek._ext.records.record_batch cimport store32
 from odradek._ext.shm.metering cimport (
     FETCH_FAILED,
     TOPIC_NONE,
@@ -42,7 +43,6 @@ from odradek._ext.shm.metering cimport (
     still_client,
     usage_of,
 )
-from odradek._ext.records.record_batch cimport store32
 from odradek._ext.storage.segment_list cimport OpenSegment
 
 

@@ -10,6 +10,7 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
+from odradek._ext.api.plain_requests cimport finished, header, text
 from odradek._ext.protocol.cursor cimport (
     CURSOR_NULL,
     CURSOR_OK,
@@ -26,13 +27,12 @@ from odradek._ext.protocol.cursor cimport (
     read_length,
     skip_tagged_fields,
     write_bytes,
-    write_int8,
     write_int16,
     write_int32,
+    write_int8,
     write_length,
     write_string_length,
 )
-from odradek._ext.api.plain_requests cimport finished, header, text
 
 cdef enum:
     JOIN_GROUP = 11

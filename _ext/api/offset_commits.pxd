@@ -2,8 +2,8 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
-from odradek._ext.records.batch_builder cimport BatchBuilder
 from odradek._ext.protocol.cursor cimport Cursor
+from odradek._ext.records.batch_builder cimport BatchBuilder
 from odradek._ext.shm.topics cimport Topic, TopicDirectory
 
 

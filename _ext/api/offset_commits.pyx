@@ -1,6 +1,6 @@
 """OffsetCommit requests, natively; see `offset_commits.pxd`. Runs in the coordinator's loop; no lock.
 
-The schema (`broker/odradek/protocol/schemas/offset_commit.py`), the handler beside it and `broker/odradek/protocol/schemas/group_records.py` say what is read,
+The schemas (`odradek.protocol.schemas.offset_commit`, `group_records`) and the Python handler of OffsetCommit say what is read,
 judged, stored and answered; the tests hold this equal to them. `read` leaves to them whatever is not plain: version 0,
 requests that cannot be read, and so every error's text.
 """
@@ -14,6 +14,7 @@ from libc.stdlib cimport free, malloc, realloc
 from odradek._ext.records.batch_builder cimport BatchBuilder
 from odradek._ext.shm.metering cimport count_error
 from odradek._ext.shm.metering import count_failed_request
+from odradek._ext.api.plain_requests cimport finished, header, text
 from odradek._ext.protocol.cursor cimport (
     CURSOR_OK,
     Cursor,
@@ -21,22 +22,21 @@ from odradek._ext.protocol.cursor cimport (
     buffer_free,
     buffer_init,
     cursor_left,
+    read_bytes,
     read_int32,
     read_int64,
     read_length,
     read_string_length,
-    read_bytes,
     skip_tagged_fields,
     write_bytes,
-    write_int8,
     write_int16,
     write_int32,
     write_int64,
+    write_int8,
     write_length,
     write_string_length,
 )
 from odradek._ext.protocol.decoder cimport MAX_ELEMENTS
-from odradek._ext.api.plain_requests cimport finished, header, text
 from odradek._ext.shm.topics cimport Topic, TopicDirectory
 
 

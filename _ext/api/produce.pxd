@@ -1,12 +1,12 @@
 """Produce requests: parsed in place, checked, appended jointly, answered in order."""
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint8_t
 
-from odradek._ext.net.connection cimport Connection
-from odradek._ext.protocol.cursor cimport Cursor
 from odradek._ext.api.delayed_produce cimport ProduceDelays
 from odradek._ext.api.produce_items cimport ProduceItem, ProduceRequest
 from odradek._ext.api.produce_responses cimport ProduceResponses
+from odradek._ext.net.connection cimport Connection
+from odradek._ext.protocol.cursor cimport Cursor
 from odradek._ext.shm.topics cimport TopicDirectory
 
 

@@ -7,10 +7,37 @@ must wait for the high watermark; or when `flush.messages` asks for records on t
 follow a Produce that is appended but not answered, nothing else may.
 """
 
-from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint32_t, uint64_t, uint8_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memcmp, memset, strlen
+from libc.string cimport memcmp, memset
 
+from odradek._ext.api.delayed_produce cimport ProduceDelays, ProducePending, must_wait
+from odradek._ext.api.produce_items cimport (
+    INVALID_REQUIRED_ACKS,
+    INVALID_TOPIC_EXCEPTION,
+    INVALID_TXN_STATE,
+    NOT_ENOUGH_REPLICAS,
+    PRODUCE,
+    PRODUCE_BY_ID,
+    PRODUCE_FLEXIBLE,
+    SLOW_COMPRESSED,
+    SLOW_OLD,
+    SLOW_RECOMPRESS,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    ProduceItem,
+    ProduceRequest,
+    any_refused,
+    append_items,
+    check_framed,
+    enough_replicas,
+    link_items,
+    reason_of,
+    refuse,
+    settled,
+)
+from odradek._ext.api.produce_responses cimport ProduceResponses, attach_record_errors
+from odradek._ext.api.purgatory cimport WaitingRoom
 from odradek._ext.net.connection cimport (
     CLOSE_HANDLER,
     FRAME_CLOSE,
@@ -23,9 +50,6 @@ from odradek._ext.net.connection cimport (
 from odradek._ext.protocol.cursor cimport (
     CURSOR_LENGTH,
     Cursor,
-    WriteBuffer,
-    buffer_free,
-    buffer_init,
     cursor_fail,
     read_bytes,
     read_int16,
@@ -33,63 +57,7 @@ from odradek._ext.protocol.cursor cimport (
     read_length,
     read_string_length,
     skip_tagged_fields,
-    write_bytes,
-    write_int16,
-    write_int32,
-    write_int64,
-    write_length,
-    write_string_length,
-    write_uvarint,
 )
-from odradek._ext.partition.flusher cimport Flusher
-from odradek._ext.shm.locks cimport SPINS_OF_LOOP
-from odradek._ext.shm.metering cimport (
-    BYTES_REJECTED,
-    MeterClient,
-    PRODUCE_FAILED,
-    TOPIC_NONE,
-    USAGE_BYTES_IN,
-    USAGE_BYTES_OUT,
-    USAGE_ERRORS,
-    USAGE_RECORDS_IN,
-    USAGE_REQUESTS,
-    add,
-    count_batch,
-    count_error,
-    count_request,
-    count_stored,
-    own_page,
-    still_client,
-    usage_of,
-)
-from odradek._ext.api.delayed_produce cimport ProduceDelays, ProducePending, must_wait
-from odradek._ext.api.produce_items cimport (
-    any_refused,
-    reason_of_room,
-    INVALID_REQUIRED_ACKS,
-    INVALID_TOPIC_EXCEPTION,
-    INVALID_TXN_STATE,
-    KAFKA_STORAGE_ERROR,
-    NOT_ENOUGH_REPLICAS,
-    PRODUCE,
-    PRODUCE_BY_ID,
-    PRODUCE_FLEXIBLE,
-    SLOW_COMPRESSED,
-    SLOW_OLD,
-    SLOW_RECOMPRESS,
-    UNKNOWN_TOPIC_ID,
-    UNKNOWN_TOPIC_OR_PARTITION,
-    ProduceItem,
-    ProduceRequest,
-    append_items,
-    check_framed,
-    enough_replicas,
-    link_items,
-    reason_of,
-    refuse,
-    settled,
-)
-from odradek._ext.api.produce_responses cimport ProduceResponses, attach_record_errors
 from odradek._ext.records.record_batch cimport (
     AT_MAGIC,
     AT_RECORDS,
@@ -100,11 +68,11 @@ from odradek._ext.records.record_batch cimport (
     ERROR_UNSUPPORTED_COMPRESSION_TYPE,
     BatchInfo,
     check_batch,
-    store32,
 )
 from odradek._ext.shm.layout cimport Slot, now_ms, slot_at
+from odradek._ext.shm.locks cimport SPINS_OF_LOOP
+from odradek._ext.shm.metering cimport TOPIC_NONE, USAGE_BYTES_IN, USAGE_REQUESTS, count_batch, count_request, usage_of
 from odradek._ext.shm.topics cimport Topic, TopicDirectory
-from odradek._ext.api.purgatory cimport WaitingRoom
 
 
 cdef enum:

@@ -3,11 +3,11 @@
 Plain memory and functions over it, for the loop and the append threads of a worker; no locks but the slots' own.
 """
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint8_t
 
 from odradek._ext.partition.log_writing cimport AppendItem
-from odradek._ext.shm.metering cimport Client
 from odradek._ext.shm.layout cimport Slot
+from odradek._ext.shm.metering cimport Client
 
 
 cdef enum Slow:

@@ -5,10 +5,17 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from odradek._ext.partition.leader_append cimport append_as_leader
-from odradek._ext.storage.log_dirs cimport is_full
 from odradek._ext.partition.log_writing cimport MAX_JOINED, AppendItem, AppendOutcome
 from odradek._ext.partition.producer_room cimport ROOM_OF_ARENA, ROOM_OF_CLIENT, ROOM_OF_PARTITION
 from odradek._ext.partition.record_errors cimport check_rules
+from odradek._ext.partition.slot_access cimport (
+    APPEND_BUSY,
+    APPEND_IO_ERROR,
+    APPEND_OFFLINE,
+    APPEND_OK,
+    APPEND_STALE,
+    AppendResult,
+)
 from odradek._ext.records.record_batch cimport (
     ERROR_CORRUPT_MESSAGE,
     ERROR_INVALID_RECORD,
@@ -19,7 +26,7 @@ from odradek._ext.records.record_batch cimport (
     set_max_timestamp,
 )
 from odradek._ext.shm.layout cimport SLOT_OFFLINE, SLOT_ONLINE, Commit, Slot, read_commit, region, slot_at
-from odradek._ext.partition.slot_access cimport APPEND_BUSY, APPEND_IO_ERROR, APPEND_OFFLINE, APPEND_OK, APPEND_STALE, AppendResult
+from odradek._ext.storage.log_dirs cimport is_full
 
 
 cdef enum:

@@ -1,11 +1,11 @@
 """The end of a Produce request: its response, what is counted of it, and the sync that its topics ask for."""
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint8_t
 
-from odradek._ext.net.connection cimport ResponseOutput
-from odradek._ext.protocol.cursor cimport WriteBuffer
-from odradek._ext.partition.flusher cimport Flusher
 from odradek._ext.api.produce_items cimport ProduceItem, ProduceRequest
+from odradek._ext.net.connection cimport ResponseOutput
+from odradek._ext.partition.flusher cimport Flusher
+from odradek._ext.protocol.cursor cimport WriteBuffer
 
 
 cdef class ProduceResponses:

@@ -2,12 +2,12 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
-from odradek._ext.net.connection cimport Connection
 from odradek._ext.api.fetch cimport Fetching
-from odradek._ext.net.forwarding cimport ForwardTable, Route
-from odradek._ext.net.frame_reading cimport FrameHandler
 from odradek._ext.api.produce cimport Producing
 from odradek._ext.api.purgatory cimport WaitingRoom
+from odradek._ext.net.connection cimport Connection
+from odradek._ext.net.forwarding cimport ForwardTable, Route
+from odradek._ext.net.frame_reading cimport FrameHandler
 
 
 cdef class RequestHandler(FrameHandler):

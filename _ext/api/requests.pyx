@@ -1,25 +1,26 @@
 """Reads a request's header and hands the request to whom it belongs; runs in a worker's loop."""
 
-from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t, uint8_t
 from libc.string cimport memcpy
 
-from odradek._ext.net.connection cimport FRAME_CLOSE, FRAME_DEFER, FRAME_DONE, FRAME_PENDING, Connection
-from odradek._ext.protocol.cursor cimport Cursor, cursor_init, read_bytes, read_int16, read_int32, read_string_length, skip_tagged_fields
 from odradek._ext.api.fetch cimport Fetching
+from odradek._ext.api.produce cimport Producing
+from odradek._ext.api.purgatory cimport WaitingRoom
+from odradek._ext.net.connection cimport FRAME_CLOSE, FRAME_DEFER, FRAME_DONE, FRAME_PENDING, Connection
 from odradek._ext.net.forwarding cimport ForwardTable, Route
 from odradek._ext.net.late_requests cimport is_unawaited
-from odradek._ext.shm.metering cimport (
-    METER_KEY_UNKNOWN,
-    TOPIC_NONE,
-    USAGE_BYTES_OUT,
-    api_index,
-    still_client,
-    usage_of,
+from odradek._ext.protocol.cursor cimport (
+    Cursor,
+    cursor_init,
+    read_bytes,
+    read_int16,
+    read_int32,
+    read_string_length,
+    skip_tagged_fields,
 )
-from odradek._ext.api.produce cimport Producing
 from odradek._ext.records.record_batch cimport store32
 from odradek._ext.shm.layout cimport Process, region
-from odradek._ext.api.purgatory cimport WaitingRoom
+from odradek._ext.shm.metering cimport METER_KEY_UNKNOWN, TOPIC_NONE, USAGE_BYTES_OUT, api_index, still_client, usage_of
 from odradek._ext.shm.waking cimport wake_own_loop
 
 

@@ -2,8 +2,8 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from odradek._ext.storage.log_state cimport Array
 from odradek._ext.records.record_batch cimport ATTRIBUTE_DELETE_HORIZON, BatchInfo, read_varint, read_varlong
+from odradek._ext.storage.log_state cimport Array
 
 
 cdef struct RecordKey:            # the part of a record that decides

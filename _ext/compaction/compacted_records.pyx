@@ -1,11 +1,10 @@
 """See compacted_records.pxd. Pure functions over memory."""
 
 from libc.errno cimport ENOMEM
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint16_t, uint32_t, uint64_t, uint8_t
 from libc.stdlib cimport realloc
 from libc.string cimport memcpy
 
-from odradek._ext.storage.log_state cimport Array
 from odradek._ext.records.record_batch cimport (
     AT_ATTRIBUTES,
     AT_BASE_TIMESTAMP,
@@ -20,6 +19,7 @@ from odradek._ext.records.record_batch cimport (
     store32,
     store64,
 )
+from odradek._ext.storage.log_state cimport Array
 
 
 cdef int add_bytes(Array* array, const void* data, int64_t n) noexcept nogil:

@@ -1,17 +1,17 @@
 """See compacted_segment.pxd. No GIL, no lock: files of the pass alone."""
 
 from libc.errno cimport EIO, ENOMEM, errno
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 from posix.fcntl cimport O_CREAT, O_RDWR, O_TRUNC
 from posix.unistd cimport close
 
 from odradek._ext.compaction.compaction_transactions cimport AbortedEntry
+from odradek._ext.records.record_batch cimport store16, store32, store64
 from odradek._ext.storage.file_calls cimport file_data_sync, file_open, file_unlink
 from odradek._ext.storage.log_scan cimport read_at, write_at
 from odradek._ext.storage.log_state cimport FILE_INDEX, FILE_LOG, FILE_TIME_INDEX, FILE_TXN_INDEX, append_item
-from odradek._ext.records.record_batch cimport store16, store32, store64
 from odradek._ext.storage.state_files cimport file_name
 
 

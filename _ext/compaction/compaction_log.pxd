@@ -3,13 +3,13 @@
 A base of `Compactor`, by inheritance because every step of a pass shares its state; used by one thread of the cleaner.
 """
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t, uint8_t
 from libc.stdlib cimport free
 
 from odradek._ext.compaction.compaction_transactions cimport Transactions
-from odradek._ext.storage.log_state cimport Array
 from odradek._ext.records.record_batch cimport BatchInfo
 from odradek._ext.shm.layout cimport Slot
+from odradek._ext.storage.log_state cimport Array
 
 
 cdef enum:                        # what became of a step

@@ -8,21 +8,19 @@ import os
 from collections import namedtuple
 
 from libc.errno cimport ENOENT, ENOMEM, errno
-from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdint cimport int64_t, uint32_t, uint8_t
 from libc.stdlib cimport free, malloc, qsort, realloc
 from posix.fcntl cimport O_RDONLY
 from posix.unistd cimport close
 
-from odradek._ext.partition.append_files cimport open_directory
 from odradek._ext.compaction.compacted_records cimport last_offset_of
 from odradek._ext.compaction.compaction_transactions cimport AbortedEntry, free_transactions, init_transactions, sort_aborted
-from odradek._ext.storage.file_calls cimport file_error, file_open
-from odradek._ext.shm.locks cimport LANE_SECOND, set_lane, unlock
-from odradek._ext.storage.log_scan cimport read_at
-from odradek._ext.storage.log_state cimport FILE_TXN_INDEX, append_item
-from odradek._ext.records.old_messages cimport MESSAGE_HEADER_BYTES, message_crc_matches, parse_message
+from odradek._ext.partition.append_files cimport open_directory
 from odradek._ext.partition.producer_entry cimport ProducerEntry, entry_batches, entry_epoch, newest_batch
 from odradek._ext.partition.producer_runs cimport next_producer
+from odradek._ext.partition.slot_access cimport wait_slot
+from odradek._ext.partition.swapping cimport drop_swaps
+from odradek._ext.records.old_messages cimport MESSAGE_HEADER_BYTES, message_crc_matches, parse_message
 from odradek._ext.records.record_batch cimport (
     AT_RECORDS,
     BATCH_HEADER_BYTES,
@@ -34,9 +32,11 @@ from odradek._ext.records.record_batch cimport (
     parse_batch_header,
 )
 from odradek._ext.shm.layout cimport SLOT_ONLINE, Slot, region, slot_at
+from odradek._ext.shm.locks cimport LANE_SECOND, set_lane, unlock
+from odradek._ext.storage.file_calls cimport file_error, file_open
+from odradek._ext.storage.log_scan cimport read_at
+from odradek._ext.storage.log_state cimport FILE_TXN_INDEX, append_item
 from odradek._ext.storage.state_files cimport file_name
-from odradek._ext.partition.swapping cimport drop_swaps
-from odradek._ext.partition.slot_access cimport wait_slot
 
 
 cdef extern from "<sys/stat.h>" nogil:

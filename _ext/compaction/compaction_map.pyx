@@ -8,11 +8,11 @@ from posix.unistd cimport close
 from odradek._ext.compaction.compacted_records cimport RecordKey, last_offset_of, read_key
 from odradek._ext.compaction.compaction_log cimport STEP_CODEC, STEP_CORRUPT, STEP_DONE, STEP_MAP_FULL
 from odradek._ext.compaction.compaction_transactions cimport meet_batch, meet_marker, start_transactions
+from odradek._ext.compaction.offset_map cimport begin_map, close_map, put_offset
+from odradek._ext.records.record_batch cimport AT_RECORDS, CODEC_NONE
 from odradek._ext.storage.file_calls cimport file_error
 from odradek._ext.storage.log_state cimport FILE_INDEX, FILE_LOG
 from odradek._ext.storage.lookup cimport LOOKUP_BEYOND, LOOKUP_FOUND, FoundBatch, find_position
-from odradek._ext.compaction.offset_map cimport begin_map, close_map, put_offset
-from odradek._ext.records.record_batch cimport AT_RECORDS, CODEC_NONE
 
 
 cdef class KeyedLog(CompactedLog):

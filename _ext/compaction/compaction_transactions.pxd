@@ -5,8 +5,8 @@ Owned by one pass. A marker may go when nothing of its transaction was met (Kafk
 
 from libc.stdint cimport int64_t, uint8_t
 
-from odradek._ext.storage.log_state cimport Array
 from odradek._ext.records.record_batch cimport BatchInfo
+from odradek._ext.storage.log_state cimport Array
 
 
 cdef struct AbortedEntry:         # an entry of a transaction index

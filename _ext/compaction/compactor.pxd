@@ -4,7 +4,7 @@ The rules are those of Kafka's LogCleaner (KIP-58, KIP-98, KIP-354, KIP-534); `d
 `CompactedLog` reads the log, `KeyedLog` builds the map of its keys, a Compactor rewrites it by that.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t, uint8_t
 
 from odradek._ext.compaction.compacted_records cimport RecordKey
 from odradek._ext.compaction.compacted_segment cimport Output

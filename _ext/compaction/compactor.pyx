@@ -17,7 +17,7 @@ import os
 from collections import namedtuple
 
 from libc.errno cimport ENOMEM, errno
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t, uint64_t, uint8_t
 from libc.stdlib cimport bsearch, malloc
 from libc.string cimport memcmp
 from posix.unistd cimport close
@@ -52,32 +52,32 @@ from odradek._ext.compaction.compaction_log cimport (
     free_array,
 )
 from odradek._ext.compaction.compaction_transactions cimport meet_batch, meet_marker, start_transactions
-from odradek._ext.records.crc32c cimport crc32c
-from odradek._ext.shm.faults cimport *
-from odradek._ext.storage.file_calls cimport file_sync
-from odradek._ext.shm.locks cimport unlock
-from odradek._ext.storage.log_dirs cimport note_device
-from odradek._ext.storage.log_state cimport FILE_LOG, append_item
 from odradek._ext.compaction.offset_map cimport get_offset, open_map
+from odradek._ext.partition.slot_access cimport give_up
+from odradek._ext.partition.swapping cimport prepare_swap, swap_segments
+from odradek._ext.records.crc32c cimport crc32c
 from odradek._ext.records.old_messages cimport parse_message
 from odradek._ext.records.record_batch cimport (
-    AT_ATTRIBUTES,
-    AT_CRC,
-    AT_RECORDS,
     ATTRIBUTE_CONTROL,
     ATTRIBUTE_DELETE_HORIZON,
     ATTRIBUTE_LOG_APPEND_TIME,
     ATTRIBUTE_TRANSACTIONAL,
+    AT_ATTRIBUTES,
+    AT_CRC,
+    AT_RECORDS,
     BATCH_HEADER_BYTES,
     CODEC_NONE,
     BatchInfo,
     store32,
 )
+from odradek._ext.shm.faults cimport *
 from odradek._ext.shm.layout cimport Slot, slot_at
-from odradek._ext.storage.state_files cimport file_name
-from odradek._ext.partition.swapping cimport prepare_swap, swap_segments
-from odradek._ext.partition.slot_access cimport give_up
+from odradek._ext.shm.locks cimport unlock
 from odradek._ext.shm.waking cimport wake_after
+from odradek._ext.storage.file_calls cimport file_sync
+from odradek._ext.storage.log_dirs cimport note_device
+from odradek._ext.storage.log_state cimport FILE_LOG, append_item
+from odradek._ext.storage.state_files cimport file_name
 
 from odradek._ext.compaction.compaction_log import CorruptSegmentError
 

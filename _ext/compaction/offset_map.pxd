@@ -4,7 +4,7 @@ One a compacting thread, used by it alone. The hash is SipHash-1-3 with 128 bits
 0009): nobody can make two keys that fall together, so that no producer can have another's record removed.
 """
 
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdint cimport int64_t, uint64_t, uint8_t
 
 
 cdef struct MapEntry:

@@ -1,7 +1,7 @@
 """The map of keys to newest offsets; see offset_map.pxd. Open addressing with linear probing, no removal."""
 
 from libc.errno cimport ENOMEM, errno
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdint cimport int64_t, uint64_t, uint8_t
 from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_NORESERVE, MAP_PRIVATE, PROT_READ, PROT_WRITE, mmap, munmap
 
 from odradek._ext.shm.siphash cimport sip_begin, sip_bytes, sip_round

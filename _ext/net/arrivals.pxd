@@ -3,11 +3,11 @@
 `ForwardServer` (broker/odradek/net/forward_server.py) is the rest of it: listening, tasks, the stop.
 """
 
-from libc.stdint cimport int16_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int16_t, int64_t, uint64_t, uint8_t
 
-from odradek._ext.protocol.cursor cimport WriteBuffer
 from odradek._ext.net.forward_frames cimport FrameCutter, RequestHead
 from odradek._ext.net.late_requests cimport Standstill
+from odradek._ext.protocol.cursor cimport WriteBuffer
 
 
 cdef class Arrival:

@@ -7,9 +7,8 @@ import logging
 
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport int16_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int16_t, int64_t, uint64_t, uint8_t
 
-from odradek._ext.protocol.cursor cimport buffer_free, buffer_init
 from odradek._ext.net.forward_frames cimport (
     KIND_CANCEL,
     KIND_HANG_UP,
@@ -25,17 +24,11 @@ from odradek._ext.net.forward_frames cimport (
     read_request,
     taken,
 )
+from odradek._ext.protocol.cursor cimport buffer_free, buffer_init
 from odradek._ext.net.forward_frames import MalformedFrame
 from odradek._ext.net.late_requests cimport LATE_MS, beat, is_unawaited, look_at_clock, waited_too_long
-from odradek._ext.shm.metering cimport (
-    FORWARDED_BYTES_IN,
-    FORWARDED_BYTES_OUT,
-    FORWARDED_REQUESTS,
-    LATE_REQUESTS,
-    add,
-    clock_us,
-)
 from odradek._ext.records.record_batch cimport load16
+from odradek._ext.shm.metering cimport FORWARDED_BYTES_IN, FORWARDED_BYTES_OUT, FORWARDED_REQUESTS, LATE_REQUESTS, add, clock_us
 
 
 LOG = logging.getLogger("odradek.forwarding")

@@ -1,10 +1,10 @@
 """A connection, the places of its responses, and what writes them. All times are CLOCK_MONOTONIC milliseconds."""
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
 from odradek._ext.net.buffers cimport Buffer
-from odradek._ext.shm.metering cimport Client
 from odradek._ext.net.output cimport OutQueue
+from odradek._ext.shm.metering cimport Client
 
 
 cpdef enum FrameResult:

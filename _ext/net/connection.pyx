@@ -7,10 +7,12 @@ writes on connections: the innermost layer of the one object that serves them, `
 
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdint cimport int64_t, uint64_t, uint8_t
 from libc.stdlib cimport realloc
 from libc.string cimport memcmp, memcpy
 
+from odradek._ext.net.output cimport COPIED_SLICE, OutQueue, add_copy, add_file, add_framed, add_part, drop_queue
+from odradek._ext.shm.layout cimport coarse_ms
 from odradek._ext.shm.metering cimport (
     METER_KEY_NONE,
     METER_KEY_UNKNOWN,
@@ -35,9 +37,7 @@ from odradek._ext.shm.metering cimport (
     still_client,
     usage_of,
 )
-from odradek._ext.net.output cimport COPIED_SLICE, OutQueue, add_copy, add_file, add_framed, add_part, drop_queue
 from odradek._ext.storage.page_cache cimport read_resident
-from odradek._ext.shm.layout cimport coarse_ms
 
 
 cdef enum:

@@ -12,7 +12,7 @@ import logging
 
 from cpython.object cimport PyObject
 from libc.errno cimport errno
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport strerror
 
@@ -32,6 +32,8 @@ from odradek._ext.net.connection cimport (
 )
 from odradek._ext.net.frame_reading cimport PEEK_BYTES, FrameHandler
 from odradek._ext.net.late_requests cimport LATE_MS, beat, ended_by_peer, look_at_clock
+from odradek._ext.net.output cimport drop_queue
+from odradek._ext.shm.layout cimport coarse_ms
 from odradek._ext.shm.metering cimport (
     CLOSED,
     CONNECTIONS_ACCEPTED,
@@ -47,9 +49,7 @@ from odradek._ext.shm.metering cimport (
     software_closed,
     turn_clock,
 )
-from odradek._ext.net.output cimport drop_queue
 from odradek._ext.shm.owners cimport owner_of
-from odradek._ext.shm.layout cimport coarse_ms
 
 
 cdef extern from "<sys/epoll.h>" nogil:

@@ -3,7 +3,7 @@
 What `read_*` and `next` hand out points into what they were given, and holds no longer than that.
 """
 
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdint cimport int64_t, uint64_t, uint8_t
 
 from odradek._ext.protocol.cursor cimport WriteBuffer
 

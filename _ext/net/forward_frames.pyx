@@ -4,7 +4,7 @@ Whoever writes to the sockets may lie: every length is checked against what is t
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 from libc.string cimport memcpy, memmove
 
 from odradek._ext.protocol.cursor cimport WriteBuffer, buffer_free, buffer_init, buffer_reserve, write_bytes

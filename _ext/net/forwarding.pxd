@@ -3,11 +3,11 @@
 `ForwardClient` (broker/odradek/net/forward.py) is the rest of it: the stream, the timer, and the promises.
 """
 
-from libc.stdint cimport int16_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int16_t, int64_t, uint64_t, uint8_t
 
 from odradek._ext.net.connection cimport Connection, Pending
-from odradek._ext.protocol.cursor cimport WriteBuffer
 from odradek._ext.net.forward_frames cimport FrameCutter, ReplyHead
+from odradek._ext.protocol.cursor cimport WriteBuffer
 from odradek._ext.shm.topics cimport TopicDirectory
 
 

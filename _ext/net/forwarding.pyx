@@ -11,11 +11,10 @@ from collections import deque
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.math cimport INFINITY
-from libc.stdint cimport int16_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int16_t, int64_t, uint64_t, uint8_t
 from libc.string cimport memcmp
 
 from odradek._ext.net.connection cimport FRAME_CLOSE, FRAME_PENDING, Connection, Pending
-from odradek._ext.protocol.cursor cimport buffer_free, buffer_init
 from odradek._ext.net.forward_frames cimport (
     KIND_CANCEL,
     KIND_HANG_UP,
@@ -29,10 +28,11 @@ from odradek._ext.net.forward_frames cimport (
     read_reply,
     taken,
 )
+from odradek._ext.protocol.cursor cimport buffer_free, buffer_init
 from odradek._ext.net.forward_frames import MalformedFrame
 from odradek._ext.net.late_requests cimport is_unawaited
-from odradek._ext.shm.metering cimport clock_us
 from odradek._ext.records.record_batch cimport load16, store64
+from odradek._ext.shm.metering cimport clock_us
 from odradek._ext.shm.topics cimport TopicDirectory
 
 

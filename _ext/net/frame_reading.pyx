@@ -5,7 +5,7 @@ frames that must wait (`hold`). Input is hostile: a length is judged before anyt
 """
 
 from libc.errno cimport EAGAIN, EINTR, errno
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint8_t
 from libc.string cimport memcmp, memcpy, memset, strerror
 
 from odradek._ext.net.buffers cimport Buffer

@@ -9,12 +9,12 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.errno cimport EAGAIN, EINTR, errno
-from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdint cimport int64_t, uint32_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
-from odradek._ext.storage.page_cache cimport read_resident, resident
 from odradek._ext.records.record_batch cimport store32
+from odradek._ext.storage.page_cache cimport read_resident, resident
 
 
 cdef extern from "<sys/socket.h>" nogil:

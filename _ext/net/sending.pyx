@@ -10,7 +10,6 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport strerror
 
 from odradek._ext.net.connection cimport CLOSE_FILE, CLOSE_RESET, HOLD_DEFER, OUT_ROOM, Connection, Pending
-from odradek._ext.shm.metering cimport SENDFILE_BYTES, SOCKET_BYTES_OUT, UNSENT_BYTES, add, clock_us, count_times
 from odradek._ext.net.output cimport (
     FILE_CHUNK,
     SENT_BLOCKED,
@@ -25,6 +24,7 @@ from odradek._ext.net.output cimport (
     join_queues,
     send_queue,
 )
+from odradek._ext.shm.metering cimport SENDFILE_BYTES, SOCKET_BYTES_OUT, UNSENT_BYTES, add, clock_us, count_times
 
 
 cdef extern from "<sys/socket.h>" nogil:

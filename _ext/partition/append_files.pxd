@@ -2,8 +2,8 @@
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
-from odradek._ext.storage.directories cimport DIR
 from odradek._ext.shm.layout cimport Slot
+from odradek._ext.storage.directories cimport DIR
 
 
 cdef struct AppendFiles:          # of one slot, in this process only

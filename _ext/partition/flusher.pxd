@@ -3,7 +3,7 @@
 Each log directory has its own queue and its own threads, because a device that hangs keeps every thread that waits for it.
 """
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
 
 cdef extern from "<pthread.h>" nogil:

@@ -4,13 +4,13 @@ import logging
 import os
 import threading
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 from libc.stdlib cimport calloc, free
 
 from odradek._ext.partition.flushing cimport flush_slot
-from odradek._ext.shm.locks cimport LANE_FLUSH, set_lane
-from odradek._ext.shm.layout cimport MAX_LOG_DIRS, SLOT_ONLINE, Commit, Slot, monotonic_ms, read_commit, region, slot_at
 from odradek._ext.partition.slots cimport topic_of
+from odradek._ext.shm.layout cimport MAX_LOG_DIRS, SLOT_ONLINE, Commit, Slot, monotonic_ms, read_commit, region, slot_at
+from odradek._ext.shm.locks cimport LANE_FLUSH, set_lane
 
 
 LOG = logging.getLogger("odradek.storage")

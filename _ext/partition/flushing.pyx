@@ -18,21 +18,21 @@ from posix.fcntl cimport O_RDONLY
 from posix.unistd cimport close
 
 from odradek._ext.partition.append_files cimport open_at, open_directory, open_in_slot
-from odradek._ext.shm.atomics cimport compare_swap_64, fetch_add_64, store_release_32, store_release_64
-from odradek._ext.shm.faults cimport *
-from odradek._ext.storage.file_calls cimport file_data_sync, file_error, file_sync
 from odradek._ext.partition.gap_limit cimport gap_limit_path
 from odradek._ext.partition.high_watermark cimport follow_device
 from odradek._ext.partition.leader_epochs cimport epoch_path
-from odradek._ext.shm.locks cimport LANE_FLUSH, set_lane, unlock
-from odradek._ext.storage.log_dirs cimport log_dir_failed, note_device
-from odradek._ext.storage.log_state cimport FILE_INDEX, FILE_LOG, FILE_TIME_INDEX, FILE_TXN_INDEX
 from odradek._ext.partition.rolling cimport end_segment
 from odradek._ext.partition.segment_files cimport next_segment, segment_holding
-from odradek._ext.shm.layout cimport SLOT_OFFLINE, SLOT_ONLINE, Commit, Slot, monotonic_ms, read_commit, region, slot_at
-from odradek._ext.partition.slots cimport busy, topic_of
 from odradek._ext.partition.slot_access cimport note_failure, wait_slot
+from odradek._ext.partition.slots cimport busy, topic_of
+from odradek._ext.shm.atomics cimport compare_swap_64, fetch_add_64, store_release_32, store_release_64
+from odradek._ext.shm.faults cimport *
+from odradek._ext.shm.layout cimport SLOT_OFFLINE, SLOT_ONLINE, Commit, Slot, monotonic_ms, read_commit, region, slot_at
+from odradek._ext.shm.locks cimport LANE_FLUSH, set_lane, unlock
 from odradek._ext.shm.waking cimport wake_flushed
+from odradek._ext.storage.file_calls cimport file_data_sync, file_error, file_sync
+from odradek._ext.storage.log_dirs cimport log_dir_failed, note_device
+from odradek._ext.storage.log_state cimport FILE_INDEX, FILE_LOG, FILE_TIME_INDEX, FILE_TXN_INDEX
 
 import odradek._ext.partition.slot_upkeep as slot_upkeep
 

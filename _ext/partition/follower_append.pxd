@@ -1,6 +1,6 @@
 """What a follower does to its log: it appends what its leader sent, and cuts off what the leader does not have."""
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint8_t
 
 from odradek._ext.partition.log_writing cimport AppendOutcome
 from odradek._ext.partition.slot_access cimport AppendResult

@@ -3,26 +3,19 @@
 The slot's lock is taken and given back by each verb; no GIL, no allocation.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uint8_t
 from libc.string cimport memset
 
-from odradek._ext.shm.atomics cimport store_release_64
 from odradek._ext.partition.commits cimport current
-from odradek._ext.shm.faults cimport TRUNCATE_INTENT_STORED, fault
 from odradek._ext.partition.gap_limit cimport is_gap_limit_below, put_gap_limit
 from odradek._ext.partition.high_watermark cimport set_high_watermark
 from odradek._ext.partition.leader_epochs cimport cut_epochs, new_epoch, note_epoch
-from odradek._ext.shm.locks cimport LOCK_BUSY, unlock
 from odradek._ext.partition.log_writing cimport MAX_JOINED, AppendItem, AppendOutcome, advance, tell_outcome, write_and_commit
-from odradek._ext.records.old_messages cimport MESSAGE_HEADER_BYTES, message_crc_matches, parse_message
-from odradek._ext.shm.owners cimport OWNER_NOBODY
 from odradek._ext.partition.producer_entry cimport ProducerEntry
 from odradek._ext.partition.producer_room cimport ROOM_BUSY, ROOM_READY, Brought, Room, reserve_anyhow, reserve_producer
 from odradek._ext.partition.producer_runs cimport find_producer
-from odradek._ext.records.record_batch cimport ERROR_INVALID_RECORD, BatchInfo, check_batch, parse_batch_header
 from odradek._ext.partition.rolling cimport must_roll, roll_now
 from odradek._ext.partition.segment_files cimport locate_for_cut, segment_holding
-from odradek._ext.shm.layout cimport EPOCHS_KEPT, ROLE_FOLLOWER, Commit, Slot, slot_at
 from odradek._ext.partition.slot_access cimport (
     APPEND_BUSY,
     APPEND_IO_ERROR,
@@ -35,6 +28,13 @@ from odradek._ext.partition.slot_access cimport (
     take_slot,
 )
 from odradek._ext.partition.truncation cimport INTENT_TRUNCATE, finish_truncation
+from odradek._ext.records.old_messages cimport MESSAGE_HEADER_BYTES, message_crc_matches, parse_message
+from odradek._ext.records.record_batch cimport ERROR_INVALID_RECORD, BatchInfo, check_batch, parse_batch_header
+from odradek._ext.shm.atomics cimport store_release_64
+from odradek._ext.shm.faults cimport TRUNCATE_INTENT_STORED, fault
+from odradek._ext.shm.layout cimport EPOCHS_KEPT, ROLE_FOLLOWER, Commit, Slot, slot_at
+from odradek._ext.shm.locks cimport LOCK_BUSY, unlock
+from odradek._ext.shm.owners cimport OWNER_NOBODY
 from odradek._ext.shm.waking cimport wake_after, wake_everyone
 
 

@@ -7,8 +7,13 @@ from posix.unistd cimport close
 
 from odradek._ext.partition.append_files cimport directory_path, open_directory
 from odradek._ext.shm.atomics cimport store_release_64
-from odradek._ext.storage.gap_limit_file cimport GAP_LIMIT_NAME, name_prepared_gap_limit, read_gap_limit_file, write_gap_limit_file
 from odradek._ext.shm.layout cimport Slot
+from odradek._ext.storage.gap_limit_file cimport (
+    GAP_LIMIT_NAME,
+    name_prepared_gap_limit,
+    read_gap_limit_file,
+    write_gap_limit_file,
+)
 
 
 cdef void gap_limit_path(Slot* slot, char* out) noexcept nogil:

@@ -2,8 +2,8 @@
 
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
-from odradek._ext.shm.layout cimport Slot
 from odradek._ext.partition.slot_access cimport AppendResult
+from odradek._ext.shm.layout cimport Slot
 
 
 # The caller holds the slot's lock; lower values change nothing.

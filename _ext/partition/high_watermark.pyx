@@ -3,12 +3,12 @@
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
 from odradek._ext.partition.commits cimport commit_to_log_end, current, publish, within_flush_messages
-from odradek._ext.shm.faults cimport HIGH_WATERMARK_PUBLISHED, fault
-from odradek._ext.shm.locks cimport LOCK_BUSY, unlock
 from odradek._ext.partition.producers cimport settle_last_stable
 from odradek._ext.partition.segment_files cimport locate
-from odradek._ext.shm.layout cimport ROLE_LEADER, Commit, Slot, slot_at
 from odradek._ext.partition.slot_access cimport APPEND_BUSY, APPEND_OK, APPEND_OUT_OF_RANGE, AppendResult, check_slot, take_slot
+from odradek._ext.shm.faults cimport HIGH_WATERMARK_PUBLISHED, fault
+from odradek._ext.shm.layout cimport ROLE_LEADER, Commit, Slot, slot_at
+from odradek._ext.shm.locks cimport LOCK_BUSY, unlock
 from odradek._ext.shm.waking cimport wake_after
 
 

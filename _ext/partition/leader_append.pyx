@@ -7,9 +7,7 @@ here; in between nothing is allocated and no GIL is needed.
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 from odradek._ext.partition.commits cimport current
-from odradek._ext.shm.faults cimport *
 from odradek._ext.partition.leader_epochs cimport new_epoch, note_epoch
-from odradek._ext.shm.locks cimport LOCK_BUSY, unlock
 from odradek._ext.partition.log_writing cimport MAX_JOINED, AppendItem, AppendOutcome, advance, tell_outcome, write_and_commit
 from odradek._ext.partition.producer_entry cimport ProducerBatch, ProducerEntry
 from odradek._ext.partition.producer_room cimport ROOM_BUSY, ROOM_READY, Brought, Room, count_refused, reserve_producer
@@ -22,6 +20,16 @@ from odradek._ext.partition.producers cimport (
     ProducerCheck,
     check_sequence,
 )
+from odradek._ext.partition.rolling cimport must_roll, roll_now
+from odradek._ext.partition.slot_access cimport (
+    APPEND_BUSY,
+    APPEND_IO_ERROR,
+    APPEND_OK,
+    AppendResult,
+    check_slot,
+    note_failure,
+    take_slot,
+)
 from odradek._ext.records.record_batch cimport (
     AT_BASE_OFFSET,
     AT_PARTITION_LEADER_EPOCH,
@@ -32,17 +40,9 @@ from odradek._ext.records.record_batch cimport (
     store32,
     store64,
 )
-from odradek._ext.partition.rolling cimport must_roll, roll_now
+from odradek._ext.shm.faults cimport *
 from odradek._ext.shm.layout cimport DISK_FULL, ROLE_LEADER, Commit, Slot, coarse_ms, region, slot_at
-from odradek._ext.partition.slot_access cimport (
-    APPEND_BUSY,
-    APPEND_IO_ERROR,
-    APPEND_OK,
-    AppendResult,
-    check_slot,
-    note_failure,
-    take_slot,
-)
+from odradek._ext.shm.locks cimport LOCK_BUSY, unlock
 from odradek._ext.shm.waking cimport wake_after
 
 

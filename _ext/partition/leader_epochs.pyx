@@ -13,11 +13,11 @@ from posix.fcntl cimport O_CREAT, O_RDONLY, O_TRUNC, O_WRONLY
 from posix.unistd cimport close
 
 from odradek._ext.partition.append_files cimport directory_path, open_at
+from odradek._ext.partition.segment_files cimport end_of
 from odradek._ext.shm.faults cimport APPEND_EPOCH_FILE_WRITTEN, fault
+from odradek._ext.shm.layout cimport EPOCHS_KEPT, Slot, region
 from odradek._ext.storage.file_calls cimport file_rename, file_unlink
 from odradek._ext.storage.log_scan cimport read_at, write_at
-from odradek._ext.partition.segment_files cimport end_of
-from odradek._ext.shm.layout cimport EPOCHS_KEPT, Slot, region
 
 
 cdef enum:

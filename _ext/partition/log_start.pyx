@@ -10,16 +10,9 @@ from posix.fcntl cimport O_RDONLY
 from posix.unistd cimport close
 
 from odradek._ext.partition.append_files cimport directory_path, open_in_slot
-from odradek._ext.shm.atomics cimport store_release_64
-from odradek._ext.shm.faults cimport *
-from odradek._ext.storage.file_calls cimport file_error, file_rename
-from odradek._ext.shm.locks cimport LOCK_BUSY, SPINS_OF_THREAD, unlock
-from odradek._ext.storage.log_state cimport FILE_LOG
 from odradek._ext.partition.producers cimport settle_last_stable
 from odradek._ext.partition.removal cimport INTENT_REMOVE, finish_removal
 from odradek._ext.partition.rolling cimport roll_now
-from odradek._ext.shm.layout cimport ROLE_NONE, SLOT_ONLINE, Commit, Slot, monotonic_ms, now_ms, read_commit, region, slot_at
-from odradek._ext.partition.slots cimport topic_of
 from odradek._ext.partition.slot_access cimport (
     APPEND_BUSY,
     APPEND_IO_ERROR,
@@ -30,7 +23,14 @@ from odradek._ext.partition.slot_access cimport (
     note_failure,
     take_slot,
 )
+from odradek._ext.partition.slots cimport topic_of
+from odradek._ext.shm.atomics cimport store_release_64
+from odradek._ext.shm.faults cimport *
+from odradek._ext.shm.layout cimport ROLE_NONE, SLOT_ONLINE, Commit, Slot, monotonic_ms, now_ms, read_commit, region, slot_at
+from odradek._ext.shm.locks cimport LOCK_BUSY, SPINS_OF_THREAD, unlock
 from odradek._ext.shm.waking cimport wake_after
+from odradek._ext.storage.file_calls cimport file_error, file_rename
+from odradek._ext.storage.log_state cimport FILE_LOG
 
 from odradek._ext.partition.slots import APPEND_RESULTS
 

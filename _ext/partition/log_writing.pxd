@@ -3,7 +3,7 @@
 Their order is the contract (``broker/odradek/shm/README.md``, rule 1); the names of the fault points between them stand in ``faults.pxd``.
 """
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint8_t
 
 from odradek._ext.partition.commits cimport current
 from odradek._ext.records.record_batch cimport BatchInfo

@@ -4,25 +4,25 @@ Runs with the slot's mutex held by the calling thread, allocates nothing and nee
 """
 
 from libc.errno cimport EIO, errno
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uint8_t
 from libc.string cimport memset
 from posix.fcntl cimport O_CREAT, O_RDWR
 from posix.unistd cimport close
 
 from odradek._ext.partition.append_files cimport AppendFiles, index_file, open_in_slot, release_files, take_files
-from odradek._ext.shm.atomics cimport fence, fence_release, store_release_32
 from odradek._ext.partition.commits cimport commit_to_log_end, publish, set_applied, within_flush_messages
-from odradek._ext.shm.faults cimport *
-from odradek._ext.storage.file_calls cimport file_pwrite, file_pwritev, iovec
-from odradek._ext.storage.log_scan cimport write_at
-from odradek._ext.storage.log_state cimport FILE_INDEX, FILE_TIME_INDEX, FILE_TXN_INDEX
 from odradek._ext.partition.producer_entry cimport ProducerEntry
 from odradek._ext.partition.producer_runs cimport find_producer
 from odradek._ext.partition.producers cimport first_unstable_without, settle_last_stable
-from odradek._ext.records.record_batch cimport store32, store64
 from odradek._ext.partition.redo cimport apply_one, parse_marker
 from odradek._ext.partition.segment_files cimport cut_leftover
+from odradek._ext.records.record_batch cimport store32, store64
+from odradek._ext.shm.atomics cimport fence, fence_release, store_release_32
+from odradek._ext.shm.faults cimport *
 from odradek._ext.shm.layout cimport RECENT_KEPT, RecentBatch
+from odradek._ext.storage.file_calls cimport file_pwrite, file_pwritev, iovec
+from odradek._ext.storage.log_scan cimport write_at
+from odradek._ext.storage.log_state cimport FILE_INDEX, FILE_TIME_INDEX, FILE_TXN_INDEX
 
 
 # -- files ----------------------------------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ from libc.stdint cimport int32_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
-from odradek._ext.shm.atomics cimport exchange_64, fetch_add_i32, load_acquire_64
 from odradek._ext.partition.producer_runs cimport Run, open_run
+from odradek._ext.shm.atomics cimport exchange_64, fetch_add_i32, load_acquire_64
 from odradek._ext.shm.layout cimport PRODUCER_OWNERS, SLOT_DELETED, Slot, region, slot_at
 
 

@@ -1,6 +1,6 @@
 """One producer as a partition remembers it: the entry's layout, and what its words say [R 2]. The slot's mutex protects it."""
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t, uint8_t
 
 from odradek._ext.shm.layout cimport BATCHES_KEPT
 

@@ -2,8 +2,8 @@
 
 from libc.stdint cimport int64_t, uint32_t
 
-from odradek._ext.storage.log_state cimport LoadedProducer, LogState
 from odradek._ext.shm.layout cimport Slot
+from odradek._ext.storage.log_state cimport LoadedProducer, LogState
 
 
 cdef struct Chosen:               # the producers of a load that are restored, those first that wrote the longest ago

@@ -7,8 +7,6 @@ limit by a few.
 from libc.errno cimport ENOMEM
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t
 
-from odradek._ext.shm.arena cimport ARENA_BUSY, ARENA_READY, ArenaResult
-from odradek._ext.shm.owners cimport OWNER_NOBODY
 from odradek._ext.partition.producer_runs cimport (
     SMALL_CAPACITY,
     count_event,
@@ -20,14 +18,9 @@ from odradek._ext.partition.producer_runs cimport (
     run_capacity,
     silent_producer,
 )
-from odradek._ext.shm.layout cimport (
-    EVICTED_FOR_CLIENT,
-    EVICTED_SILENT,
-    REFUSED_CLIENT,
-    Header,
-    coarse_ms,
-    region,
-)
+from odradek._ext.shm.arena cimport ARENA_BUSY, ARENA_READY, ArenaResult
+from odradek._ext.shm.layout cimport EVICTED_FOR_CLIENT, EVICTED_SILENT, REFUSED_CLIENT, Header, coarse_ms, region
+from odradek._ext.shm.owners cimport OWNER_NOBODY
 
 
 cdef enum:

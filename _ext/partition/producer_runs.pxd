@@ -5,11 +5,11 @@ lists by owner are derived from the living entries; `repair_run` makes them agai
 and hold anything.
 """
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t, uint8_t
 
+from odradek._ext.partition.producer_entry cimport ProducerEntry
 from odradek._ext.shm.arena cimport ArenaResult, order_of_run
 from odradek._ext.shm.atomics cimport fetch_add_64
-from odradek._ext.partition.producer_entry cimport ProducerEntry
 from odradek._ext.shm.layout cimport ARENA_UNIT_BYTES, Slot, region
 from odradek._ext.shm.siphash cimport hash_word
 

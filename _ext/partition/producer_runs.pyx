@@ -5,6 +5,7 @@ but runs of the arena.
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
+from odradek._ext.partition.producer_entry cimport ProducerBatch, ProducerEntry, newest_batch
 from odradek._ext.shm.arena cimport ARENA_READY, ArenaResult, give_run, name_of_run, take_run
 from odradek._ext.shm.atomics cimport fetch_add_i32, store_release_32, store_release_64
 from odradek._ext.shm.faults cimport (
@@ -14,7 +15,6 @@ from odradek._ext.shm.faults cimport (
     PRODUCER_RUN_FILLED,
     fault,
 )
-from odradek._ext.partition.producer_entry cimport ProducerBatch, ProducerEntry, newest_batch
 from odradek._ext.shm.layout cimport PRODUCER_OWNERS, Slot, region
 from odradek._ext.shm.siphash cimport hash_word
 

@@ -5,23 +5,23 @@ what has expired by it. Where the topic has LogAppendTime the record's timestamp
 """
 
 from libc.errno cimport errno
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t, uint8_t
 from libc.stdio cimport snprintf
 from posix.fcntl cimport O_CREAT, O_RDONLY, O_TRUNC, O_WRONLY
 from posix.unistd cimport close
 
 from odradek._ext.partition.append_files cimport segment_path
-from odradek._ext.records.crc32c cimport crc32c
-from odradek._ext.shm.faults cimport SNAPSHOT_WRITTEN, fault
-from odradek._ext.storage.file_calls cimport file_open, file_unlink
-from odradek._ext.storage.log_scan cimport read_at, write_at
-from odradek._ext.storage.log_state cimport FILE_SNAPSHOT
 from odradek._ext.partition.producer_entry cimport ProducerBatch, ProducerEntry, coordinator_epoch_of, entry_epoch, newest_batch
 from odradek._ext.partition.producer_room cimport Brought, reserve_anyhow
 from odradek._ext.partition.producer_runs cimport find_producer, next_producer
 from odradek._ext.partition.producers cimport restore_batch, restore_producer
+from odradek._ext.records.crc32c cimport crc32c
 from odradek._ext.records.record_batch cimport base_sequence_of, load16, load32, load64, store16, store32, store64
+from odradek._ext.shm.faults cimport SNAPSHOT_WRITTEN, fault
 from odradek._ext.shm.layout cimport coarse_ms, now_ms, region
+from odradek._ext.storage.file_calls cimport file_open, file_unlink
+from odradek._ext.storage.log_scan cimport read_at, write_at
+from odradek._ext.storage.log_state cimport FILE_SNAPSHOT
 
 
 cdef enum:

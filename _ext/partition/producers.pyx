@@ -5,9 +5,6 @@ Nothing here takes the slot's mutex: the caller holds it. No GIL.
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t
 
-from odradek._ext.shm.atomics cimport store_release_64
-from odradek._ext.shm.faults cimport PRODUCER_BATCH_STORED, PRODUCER_MARKER_HALF_STORED, fault
-from odradek._ext.shm.owners cimport OWNER_NOBODY
 from odradek._ext.partition.producer_entry cimport (
     ProducerBatch,
     ProducerEntry,
@@ -35,7 +32,10 @@ from odradek._ext.partition.producer_runs cimport (
     run_capacity,
 )
 from odradek._ext.records.record_batch cimport last_sequence_of, sequence_behind
+from odradek._ext.shm.atomics cimport store_release_64
+from odradek._ext.shm.faults cimport PRODUCER_BATCH_STORED, PRODUCER_MARKER_HALF_STORED, fault
 from odradek._ext.shm.layout cimport BATCHES_KEPT, Slot
+from odradek._ext.shm.owners cimport OWNER_NOBODY
 
 
 cdef enum:

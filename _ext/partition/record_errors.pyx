@@ -9,15 +9,9 @@ INVALID_RECORD. A record is reported for the first rule that it breaks.
 Used in workers: by the loop for batches that are not compressed, by append threads for others. Only refused batches come here.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t, uint8_t
 
-from odradek._ext.protocol.cursor cimport (
-    write_bytes,
-    write_int32,
-    write_length,
-    write_string_length,
-    write_uvarint,
-)
+from odradek._ext.protocol.cursor cimport write_bytes, write_int32, write_length, write_string_length, write_uvarint
 from odradek._ext.records.record_batch cimport read_varint, read_varlong
 
 

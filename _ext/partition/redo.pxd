@@ -3,7 +3,7 @@
 Under the slot's lock: by each append behind its commit, by who recovers a dead owner's slot, by a truncation.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint8_t
 
 from odradek._ext.partition.producers cimport apply_batch, apply_marker
 from odradek._ext.records.record_batch cimport BatchInfo

@@ -1,22 +1,22 @@
 """The log as the redo log; see redo.pxd. Runs with the slot's mutex held, allocates nothing and needs no GIL."""
 
 from libc.errno cimport EBADMSG
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint8_t
 from posix.fcntl cimport O_RDONLY
 from posix.unistd cimport close
 
 from odradek._ext.partition.append_files cimport open_in_slot
 from odradek._ext.partition.commits cimport applied_position, current, set_applied
-from odradek._ext.shm.faults cimport RECOVER_APPLIED_ONE, fault
-from odradek._ext.storage.log_scan cimport SCAN_BATCH, SCAN_END, Scanner, scan_batch, scan_file, scan_window
-from odradek._ext.storage.log_state cimport FILE_LOG
-from odradek._ext.shm.owners cimport OWNER_NOBODY
 from odradek._ext.partition.producer_room cimport Brought, reserve_anyhow
 from odradek._ext.partition.producer_runs cimport find_producer
 from odradek._ext.partition.producers cimport repair_producers, settle_last_stable
-from odradek._ext.records.record_batch cimport AT_RECORDS, BATCH_HEADER_BYTES, BatchInfo, load16, read_varint, read_varlong
 from odradek._ext.partition.segment_files cimport end_of
+from odradek._ext.records.record_batch cimport AT_RECORDS, BATCH_HEADER_BYTES, BatchInfo, load16, read_varint, read_varlong
+from odradek._ext.shm.faults cimport RECOVER_APPLIED_ONE, fault
 from odradek._ext.shm.layout cimport Commit, Slot
+from odradek._ext.shm.owners cimport OWNER_NOBODY
+from odradek._ext.storage.log_scan cimport SCAN_BATCH, SCAN_END, Scanner, scan_batch, scan_file, scan_window
+from odradek._ext.storage.log_state cimport FILE_LOG
 
 
 cdef int parse_marker(const uint8_t* batch, int64_t size, int32_t* coordinator_epoch, int* kind) noexcept nogil:

@@ -3,18 +3,18 @@
 Runs with the slot's mutex held, allocates nothing and needs no GIL. When: Kafka's LogSegment.shouldRoll.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uint8_t
 from libc.string cimport memcpy
 
 from odradek._ext.partition.append_files cimport AppendFiles, index_file, release_files, take_files
 from odradek._ext.partition.commits cimport current, new_generation, publish, set_applied
+from odradek._ext.partition.producer_snapshots cimport snapshot_producers
+from odradek._ext.partition.segment_files cimport create_file, cut_leftover, unlink_segment
+from odradek._ext.records.record_batch cimport BatchInfo, store32, store64
 from odradek._ext.shm.faults cimport *
+from odradek._ext.shm.layout cimport Commit, Slot
 from odradek._ext.storage.log_scan cimport write_at
 from odradek._ext.storage.log_state cimport FILE_INDEX, FILE_LOG, FILE_TIME_INDEX
-from odradek._ext.partition.producer_snapshots cimport snapshot_producers
-from odradek._ext.records.record_batch cimport BatchInfo, store32, store64
-from odradek._ext.partition.segment_files cimport create_file, cut_leftover, unlink_segment
-from odradek._ext.shm.layout cimport Commit, Slot
 
 
 cdef enum:

@@ -13,11 +13,11 @@ from posix.unistd cimport close, lseek
 
 from odradek._ext.partition.append_files cimport directory_path, open_in_slot, read_directory, segment_path
 from odradek._ext.partition.commits cimport current
+from odradek._ext.shm.layout cimport Commit, Slot, region
 from odradek._ext.storage.directories cimport DIR, closedir, dirent, readdir
 from odradek._ext.storage.file_calls cimport file_truncate, file_unlink
 from odradek._ext.storage.log_state cimport FILE_INDEX, FILE_LOG, FILE_TIME_INDEX, FILE_TXN_INDEX
 from odradek._ext.storage.lookup cimport LOOKUP_FOUND, FoundBatch, find_position
-from odradek._ext.shm.layout cimport Commit, Slot, region
 
 
 # -- finding --------------------------------------------------------------------------------------------------------

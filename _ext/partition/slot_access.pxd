@@ -3,8 +3,8 @@ whether it is what the caller takes it for, and what a failure makes of it [R 1,
 
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
-from odradek._ext.shm.locks cimport LockResult
 from odradek._ext.shm.layout cimport Slot
+from odradek._ext.shm.locks cimport LockResult
 
 
 cdef enum AppendResult:

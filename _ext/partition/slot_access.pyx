@@ -6,25 +6,16 @@ Any process, any thread, without the GIL; all but `take_slot` and `wait_slot` wi
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 from odradek._ext.partition.append_files cimport drop_files
-from odradek._ext.shm.atomics cimport store_release_32, store_release_64
 from odradek._ext.partition.commits cimport current, new_generation
-from odradek._ext.shm.faults cimport *
 from odradek._ext.partition.leader_epochs cimport read_epochs
-from odradek._ext.shm.locks cimport (
-    LOCK_BUSY,
-    LOCK_OWNER_DIED,
-    LOCK_TAKEN,
-    SPINS_OF_THREAD,
-    LockResult,
-    mark_consistent,
-    try_lock,
-    unlock,
-)
-from odradek._ext.storage.log_dirs cimport is_device_failure, is_full, note_device
 from odradek._ext.partition.log_writing cimport clear_recent
 from odradek._ext.partition.redo cimport redo
 from odradek._ext.partition.removal cimport INTENT_REMOVE, finish_removal
 from odradek._ext.partition.segment_files cimport cut_leftover, unlink_segment
+from odradek._ext.partition.swapping cimport INTENT_SWAP, finish_swap
+from odradek._ext.partition.truncation cimport INTENT_TRUNCATE, finish_truncation
+from odradek._ext.shm.atomics cimport store_release_32, store_release_64
+from odradek._ext.shm.faults cimport *
 from odradek._ext.shm.layout cimport (
     EPOCH_KEPT,
     EPOCH_STORED,
@@ -37,9 +28,18 @@ from odradek._ext.shm.layout cimport (
     region,
     slot_at,
 )
-from odradek._ext.partition.swapping cimport INTENT_SWAP, finish_swap
-from odradek._ext.partition.truncation cimport INTENT_TRUNCATE, finish_truncation
+from odradek._ext.shm.locks cimport (
+    LOCK_BUSY,
+    LOCK_OWNER_DIED,
+    LOCK_TAKEN,
+    SPINS_OF_THREAD,
+    LockResult,
+    mark_consistent,
+    try_lock,
+    unlock,
+)
 from odradek._ext.shm.waking cimport wake_everyone
+from odradek._ext.storage.log_dirs cimport is_device_failure, is_full, note_device
 
 
 cdef extern from "<time.h>" nogil:

@@ -9,26 +9,23 @@ import os
 from odradek._ext.partition.slots import SlotChanged
 
 from libc.errno cimport ENOENT, ENOMEM, errno
-from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint16_t, uint32_t, uint64_t, uint8_t
 from libc.string cimport memcpy, memset
 
 from odradek._ext.partition.append_files cimport directory_path, drop_files
-from odradek._ext.shm.atomics cimport store_release_32, store_release_64
 from odradek._ext.partition.commits cimport commit_to_log_end, publish, within_flush_messages
-from odradek._ext.shm.faults cimport *
-from odradek._ext.storage.file_calls cimport file_error, file_rename
 from odradek._ext.partition.high_watermark cimport follow_device
 from odradek._ext.partition.leader_epochs cimport assign_epoch, note_epoch
-from odradek._ext.shm.locks cimport initialise_mutex, unlock
-from odradek._ext.storage.log_dirs cimport is_full, note_device
-from odradek._ext.storage.log_state cimport EpochEntry, LogState
 from odradek._ext.partition.log_writing cimport clear_recent
 from odradek._ext.partition.producer_loading cimport Chosen, choose_producers, free_chosen, make_restore_room, restore_chosen
 from odradek._ext.partition.producer_runs cimport count_event
 from odradek._ext.partition.producer_snapshots cimport snapshot_producers
 from odradek._ext.partition.producers cimport forget_producers, settle_last_stable
 from odradek._ext.partition.removed_files cimport note_removed_files
-from odradek._ext.storage.segments cimport LoadedLog
+from odradek._ext.partition.slot_access cimport load_again, note_failure, wait_slot
+from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, checked_slot, topic_of
+from odradek._ext.shm.atomics cimport store_release_32, store_release_64
+from odradek._ext.shm.faults cimport *
 from odradek._ext.shm.layout cimport (
     CHANGE_RING,
     DROPPED_AT_START,
@@ -61,9 +58,12 @@ from odradek._ext.shm.layout cimport (
     slot_at,
     state_now,
 )
-from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, checked_slot, topic_of
-from odradek._ext.partition.slot_access cimport load_again, note_failure, wait_slot
+from odradek._ext.shm.locks cimport initialise_mutex, unlock
 from odradek._ext.shm.waking cimport wake_after, wake_everyone, wake_process
+from odradek._ext.storage.file_calls cimport file_error, file_rename
+from odradek._ext.storage.log_dirs cimport is_full, note_device
+from odradek._ext.storage.log_state cimport EpochEntry, LogState
+from odradek._ext.storage.segments cimport LoadedLog
 
 
 cdef enum:                        # beside -errno

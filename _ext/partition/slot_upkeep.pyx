@@ -12,18 +12,17 @@ from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from posix.unistd cimport close
 
+from odradek._ext.partition.append_files cimport open_directory
+from odradek._ext.partition.gap_limit cimport is_gap_limit_below, name_gap_limit
+from odradek._ext.partition.producer_runs cimport count_event
+from odradek._ext.partition.producer_snapshots cimport snapshot_producers
+from odradek._ext.partition.producers cimport expire_producers, shrink_producers
+from odradek._ext.partition.slot_access cimport note_failure, recover_dead_owners, wait_slot
+from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, checked_slot, topic_of
+from odradek._ext.partition.swapping cimport SWAP_UNDER_WAY
 from odradek._ext.shm.arena cimport UnnamedRun, gather_unnamed, give_unnamed
 from odradek._ext.shm.atomics cimport load_acquire_32, store_release_64
-from odradek._ext.partition.append_files cimport open_directory
 from odradek._ext.shm.faults cimport GAP_LIMIT_DURABLE, GAP_LIMIT_NAMED, GAP_LIMIT_PREPARED, fault
-from odradek._ext.storage.file_calls cimport file_error
-from odradek._ext.partition.gap_limit cimport is_gap_limit_below, name_gap_limit
-from odradek._ext.storage.gap_limit_file cimport drop_prepared_gap_limit, prepare_gap_limit, sync_gap_limit
-from odradek._ext.shm.locks cimport unlock
-from odradek._ext.storage.log_dirs cimport note_device
-from odradek._ext.partition.producer_snapshots cimport snapshot_producers
-from odradek._ext.partition.producer_runs cimport count_event
-from odradek._ext.partition.producers cimport expire_producers, shrink_producers
 from odradek._ext.shm.layout cimport (
     FORGOTTEN_EARLY,
     SLOT_LOADING,
@@ -35,9 +34,10 @@ from odradek._ext.shm.layout cimport (
     region,
     slot_at,
 )
-from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, checked_slot, topic_of
-from odradek._ext.partition.swapping cimport SWAP_UNDER_WAY
-from odradek._ext.partition.slot_access cimport note_failure, recover_dead_owners, wait_slot
+from odradek._ext.shm.locks cimport unlock
+from odradek._ext.storage.file_calls cimport file_error
+from odradek._ext.storage.gap_limit_file cimport drop_prepared_gap_limit, prepare_gap_limit, sync_gap_limit
+from odradek._ext.storage.log_dirs cimport note_device
 
 
 cdef enum:

@@ -4,23 +4,22 @@ Any process; what takes the slot's lock waits for it and is not called from a wo
 is in `slot_life`, what upkeep asks in `slot_upkeep`; the rules are in ``broker/odradek/shm/README.md``.
 """
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
-from odradek._ext.partition.leader_append cimport append_as_leader
-from odradek._ext.shm.atomics cimport fence, fetch_or_64
-from odradek._ext.records.batch_builder cimport BatchBuilder
 from odradek._ext.partition.commits cimport within_flush_messages
-from odradek._ext.storage.file_calls cimport file_error
 from odradek._ext.partition.follower_append cimport append_as_follower, truncate_to
 from odradek._ext.partition.high_watermark cimport advance_high_watermark
-from odradek._ext.shm.locks cimport SPINS_OF_THREAD, unlock
+from odradek._ext.partition.leader_append cimport append_as_leader
 from odradek._ext.partition.log_writing cimport MAX_JOINED, AppendItem, AppendOutcome
 from odradek._ext.partition.producer_entry cimport ProducerEntry, batch_back, coordinator_epoch_of, entry_batches, entry_epoch
 from odradek._ext.partition.producer_runs cimport next_producer
-from odradek._ext.records.record_batch cimport ERROR_MESSAGE_TOO_LARGE, check_batch
 from odradek._ext.partition.rolling cimport roll_now
+from odradek._ext.partition.slot_access cimport AppendResult, note_failure, wait_slot
+from odradek._ext.records.batch_builder cimport BatchBuilder
+from odradek._ext.records.record_batch cimport ERROR_MESSAGE_TOO_LARGE, check_batch
+from odradek._ext.shm.atomics cimport fence, fetch_or_64
 from odradek._ext.shm.layout cimport (
     EPOCHS_KEPT,
     SLOT_DELETED,
@@ -36,7 +35,8 @@ from odradek._ext.shm.layout cimport (
     slot_at,
     state_now,
 )
-from odradek._ext.partition.slot_access cimport AppendResult, note_failure, wait_slot
+from odradek._ext.shm.locks cimport SPINS_OF_THREAD, unlock
+from odradek._ext.storage.file_calls cimport file_error
 
 
 class SlotBusy(Exception):

@@ -9,22 +9,22 @@ import os
 import threading
 
 from libc.errno cimport ENOENT, errno
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 from libc.stdlib cimport free, malloc, strtoll
 from libc.string cimport memset, strcmp
 from posix.fcntl cimport O_RDONLY
 from posix.unistd cimport close
 
 from odradek._ext.partition.append_files cimport open_directory, read_directory
-from odradek._ext.storage.directories cimport DIR, closedir, dirent, readdir
-from odradek._ext.shm.faults cimport SNAPSHOT_RENAMED, SNAPSHOT_SYNCED, fault
-from odradek._ext.storage.file_calls cimport file_data_sync, file_error, file_open, file_rename, file_sync, file_unlink
-from odradek._ext.shm.locks cimport unlock
-from odradek._ext.storage.log_dirs cimport log_dir_failed, note_device
 from odradek._ext.partition.producer_snapshots cimport check_snapshot, snapshot_paths
-from odradek._ext.shm.layout cimport MAX_LOG_DIRS, SLOT_ONLINE, Slot, region, slot_at
-from odradek._ext.partition.slots cimport topic_of
 from odradek._ext.partition.slot_access cimport wait_slot
+from odradek._ext.partition.slots cimport topic_of
+from odradek._ext.shm.faults cimport SNAPSHOT_RENAMED, SNAPSHOT_SYNCED, fault
+from odradek._ext.shm.layout cimport MAX_LOG_DIRS, SLOT_ONLINE, Slot, region, slot_at
+from odradek._ext.shm.locks cimport unlock
+from odradek._ext.storage.directories cimport DIR, closedir, dirent, readdir
+from odradek._ext.storage.file_calls cimport file_data_sync, file_error, file_open, file_rename, file_sync, file_unlink
+from odradek._ext.storage.log_dirs cimport log_dir_failed, note_device
 
 
 cdef extern from "<unistd.h>" nogil:

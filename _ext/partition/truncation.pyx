@@ -4,23 +4,17 @@ Runs with the slot's mutex held, allocates nothing and needs no GIL.
 """
 
 from libc.errno cimport EBADMSG, ENOENT, errno
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 from posix.fcntl cimport O_RDWR
 from posix.unistd cimport close
 
 from odradek._ext.partition.append_files cimport drop_files, open_in_slot, segment_path
-from odradek._ext.shm.atomics cimport store_release_64
 from odradek._ext.partition.commits cimport current, new_generation, publish, set_applied
-from odradek._ext.shm.faults cimport *
-from odradek._ext.storage.file_calls cimport file_truncate
 from odradek._ext.partition.gap_limit cimport lower_gap_limit
 from odradek._ext.partition.leader_epochs cimport cut_epochs
-from odradek._ext.storage.log_scan cimport read_at
-from odradek._ext.storage.log_state cimport FILE_INDEX, FILE_LOG, FILE_SNAPSHOT, FILE_TIME_INDEX, FILE_TXN_INDEX
 from odradek._ext.partition.log_writing cimport clear_recent
 from odradek._ext.partition.producer_snapshots cimport read_snapshot
 from odradek._ext.partition.producers cimport forget_producers, settle_last_stable
-from odradek._ext.records.record_batch cimport load32, load64
 from odradek._ext.partition.redo cimport replay_segment
 from odradek._ext.partition.removed_files cimport note_removed_files
 from odradek._ext.partition.rolling cimport start_segment
@@ -34,8 +28,14 @@ from odradek._ext.partition.segment_files cimport (
     remove_segments_above,
     segment_holding,
 )
-from odradek._ext.shm.layout cimport Commit, Slot, region
 from odradek._ext.partition.swapping cimport drop_swaps
+from odradek._ext.records.record_batch cimport load32, load64
+from odradek._ext.shm.atomics cimport store_release_64
+from odradek._ext.shm.faults cimport *
+from odradek._ext.shm.layout cimport Commit, Slot, region
+from odradek._ext.storage.file_calls cimport file_truncate
+from odradek._ext.storage.log_scan cimport read_at
+from odradek._ext.storage.log_state cimport FILE_INDEX, FILE_LOG, FILE_SNAPSHOT, FILE_TIME_INDEX, FILE_TXN_INDEX
 
 
 cdef int cut_indexes(Slot* slot, int64_t base, int64_t offset, int64_t position) noexcept nogil:

@@ -12,7 +12,7 @@ from cpython.exc cimport PyErr_Clear, PyErr_ExceptionMatches
 from cpython.list cimport PyList_New, PyList_SET_ITEM
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
-from libc.stdint cimport int8_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int64_t, int8_t, uint32_t, uint8_t
 
 from odradek._ext.protocol.cursor cimport (
     CURSOR_ELEMENTS,
@@ -30,10 +30,10 @@ from odradek._ext.protocol.cursor cimport (
     cursor_left,
     read_bytes,
     read_float64,
-    read_int8,
     read_int16,
     read_int32,
     read_int64,
+    read_int8,
     read_length,
     read_string_length,
     read_uint16,
@@ -50,10 +50,10 @@ from odradek._ext.protocol.plan cimport (
     COMPACT_BYTES,
     COMPACT_STRING,
     FLOAT64,
-    INT8,
     INT16,
     INT32,
     INT64,
+    INT8,
     NULLABLE_STRUCTURE,
     RECORDS,
     STRING,

@@ -4,9 +4,9 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_CheckBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_Clear, PyErr_ExceptionMatches
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
-from cpython.object cimport Py_EQ, PyObject, PyObject_RichCompareBool, PyObject_TypeCheck, PyTypeObject
+from cpython.object cimport PyObject, PyObject_RichCompareBool, PyObject_TypeCheck, PyTypeObject, Py_EQ
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
-from libc.stdint cimport INT64_MAX, INT64_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, int8_t, uint32_t, uint64_t, uint8_t
 from libc.string cimport memmove
 
 from odradek._ext.protocol.cursor cimport (
@@ -18,10 +18,10 @@ from odradek._ext.protocol.cursor cimport (
     uvarint_put,
     write_bytes,
     write_float64,
-    write_int8,
     write_int16,
     write_int32,
     write_int64,
+    write_int8,
     write_length,
     write_string_length,
     write_uvarint,
@@ -33,10 +33,10 @@ from odradek._ext.protocol.plan cimport (
     COMPACT_ARRAY,
     COMPACT_STRING,
     FLOAT64,
-    INT8,
     INT16,
     INT32,
     INT64,
+    INT8,
     NULLABLE_STRUCTURE,
     RECORDS,
     STRING,

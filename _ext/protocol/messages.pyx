@@ -2,7 +2,7 @@
 
 from cpython.dict cimport PyDict_GetItem
 from cpython.exc cimport PyErr_NoMemory
-from cpython.object cimport Py_EQ, PyObject, PyObject_RichCompareBool, PyTypeObject
+from cpython.object cimport PyObject, PyObject_RichCompareBool, PyTypeObject, Py_EQ
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 from cpython.tuple cimport PyTuple_GET_ITEM
 from libc.stdlib cimport free, malloc

@@ -5,10 +5,9 @@ those of `odradek.storage.batch.build_batch`, which is the reference in the test
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uint8_t
 from libc.string cimport memset
 
-from odradek._ext.records.crc32c cimport crc32c
 from odradek._ext.protocol.cursor cimport (
     buffer_free,
     buffer_init,
@@ -18,6 +17,7 @@ from odradek._ext.protocol.cursor cimport (
     write_varint,
     write_varlong,
 )
+from odradek._ext.records.crc32c cimport crc32c
 from odradek._ext.records.record_batch cimport (
     AT_ATTRIBUTES,
     AT_BASE_SEQUENCE,
@@ -30,8 +30,8 @@ from odradek._ext.records.record_batch cimport (
     AT_PARTITION_LEADER_EPOCH,
     AT_PRODUCER_EPOCH,
     AT_PRODUCER_ID,
-    AT_RECORD_COUNT,
     AT_RECORDS,
+    AT_RECORD_COUNT,
     BATCH_OVERHEAD_BYTES,
     store16,
     store32,

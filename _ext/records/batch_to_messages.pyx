@@ -7,9 +7,8 @@ are handed in, since they live a layer above.
 from odradek._ext.records.message_sets import BadMessageError
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint64_t, uint8_t
 
-from odradek._ext.records.crc32 cimport crc32
 from odradek._ext.protocol.cursor cimport (
     WriteBuffer,
     buffer_free,
@@ -19,6 +18,7 @@ from odradek._ext.protocol.cursor cimport (
     write_int64,
     write_int8,
 )
+from odradek._ext.records.crc32 cimport crc32
 from odradek._ext.records.message_sets cimport (
     MESSAGE_AT_CRC,
     MESSAGE_AT_MAGIC,

@@ -3,7 +3,7 @@
 Runs in every process that takes in, recovers or opens old messages. Holds only a constant table, filled at import.
 """
 
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport uint32_t, uint8_t
 
 
 cdef extern from "records/crc32_hw.h" nogil:

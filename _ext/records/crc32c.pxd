@@ -1,4 +1,4 @@
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport uint32_t, uint8_t
 
 
 # The CRC-32C of `crc`'s bytes followed by data[0:n]; start with crc = 0. Any alignment; n may be 0.

@@ -3,7 +3,7 @@
 Runs in every process that appends, recovers or compacts. Holds only constant tables, filled at import.
 """
 
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport uint32_t, uint8_t
 
 
 cdef extern from "records/crc32c_hw.h" nogil:

@@ -6,7 +6,7 @@ whose CRC-32C does not match is refused. Format: see `records.pyx`; messages of 
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint64_t, uint8_t
 from libc.string cimport memset
 
 from odradek._ext.protocol.cursor cimport (
@@ -15,12 +15,11 @@ from odradek._ext.protocol.cursor cimport (
     cursor_init,
     cursor_left,
     read_bytes,
-    read_int8,
     read_int16,
+    read_int8,
     read_varint,
     read_varlong,
 )
-from odradek._ext.records.record_printing cimport RecordPrinter, RecordView
 from odradek._ext.records.record_batch cimport (
     AT_MAGIC,
     AT_RECORDS,
@@ -30,6 +29,7 @@ from odradek._ext.records.record_batch cimport (
     crc_matches,
     parse_batch_header,
 )
+from odradek._ext.records.record_printing cimport RecordPrinter, RecordView
 
 cdef enum:
     ABORT = 0                           # the type of a control record that ends a transaction without its records

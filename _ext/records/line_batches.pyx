@@ -5,12 +5,12 @@ CRC-32 of a key that is not empty; records without one go to one partition until
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint8_t
 from libc.string cimport memchr
 
+from odradek._ext.protocol.cursor cimport WriteBuffer, buffer_free, buffer_init, write_bytes, write_varint
 from odradek._ext.records.batch_builder cimport BatchBuilder
 from odradek._ext.records.crc32 cimport crc32
-from odradek._ext.protocol.cursor cimport WriteBuffer, buffer_free, buffer_init, write_bytes, write_varint
 
 import random
 

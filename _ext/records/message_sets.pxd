@@ -9,7 +9,7 @@ A compressed message is a wrapper: its value is a message set. Its offset is tha
 inside are absolute in v0, and in v1 relative: the last one stands for the wrapper's.
 """
 
-from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, int8_t, uint32_t, uint8_t
 
 
 cdef enum:

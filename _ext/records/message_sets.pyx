@@ -4,7 +4,7 @@ Runs in the append and the conversion threads of workers and in tools. Pure func
 while it walks. Formats: Kafka's protocol guides and LegacyRecord; relative offsets and wrapper timestamps: KIP-31 and KIP-32.
 """
 
-from libc.stdint cimport INT32_MAX, int8_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, int8_t, uint8_t
 
 from odradek._ext.records.crc32 cimport crc32
 from odradek._ext.records.record_batch cimport (

@@ -7,10 +7,9 @@ handed in, since they live a layer above.
 from odradek._ext.records.message_sets import BadMessageError
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint16_t, uint32_t, uint64_t, uint8_t
 from libc.string cimport memcpy
 
-from odradek._ext.records.crc32c cimport crc32c
 from odradek._ext.protocol.cursor cimport (
     WriteBuffer,
     buffer_free,
@@ -20,6 +19,7 @@ from odradek._ext.protocol.cursor cimport (
     write_varint,
     write_varlong,
 )
+from odradek._ext.records.crc32c cimport crc32c
 from odradek._ext.records.message_sets cimport Message, check_message
 from odradek._ext.records.record_batch cimport (
     AT_ATTRIBUTES,
@@ -34,8 +34,8 @@ from odradek._ext.records.record_batch cimport (
     AT_PARTITION_LEADER_EPOCH,
     AT_PRODUCER_EPOCH,
     AT_PRODUCER_ID,
-    AT_RECORD_COUNT,
     AT_RECORDS,
+    AT_RECORD_COUNT,
     BATCH_HEADER_BYTES,
     BATCH_OVERHEAD_BYTES,
     CODEC_LZ4,

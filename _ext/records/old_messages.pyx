@@ -10,7 +10,7 @@ A wrapper has a codec in its attributes, and a compressed message set as its val
 inside; those inside have their own offsets in v0 and count from 0 in v1. Its timestamp is the largest one inside.
 """
 
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport int16_t, int32_t, int64_t, int8_t, uint8_t
 
 from odradek._ext.records.crc32 cimport crc32
 from odradek._ext.records.record_batch cimport (

@@ -16,7 +16,7 @@ Error codes: CORRUPT_MESSAGE for what cannot have been sent so (length, CRC), IN
 wrong.
 """
 
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint16_t, uint32_t, uint64_t, uint8_t
 
 from odradek._ext.records.crc32c cimport crc32c
 

@@ -5,7 +5,7 @@ Offsets only, no pointers: every process maps the memfd where it likes. The rule
 lock, are numbered in ``broker/odradek/shm/README.md``; comments here name them as [R n].
 """
 
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, int8_t, uint16_t, uint32_t, uint64_t, uint8_t
 
 
 cdef extern from "<pthread.h>" nogil:

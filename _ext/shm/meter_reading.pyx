@@ -35,8 +35,8 @@ from odradek._ext.shm.metering cimport (
     own_page,
 )
 from odradek._ext.shm.metering import PROBE_NAMES
-from odradek._ext.shm.meter_pages cimport meter_page
 from odradek._ext.shm.layout cimport region
+from odradek._ext.shm.meter_pages cimport meter_page
 
 cdef enum:
     LOOKS = 64                    # at a page whose entries are being taken back; that takes some ten microseconds every ten seconds

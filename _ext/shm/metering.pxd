@@ -5,7 +5,7 @@ reads (`meter_reading.pyx`). An entry of a table is published by storing its `si
 first. Tables are filled from their beginning; which entry has which key is found through an index that the owner keeps for itself.
 """
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t, uint8_t
 
 
 cdef enum:

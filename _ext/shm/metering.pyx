@@ -5,7 +5,7 @@ dead: what was created but not published is free, a retirement that was not take
 Costs some nanoseconds a call; allocates nothing but the indexes, once.
 """
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 from libc.stdlib cimport calloc
 from libc.string cimport memcmp, memcpy, memset
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec

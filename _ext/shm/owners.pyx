@@ -6,7 +6,7 @@ bits counts: one host usually has all addresses of it.
 
 import ipaddress
 
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport uint32_t, uint8_t
 
 from odradek._ext.shm.layout cimport PRODUCER_OWNERS, region
 from odradek._ext.shm.siphash cimport hash_bytes

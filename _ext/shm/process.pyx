@@ -2,15 +2,7 @@
 
 from libc.signal cimport SIG_DFL, SIG_IGN
 from libc.string cimport memset
-from posix.signal cimport (
-    SIG_SETMASK,
-    sigaction,
-    sigaction_t,
-    sigaddset,
-    sigemptyset,
-    sigprocmask,
-    sigset_t,
-)
+from posix.signal cimport SIG_SETMASK, sigaction, sigaction_t, sigaddset, sigemptyset, sigprocmask, sigset_t
 from posix.unistd cimport getppid
 
 

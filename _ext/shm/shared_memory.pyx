@@ -23,7 +23,6 @@ from odradek._ext.shm.atomics cimport (
     store_release_32,
     store_release_64,
 )
-from odradek._ext.shm.meter_pages cimport clear_gauges, meter_page, meter_page_bytes
 from odradek._ext.shm.layout cimport (
     ARENA_ORDERS,
     ARENA_UNIT_BYTES,
@@ -49,6 +48,7 @@ from odradek._ext.shm.layout cimport (
     region,
     slot_at,
 )
+from odradek._ext.shm.meter_pages cimport clear_gauges, meter_page, meter_page_bytes
 from odradek._ext.shm.waking cimport clear_ready, take_ready, wake_after_death, wake_process
 
 import os

@@ -4,7 +4,7 @@ which is little-endian.
 Without the key nobody can choose keys that fall on one place of a table.
 """
 
-from libc.stdint cimport uint8_t, uint64_t
+from libc.stdint cimport uint64_t, uint8_t
 from libc.string cimport memcpy
 
 

@@ -4,13 +4,12 @@ A slot may be given to another partition only after every worker has confirmed a
 what is read here of a slot holds until `confirm_version` is called for the version just taken over [R 8].
 """
 
-from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
+from cpython.ref cimport PyObject, Py_DECREF, Py_INCREF
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 
 from odradek._ext.shm.atomics cimport fence, load_acquire_32, load_acquire_64
-from odradek._ext.shm.metering cimport find_topic
 from odradek._ext.shm.layout cimport (
     CHANGE_RING,
     SLOT_LOADING,
@@ -23,6 +22,7 @@ from odradek._ext.shm.layout cimport (
     slot_at,
     state_now,
 )
+from odradek._ext.shm.metering cimport find_topic
 
 
 cdef class Topic:

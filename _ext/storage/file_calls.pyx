@@ -2,16 +2,16 @@
 
 import os
 
-from libc.errno cimport EAGAIN, EEXIST, EINTR, EMFILE, ENFILE, ENOENT
 from libc cimport errno as c_errno
+from libc.errno cimport EAGAIN, EEXIST, EINTR, EMFILE, ENFILE, ENOENT
 from libc.stdint cimport uint64_t
 from libc.stdio cimport snprintf
 from posix.fcntl cimport O_CREAT
 from posix.types cimport off_t
 
 from odradek._ext.shm.atomics cimport FAULTS_COMPILED, fetch_add_64, load_acquire_64, load_relaxed_64, store_release_64
-from odradek._ext.storage.page_cache cimport read_some
 from odradek._ext.shm.layout cimport region
+from odradek._ext.storage.page_cache cimport read_some
 
 
 cdef extern from "<fcntl.h>" nogil:

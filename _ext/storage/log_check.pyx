@@ -9,8 +9,8 @@ from libc.errno cimport ENOMEM
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 
-from odradek._ext.storage.log_scan cimport SCAN_CORRUPT, SCAN_END, Scanner, scan_batch, scan_crc, scan_file, scan_window
 from odradek._ext.records.record_batch cimport AT_RECORDS, BATCH_HEADER_BYTES, CODEC_NONE, CODEC_ZSTD, BatchInfo, read_varint
+from odradek._ext.storage.log_scan cimport SCAN_CORRUPT, SCAN_END, Scanner, scan_batch, scan_crc, scan_file, scan_window
 
 # What a note is about; `odradek.storage.verify` has the sentences, and the meaning of `value`.
 FRAMING, CRC, OFFSET_BACK, GAP, EPOCH_BACK, RECORDS, HEADER, RANGE = range(1, 9)

@@ -8,11 +8,12 @@ go; a `.swap` whose offset is at or above that of a `.cleaned` belongs to an int
 
 from libc cimport errno as c_errno
 from libc.errno cimport ENOENT, ENOMEM, errno
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t, uint8_t
 from libc.stdlib cimport free, qsort
 from libc.string cimport memset, strcmp, strlen
 from posix.fcntl cimport O_CREAT, O_RDONLY, O_RDWR
 
+from odradek._ext.records.record_batch cimport BatchInfo
 from odradek._ext.storage.directories cimport DIR, closedir, dirent, fdopendir, readdir
 from odradek._ext.storage.file_calls cimport file_open, file_rename, file_unlink
 from odradek._ext.storage.gap_limit_file cimport GAP_LIMIT_NAME
@@ -33,7 +34,6 @@ from odradek._ext.storage.log_state cimport (
     add_event,
     append_item,
 )
-from odradek._ext.records.record_batch cimport BatchInfo
 from odradek._ext.storage.state_files cimport file_name
 
 

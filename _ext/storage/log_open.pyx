@@ -7,11 +7,13 @@ come from the snapshot that the stop wrote at the log's end. After an unclean st
 point on are read whole.
 """
 from libc.errno cimport errno
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdint cimport int64_t, uint64_t, uint8_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 from posix.fcntl cimport O_RDONLY, O_RDWR
 
+from odradek._ext.records.record_batch cimport BatchInfo, load32, load64
+from odradek._ext.storage.file_calls cimport file_truncate
 from odradek._ext.storage.gap_limit_file cimport fit_gap_limit, read_gap_limit
 from odradek._ext.storage.log_files cimport (
     create_segment,
@@ -48,8 +50,6 @@ from odradek._ext.storage.log_state cimport (
     first_open_txn,
     prune_producers,
 )
-from odradek._ext.storage.file_calls cimport file_truncate
-from odradek._ext.records.record_batch cimport BatchInfo, load32, load64
 from odradek._ext.storage.recovery cimport complete_epochs, rebuild_indexes, recover_segments, restore_producers
 from odradek._ext.storage.state_files cimport check_snapshot, fit_epochs, read_epochs, write_epochs
 

@@ -6,21 +6,21 @@ only read, at positions below a size that its caller knows to be committed or ow
 """
 
 from libc.errno cimport EINTR, errno
-from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t
+from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint8_t
 
 from odradek._ext.records.crc32 cimport crc32
 from odradek._ext.records.crc32c cimport crc32c
-from odradek._ext.storage.file_calls cimport file_pread, file_pwrite
 from odradek._ext.records.old_messages cimport MESSAGE_HEADER_BYTES, parse_message
 from odradek._ext.records.record_batch cimport (
     AT_ATTRIBUTES,
     AT_MAGIC,
     BATCH_HEADER_BYTES,
-    BatchInfo,
     ERROR_INVALID_RECORD,
     ERROR_NONE,
+    BatchInfo,
     parse_batch_header,
 )
+from odradek._ext.storage.file_calls cimport file_pread, file_pwrite
 
 
 cdef int64_t read_at(int descriptor, void* buffer, size_t n, int64_t position) noexcept nogil:

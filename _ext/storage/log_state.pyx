@@ -6,12 +6,12 @@ transactions from their first batch to their marker.
 """
 
 from libc.errno cimport ENOMEM
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint64_t, uint8_t
 from libc.stdlib cimport free, malloc, qsort, realloc
 from libc.string cimport memmove, memset
 
-from odradek._ext.shm.atomics cimport fetch_add_64
 from odradek._ext.records.record_batch cimport BatchInfo, last_sequence_of, load16, load32, read_varint, read_varlong
+from odradek._ext.shm.atomics cimport fetch_add_64
 from odradek._ext.shm.siphash cimport hash_word
 
 

@@ -9,10 +9,9 @@ log.
 import os
 
 from libc.errno cimport ENOMEM
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t, uint8_t
 from libc.stdlib cimport free, malloc
 
-from odradek._ext.storage.log_scan cimport SCAN_BATCH, SCAN_END, Scanner, read_at, scan_batch, scan_file
 from odradek._ext.records.old_messages cimport parse_message
 from odradek._ext.records.record_batch cimport (
     AT_RECORDS,
@@ -26,6 +25,7 @@ from odradek._ext.records.record_batch cimport (
     read_varint,
     read_varlong,
 )
+from odradek._ext.storage.log_scan cimport SCAN_BATCH, SCAN_END, Scanner, read_at, scan_batch, scan_file
 
 
 cdef enum:

@@ -11,11 +11,13 @@ first offset of a compressed one is not known here: its last one has to lie behi
 """
 
 from libc.errno cimport ENOMEM, errno
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memset
 from posix.fcntl cimport O_RDONLY, O_RDWR
 
+from odradek._ext.records.record_batch cimport AT_RECORDS, BATCH_HEADER_BYTES, BatchInfo, store16, store32, store64
+from odradek._ext.storage.file_calls cimport file_data_sync, file_truncate
 from odradek._ext.storage.log_files cimport file_size, open_file, remove_file, remove_segment_files
 from odradek._ext.storage.log_scan cimport (
     SCAN_BATCH,
@@ -57,9 +59,7 @@ from odradek._ext.storage.log_state cimport (
     replay_batch,
     tell_progress,
 )
-from odradek._ext.storage.file_calls cimport file_data_sync, file_truncate
 from odradek._ext.storage.lookup cimport LOOKUP_FOUND, FoundBatch, find_position
-from odradek._ext.records.record_batch cimport AT_RECORDS, BATCH_HEADER_BYTES, BatchInfo, store16, store32, store64
 from odradek._ext.storage.state_files cimport assign_epoch, file_name, read_snapshot, replace_small_file
 
 

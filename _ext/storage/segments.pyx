@@ -9,6 +9,7 @@ from collections import namedtuple
 from libc.errno cimport ENOENT, ENOMEM, errno
 from libc.stdint cimport INT64_MAX, int64_t
 
+from odradek._ext.shm.layout cimport region
 from odradek._ext.storage.log_files cimport bytes_to_recover as measure
 from odradek._ext.storage.log_open cimport load
 from odradek._ext.storage.log_state cimport (
@@ -29,7 +30,6 @@ from odradek._ext.storage.log_state cimport (
     free_state,
     init_state,
 )
-from odradek._ext.shm.layout cimport region
 
 
 cdef extern from "<fcntl.h>" nogil:

@@ -13,6 +13,7 @@ from libc.string cimport memmove
 from posix.fcntl cimport O_CREAT, O_RDONLY, O_TRUNC, O_WRONLY
 
 from odradek._ext.records.crc32c cimport crc32c
+from odradek._ext.records.record_batch cimport base_sequence_of, load16, load32, load64
 from odradek._ext.storage.file_calls cimport file_open, file_rename
 from odradek._ext.storage.log_scan cimport read_at, write_at
 from odradek._ext.storage.log_state cimport (
@@ -32,7 +33,6 @@ from odradek._ext.storage.log_state cimport (
     clear_producers,
     find_loaded,
 )
-from odradek._ext.records.record_batch cimport base_sequence_of, load16, load32, load64
 
 
 cdef extern from "<unistd.h>" nogil:

@@ -10,6 +10,7 @@ import os
 from libc.errno cimport ENOMEM
 from libc.stdint cimport int64_t, uint8_t
 
+from odradek._ext.records.record_batch cimport BatchInfo
 from odradek._ext.storage.log_scan cimport SCAN_BATCH, SCAN_CORRUPT, SCAN_END, Scanner, scan_batch, scan_file
 from odradek._ext.storage.lookup cimport (
     LOOKUP_BEYOND,
@@ -21,7 +22,6 @@ from odradek._ext.storage.lookup cimport (
     floor_index_entry,
     floor_time_entry,
 )
-from odradek._ext.records.record_batch cimport BatchInfo
 
 from odradek._ext.storage.lookup import CorruptLogError
 

@@ -5,6 +5,7 @@ from typing import Any
 from odradek._ext.api.offset_commits import partition_for
 
 from odradek.protocol import encode
+from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import (
     consumer_group_describe,
     consumer_group_heartbeat,
@@ -21,7 +22,6 @@ from odradek.protocol.schemas import (
     sync_group,
 )
 from odradek.protocol.schemas.consumer_protocol import Assignment, Subscription
-from odradek.protocol.errors import ErrorCode
 from tests.api.wire import Wire
 from tests.waiting import until
 

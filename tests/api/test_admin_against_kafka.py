@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import (
     alter_client_quotas,
     alter_configs,
@@ -30,7 +31,6 @@ from odradek.protocol.schemas import (
     list_transactions,
     update_features,
 )
-from odradek.protocol.errors import ErrorCode
 from odradek.testing import Broker
 from tests.api.test_against_kafka import comparable, differences
 from tests.api.wire import Wire

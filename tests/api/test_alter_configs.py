@@ -2,6 +2,7 @@
 
 import pytest
 
+from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import (
     alter_configs,
     describe_configs,
@@ -11,7 +12,6 @@ from odradek.protocol.schemas import (
     incremental_alter_configs,
     list_config_resources,
 )
-from odradek.protocol.errors import ErrorCode
 from tests.api.group_talk import GroupTalk
 from tests.api.wire import batch
 from tests.waiting import until

@@ -6,8 +6,8 @@ from odradek._ext.protocol.encoder import encode
 from odradek.api.answer_errors import error_position, errors_of, leads_with_error
 from odradek.api.dispatch import frame_response
 from odradek.api.table import BY_KEY
-from odradek.protocol.schemas import create_topics, describe_configs, leave_group, metadata, offset_commit
 from odradek.protocol.registry import by_key
+from odradek.protocol.schemas import create_topics, describe_configs, leave_group, metadata, offset_commit
 
 
 def top_level_error(api_key: int, version: int, response: bytes) -> int:

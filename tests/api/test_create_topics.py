@@ -4,9 +4,9 @@ import uuid
 
 import pytest
 
-from odradek.protocol.schemas import create_partitions, create_topics, delete_topics
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schema import ZERO_UUID
+from odradek.protocol.schemas import create_partitions, create_topics, delete_topics
 from tests.api.coordinator_harness import Harness, versions
 from tests.controller.mortal_cluster import single_broker
 

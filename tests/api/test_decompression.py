@@ -6,8 +6,8 @@ import time
 import pytest
 
 from odradek.processes.job_thread import JobThread
-from odradek.protocol.schemas import produce
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import produce
 from odradek.storage import compression
 from odradek.storage.batch import Record, build_batch
 from tests.api.wire import batch, fetch_request, produce_request, with_crc

@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from odradek.protocol.schemas import delete_records
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import delete_records
 from odradek.storage.checkpoints import read_offset_checkpoint
 from odradek.testing import Broker
 from tests.api.wire import Wire, batch, fetch_request, offsets

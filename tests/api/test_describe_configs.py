@@ -4,8 +4,8 @@ import pytest
 
 from odradek.config.table import BROKER_KEYS, TOPIC_KEYS
 from odradek.controller.topics import NewTopic
-from odradek.protocol.schemas import describe_configs
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import describe_configs
 from tests.api.coordinator_harness import Harness, versions
 from tests.controller.mortal_cluster import single_broker
 

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from odradek.protocol.schemas import fetch, produce
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import fetch, produce
 from tests.api.wire import NOBODY, TIMEOUT_S, batch, fetch_request, offsets, produce_request, values, whole
 
 pytestmark = pytest.mark.xdist_group("api-fetch")

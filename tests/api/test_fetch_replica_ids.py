@@ -3,8 +3,8 @@
 import pytest
 
 from odradek._ext.partition import slots
-from odradek.protocol.schemas import fetch
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import fetch
 from odradek.storage.batch import Record, build_batch
 from tests.api.wire import batch, fetch_request, values
 from tests.api.worker_harness import HandWorker, nothing_came

@@ -2,8 +2,8 @@
 
 import pytest
 
-from odradek.protocol.schemas import fetch
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import fetch
 from tests.api.wire import batch, fetch_request, offsets
 
 pytestmark = pytest.mark.xdist_group("api-fetch")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from odradek.protocol.schemas import delete_groups, list_groups, list_tree_offsets
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import delete_groups, list_groups, list_tree_offsets
 from odradek.testing import Broker
 from tests.api.group_talk import BUSY, GroupTalk
 from tests.api.wire import NOBODY

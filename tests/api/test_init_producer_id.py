@@ -6,8 +6,8 @@ import pytest
 
 from odradek.controller.producer_ids import MAX_PRODUCER_ID
 from odradek.metadata import znodes
-from odradek.protocol.schemas import init_producer_id
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import init_producer_id
 from tests.api.coordinator_harness import Harness, versions
 from tests.controller.mortal_cluster import single_broker
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from odradek.protocol.schemas import metadata
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import metadata
 from tests.api.wire import NOBODY
 
 pytestmark = pytest.mark.xdist_group("api-other")

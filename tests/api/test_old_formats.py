@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from odradek.protocol.schemas import create_topics, delete_topics, describe_configs, fetch, list_offsets, produce
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import create_topics, delete_topics, describe_configs, fetch, list_offsets, produce
 from odradek.storage import compression, old_messages
 from odradek.storage.batch import LOG_APPEND_TIME, Record, build_batch, read_batches
 from odradek.storage.compression import compress_old

@@ -7,6 +7,7 @@ from odradek.api.offset_for_leader_epoch import handle as answer_epochs
 from odradek.api.stepwise import Stepwise
 from odradek.api.table import APIS
 from odradek.protocol import decode
+from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import (
     api_versions,
     describe_cluster,
@@ -16,7 +17,6 @@ from odradek.protocol.schemas import (
     init_producer_id,
     offset_for_leader_epoch,
 )
-from odradek.protocol.errors import ErrorCode
 from tests.api.wire import batch
 
 pytestmark = pytest.mark.xdist_group("api-other")

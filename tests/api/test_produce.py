@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from odradek.protocol.schemas import metadata, produce
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import metadata, produce
 from odradek.storage.batch import LOG_APPEND_TIME, Record, build_batch, read_batches
 from tests.api.wire import NOBODY, batch, offsets, produce_request, values, with_crc
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from odradek.protocol.schemas import alter_replica_log_dirs, describe_log_dirs
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import alter_replica_log_dirs, describe_log_dirs
 from odradek.testing import Broker
 from tests.api.wire import Wire
 

@@ -9,6 +9,8 @@ from odradek.api.call import Call
 from odradek.api.stepwise import Stepwise
 from odradek.api.table import APIS, MAX_REQUEST_BYTES, Where, limits_of
 from odradek.config.broker_config import resolve
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.registry import by_key
 from odradek.protocol.schemas import (
     api_versions,
     create_topics,
@@ -21,8 +23,6 @@ from odradek.protocol.schemas import (
     offset_fetch,
     produce,
 )
-from odradek.protocol.errors import ErrorCode
-from odradek.protocol.registry import by_key
 from odradek.testing import Broker
 from tests.api.wire import Wire, batch, produce_request
 from tests.api.worker_harness import HandWorker

@@ -10,9 +10,14 @@ import time
 from typing import Any
 
 from odradek.protocol import decode, encode_frame
-from odradek.protocol.schemas import create_topics, delete_topics, fetch, list_offsets, metadata, produce
-from odradek.protocol.schemas.header import RequestHeader, ResponseHeader, request_header_version, response_header_version
 from odradek.protocol.registry import by_key
+from odradek.protocol.schemas import create_topics, delete_topics, fetch, list_offsets, metadata, produce
+from odradek.protocol.schemas.header import (
+    RequestHeader,
+    ResponseHeader,
+    request_header_version,
+    response_header_version,
+)
 from odradek.storage.batch import Record, build_batch, read_batches
 
 TIMEOUT_S = 90.0

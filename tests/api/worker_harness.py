@@ -10,13 +10,13 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from odradek._ext.net.data_loop import DataLoop
 from odradek._ext.api.fetch import Fetching
 from odradek._ext.api.fetch_sessions import FetchSessions
 from odradek._ext.api.produce import Producing
-from odradek._ext.api.requests import RequestHandler
-from odradek._ext.shm.topics import TopicDirectory
 from odradek._ext.api.purgatory import WaitingRoom
+from odradek._ext.api.requests import RequestHandler
+from odradek._ext.net.data_loop import DataLoop
+from odradek._ext.shm.topics import TopicDirectory
 
 from odradek.api.stepwise import Stepwise
 from odradek.storage.down_conversion import conversion

@@ -3,9 +3,9 @@
 import struct
 
 import pytest
-from odradek._ext.records.fetched_records import CorruptRecordsError, RecordReader
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from odradek._ext.records.fetched_records import CorruptRecordsError, RecordReader
 
 from odradek.cli.direct_reading import record_reader
 from odradek.cli.record_format import printer

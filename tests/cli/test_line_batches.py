@@ -3,9 +3,9 @@
 import zlib
 
 import pytest
-from odradek._ext.records.line_batches import MissingSeparatorError, RecordBatches
 from hypothesis import given
 from hypothesis import strategies as st
+from odradek._ext.records.line_batches import MissingSeparatorError, RecordBatches
 
 from odradek.storage.batch import read_batch
 from odradek.storage.compression import compress

@@ -145,5 +145,14 @@ def test_a_command_imports_only_what_it_needs(arguments, cli_broker):
         [sys.executable, "-c", code, *arguments], capture_output=True, text=True, env=environment, check=True
     )
     loaded = done.stdout.rpartition("loaded ")[2].split()
-    heavy = ("rich", "confluent_kafka", "asyncio", "uvloop", "odradek.processes", "odradek.groups", "odradek.api", "kazoo")
+    heavy = (
+        "rich",
+        "confluent_kafka",
+        "asyncio",
+        "uvloop",
+        "odradek.processes",
+        "odradek.groups",
+        "odradek.api",
+        "kazoo",
+    )
     assert "odradek.clients.wire" in loaded and not [one for one in loaded if one.startswith(heavy)]

@@ -4,10 +4,10 @@ import base64
 import json
 
 import pytest
-from odradek._ext.records.record_printing import RecordPrinter
 from click import UsageError
 from hypothesis import given
 from hypothesis import strategies as st
+from odradek._ext.records.record_printing import RecordPrinter
 
 from odradek.cli.output import when
 from odradek.cli.record_format import printer

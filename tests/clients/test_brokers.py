@@ -5,8 +5,8 @@ import pytest
 from odradek.clients import brokers
 from odradek.clients.cluster import Address, Partition, TopicInfo, View
 from odradek.clients.errors import Unreachable
-from odradek.protocol.schemas import describe_cluster, explain_group
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import describe_cluster, explain_group
 
 VIEW = View(
     "id",

@@ -11,8 +11,8 @@ from odradek.clients import fetching
 from odradek.clients.cluster import Address, Partition, TopicInfo, View
 from odradek.clients.errors import ClientError
 from odradek.clients.fetching import Fetcher
-from odradek.protocol.schemas import fetch
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import fetch
 
 PARTITIONS = 3
 

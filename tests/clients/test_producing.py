@@ -19,8 +19,8 @@ from odradek.clients.cluster import Address, Cluster, Partition, TopicInfo, View
 from odradek.clients.errors import ClientError, Unreachable
 from odradek.clients.fetching import Fetcher
 from odradek.clients.producing import Sender
-from odradek.protocol.schemas import init_producer_id, produce
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import init_producer_id, produce
 from odradek.testing import Broker
 from tests.cli.gate import Gate
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from odradek.protocol.schemas import alter_configs, create_topics, incremental_alter_configs
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import alter_configs, create_topics, incremental_alter_configs
 from odradek.testing import Broker
 from tests.api.wire import Wire
 

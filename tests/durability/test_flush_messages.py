@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from odradek.protocol.schemas import produce
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import produce
 from odradek.storage.batch import Record, build_batch
 from tests.faults.wire import PRODUCE_VERSION, TIMEOUT_S, WireConnection
 from tests.waiting import until

@@ -9,6 +9,7 @@ import threading
 
 import pytest
 
+from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import (
     api_versions,
     find_coordinator,
@@ -21,7 +22,6 @@ from odradek.protocol.schemas import (
     produce,
     sync_group,
 )
-from odradek.protocol.errors import ErrorCode
 from odradek.storage.batch import HEADER, RecordBatch, read_batch
 from odradek.testing import Broker
 from tests.faults.wire import (

@@ -62,7 +62,7 @@ def test_a_hole_behind_what_was_compacted_ends_the_log_and_verify_names_it(tmp_p
         until(lambda: "compacted t-0" in broker.log_file.read_text(), "a pass has gone over it")
         # From here on nothing is compacted any more, and no recovery point moves.
         broker.stop()
-        odradek.config |= {"log.cleaner.enable": "false", "log.flush.offset.checkpoint.interval.ms": "3600000"}
+        broker.config |= {"log.cleaner.enable": "false", "log.flush.offset.checkpoint.interval.ms": "3600000"}
         broker.start()
         limit = read_gap_limit(path)
         assert limit is not None

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer
 
-from odradek.protocol.schemas import offset_for_leader_epoch
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import offset_for_leader_epoch
 from odradek.storage.batch import read_batches
 from odradek.storage.checkpoints import read_leader_epochs
 from odradek.testing import Broker

@@ -6,9 +6,14 @@ import time
 from typing import Any
 
 from odradek.protocol import decode, encode_frame
-from odradek.protocol.schemas import fetch, list_offsets, produce
-from odradek.protocol.schemas.header import RequestHeader, ResponseHeader, request_header_version, response_header_version
 from odradek.protocol.registry import by_key
+from odradek.protocol.schemas import fetch, list_offsets, produce
+from odradek.protocol.schemas.header import (
+    RequestHeader,
+    ResponseHeader,
+    request_header_version,
+    response_header_version,
+)
 from odradek.storage.batch import Record, build_batch
 from odradek.testing import Broker
 

@@ -8,8 +8,8 @@ from odradek.groups.coordinator import GroupCoordinator
 from odradek.groups.migration import batch_bytes
 from odradek.groups.offsets import Commit, Committed, offset_record
 from odradek.groups.settings import GroupSettings
-from odradek.protocol.schemas import group_records
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import group_records
 from tests.groups.by_hand import HandLog, HandTimers, Once
 from tests.groups.test_consumer_group import FewTopics
 from tests.groups.test_migration import SESSION_MS, Office, assignment

@@ -12,8 +12,8 @@ from odradek.groups.coordinator import GroupCoordinator
 from odradek.groups.migration import upgrade_obstacle
 from odradek.groups.settings import ConsumerSettings, GroupSettings
 from odradek.protocol import encode
-from odradek.protocol.schemas.consumer_protocol import Assignment, Subscription
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas.consumer_protocol import Assignment, Subscription
 from tests.groups.by_hand import HandLog, HandTimers, Once
 from tests.groups.test_consumer_group import FewTopics
 

@@ -5,11 +5,11 @@ import random
 from types import SimpleNamespace
 
 import pytest
-from odradek._ext.records.batch_builder import BatchBuilder
-from odradek._ext.api.offset_commits import join, partition_for, read
-from odradek._ext.shm.topics import TopicDirectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from odradek._ext.api.offset_commits import join, partition_for, read
+from odradek._ext.records.batch_builder import BatchBuilder
+from odradek._ext.shm.topics import TopicDirectory
 
 from odradek.api import offset_commit as api
 from odradek.api.dispatch import frame_response
@@ -19,8 +19,8 @@ from odradek.groups.offsets import Committed, Offsets, offset_record
 from odradek.groups.settings import GroupSettings
 from odradek.net.forward_frames import ForwardContext
 from odradek.protocol import ProtocolError, decode, encode
-from odradek.protocol.schemas import offset_commit
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import offset_commit
 from odradek.protocol.schemas.header import RequestHeader, decode_request_header, request_header_version
 from odradek.storage import compression
 from odradek.storage.batch import Record, build_batch, read_batch

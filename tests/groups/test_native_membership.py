@@ -15,10 +15,10 @@ from odradek.api.table import BY_KEY, function_named
 from odradek.groups.classic_member import Joined, Synced
 from odradek.net.forward_frames import ForwardContext, Status
 from odradek.protocol import ProtocolError, decode, encode
-from odradek.protocol.schemas import heartbeat, join_group, sync_group
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.schemas.header import RequestHeader, decode_request_header, request_header_version
 from odradek.protocol.registry import by_key
+from odradek.protocol.schemas import heartbeat, join_group, sync_group
+from odradek.protocol.schemas.header import RequestHeader, decode_request_header, request_header_version
 from tests.protocol.lies import CORRELATION_END, with_lies
 from tests.protocol.messages import RANGES
 

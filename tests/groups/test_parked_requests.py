@@ -16,15 +16,15 @@ from odradek.net.forward import ForwardClient
 from odradek.net.forward_frames import ForwardContext, ForwardReply, Status
 from odradek.net.forward_server import ForwardServer
 from odradek.protocol import decode, encode
-from odradek.protocol.schemas import heartbeat, join_group, sync_group
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.registry import by_key
+from odradek.protocol.schemas import heartbeat, join_group, sync_group
 from odradek.protocol.schemas.header import (
     RequestHeader,
     decode_request_header,
     request_header_version,
     response_header_version,
 )
-from odradek.protocol.registry import by_key
 from tests.groups.by_hand import HandLog, HandTimers
 from tests.groups.test_consumer_group import FewTopics
 

@@ -6,8 +6,8 @@ import resource
 from pathlib import Path
 
 import pytest
-from odradek._ext.net.connection import FrameResult
 from connection_driver import Driver, EchoHandler, framed
+from odradek._ext.net.connection import FrameResult
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import uvloop
-from odradek._ext.net.forward_frames import FrameCutter
 from hypothesis import given
 from hypothesis import strategies as st
+from odradek._ext.net.forward_frames import FrameCutter
 
 from odradek.net.forward import ConnectionLost, DeadlinePassed, ForwardClient, QueueFull
 from odradek.net.forward_frames import (

@@ -13,7 +13,11 @@ from tests.toolchains import REPOSITORY
 
 SOURCES = ("README.md", "CHANGELOG.md", "LICENSE", "MANIFEST.in", "Makefile", "pyproject.toml", "setup.py")
 DIRECTORIES = ("_ext", "bench", "broker", "deploy", "docs", "grafana")
-GENERATED = ("broker/odradek/_ext/shm/removed.c", "broker/odradek/_ext/shm/removed.so", "broker/odradek/__pycache__/share.pyc")
+GENERATED = (
+    "broker/odradek/_ext/shm/removed.c",
+    "broker/odradek/_ext/shm/removed.so",
+    "broker/odradek/__pycache__/share.pyc",
+)
 """What builds leave in a checkout; ``*.egg-info/SOURCES.txt`` of an earlier version can list it."""
 
 

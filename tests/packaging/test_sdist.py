@@ -60,7 +60,8 @@ def test_setup_refuses_a_tree_without_native_sources(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert (
-        done.stderr == f"setup.py: no native source (broker/odradek/_ext/*/*.pyx) below {root}: this source tree is incomplete\n"
+        done.stderr
+        == f"setup.py: no native source (broker/odradek/_ext/*/*.pyx) below {root}: this source tree is incomplete\n"
     )
 
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from odradek.config.broker_config import resolve
 from odradek.cleaner import upkeep
 from odradek.cleaner.deleted_logs import DeletedLogs
 from odradek.cleaner.retention import Retention
+from odradek.config.broker_config import resolve
 
 DELAYED = {"checkpoints", "removal of deleted logs", "retention"}
 AT_ONCE = {"gap limits"}

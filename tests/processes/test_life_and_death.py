@@ -46,7 +46,7 @@ def test_an_error_in_a_worker_is_told_with_its_place_and_restarts_it_alone(broke
     assert broker.connect().hello["pid"] != client.hello["pid"]
     assert "RuntimeError: as the client wished" in broker.log() and "fake_mains.py" in broker.log()
     assert f"worker-0 (pid {client.hello['pid']})" in broker.log()
-    assert odradek.processes("worker")[0]["last_exit"] == "exit code 1"
+    assert broker.processes("worker")[0]["last_exit"] == "exit code 1"
 
 
 @pytest.mark.parametrize("fault", ["SIGSEGV", "SIGBUS", "SIGABRT", "SIGILL"])

@@ -46,7 +46,9 @@ def probe() -> Any:
         directory.mkdir(parents=True)
         code = directory / "cursor_probe.c"
         subprocess.run(
-            [sys.executable, "-m", "cython", "-3", "-I", "broker", str(SOURCE), "-o", str(code)], cwd=REPOSITORY, check=True
+            [sys.executable, "-m", "cython", "-3", "-I", "broker", str(SOURCE), "-o", str(code)],
+            cwd=REPOSITORY,
+            check=True,
         )
         compiler = os.environ.get("CC", "cc").split()
         include = sysconfig.get_paths()["include"]

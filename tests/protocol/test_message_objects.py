@@ -8,8 +8,8 @@ import weakref
 
 import pytest
 
-from odradek.protocol.schemas import fetch, metadata
 from odradek.protocol.schema import SchemaError, Versions, message, snake_case
+from odradek.protocol.schemas import fetch, metadata
 
 
 def test_fields_not_given_have_the_defaults_of_the_schema() -> None:

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from odradek._ext.compaction.compactor import MapTooSmallError
-from odradek._ext.compaction.compaction_log import CompactionAborted, CorruptSegmentError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from odradek._ext.compaction.compaction_log import CompactionAborted, CorruptSegmentError
+from odradek._ext.compaction.compactor import MapTooSmallError
 
 from odradek._ext.partition import slots
 from odradek.storage.batch import ABORT, COMMIT, DELETE_HORIZON

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 from odradek._ext.shm.faults import FaultPoint
+from odradek._ext.shm.layout import SlotState
 from odradek._ext.storage.file_calls import FileCall, take_failures
 from odradek._ext.storage.segments import load_log
-from odradek._ext.shm.layout import SlotState
 
 from odradek._ext.partition import slot_upkeep, slots
 from odradek.storage.batch import ABORT

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from odradek._ext.storage.file_calls import FileCall, take_failures
 from odradek._ext.shm.layout import DiskState, SlotState
+from odradek._ext.storage.file_calls import FileCall, take_failures
 
 from odradek._ext.partition import flushing, log_start, slot_upkeep, slots
 from odradek.storage.checkpoints import read_gap_limit

@@ -6,15 +6,15 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from odradek._ext.storage.log_dirs import note_error
 from odradek._ext.shm.layout import DiskState, SlotState
+from odradek._ext.storage.log_dirs import note_error
 
 from odradek._ext.partition import flushing, slot_life, slots
+from odradek.cleaner import disk_space
+from odradek.cleaner.disk_space import DiskSpace, Marks, judge
 from odradek.config import broker_config
 from odradek.config.errors import ConfigError
-from odradek.cleaner import disk_space
 from odradek.shm import checkpoints
-from odradek.cleaner.disk_space import DiskSpace, Marks, judge
 from odradek.storage import file_names
 from tests.shm.one_broker import SETTINGS, OneBroker, batch
 

@@ -6,8 +6,8 @@ Needs the debug build, and runs in its copy of the project: ``make test-faults``
 import errno
 
 import pytest
-from odradek._ext.storage.file_calls import FileCall
 from odradek._ext.shm.layout import BegunEpoch, Role, SlotState
+from odradek._ext.storage.file_calls import FileCall
 
 from odradek._ext.partition import slot_life, slots
 from odradek.controller.topics import NewTopic

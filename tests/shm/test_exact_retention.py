@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from odradek._ext.partition import slots
-from odradek.shm.checkpoints import read_checkpoints
 from odradek.cleaner.retention import Retention
+from odradek.shm.checkpoints import read_checkpoints
 from odradek.storage.batch import Record, build_batch
 from tests.shm.one_broker import OneBroker, batch
 

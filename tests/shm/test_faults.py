@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 from odradek._ext.shm.faults import FaultPoint
-from odradek._ext.storage.segments import load_log
 from odradek._ext.shm.layout import SlotState
+from odradek._ext.storage.segments import load_log
 
 from odradek._ext.partition import flushing, slot_upkeep, slots, snapshot_publishing
+from odradek.cleaner.retention import Retention
 from odradek.protocol.schemas import fetch
 from odradek.shm.checkpoints import read_checkpoints, write_checkpoints
 from odradek.shm.log_starts import Wish, delete_records
-from odradek.cleaner.retention import Retention
 from odradek.storage.batch import ABORT, TRANSACTIONAL, build_end_marker, read_batch
 from tests.api.wire import fetch_request
 from tests.api.worker_harness import HandWorker, nothing_came

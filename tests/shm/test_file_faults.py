@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from odradek._ext.storage.file_calls import FileCall, take_failures
 from odradek._ext.shm.layout import DiskState, SlotState
+from odradek._ext.storage.file_calls import FileCall, take_failures
 
 from odradek._ext.partition import flushing, slot_life, slot_upkeep, slots
 from odradek.storage.batch import ABORT, TRANSACTIONAL, build_end_marker, read_batch

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from odradek._ext.storage.segments import ANY_GAP, LoadedLog, load_log
 from odradek._ext.partition.slots import SlotChanged
+from odradek._ext.storage.segments import ANY_GAP, LoadedLog, load_log
 
 from odradek._ext.partition import flushing, slot_upkeep, slots
-from odradek.shm.checkpoints import write_checkpoints
 from odradek.cleaner.compaction import Compaction
 from odradek.cleaner.gap_limits import GapLimits
+from odradek.shm.checkpoints import write_checkpoints
 from odradek.shm.truncation import truncate
 from odradek.storage.checkpoints import (
     read_gap_limit,

@@ -5,9 +5,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from odradek._ext.shm.layout import Role
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from odradek._ext.shm.layout import Role
 
 from odradek._ext.partition import flushing, slots
 from odradek.storage.batch import ABORT, COMMIT, TRANSACTIONAL, build_end_marker, read_batch

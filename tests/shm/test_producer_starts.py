@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from odradek._ext.storage.segments import load_log
 from odradek._ext.shm.layout import SlotState
+from odradek._ext.storage.segments import load_log
 
 from odradek._ext.partition import flushing, owner_counts, slot_life, slot_upkeep, slots, snapshot_publishing
 from odradek._ext.shm import arena, owners

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import odradek._ext.partition.log_start as log_start
 import pytest
-from odradek._ext.storage.segments import load_log
 from odradek._ext.shm.layout import Role, SlotState
+from odradek._ext.storage.segments import load_log
 
 from odradek._ext.partition import flushing, slot_life, slot_upkeep, slots, snapshot_publishing
-from odradek.shm.checkpoints import read_checkpoints, write_checkpoints
-from odradek.shm.log_starts import Wish, delete_records
 from odradek.cleaner.retention import Retention
 from odradek.cleaner.retention_rules import Segment, expired
+from odradek.shm.checkpoints import read_checkpoints, write_checkpoints
+from odradek.shm.log_starts import Wish, delete_records
 from tests.shm.one_broker import OneBroker, batch, retain_at_once
 
 SIZE = len(batch(2))

@@ -7,12 +7,12 @@ import signal
 from pathlib import Path
 
 import pytest
-from odradek._ext.storage.segments import load_log
 from odradek._ext.shm.layout import SlotState
+from odradek._ext.storage.segments import load_log
 
 from odradek._ext.partition import append_files, flushing, slot_life, slot_upkeep, slots
-from odradek.config.broker_config import BrokerConfig
 from odradek.cleaner import shutdown, upkeep
+from odradek.config.broker_config import BrokerConfig
 from odradek.shm import checkpoints
 from odradek.storage import file_names
 from odradek.storage.checkpoints import read_offset_checkpoint

@@ -4,14 +4,14 @@ import os
 import random
 import zlib
 
-import odradek._ext.records.message_sets as message_sets
 import lz4.frame
+import odradek._ext.records.message_sets as message_sets
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from odradek._ext.records.batch_to_messages import write_message
 from odradek._ext.records.message_sets import BadMessageError
 from odradek._ext.records.record_batch import restamp
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from odradek.api.stepwise import Stepwise
 from odradek.storage import compression, lz4_header, old_messages

@@ -5,9 +5,9 @@ import random
 import shutil
 
 import pytest
-from odradek._ext.storage.segments import ANY_GAP, load_log
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from odradek._ext.storage.segments import ANY_GAP, load_log
 
 from odradek.storage.batch import ABORT, COMMIT, TRANSACTIONAL, Record, build_batch, build_end_marker
 from odradek.storage.checkpoints import read_gap_limit, read_leader_epochs, write_gap_limit, write_leader_epochs

@@ -6,8 +6,8 @@ There is no authorizer yet, and the answer is that of a Kafka without one: SECUR
 from typing import Any
 
 from odradek.api.call import Call
-from odradek.protocol.schemas import create_acls, delete_acls, describe_acls
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import create_acls, delete_acls, describe_acls
 
 NO_AUTHORIZER = {"error_code": ErrorCode.SECURITY_DISABLED, "error_message": "No Authorizer is configured."}
 

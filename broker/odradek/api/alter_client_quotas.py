@@ -12,8 +12,8 @@ from odradek.controller.controller import NotController
 from odradek.controller.quotas import Edit, Quotas
 from odradek.controller.topics import Refusal
 from odradek.metadata.store import NodeError, StoreError
-from odradek.protocol.schemas import alter_client_quotas
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import alter_client_quotas
 
 Response = alter_client_quotas.Response
 STEP = 20

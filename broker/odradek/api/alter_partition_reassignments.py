@@ -10,8 +10,8 @@ from typing import Any
 from odradek.api.coordinator_call import CoordinatorCall
 from odradek.api.stepwise import Pace, Steps
 from odradek.controller.image import Topic
-from odradek.protocol.schemas import alter_partition_reassignments
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import alter_partition_reassignments
 
 WITH_FACTOR_CHANGE = 1
 STEP = 500

@@ -12,8 +12,8 @@ import odradek._ext.partition.slots as slots
 from odradek._ext.shm.layout import SlotState
 from odradek.api.coordinator_call import CoordinatorCall
 from odradek.api.stepwise import Pace, Steps
-from odradek.protocol.schemas import alter_replica_log_dirs
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import alter_replica_log_dirs
 
 log = logging.getLogger("odradek.requests")
 

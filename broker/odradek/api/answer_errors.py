@@ -12,8 +12,8 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from odradek.api.stepwise import Pace, Steps
-from odradek.protocol.schemas.header import response_header_version
 from odradek.protocol.registry import by_key
+from odradek.protocol.schemas.header import response_header_version
 
 METADATA = 3
 STEP = 2000

@@ -4,8 +4,8 @@ from typing import Any
 
 from odradek.api.call import Call
 from odradek.api.table import APIS, PRIVATE_APIS
-from odradek.protocol.schemas import api_versions
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import api_versions
 
 NAME_PATTERN_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-")
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from odradek._ext.storage.segment_list import SegmentCache
 from odradek._ext.shm.shared_memory import SharedMemory
 from odradek._ext.shm.topics import TopicDirectory
+from odradek._ext.storage.segment_list import SegmentCache
 from odradek.config.broker_config import BrokerConfig
 from odradek.config.listeners import Listener
 

@@ -8,8 +8,8 @@ from odradek.api.describe_groups import OPERATIONS
 from odradek.api.group_call import Breath, GroupCall
 from odradek.groups.assignors import Place
 from odradek.groups.consumer_member import by_topic
-from odradek.protocol.schemas import consumer_group_describe
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import consumer_group_describe
 
 Response = consumer_group_describe.Response
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1

@@ -5,8 +5,8 @@ from typing import Any
 from odradek.api.group_call import GroupCall, answered
 from odradek.groups.consumer_member import JOINING, LEAVING_STATIC, Beat, Beaten, by_topic
 from odradek.groups.environment import new_member_id
-from odradek.protocol.schemas import consumer_group_heartbeat
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import consumer_group_heartbeat
 
 Response = consumer_group_heartbeat.Response
 

@@ -14,8 +14,8 @@ from odradek.config.broker_config import BrokerConfig
 from odradek.controller.controller import Outcome
 from odradek.controller.image import Topic
 from odradek.controller.topics import NewTopic
-from odradek.protocol.schemas import create_topics
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import create_topics
 
 Result = create_topics.Response.CreatableTopicResult
 

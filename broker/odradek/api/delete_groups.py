@@ -8,8 +8,8 @@ from typing import Any
 
 from odradek.api.group_call import GroupCall, answered
 from odradek.metadata.group_offsets import may_be_in_tree
-from odradek.protocol.schemas import delete_groups
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import delete_groups
 
 Response = delete_groups.Response
 AT_ONCE = 100

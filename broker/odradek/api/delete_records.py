@@ -13,8 +13,8 @@ from odradek._ext.shm.layout import SlotState
 from odradek.api.coordinator_call import CoordinatorCall
 from odradek.api.stepwise import Steps
 from odradek.controller.topic_names import INTERNAL
-from odradek.protocol.schemas import delete_records
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import delete_records
 from odradek.shm import log_starts
 from odradek.shm.log_starts import Wish
 

@@ -12,9 +12,9 @@ from odradek.api.stepwise import Steps
 from odradek.api.topic_steps import in_steps
 from odradek.controller.controller import Outcome
 from odradek.controller.image import Topic
-from odradek.protocol.schemas import delete_topics
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schema import ZERO_UUID
+from odradek.protocol.schemas import delete_topics
 
 FIRST_WITH_DISABLED_ERROR = 3
 FIRST_WITH_IDS = 6

@@ -8,8 +8,8 @@ from odradek.api.stepwise import Steps
 from odradek.controller.quotas import CLIENT_ID, IP, USER, Filter, Quotas
 from odradek.controller.topics import Refusal
 from odradek.metadata.store import StoreError
-from odradek.protocol.schemas import describe_client_quotas
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import describe_client_quotas
 
 EXACT, DEFAULT, ANY = range(3)
 Response = describe_client_quotas.Response

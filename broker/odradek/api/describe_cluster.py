@@ -4,8 +4,8 @@ from typing import Any
 
 from odradek.api import cluster_view
 from odradek.api.call import Call
-from odradek.protocol.schemas import describe_cluster
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import describe_cluster
 
 BROKERS = 1
 

@@ -19,8 +19,8 @@ from odradek.controller.topic_names import why_illegal
 from odradek.controller.topics import Refusal
 from odradek.metadata import znodes
 from odradek.metadata.store import StoreError
-from odradek.protocol.schemas import describe_configs
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import describe_configs
 
 UNKNOWN_TYPE = 0
 """Of the level of a logger, as in Kafka."""

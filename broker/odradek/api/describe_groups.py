@@ -4,8 +4,8 @@ from typing import Any
 
 from odradek.api.group_call import Breath, GroupCall
 from odradek.groups.classic_rebalance import State
-from odradek.protocol.schemas import describe_groups
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import describe_groups
 
 FIRST_WITH_NOT_FOUND = 6
 OPERATIONS = 0b1101_0100_1000

@@ -8,8 +8,8 @@ import odradek._ext.partition.slots as slots
 from odradek._ext.shm.layout import SlotState
 from odradek.api.coordinator_call import CoordinatorCall
 from odradek.api.stepwise import Pace, Steps
-from odradek.protocol.schemas import describe_log_dirs
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import describe_log_dirs
 
 FIRST_WITH_ERROR = 3
 STEP = 500

@@ -9,8 +9,8 @@ import odradek._ext.partition.slots as slots
 from odradek.api.call import Call
 from odradek.api.partition_lookup import leader_state
 from odradek.api.stepwise import Steps
-from odradek.protocol.schemas import describe_producers
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import describe_producers
 
 Response = describe_producers.Response
 NOT_SAID = -1

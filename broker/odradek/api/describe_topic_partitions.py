@@ -7,8 +7,8 @@ from odradek.api import cluster_view
 from odradek.api.call import Call
 from odradek.api.stepwise import Pace, Steps
 from odradek.controller.topic_names import why_illegal
-from odradek.protocol.schemas import describe_topic_partitions
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import describe_topic_partitions
 
 LARGEST_PAGE = "max.request.partition.size.limit"
 STEP = 1000

@@ -3,8 +3,8 @@
 from typing import Any
 
 from odradek.api.call import Call
-from odradek.protocol.schemas import describe_transactions
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import describe_transactions
 
 Response = describe_transactions.Response
 

@@ -4,8 +4,8 @@ from collections import Counter
 from typing import Any
 
 from odradek.api.coordinator_call import CoordinatorCall
-from odradek.protocol.schemas import describe_user_scram_credentials
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import describe_user_scram_credentials
 
 Response = describe_user_scram_credentials.Response
 

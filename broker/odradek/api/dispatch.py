@@ -21,8 +21,8 @@ from odradek.api.call import Call, WorkerView
 from odradek.api.stepwise import Steps, Stepwise
 from odradek.api.table import API_VERSIONS, BY_KEY, ApiRow, Where, handlers_of, limits_of
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.schemas.header import decode_request_header, response_header_version
 from odradek.protocol.registry import by_key
+from odradek.protocol.schemas.header import decode_request_header, response_header_version
 
 log = logging.getLogger("odradek.requests")
 

@@ -8,8 +8,8 @@ from typing import Any
 import odradek._ext.partition.slots as slots
 from odradek.api.coordinator_call import CoordinatorCall
 from odradek.api.stepwise import Pace, Steps
-from odradek.protocol.schemas import elect_leaders
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import elect_leaders
 
 NO_LEADER = -1
 PREFERRED, UNCLEAN = 0, 1

@@ -3,8 +3,8 @@
 from typing import Any
 
 from odradek.api.group_call import GroupCall
-from odradek.protocol.schemas import explain_group
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import explain_group
 
 Response = explain_group.Response
 NOT_SAID = -1

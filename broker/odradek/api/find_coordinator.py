@@ -16,8 +16,8 @@ from odradek._ext.shm.layout import SlotState
 from odradek.api import cluster_view
 from odradek.api.call import Call
 from odradek.controller.topic_names import CONSUMER_OFFSETS
-from odradek.protocol.schemas import find_coordinator
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import find_coordinator
 
 FIRST_BATCHED = 4
 FIRST_FINAL_BY_ANY_ERROR = 3

@@ -13,8 +13,8 @@ from typing import Any
 from odradek.api.coordinator_call import CoordinatorCall
 from odradek.controller.producer_ids import ProducerIdsExhausted
 from odradek.metadata.store import StoreError
-from odradek.protocol.schemas import init_producer_id
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import init_producer_id
 
 log = logging.getLogger("odradek.requests")
 

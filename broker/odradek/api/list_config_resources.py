@@ -8,8 +8,8 @@ from typing import Any
 from odradek.api.config_changes import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from odradek.api.coordinator_call import CoordinatorCall
 from odradek.metadata import znodes
-from odradek.protocol.schemas import list_config_resources
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import list_config_resources
 
 KNOWN = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
 Response = list_config_resources.Response

@@ -3,8 +3,8 @@
 from typing import Any
 
 from odradek.api.group_call import Breath, GroupCall
-from odradek.protocol.schemas import list_groups
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import list_groups
 
 Response = list_groups.Response
 

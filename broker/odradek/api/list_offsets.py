@@ -20,8 +20,8 @@ from odradek._ext.storage.segment_list import SegmentList
 from odradek.api.call import Call
 from odradek.api.partition_lookup import leader_state
 from odradek.api.stepwise import Pace, Steps
-from odradek.protocol.schemas import list_offsets
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import list_offsets
 from odradek.storage.lookup import find_timestamp
 
 log = logging.getLogger("odradek.requests")

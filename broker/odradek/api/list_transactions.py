@@ -4,8 +4,8 @@ import re
 from typing import Any
 
 from odradek.api.call import Call
-from odradek.protocol.schemas import list_transactions
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import list_transactions
 
 STATES = frozenset(
     (

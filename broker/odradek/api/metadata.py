@@ -13,8 +13,8 @@ from odradek.api import cluster_view
 from odradek.api.call import Call
 from odradek.api.stepwise import Pace, Steps
 from odradek.controller.topic_names import why_illegal
-from odradek.protocol.schemas import metadata
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import metadata
 
 ZERO_ID = bytes(16)
 FIRST_BY_ID = 12

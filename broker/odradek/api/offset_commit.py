@@ -9,8 +9,8 @@ from odradek._ext.api.offset_commits import read
 from odradek.api.group_call import Breath, GroupCall, GroupView, PlainRequest, answered
 from odradek.groups.offsets import NO_EXPIRY, Commit, Committed, Place
 from odradek.metadata.group_offsets import may_be_in_tree
-from odradek.protocol.schemas import offset_commit
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import offset_commit
 
 FIRST_WITH_EPOCHS = 9
 FIRST_BY_ID = 10

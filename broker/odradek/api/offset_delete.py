@@ -4,8 +4,8 @@ from typing import Any
 
 from odradek.api.group_call import Breath, GroupCall, answered
 from odradek.groups.offsets import Place
-from odradek.protocol.schemas import offset_delete
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import offset_delete
 
 Response = offset_delete.Response
 AT_ONCE = 1000

@@ -9,8 +9,8 @@ from typing import Any
 from odradek.api.group_call import Breath, GroupCall
 from odradek.groups.offsets import Committed, Place
 from odradek.metadata.group_offsets import may_be_in_tree
-from odradek.protocol.schemas import offset_fetch
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import offset_fetch
 
 FIRST_WITH_GROUPS = 8
 FIRST_BY_ID = 10

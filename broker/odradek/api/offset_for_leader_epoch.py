@@ -11,8 +11,8 @@ from typing import Any
 from odradek.api.call import Call
 from odradek.api.partition_lookup import leader_state
 from odradek.api.stepwise import Pace, Steps
-from odradek.protocol.schemas import offset_for_leader_epoch
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import offset_for_leader_epoch
 from odradek.storage import file_names
 from odradek.storage.checkpoints import CorruptCheckpointError, epochs_from, read_leader_epochs
 

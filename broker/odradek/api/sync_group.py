@@ -6,8 +6,8 @@ from typing import Any
 from odradek._ext.api.group_requests import read_sync, sync_response
 from odradek.api.group_call import GroupCall, GroupView, PlainRequest, answer_encoded, answered
 from odradek.groups.classic_member import Sync, Synced
-from odradek.protocol.schemas import sync_group
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import sync_group
 
 FIRST_WITH_PROTOCOL = 5
 

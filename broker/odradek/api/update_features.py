@@ -6,8 +6,8 @@ There are none here that could be changed (ApiVersions tells none), so every cha
 from typing import Any
 
 from odradek.api.coordinator_call import CoordinatorCall
-from odradek.protocol.schemas import update_features
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import update_features
 
 WITH_UPGRADE_TYPE = 1
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3

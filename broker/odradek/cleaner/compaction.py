@@ -1,11 +1,13 @@
 """Compaction of the logs with cleanup.policy=compact: which log is next, the threads, the checkpoint of what is compacted.
 
-Runs in the cleaner, in threads of its own (`log.cleaner.threads`): flush, retention and checkpoints are not held up. The
-native pass (`_ext/compaction/compactor.pyx`) works without the GIL; a slot's lock is held for renamings only. Rules, names and the file
-`cleaner-offset-checkpoint` are Kafka's (LogCleaner, LogCleanerManager). Within the process `_lock` protects who works on what.
+Runs in the cleaner, in threads of its own (`log.cleaner.threads`): flush, retention and checkpoints are not held up.
+The native pass (`_ext/compaction/compactor.pyx`) works without the GIL; a slot's lock is held for renamings only.
+Rules, names and the file `cleaner-offset-checkpoint` are Kafka's (LogCleaner, LogCleanerManager). Within the process
+`_lock` protects who works on what.
 
-Before a pass replaces the first segment, the log is on the device up to where the pass may reach, and the log's gap limit
-(`_ext/partition/gap_limit.pxd`) says so. Therefore a gap below the limit was made by compaction, and one above it by a loss of power.
+Before a pass replaces the first segment, the log is on the device up to where the pass may reach, and the log's gap
+limit (`_ext/partition/gap_limit.pxd`) says so. Therefore a gap below the limit was made by compaction, and one above it
+by a loss of power.
 """
 
 import errno
@@ -22,13 +24,13 @@ import odradek._ext.partition.flushing as flushing
 import odradek._ext.partition.log_start as log_start
 import odradek._ext.partition.slot_upkeep as slot_upkeep
 import odradek._ext.partition.slots as slots
-from odradek._ext.compaction.compactor import Compactor, MapTooSmallError, PassResult
 from odradek._ext.compaction.compaction_log import CompactionAborted, CorruptSegmentError, take_lane
+from odradek._ext.compaction.compactor import Compactor, MapTooSmallError, PassResult
+from odradek._ext.partition.slots import SlotChanged
 from odradek._ext.shm.faults import FaultPoint
+from odradek._ext.shm.shared_memory import SharedMemory
 from odradek._ext.storage.log_dirs import note_error
 from odradek._ext.storage.segments import ANY_GAP
-from odradek._ext.shm.shared_memory import SharedMemory
-from odradek._ext.partition.slots import SlotChanged
 from odradek.config.broker_config import BrokerConfig
 from odradek.shm.checkpoints import alone
 from odradek.storage import compression, file_names, old_messages

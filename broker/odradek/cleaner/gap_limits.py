@@ -1,9 +1,10 @@
 """What a start could not know of the gaps in logs, settled once the logs are open.
 
-Runs in the cleaner. A log that Kafka compacted, or this broker before it kept gap limits (`_ext/partition/gap_limit.pxd`), has no
-limit: a start takes every gap in it, wherever it is. Here it gets one, its present end, as soon as all before is on the
-device: gaps that appear behind it later are damage. And a line of `cleaner-offset-checkpoint` that is beyond a log's
-limit speaks of records that were lost, so it is lowered before the log grows past it.
+Runs in the cleaner. A log that Kafka compacted, or this broker before it kept gap limits
+(`_ext/partition/gap_limit.pxd`), has no limit: a start takes every gap in it, wherever it is. Here it gets one, its
+present end, as soon as all before is on the device: gaps that appear behind it later are damage. And a line of
+`cleaner-offset-checkpoint` that is beyond a log's limit speaks of records that were lost, so it is lowered before the
+log grows past it.
 """
 
 import logging
@@ -13,9 +14,9 @@ from pathlib import Path
 import odradek._ext.partition.flushing as flushing
 import odradek._ext.partition.slot_upkeep as slot_upkeep
 import odradek._ext.partition.slots as slots
-from odradek._ext.storage.segments import ANY_GAP
-from odradek._ext.shm.shared_memory import SharedMemory
 from odradek._ext.partition.slots import SlotChanged
+from odradek._ext.shm.shared_memory import SharedMemory
+from odradek._ext.storage.segments import ANY_GAP
 from odradek.shm.checkpoints import lower_cleaner_offset
 from odradek.storage.checkpoints import CorruptCheckpointError, read_offset_checkpoint
 from odradek.storage.file_names import CLEANER_CHECKPOINT

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import odradek._ext.partition.log_start as native
-from odradek._ext.storage.log_dirs import note_error
 from odradek._ext.shm.shared_memory import SharedMemory
+from odradek._ext.storage.log_dirs import note_error
 from odradek.storage.checkpoints import CorruptCheckpointError, epochs_from, read_leader_epochs, write_leader_epochs
 from odradek.storage.file_names import LEADER_EPOCH_CHECKPOINT
 

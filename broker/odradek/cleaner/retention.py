@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import odradek._ext.partition.log_start as native
-from odradek._ext.shm.faults import FaultPoint
 from odradek._ext.partition.removed_files import announce_removed_files
+from odradek._ext.shm.faults import FaultPoint
 from odradek._ext.shm.layout import DiskState
 from odradek._ext.shm.shared_memory import SharedMemory
-from odradek.shm.checkpoints import write_log_starts
 from odradek.cleaner.deletion_policy import KEY, Answer, PolicyThread, Question
 from odradek.cleaner.exact_retention import first_young_offset
 from odradek.cleaner.retention_rules import Facts, Segment, expired, question_about
+from odradek.shm.checkpoints import write_log_starts
 from odradek.storage.checkpoints import CorruptCheckpointError
 from odradek.storage.file_names import DELETED, LOG, parse_segment_file_name
 

@@ -11,12 +11,12 @@ import odradek._ext.partition.owner_counts as owner_counts
 import odradek._ext.partition.slot_upkeep as slot_upkeep
 import odradek._ext.partition.snapshot_publishing as snapshot_publishing
 from odradek._ext.shm.shared_memory import SharedMemory
-from odradek.config.broker_config import BrokerConfig
-from odradek.shm.checkpoints import write_checkpoints
 from odradek.cleaner.deleted_logs import DeletedLogs
 from odradek.cleaner.gap_limits import GapLimits
 from odradek.cleaner.leader_epochs import LeaderEpochs
 from odradek.cleaner.retention import Retention
+from odradek.config.broker_config import BrokerConfig
+from odradek.shm.checkpoints import write_checkpoints
 
 log = logging.getLogger("odradek.cleaner")
 

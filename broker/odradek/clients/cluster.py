@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from odradek.clients.errors import ClientError, Refused, Unreachable, code_of
 from odradek.clients.wire import Connection
-from odradek.protocol.schemas import find_coordinator, metadata
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schema import ApiSchema
+from odradek.protocol.schemas import find_coordinator, metadata
 
 DEFAULT_PORT = 9092
 DEFAULT_TIMEOUT_S = 30.0

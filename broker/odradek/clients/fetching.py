@@ -13,8 +13,8 @@ from odradek.clients import topics
 from odradek.clients.cluster import Cluster
 from odradek.clients.errors import Refused, Unreachable, code_of
 from odradek.clients.wire import Connection, Readable
-from odradek.protocol.schemas import fetch
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import fetch
 
 OLDEST, NEWEST = 4, 12
 """Versions of Fetch: 4 is the first with batches of format v2, 12 the last that names topics."""

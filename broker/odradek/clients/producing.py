@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from odradek.clients.cluster import Cluster
 from odradek.clients.errors import ClientError, Refused, Unreachable, code_of
 from odradek.clients.wire import Connection
-from odradek.protocol.schemas import init_producer_id, produce
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import init_producer_id, produce
 from odradek.storage.batch import read_batch
 
 OLDEST, NEWEST = 3, 12

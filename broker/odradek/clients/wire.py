@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, Protocol
 from odradek import __version__
 from odradek.clients.errors import ClientError, Unreachable, Unsupported
 from odradek.protocol import ProtocolError, decode, encode_frame
-from odradek.protocol.schemas import api_versions
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.schemas.header import RequestHeader, request_header_version, response_header_version
 from odradek.protocol.schema import ApiSchema
+from odradek.protocol.schemas import api_versions
+from odradek.protocol.schemas.header import RequestHeader, request_header_version, response_header_version
 
 SOFTWARE = "odradek"
 """How this client names itself to a broker; ours tells its private APIs to clients of this name."""

@@ -6,6 +6,8 @@ derives from ``AREAS``.
 
 from collections.abc import Mapping
 
+from odradek.config.errors import ConfigError, raise_all
+from odradek.config.key import NONE, NONE_YET, ConfigKey, Value
 from odradek.config.keys import (
     broker,
     group,
@@ -24,8 +26,6 @@ from odradek.config.keys import (
     transaction,
     zookeeper,
 )
-from odradek.config.errors import ConfigError, raise_all
-from odradek.config.key import NONE, NONE_YET, ConfigKey, Value
 
 AREAS = (
     broker,

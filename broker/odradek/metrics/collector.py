@@ -16,8 +16,8 @@ from prometheus_client.core import Metric as ClientMetric
 
 from odradek import __version__
 from odradek._ext.shm import overview
-from odradek._ext.shm.overview import Partition
 from odradek._ext.shm.layout import ProcessKind
+from odradek._ext.shm.overview import Partition
 from odradek._ext.shm.shared_memory import SharedMemory
 from odradek._ext.shm.topics import TopicDirectory
 from odradek.metrics import groups as of_groups

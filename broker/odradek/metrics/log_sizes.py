@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from odradek._ext.partition import slots
-from odradek._ext.shm.overview import Partition
 from odradek._ext.shm.layout import SlotState
+from odradek._ext.shm.overview import Partition
 from odradek.storage import file_names
 
 

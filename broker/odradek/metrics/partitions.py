@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from odradek._ext.shm.overview import Partition
 from odradek._ext.shm.layout import ProcessKind, ProcessState, SlotState
+from odradek._ext.shm.overview import Partition
 from odradek._ext.shm.shared_memory import SharedMemory
 from odradek.metrics.exposition import Family, Labels, Sample
 from odradek.metrics.log_sizes import LogSize, LogSizes

@@ -1,4 +1,5 @@
-"""Reads the spool's files, interval by interval; what is damaged is skipped and named. The format: `broker/odradek/metrics/spool.py`.
+"""Reads the spool's files, interval by interval; what is damaged is skipped and named. The format:
+`broker/odradek/metrics/spool.py`.
 
 Pure but for reading files. The reporter uses it to go on where its predecessor was; the command to show history.
 """

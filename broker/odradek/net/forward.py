@@ -5,8 +5,9 @@ listening socket, so that a worker can connect while there is no coordinator: wh
 for the successor. The promise: a request is sent at most once. One that was not yet sent waits, bounded in time,
 count and bytes; of one that was sent on a stream that broke nobody knows what became, and its caller is told so.
 
-What each request passes is native (`_ext/net/forwarding.pyx`): the queue, the table of those without an answer, the frames, and the
-answers' way into the responses of clients' connections. Here is what is rare: the stream, the timer, and the errors.
+What each request passes is native (`_ext/net/forwarding.pyx`): the queue, the table of those without an answer, the
+frames, and the answers' way into the responses of clients' connections. Here is what is rare: the stream, the timer,
+and the errors.
 """
 
 import asyncio

@@ -16,8 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from odradek._ext.shm.process import die_with_parent, set_name, set_signals
 from odradek._ext.shm.layout import ProcessState
+from odradek._ext.shm.process import die_with_parent, set_name, set_signals
 from odradek._ext.shm.shared_memory import SharedMemory
 from odradek.processes import logs
 from odradek.processes.event_loop import STOP_SIGNALS

@@ -15,19 +15,19 @@ import time
 
 import odradek._ext.partition.slot_upkeep as slot_upkeep
 from odradek._ext.partition.append_files import sweep_append_files
-from odradek._ext.shm.metering import count
 from odradek._ext.shm.layout import ProcessState
-from odradek.processes import logs
-from odradek.processes.context import ProcessContext
-from odradek.processes.metering import BusyTime
-from odradek.processes.waiting_beats import WaitingBeats
+from odradek._ext.shm.metering import count
 from odradek.cleaner import shutdown, upkeep
 from odradek.cleaner.compaction import Compaction, CompactionSettings
 from odradek.cleaner.deleted_logs import DeletedLogs
 from odradek.cleaner.deletion_policy import PolicyThread, load_policy
 from odradek.cleaner.disk_space import LOOK_EVERY_MS, DiskSpace
-from odradek.shm.removed_files import RemovedFiles
 from odradek.cleaner.retention import Retention
+from odradek.processes import logs
+from odradek.processes.context import ProcessContext
+from odradek.processes.metering import BusyTime
+from odradek.processes.waiting_beats import WaitingBeats
+from odradek.shm.removed_files import RemovedFiles
 
 log = logging.getLogger("odradek.cleaner")
 

@@ -24,12 +24,12 @@ from typing import Any
 import uvloop
 
 import odradek._ext.partition.slot_upkeep as slot_upkeep
-from odradek._ext.partition.append_files import sweep_append_files
 from odradek._ext.net.arrivals import Arrival
-from odradek._ext.shm.locks import Lane, enter_lane
-from odradek._ext.storage.log_dirs import note_error
-from odradek._ext.shm.metering import count_loop_delay
+from odradek._ext.partition.append_files import sweep_append_files
 from odradek._ext.shm.layout import ProcessState
+from odradek._ext.shm.locks import Lane, enter_lane
+from odradek._ext.shm.metering import count_loop_delay
+from odradek._ext.storage.log_dirs import note_error
 from odradek.api.coordinator_call import CoordinatorCall, CoordinatorView
 from odradek.api.dispatch import frame_response
 from odradek.api.group_call import OffsetTree
@@ -61,8 +61,8 @@ from odradek.processes.group_office import GroupOffice
 from odradek.processes.metering import BusyTime, Untold, count_untold, untold_errors
 from odradek.processes.turns import Turns
 from odradek.protocol import ProtocolError, decode
-from odradek.protocol.schemas.header import decode_request_header
 from odradek.protocol.registry import by_key
+from odradek.protocol.schemas.header import decode_request_header
 from odradek.shm.partition_table import PartitionTable
 from odradek.shm.removed_files import RemovedFiles
 

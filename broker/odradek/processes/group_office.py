@@ -39,8 +39,8 @@ from odradek.processes.offsets_log import AppendTurn, LogMoved, OffsetsLog, read
 from odradek.processes.slices import LoopSlices
 from odradek.protocol import ProtocolError, decode
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.schemas.header import decode_request_header
 from odradek.protocol.registry import by_key
+from odradek.protocol.schemas.header import decode_request_header
 
 log = logging.getLogger("odradek.groups")
 

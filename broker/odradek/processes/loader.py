@@ -18,11 +18,11 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-import odradek._ext.shm.loading as loading
 import odradek._ext.partition.slot_life as slot_life
 import odradek._ext.partition.slots as slots
-from odradek._ext.storage.segments import bytes_to_recover
+import odradek._ext.shm.loading as loading
 from odradek._ext.shm.layout import ProcessKind, ProcessState
+from odradek._ext.storage.segments import bytes_to_recover
 from odradek.controller.broker_settings import show_running
 from odradek.controller.image import ClusterImage, load_image, load_states
 from odradek.controller.partitions import NO_CHECKPOINTS, LocalPartitions

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import odradek._ext.partition.slots as slots
-from odradek._ext.records.batch_builder import BatchBuilder
-from odradek._ext.partition.flusher import Flusher
 from odradek._ext.api.offset_commits import join
+from odradek._ext.partition.flusher import Flusher
+from odradek._ext.records.batch_builder import BatchBuilder
 from odradek.groups.environment import NO_PRODUCER, Appended, Late, LogBatch
 from odradek.groups.environment import Record as Pair
 from odradek.protocol.errors import ErrorCode

@@ -16,22 +16,22 @@ from typing import Any
 
 import uvloop
 
-from odradek._ext.partition.append_files import sweep_append_files
-from odradek._ext.net.data_loop import DataLoop
 from odradek._ext.api.fetch import Fetching
 from odradek._ext.api.fetch_sessions import FetchSessions
+from odradek._ext.api.produce import Producing
+from odradek._ext.api.purgatory import WaitingRoom
+from odradek._ext.api.requests import RequestHandler
+from odradek._ext.net.data_loop import DataLoop
 from odradek._ext.net.kept_memory import KeptMemory
 from odradek._ext.net.late_senders import LateSenders
-from odradek._ext.shm.locks import Lane
-from odradek._ext.storage.log_dirs import note_error
-from odradek._ext.shm.metering import count_loop_delay, gauge, set_idle_ms
-from odradek._ext.storage.page_cache import ColdReader
-from odradek._ext.api.produce import Producing
-from odradek._ext.api.requests import RequestHandler
-from odradek._ext.storage.segment_list import SegmentCache
+from odradek._ext.partition.append_files import sweep_append_files
 from odradek._ext.shm.layout import ProcessState
+from odradek._ext.shm.locks import Lane
+from odradek._ext.shm.metering import count_loop_delay, gauge, set_idle_ms
 from odradek._ext.shm.topics import TopicDirectory
-from odradek._ext.api.purgatory import WaitingRoom
+from odradek._ext.storage.log_dirs import note_error
+from odradek._ext.storage.page_cache import ColdReader
+from odradek._ext.storage.segment_list import SegmentCache
 from odradek.api.call import WorkerView
 from odradek.api.dispatch import Dispatcher
 from odradek.api.routes import ROUTES

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import odradek._ext.partition.slot_upkeep as slot_upkeep
-from odradek._ext.storage.log_dirs import note_error
 from odradek._ext.shm.shared_memory import SharedMemory
+from odradek._ext.storage.log_dirs import note_error
 from odradek.storage import file_names
 from odradek.storage.atomic_file import NO_ROOM, fsync_directory
 from odradek.storage.checkpoints import (

@@ -15,11 +15,11 @@ from pathlib import Path
 import odradek._ext.partition.flushing as flushing
 import odradek._ext.partition.slot_life as slot_life
 import odradek._ext.partition.slots as slots
-from odradek._ext.storage.log_dirs import note_error
-from odradek._ext.storage.segments import ANY_GAP, LoadedLog, UnsupportedLogError, load_log
 from odradek._ext.shm.layout import BegunEpoch, SlotState
 from odradek._ext.shm.shared_memory import SharedMemory
 from odradek._ext.shm.topics import Topic, TopicDirectory
+from odradek._ext.storage.log_dirs import note_error
+from odradek._ext.storage.segments import ANY_GAP, LoadedLog, UnsupportedLogError, load_log
 from odradek.shm.checkpoints import forget_partitions
 from odradek.storage import file_names
 from odradek.storage.atomic_file import NO_ROOM

@@ -2,9 +2,9 @@
 
 The native verb cuts the log under the slot's lock, and finishes that after a death. It does not write the checkpoints
 of the log directory, in which the recovery point of the log may lie behind its new end: until they are written the slot
-takes no append (`_ext/partition/follower_append.pyx`), because a start would take what is appended up to that point for durable. A
-start that finds the log to end before its recovery point does not believe the point. As Kafka, which writes the
-checkpoint after each truncation.
+takes no append (`_ext/partition/follower_append.pyx`), because a start would take what is appended up to that point for
+durable. A start that finds the log to end before its recovery point does not believe the point. As Kafka, which writes
+the checkpoint after each truncation.
 """
 
 from collections.abc import Sequence

@@ -77,7 +77,8 @@ def open_batch(batch: bytes | memoryview, limit: int) -> tuple[int, dict[str, An
     """All checks of a batch from a client, its compressed records included.
 
     batch: at least one whole batch. limit: as for `decompress`. Returns Kafka's error code (0: sound), the fields of
-    BatchInfo by name, as `odradek._ext.records.record_batch.check` does, and the records, not compressed. Raises DecompressionLimitError.
+    BatchInfo by name, as `odradek._ext.records.record_batch.check` does, and the records, not compressed. Raises
+    DecompressionLimitError.
     """
     error, info = records.check(batch)
     if error or info is None:

@@ -1,9 +1,9 @@
 """Whether the files of one log agree with Kafka's formats, with themselves and with each other; nothing is written.
 
 Runs in the processes of `odradek log verify` and `odradek adopt`. A segment is walked through natively
-(`odradek._ext.storage.log_check`) by whichever process has time; `join` puts a log's segments together and looks at what belongs
-to all of them. A broker may run on the files: indexes are read before the log that they point into, the end of the log
-is where its size was when it was opened, and files that went meanwhile are passed over.
+(`odradek._ext.storage.log_check`) by whichever process has time; `join` puts a log's segments together and looks at
+what belongs to all of them. A broker may run on the files: indexes are read before the log that they point into, the
+end of the log is where its size was when it was opened, and files that went meanwhile are passed over.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ import struct
 from typing import Any
 
 from odradek.protocol import ProtocolError, decode
-from odradek.protocol.schemas.group_records import UnknownRecord
 from odradek.protocol.schema import message
+from odradek.protocol.schemas.group_records import UnknownRecord
 
 _PREFIX = struct.Struct(">h")
 NEWEST = 1
