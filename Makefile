@@ -65,12 +65,12 @@ run: build ## a broker in the foreground on port 9092, data in .build/run
 	@exec $(BIN)/odradek start --set listeners=PLAINTEXT://:9092 \
 		--set advertised.listeners=PLAINTEXT://localhost:9092 --set log.dirs=$(CURDIR)/.build/run
 
-test: lint build-debug ## lint, then all tests (TESTS=tests/config for some of them)
-	@ODRADEK_DEBUG_BUILD=$(DEBUG_BUILD) $(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup -m "not faults and not package" $(TESTS)
+test: lint ## lint, then all tests (TESTS=tests/config for some of them)
+	@$(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup -m "not faults and not package" $(TESTS)
 	@test -n "$(TESTS)" || $(MAKE) test-faults test-cuts test-package
 
 test-faults: build-debug ## kill a process between every two steps of what it does to a log
-	@cd $(DEBUG_BUILD) && $(CURDIR)/$(BIN)/python -m pytest -q -n $(JOBS) -m faults tests/shm
+	@cd $(DEBUG_BUILD) && PYTHONPATH=$(DEBUG_BUILD)/broker $(CURDIR)/$(BIN)/python -m pytest -q -n $(JOBS) -m faults tests/shm
 
 test-package: build-dev ## make an sdist, from that a wheel, and run the demo from the wheel in an environment of its own
 	@$(BIN)/python -m pytest -q -m package tests/packaging
@@ -89,7 +89,7 @@ test-cuts: build-dev ## cut clients' connections in every state of their request
 	cd $(ADDRESS_BUILD); \
 	ODRADEK_SANITIZE=address $(CURDIR)/$(BIN)/python setup.py -q build_ext --inplace -j $(JOBS) >build.log 2>&1 \
 		|| { tail -n 40 build.log >&2; exit 1; }; \
-	PYTHONPATH=$(ADDRESS_BUILD) PYTHONMALLOC=malloc LD_PRELOAD="$$($(CC) -print-file-name=libasan.so)" \
+	PYTHONPATH=$(ADDRESS_BUILD)/broker PYTHONMALLOC=malloc LD_PRELOAD="$$($(CC) -print-file-name=libasan.so)" \
 		ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:log_path=$(ADDRESS_BUILD)/reports/asan \
 		$(CURDIR)/$(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup $(CUT_TESTS); \
 	! grep -rh . reports >&2
@@ -103,7 +103,7 @@ test-sanitized: build-dev ## what reads hostile bytes, under AddressSanitizer an
 		| tar -xf - -C $(SANITIZED_BUILD)
 	@cd $(SANITIZED_BUILD) && ODRADEK_SANITIZE=address,undefined $(CURDIR)/$(BIN)/python setup.py -q build_ext --inplace -j $(JOBS) >build.log 2>&1 \
 		|| { tail -n 40 build.log >&2; exit 1; }
-	@cd $(SANITIZED_BUILD) && PYTHONPATH=$(SANITIZED_BUILD) PYTHONMALLOC=malloc \
+	@cd $(SANITIZED_BUILD) && PYTHONPATH=$(SANITIZED_BUILD)/broker PYTHONMALLOC=malloc \
 		LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" \
 		ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:log_path=$(SANITIZED_BUILD)/reports/asan \
 		UBSAN_OPTIONS=halt_on_error=1:abort_on_error=1:print_stacktrace=1 \

@@ -38,7 +38,7 @@ PLENTY = settings(max_examples=300, database=None)
 def probe() -> Any:
     """The probe, compiled once for each state of its source and of the cursor's."""
     digest = hashlib.sha256(
-        SOURCE.read_bytes() + (REPOSITORY / "_ext" / "protocol" / "cursor.pxd").read_bytes()
+        SOURCE.read_bytes() + (REPOSITORY / "broker" / "odradek" / "_ext" / "protocol" / "cursor.pxd").read_bytes()
     ).hexdigest()[:12]
     library = BUILD_DIRECTORY / f"cursor_probe-{digest}" / "cursor_probe.so"
     if not library.exists():
