@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-IMPORT = re.compile(r"^\s*(?:from\s+odradek(?:\.([\w.]+))?\s+c?import\s+(\([^)]*\)|[^\n]*)|c?import\s+odradek\.([\w.]+))", re.M)
+IMPORT = re.compile(
+    r"^\s*(?:from\s+odradek(?:\.([\w.]+))?\s+c?import\s+(\([^)]*\)|[^\n]*)|c?import\s+odradek\.([\w.]+))", re.M
+)
 
 Arrows = dict[str, dict[str, str]]
 """Module -> the modules that it uses -> the file that says so. Names are those below `odradek._ext`, such as `shm.layout`."""
@@ -58,7 +60,9 @@ def against_the_table(arrows: Arrows, may_use: dict[str, list[str]]) -> list[str
         for other, file in sorted(used.items()):
             above = other.partition(".")[0]
             if above != package and above not in may_use[package]:
-                complaints.append(f"{package}/{file} uses {other}: {package} may use only {', '.join(may_use[package]) or 'nothing'}")
+                complaints.append(
+                    f"{package}/{file} uses {other}: {package} may use only {', '.join(may_use[package]) or 'nothing'}"
+                )
     return complaints
 
 

@@ -4,9 +4,9 @@ from libc.stdint cimport int64_t, uint32_t
 
 from odradek._ext.api.fetch_context cimport FetchContext
 from odradek._ext.api.fetch_conversion cimport FetchConversion
-from odradek._ext.api.fetch_plan cimport FetchPlaces
+from odradek._ext.api.fetch_plan cimport FetchPlan
 from odradek._ext.api.fetch_responses cimport FetchResponses
-from odradek._ext.api.purgatory cimport WaitingRoom
+from odradek._ext.api.purgatory cimport Purgatory
 
 
 cdef enum Stage:                      # of the plan under way: what follows when all partitions are planned
@@ -22,9 +22,9 @@ cdef enum Step:                       # what a step of the plan comes to
     STEP_ANSWER = 3
 
 
-cdef class FetchWait(FetchContext):
-    cdef WaitingRoom room
-    cdef FetchPlaces places
+cdef class DelayedFetch(FetchContext):
+    cdef Purgatory room
+    cdef FetchPlan places
     cdef FetchResponses responses
     cdef FetchConversion conversion
     cdef object slices                # callable(step): call step() in later turns of the loop while it returns True

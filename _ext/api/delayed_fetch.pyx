@@ -25,7 +25,7 @@ cdef enum:
     BYTES_OBJECT = 40                 # a bytes object without its content
 
 
-cdef class FetchWait(FetchContext):
+cdef class DelayedFetch(FetchContext):
 
     # -- the plan ---------------------------------------------------------------------------------------------------
 

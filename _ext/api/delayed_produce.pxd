@@ -5,20 +5,20 @@ from libc.stdint cimport int64_t, uint8_t
 
 from odradek._ext.api.produce_items cimport ProduceItem, ProduceRequest
 from odradek._ext.api.produce_responses cimport ProduceResponses
-from odradek._ext.api.purgatory cimport Waiter, WaitingRoom
+from odradek._ext.api.purgatory cimport Waiter, Purgatory
 from odradek._ext.net.connection cimport Connection, Pending
 
 
 cdef class ProduceDelays:
     """What requests that cannot be answered at once need of their worker."""
-    cdef WaitingRoom room
+    cdef Purgatory room
     cdef ProduceResponses responses
-    cdef object retry             # callable(ProducePending): call its `again` soon
+    cdef object retry             # callable(DelayedProduce): call its `again` soon
     cdef object prepare           # callable(data, old, codec, level, limit, max_message_bytes) -> (error, fields, replacement, size)
     cdef int64_t max_opened_bytes  # that the compressed records of a request may open to
 
 
-cdef class ProducePending(Pending):
+cdef class DelayedProduce(Pending):
     """A request that could not be answered at once; owns a copy of its frame."""
     cdef ProduceDelays delays
     cdef ProduceRequest request
@@ -32,7 +32,7 @@ cdef class ProducePending(Pending):
     cdef readonly bint large_next     # the records of the next item open to more than the append thread takes
     cdef readonly bint executed
     cdef readonly int tries           # at a taken lock
-    cdef ProduceWaiter waiter
+    cdef DelayedProduceWaiter waiter
     cdef readonly int64_t deadline_ms  # of the client, for the high watermark
     cdef readonly int64_t patience_ms  # until then a taken lock is waited for
     cdef int undecided                # items before this one are decided
@@ -53,8 +53,8 @@ cdef class ProducePending(Pending):
     cdef int answer_now(self) except -1
 
 
-cdef class ProduceWaiter(Waiter):
-    cdef ProducePending pending
+cdef class DelayedProduceWaiter(Waiter):
+    cdef DelayedProduce pending
 
 
 # Whether a Produce of the connection may not be executed yet: it is owed an answer to something else, or a Produce before it is

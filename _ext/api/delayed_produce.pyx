@@ -26,7 +26,7 @@ from odradek._ext.api.produce_items cimport (
     refuse,
 )
 from odradek._ext.api.produce_responses cimport ProduceResponses, attach_record_errors
-from odradek._ext.api.purgatory cimport Waiter, WaitingRoom
+from odradek._ext.api.purgatory cimport Waiter, Purgatory
 from odradek._ext.net.connection cimport CLOSE_ERROR, CLOSE_HANDLER, Connection, Pending
 from odradek._ext.records.record_batch cimport ERROR_MESSAGE_TOO_LARGE, BatchInfo, parse_batch_header
 from odradek._ext.shm.layout cimport Slot, monotonic_ms, now_ms, slot_at
@@ -50,14 +50,14 @@ cdef const char* TOO_MUCH_TO_OPEN = \
 cdef bint must_wait(Connection connection) noexcept:
     cdef Pending pending = connection.pending_head
     while pending is not None:
-        if not isinstance(pending, ProducePending) or not (<ProducePending>pending).executed:
+        if not isinstance(pending, DelayedProduce) or not (<DelayedProduce>pending).executed:
             return True
         pending = pending.next
     return False
 
 
 cdef class ProduceDelays:
-    def __init__(self, WaitingRoom room not None, retry, prepare, int64_t max_opened_bytes, ProduceResponses responses not None):
+    def __init__(self, Purgatory room not None, retry, prepare, int64_t max_opened_bytes, ProduceResponses responses not None):
         self.room = room
         self.retry = retry
         self.prepare = prepare
@@ -65,7 +65,7 @@ cdef class ProduceDelays:
         self.responses = responses
 
 
-cdef class ProducePending(Pending):
+cdef class DelayedProduce(Pending):
     def __dealloc__(self):
         free(self.items)
         free(self.frame)
@@ -238,8 +238,8 @@ cdef class ProducePending(Pending):
         """Answer if all is decided; else wait: for a lock, or for the high watermark."""
         cdef int i
         cdef bint unappended = False
-        cdef WaitingRoom room = self.delays.room
-        cdef ProduceWaiter waiter
+        cdef Purgatory room = self.delays.room
+        cdef DelayedProduceWaiter waiter
         for i in range(self.request.count):
             if not self.items[i].error and not self.items[i].appended:
                 unappended = True
@@ -253,7 +253,7 @@ cdef class ProducePending(Pending):
         self.executed = True
         self.delays.responses.count_in(&self.request, self.items)
         if self.waiter is None and (self.request.acks == -1 or self.awaits_flush()):
-            waiter = self.waiter = ProduceWaiter.__new__(ProduceWaiter)
+            waiter = self.waiter = DelayedProduceWaiter.__new__(DelayedProduceWaiter)
             waiter.pending = self
             waiter.gauge = PARKED_PRODUCES
             for i in range(self.request.count - 1, -1, -1):
@@ -326,8 +326,8 @@ cdef class ProducePending(Pending):
     cdef int answer_now(self) except -1:
         cdef int i
         cdef Connection connection = self.connection
-        cdef ProduceWaiter waiter = self.waiter
-        cdef WaitingRoom room = self.delays.room
+        cdef DelayedProduceWaiter waiter = self.waiter
+        cdef Purgatory room = self.delays.room
         if waiter is not None:
             room.leave(waiter)
             for i in range(self.request.count):
@@ -353,14 +353,14 @@ cdef class ProducePending(Pending):
         return 0
 
 
-cdef class ProduceWaiter(Waiter):
+cdef class DelayedProduceWaiter(Waiter):
     cdef int moved(self, object what) except -1:
-        cdef ProducePending pending = self.pending      # an answer clears the field
+        cdef DelayedProduce pending = self.pending      # an answer clears the field
         return 0 if pending is None else pending.look_at(what)
 
     cdef int expired(self) except -1:
         cdef int i
-        cdef ProducePending pending = self.pending
+        cdef DelayedProduce pending = self.pending
         if pending is None:
             return 0
         if monotonic_ms() < self.deadline_ms and pending.only_flush():
@@ -372,7 +372,7 @@ cdef class ProduceWaiter(Waiter):
         return pending.answer_now()
 
     cdef int failed(self, error) except -1:
-        cdef ProducePending pending = self.pending
+        cdef DelayedProduce pending = self.pending
         self.pending = None
         if pending is not None and not pending.cancelled:
             pending.connection.data_loop.close_now(pending.connection, CLOSE_ERROR,

@@ -2,12 +2,12 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
-from odradek._ext.api.delayed_fetch cimport FetchWait
+from odradek._ext.api.delayed_fetch cimport DelayedFetch
 from odradek._ext.api.fetch_conversion cimport FetchConversion
-from odradek._ext.api.fetch_plan cimport FetchPlaces
+from odradek._ext.api.fetch_plan cimport FetchPlan
 from odradek._ext.api.fetch_responses cimport FetchResponses
 from odradek._ext.api.fetch_sessions cimport FetchSessions
-from odradek._ext.api.purgatory cimport WaitingRoom
+from odradek._ext.api.purgatory cimport Purgatory
 from odradek._ext.net.connection cimport Connection
 from odradek._ext.protocol.cursor cimport Cursor
 from odradek._ext.shm.metering cimport Client
@@ -26,9 +26,9 @@ cdef struct FetchHead:                # the request but its partitions
 
 cdef class Fetching:
     cdef TopicDirectory topics
-    cdef WaitingRoom room
+    cdef Purgatory room
     cdef readonly FetchSessions sessions
-    cdef FetchPlaces places
+    cdef FetchPlan places
     cdef FetchResponses responses
     cdef FetchConversion conversion
     cdef object slices
@@ -41,17 +41,17 @@ cdef class Fetching:
 
     cdef int offer(self, Connection connection, int16_t version, int32_t correlation_id, Cursor* body, uint8_t* frame,
                    int64_t size) except -1
-    cdef int execute(self, Connection connection, FetchWait wait) except -1
-    cdef FetchWait begin(self, Connection connection, FetchHead* head, bint by_id, int16_t* error)
-    cdef FetchWait new_wait(self)
-    cdef int supersede(self, FetchWait wait) except -1
-    cdef bint settle_session(self, FetchWait wait, FetchHead* head) except -1
-    cdef int follow(self, Connection connection, FetchWait wait) except -1
+    cdef int execute(self, Connection connection, DelayedFetch wait) except -1
+    cdef DelayedFetch begin(self, Connection connection, FetchHead* head, bint by_id, int16_t* error)
+    cdef DelayedFetch new_wait(self)
+    cdef int supersede(self, DelayedFetch wait) except -1
+    cdef bint settle_session(self, DelayedFetch wait, FetchHead* head) except -1
+    cdef int follow(self, Connection connection, DelayedFetch wait) except -1
     cdef int answer_parked(self, Connection connection) except -1
     cdef int64_t kept_bytes(self, Connection connection) except -1
     cdef int64_t forget(self, Connection connection) except -1
-    cdef int read_partitions(self, FetchWait wait, int16_t version, Cursor* body, FetchHead* head) except -1
-    cdef int read_topics(self, FetchWait wait, int16_t version, Cursor* body) except -1
+    cdef int read_partitions(self, DelayedFetch wait, int16_t version, Cursor* body, FetchHead* head) except -1
+    cdef int read_topics(self, DelayedFetch wait, int16_t version, Cursor* body) except -1
     cdef int read_tail(self, int16_t version, Cursor* body, FetchHead* head) except -1
-    cdef int read_forgotten(self, FetchWait wait, int16_t version, Cursor* body) except -1
+    cdef int read_forgotten(self, DelayedFetch wait, int16_t version, Cursor* body) except -1
     cdef bytes same_name(self, const uint8_t* name, int64_t length)

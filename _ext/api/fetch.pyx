@@ -6,7 +6,7 @@ Runs in a worker's loop. The sessions are in `fetch_sessions.pyx`, what waits in
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint8_t
 from libc.string cimport memcmp
 
-from odradek._ext.api.delayed_fetch cimport STAGE_FIRST_LOOK, STEP_ANSWER, FetchWait
+from odradek._ext.api.delayed_fetch cimport STAGE_FIRST_LOOK, STEP_ANSWER, DelayedFetch
 from odradek._ext.api.fetch_context cimport (
     CONSUMER,
     FETCH,
@@ -22,10 +22,10 @@ from odradek._ext.api.fetch_context cimport (
     ask,
 )
 from odradek._ext.api.fetch_conversion cimport FetchConversion
-from odradek._ext.api.fetch_plan cimport FetchPlaces
+from odradek._ext.api.fetch_plan cimport FetchPlan
 from odradek._ext.api.fetch_responses cimport FetchResponses
 from odradek._ext.api.fetch_sessions cimport FetchSessions
-from odradek._ext.api.purgatory cimport WaitingRoom
+from odradek._ext.api.purgatory cimport Purgatory
 from odradek._ext.net.connection cimport FRAME_CLOSE, FRAME_DONE, FRAME_PENDING, Connection, Pending
 from odradek._ext.protocol.cursor cimport (
     CURSOR_TAGGED,
@@ -86,13 +86,13 @@ cdef class Fetching:
     :param slices: (step): call `step()` in later turns of the loop, as long as it returns True.
     """
 
-    def __init__(self, TopicDirectory topics, WaitingRoom room, log_dirs, FetchSessions sessions, down_convert, slices, *,
+    def __init__(self, TopicDirectory topics, Purgatory room, log_dirs, FetchSessions sessions, down_convert, slices, *,
                  int32_t max_bytes, int64_t max_wait_ms, Py_ssize_t max_partitions):
         self.topics = topics
         self.room = room
         self.sessions = sessions
         self.slices = slices
-        self.places = FetchPlaces(topics, log_dirs, max_bytes)
+        self.places = FetchPlan(topics, log_dirs, max_bytes)
         self.responses = FetchResponses()
         self.conversion = FetchConversion(self.responses, max_bytes, down_convert)
         self.max_bytes = max_bytes
@@ -107,7 +107,7 @@ cdef class Fetching:
     cdef int offer(self, Connection connection, int16_t version, int32_t correlation_id, Cursor* body, uint8_t* frame,
                    int64_t size) except -1:
         """One request; `body` stands behind the header. The connection owes nothing."""
-        cdef FetchWait wait
+        cdef DelayedFetch wait
         cdef FetchHead head
         cdef int16_t error = NONE
         if version < 0 or version > NEWEST:
@@ -149,7 +149,7 @@ cdef class Fetching:
         self.follow(connection, wait)
         return self.execute(connection, wait)
 
-    cdef int execute(self, Connection connection, FetchWait wait) except -1:
+    cdef int execute(self, Connection connection, DelayedFetch wait) except -1:
         """Plan the request and answer it, or have it wait."""
         cdef int step
         wait.begin_plan(STAGE_FIRST_LOOK)
@@ -163,12 +163,12 @@ cdef class Fetching:
 
     # -- sessions ---------------------------------------------------------------------------------------------------
 
-    cdef FetchWait begin(self, Connection connection, FetchHead* head, bint by_id, int16_t* error):
+    cdef DelayedFetch begin(self, Connection connection, FetchHead* head, bint by_id, int16_t* error):
         """What the request goes on with: its session, what its connection asked for last, or nothing yet.
 
         A client without a session asks for the same partitions over and over: what is known of them stays with the connection.
         """
-        cdef FetchWait wait
+        cdef DelayedFetch wait
         if head.epoch == FULL_REQUEST or head.epoch == LAST_REQUEST:
             if head.session_id:
                 wait = self.sessions.find(head.session_id)
@@ -191,8 +191,8 @@ cdef class Fetching:
             wait.incremental = True
         return wait
 
-    cdef FetchWait new_wait(self):
-        cdef FetchWait wait = FetchWait.__new__(FetchWait)
+    cdef DelayedFetch new_wait(self):
+        cdef DelayedFetch wait = DelayedFetch.__new__(DelayedFetch)
         wait.room = self.room
         wait.places = self.places
         wait.responses = self.responses
@@ -202,7 +202,7 @@ cdef class Fetching:
         wait.partitions = []
         return wait
 
-    cdef int supersede(self, FetchWait wait) except -1:
+    cdef int supersede(self, DelayedFetch wait) except -1:
         """Another request of the session arrived before the one that waits was answered: that one is refused (as in Kafka)."""
         cdef Pending pending = wait.pending
         wait.stop_waiting()
@@ -217,7 +217,7 @@ cdef class Fetching:
             raise
         return pending.finish()
 
-    cdef bint settle_session(self, FetchWait wait, FetchHead* head) except -1:
+    cdef bint settle_session(self, DelayedFetch wait, FetchHead* head) except -1:
         """Begin the session that was asked for, or go on with the one at hand. False if that has grown too large, and has ended."""
         if head.epoch == FULL_REQUEST:
             self.sessions.admit(wait)
@@ -227,9 +227,9 @@ cdef class Fetching:
             wait.session_id = 0             # nothing is left of it
         return True
 
-    cdef int follow(self, Connection connection, FetchWait wait) except -1:
+    cdef int follow(self, Connection connection, DelayedFetch wait) except -1:
         """From now on `wait` is what the connection asked for last."""
-        cdef FetchWait before = connection.session
+        cdef DelayedFetch before = connection.session
         connection.session = wait
         if before is not None and before is not wait:
             wait.count_moves(before)
@@ -239,7 +239,7 @@ cdef class Fetching:
 
     def closed(self, Connection connection):
         """The connection is closed: its parked request and its session end."""
-        cdef FetchWait wait = connection.session
+        cdef DelayedFetch wait = connection.session
         if wait is not None and (wait.pending is None or wait.pending.connection is connection):
             connection.session = None
             wait.stop_waiting()
@@ -256,7 +256,7 @@ cdef class Fetching:
 
     cdef int answer_parked(self, Connection connection) except -1:
         """Answer the fetch that the connection waits for, if there is one, with what there is now."""
-        cdef FetchWait wait = connection.session
+        cdef DelayedFetch wait = connection.session
         if wait is not None and wait.pending is not None and wait.pending.connection is connection:
             wait.expired()
         return 0
@@ -266,7 +266,7 @@ cdef class Fetching:
     cdef int64_t kept_bytes(self, Connection connection) except -1:
         """About how much memory the partitions take that the connection asked for last, without a session or in one that has ended:
         sessions have bounds of their own."""
-        cdef FetchWait wait = connection.session
+        cdef DelayedFetch wait = connection.session
         if wait is None or (wait.by_key is not None and not wait.ended):
             return 0
         if wait.measured_ms != wait.last_used_ms:
@@ -276,7 +276,7 @@ cdef class Fetching:
 
     cdef int64_t forget(self, Connection connection) except -1:
         """Drop that memory, unless the request still waits. The next fetch of the connection looks its partitions up again."""
-        cdef FetchWait wait = connection.session
+        cdef DelayedFetch wait = connection.session
         cdef int64_t kept = self.kept_bytes(connection)
         if kept == 0 or wait.pending is not None:
             return 0
@@ -289,7 +289,7 @@ cdef class Fetching:
 
     # -- reading the request ----------------------------------------------------------------------------------------
 
-    cdef int read_partitions(self, FetchWait wait, int16_t version, Cursor* body, FetchHead* head) except -1:
+    cdef int read_partitions(self, DelayedFetch wait, int16_t version, Cursor* body, FetchHead* head) except -1:
         """The topics, the forgotten topics and the rest of the request; 0 if it cannot be read."""
         self.too_many = False
         wait.names = 0
@@ -301,7 +301,7 @@ cdef class Fetching:
             return 0
         return self.read_tail(version, body, head)
 
-    cdef int read_topics(self, FetchWait wait, int16_t version, Cursor* body) except -1:
+    cdef int read_topics(self, DelayedFetch wait, int16_t version, Cursor* body) except -1:
         """What is asked for; 0 if it cannot be read, or is too much."""
         cdef bint flexible = version >= FIRST_FLEXIBLE, by_id = version >= FIRST_BY_ID
         cdef int64_t topics = read_length(body, flexible), partitions, length, room = self.max_partitions
@@ -387,7 +387,7 @@ cdef class Fetching:
             self.last_name = last
         return last
 
-    cdef int read_forgotten(self, FetchWait wait, int16_t version, Cursor* body) except -1:
+    cdef int read_forgotten(self, DelayedFetch wait, int16_t version, Cursor* body) except -1:
         cdef bint flexible = version >= FIRST_FLEXIBLE
         cdef int64_t topics = read_length(body, flexible), partitions, length, room = self.max_partitions
         cdef const uint8_t* name

@@ -165,4 +165,4 @@ cdef class FetchContext(Waiter):
         return self.planned_error or self.planned_bytes >= self.min_bytes or self.ready_bytes >= self.min_bytes or not self.partitions
 
     cdef int go_on(self) except -1:
-        raise NotImplementedError("a FetchWait goes on")
+        raise NotImplementedError("a DelayedFetch goes on")

@@ -8,7 +8,7 @@ from odradek._ext.shm.topics cimport TopicDirectory
 from odradek._ext.storage.segment_list cimport OpenSegment, SegmentCache, SegmentList
 
 
-cdef class FetchPlaces:
+cdef class FetchPlan:
     cdef TopicDirectory topics
     cdef SegmentCache cache
     cdef list log_dirs                # paths, bytes

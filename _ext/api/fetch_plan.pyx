@@ -129,7 +129,7 @@ cdef bint swap_over(uint32_t index, Slot* slot) noexcept nogil:
     return True
 
 
-cdef class FetchPlaces:
+cdef class FetchPlan:
     """One a worker. log_dirs: paths; max_bytes: fetch.max.bytes."""
 
     def __init__(self, TopicDirectory topics, log_dirs, int32_t max_bytes):

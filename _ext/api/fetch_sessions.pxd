@@ -2,11 +2,11 @@
 
 from libc.stdint cimport int32_t, int64_t
 
-from odradek._ext.api.delayed_fetch cimport FetchWait
+from odradek._ext.api.delayed_fetch cimport DelayedFetch
 
 
 cdef class FetchSessions:
-    cdef dict sessions                # id -> FetchWait, the one that was used the longest ago first
+    cdef dict sessions                # id -> DelayedFetch, the one that was used the longest ago first
     cdef readonly Py_ssize_t partitions       # of all sessions together
     cdef readonly Py_ssize_t max_sessions
     cdef readonly Py_ssize_t max_partitions
@@ -16,10 +16,10 @@ cdef class FetchSessions:
     cdef int64_t full_until_ms        # before it, no session makes place for one of `full_size` partitions or fewer
     cdef Py_ssize_t full_size
 
-    cdef FetchWait find(self, int32_t session_id)
+    cdef DelayedFetch find(self, int32_t session_id)
     cdef int32_t new_id(self) except -1
-    cdef bint admit(self, FetchWait wait) except -1
+    cdef bint admit(self, DelayedFetch wait) except -1
     cdef bint make_room(self, Py_ssize_t size, int64_t now_ms) except -1
-    cdef FetchWait smaller_than(self, Py_ssize_t size, int64_t now_ms)
-    cdef bint used(self, FetchWait wait) except -1
-    cdef int end(self, FetchWait wait) except -1
+    cdef DelayedFetch smaller_than(self, Py_ssize_t size, int64_t now_ms)
+    cdef bint used(self, DelayedFetch wait) except -1
+    cdef int end(self, DelayedFetch wait) except -1

@@ -43,13 +43,13 @@ cdef class FetchSessions:
 
     def grow_older(self, int64_t ms):
         """For tests: as if `ms` had passed since the sessions were made and used."""
-        cdef FetchWait one
+        cdef DelayedFetch one
         for one in self.sessions.values():
             one.created_ms -= ms
             one.last_used_ms -= ms
         self.full_until_ms -= ms
 
-    cdef FetchWait find(self, int32_t session_id):
+    cdef DelayedFetch find(self, int32_t session_id):
         """The session; None if there is none of that id."""
         return self.sessions.get(session_id)
 
@@ -60,7 +60,7 @@ cdef class FetchSessions:
             if session_id not in self.sessions:
                 return session_id
 
-    cdef bint admit(self, FetchWait wait) except -1:
+    cdef bint admit(self, DelayedFetch wait) except -1:
         """Make `wait`, which has its partitions, a session. Returns whether there was room; else it stays without one."""
         cdef Py_ssize_t size = len(wait.partitions)
         if not self.make_room(size, wait.last_used_ms):
@@ -78,7 +78,7 @@ cdef class FetchSessions:
 
     cdef bint make_room(self, Py_ssize_t size, int64_t now_ms) except -1:
         """Evict sessions for a new one of `size` partitions. Returns whether there is room then."""
-        cdef FetchWait oldest
+        cdef DelayedFetch oldest
         if self.max_sessions <= 0 or size > self.max_partitions:
             return False
         while len(self.sessions) >= self.max_sessions or self.partitions + size > self.max_partitions:
@@ -94,9 +94,9 @@ cdef class FetchSessions:
             self.end(oldest)
         return True
 
-    cdef FetchWait smaller_than(self, Py_ssize_t size, int64_t now_ms):
+    cdef DelayedFetch smaller_than(self, Py_ssize_t size, int64_t now_ms):
         """The smallest session that may make place for a larger one; None if there is none."""
-        cdef FetchWait one, smallest = None
+        cdef DelayedFetch one, smallest = None
         if now_ms < self.full_until_ms and size <= self.full_size:
             return None
         for one in self.sessions.values():
@@ -108,7 +108,7 @@ cdef class FetchSessions:
             self.full_size = size
         return smallest
 
-    cdef bint used(self, FetchWait wait) except -1:
+    cdef bint used(self, DelayedFetch wait) except -1:
         """A request of the session was read: count it as used now, and its partitions. Returns whether the session goes on; it ends
         when it has no partitions left (as in Kafka), or more than there is room for."""
         cdef Py_ssize_t size = len(wait.partitions)
@@ -122,7 +122,7 @@ cdef class FetchSessions:
         self.sessions[wait.session_id] = wait
         return True
 
-    cdef int end(self, FetchWait wait) except -1:
+    cdef int end(self, DelayedFetch wait) except -1:
         """The session is no more. A request of it that waits is still answered."""
         if self.sessions.get(wait.session_id) is not wait:
             return 0

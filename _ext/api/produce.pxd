@@ -12,7 +12,7 @@ from odradek._ext.shm.topics cimport TopicDirectory
 
 cdef class Producing:
     cdef TopicDirectory topics
-    cdef object offload           # callable(ProducePending)
+    cdef object offload           # callable(DelayedProduce)
     cdef readonly ProduceResponses responses
     cdef ProduceDelays delays
     cdef int64_t max_partitions   # of a request

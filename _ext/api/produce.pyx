@@ -1,6 +1,6 @@
 """The way of a Produce request: parse, check what needs no lock, append what one read brought jointly, answer.
 
-Runs in a worker's loop. A request leaves the short way (and gets a ProducePending, with a copy of its frame) when it holds
+Runs in a worker's loop. A request leaves the short way (and gets a DelayedProduce, with a copy of its frame) when it holds
 compressed records, which an append thread opens and appends; when that thread has to convert message sets of old formats
 (versions 0 to 2), or to compress records by the topic's own codec; when it is large; when a slot's lock is taken; when acks=all
 must wait for the high watermark; or when `flush.messages` asks for records on the device before the answer. A Produce may
@@ -11,7 +11,7 @@ from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint32_t, uint64_
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memset
 
-from odradek._ext.api.delayed_produce cimport ProduceDelays, ProducePending, must_wait
+from odradek._ext.api.delayed_produce cimport ProduceDelays, DelayedProduce, must_wait
 from odradek._ext.api.produce_items cimport (
     INVALID_REQUIRED_ACKS,
     INVALID_TOPIC_EXCEPTION,
@@ -37,7 +37,7 @@ from odradek._ext.api.produce_items cimport (
     settled,
 )
 from odradek._ext.api.produce_responses cimport ProduceResponses, attach_record_errors
-from odradek._ext.api.purgatory cimport WaitingRoom
+from odradek._ext.api.purgatory cimport Purgatory
 from odradek._ext.net.connection cimport (
     CLOSE_HANDLER,
     FRAME_CLOSE,
@@ -95,7 +95,7 @@ cdef class Producing:
     :param max_partitions: of one request.
     """
 
-    def __init__(self, TopicDirectory topics, WaitingRoom room, offload, retry, prepare, *, int64_t max_opened_bytes,
+    def __init__(self, TopicDirectory topics, Purgatory room, offload, retry, prepare, *, int64_t max_opened_bytes,
                  int64_t max_partitions):
         self.max_partitions = max_partitions
         self.topics = topics
@@ -110,7 +110,7 @@ cdef class Producing:
     cdef int offer(self, Connection connection, int16_t version, int32_t correlation_id, Cursor* body, uint8_t* frame,
                    int64_t size) except -1:
         """One request; `body` stands behind the header."""
-        cdef ProducePending pending
+        cdef DelayedProduce pending
         cdef ProduceRequest* request
         cdef bint slow = size > LARGE_REQUEST
         cdef int64_t wall_ms
@@ -147,7 +147,7 @@ cdef class Producing:
             self.count_arrival(request, self.items, size + 4)
             return FRAME_JOINED
         # The slow way: what was joined before goes first, then this one with memory of its own.
-        pending = ProducePending.__new__(ProducePending)
+        pending = DelayedProduce.__new__(DelayedProduce)
         pending.take(self.delays, request, self.items, self.record_errors, frame, size)
         self.item_count = request.first
         self.request_count -= 1
@@ -329,7 +329,7 @@ cdef class Producing:
         """Append all joined requests of the connection at hand and answer them, in order."""
         cdef int r
         cdef ProduceRequest* request
-        cdef ProducePending pending
+        cdef DelayedProduce pending
         cdef ResponseOutput out = connection.data_loop
         if self.request_count == 0:
             self.joined_by = self.record_errors = None
@@ -341,7 +341,7 @@ cdef class Producing:
         for r in range(self.request_count):
             request = &self.requests[r]
             if not settled(request, self.items):
-                pending = ProducePending.__new__(ProducePending)
+                pending = DelayedProduce.__new__(DelayedProduce)
                 pending.take_request(self.delays, request, self.items, self.record_errors)
                 connection.attach(pending)
                 pending.api = PRODUCE

@@ -9,14 +9,14 @@ cdef class Waiter:
     cdef readonly int64_t deadline_ms
     cdef int64_t queued_ms            # of its entry in the room's heap, which may be earlier than its deadline; 0: none
     # A slot that it watches has moved: look at what it watches there, after arming that slot, so that no move is missed in
-    # between. `what` is what `WaitingRoom.watch` was given for that slot.
+    # between. `what` is what `Purgatory.watch` was given for that slot.
     cdef int moved(self, object what) except -1
     cdef int expired(self) except -1
     # One of these two raised `error`: give up, without raising.
     cdef int failed(self, error) except -1
 
 
-cdef class WaitingRoom:
+cdef class Purgatory:
     cdef dict of_slot                 # slot -> {Waiter: what it watches there}
     cdef list heap                    # (queued_ms, serial, Waiter)
     cdef int64_t serial

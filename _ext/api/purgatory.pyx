@@ -35,7 +35,7 @@ cdef class Waiter:
         raise NotImplementedError
 
 
-cdef class WaitingRoom:
+cdef class Purgatory:
     """on_deadline: called with a deadline (CLOCK_MONOTONIC ms) that is earlier than every one before."""
 
     def __init__(self, on_deadline):

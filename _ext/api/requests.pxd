@@ -4,7 +4,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 from odradek._ext.api.fetch cimport Fetching
 from odradek._ext.api.produce cimport Producing
-from odradek._ext.api.purgatory cimport WaitingRoom
+from odradek._ext.api.purgatory cimport Purgatory
 from odradek._ext.net.connection cimport Connection
 from odradek._ext.net.forwarding cimport ForwardTable, Route
 from odradek._ext.net.frame_reading cimport FrameHandler
@@ -13,7 +13,7 @@ from odradek._ext.net.frame_reading cimport FrameHandler
 cdef class RequestHandler(FrameHandler):
     cdef readonly Producing producing
     cdef readonly Fetching fetching
-    cdef readonly WaitingRoom room
+    cdef readonly Purgatory room
     cdef object dispatch
     cdef readonly ForwardTable forward_table
     cdef int64_t max_bytes              # of a request other than Produce

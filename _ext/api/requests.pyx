@@ -5,7 +5,7 @@ from libc.string cimport memcpy
 
 from odradek._ext.api.fetch cimport Fetching
 from odradek._ext.api.produce cimport Producing
-from odradek._ext.api.purgatory cimport WaitingRoom
+from odradek._ext.api.purgatory cimport Purgatory
 from odradek._ext.net.connection cimport FRAME_CLOSE, FRAME_DEFER, FRAME_DONE, FRAME_PENDING, Connection
 from odradek._ext.net.forwarding cimport ForwardTable, Route
 from odradek._ext.net.late_requests cimport is_unawaited
@@ -48,7 +48,7 @@ cdef class RequestHandler(FrameHandler):
     :param max_bytes: of a request other than Produce.
     """
 
-    def __init__(self, Producing producing, Fetching fetching, WaitingRoom room, dispatch, ForwardTable forward_table=None,
+    def __init__(self, Producing producing, Fetching fetching, Purgatory room, dispatch, ForwardTable forward_table=None,
                  routes=(), int64_t max_bytes=INT64_MAX):
         self.max_bytes = max_bytes
         self.producing = producing

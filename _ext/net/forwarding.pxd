@@ -19,7 +19,7 @@ cdef class Route:
     cdef readonly bint follows          # served in the order of arrival: it need not wait for one of its kind before it
 
 
-cdef class Told:
+cdef class CachedContext:
     """A connection's context, as it was told last."""
     cdef bytes client_id                # None: none
     cdef object principal

@@ -56,7 +56,7 @@ cdef class Route:
 
 
 @cython.final
-cdef class Told:
+cdef class CachedContext:
     pass
 
 
@@ -108,7 +108,7 @@ cdef class ForwardTable:
         """There is something to send and no stream."""
         raise NotImplementedError
 
-    def babble(self, error):
+    def protocol_error(self, error):
         """The stream is of no use any more."""
         raise NotImplementedError
 
@@ -164,14 +164,14 @@ cdef class ForwardTable:
 
     cdef bytes context_of(self, Connection connection, const uint8_t* client_id, int64_t size):
         """Kept for the connection's next request: most of them say the same."""
-        cdef Told told = <Told>connection.told
+        cdef CachedContext told = <CachedContext>connection.told
         if told is not None and told.principal is connection.principal \
                 and told.software_name is connection.client_software_name \
                 and told.software_version is connection.client_software_version \
                 and (size < 0 if told.client_id is None else
                      len(told.client_id) == size and memcmp(<const char*>told.client_id, client_id, size) == 0):
             return told.context
-        told = Told.__new__(Told)
+        told = CachedContext.__new__(CachedContext)
         told.client_id = None if size < 0 else PyBytes_FromStringAndSize(<const char*>client_id, size)
         told.principal = connection.principal
         told.software_name = connection.client_software_name
@@ -401,7 +401,7 @@ cdef class ForwardTable:
             finally:
                 cutter.finish()
         except (MalformedFrame, MemoryError) as error:
-            self.babble(error)
+            self.protocol_error(error)
         self.settled()
 
     cdef int answer(self, Forwarded one, ReplyHead* head) except -1:

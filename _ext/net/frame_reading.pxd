@@ -26,7 +26,7 @@ cdef class FrameHandler:
     cdef int flush(self, Connection connection) except -1
     # The peer sends no more but may read yet: a good moment to answer its long polls.
     cdef int half_closed(self, Connection connection) except -1
-    # Told once; its Pendings are cancelled already.
+    # CachedContext once; its Pendings are cancelled already.
     cdef int closed(self, Connection connection) except -1
     # Whether a frame is executed though it waited long and its client has ended the connection (late_requests.pxd).
     cdef bint executes_late(self, const uint8_t* data, int64_t size) noexcept

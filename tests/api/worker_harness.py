@@ -13,7 +13,7 @@ from typing import Any
 from odradek._ext.api.fetch import Fetching
 from odradek._ext.api.fetch_sessions import FetchSessions
 from odradek._ext.api.produce import Producing
-from odradek._ext.api.purgatory import WaitingRoom
+from odradek._ext.api.purgatory import Purgatory
 from odradek._ext.api.requests import RequestHandler
 from odradek._ext.net.data_loop import DataLoop
 from odradek._ext.shm.topics import TopicDirectory
@@ -49,7 +49,7 @@ class HandWorker:
         self.retries: list[Any] = []
         self.conversions: list[Any] = []
         self.slices: list[Any] = []
-        self.room = WaitingRoom(lambda deadline_ms: None)
+        self.room = Purgatory(lambda deadline_ms: None)
         self.fetching = Fetching(
             self.topics,
             self.room,

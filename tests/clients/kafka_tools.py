@@ -36,7 +36,7 @@ PATIENCE_S = 240
 """How long one tool may take."""
 
 
-class Told(NamedTuple):
+class ToolResult(NamedTuple):
     """What a tool ended with and printed."""
 
     code: int
@@ -73,7 +73,7 @@ class KafkaTools:
             self._jvm.kill()
             self._jvm.wait()
 
-    def run(self, tool: str, *arguments: str) -> Told:
+    def run(self, tool: str, *arguments: str) -> ToolResult:
         """Run one of `CLASSES`; `--bootstrap-server` is added."""
         assert self._jvm.stdin is not None and self._jvm.stdout is not None
         line = json.dumps([CLASSES[tool], "--bootstrap-server", self.bootstrap_servers, *arguments])
@@ -87,10 +87,10 @@ class KafkaTools:
             f"the JVM of the tools ended, or was ended after {PATIENCE_S} s, at {line}: {self._errors.read_text()[-2000:]}"
         )
         told = json.loads(answer)
-        return Told(told["code"], told["out"], told["err"])
+        return ToolResult(told["code"], told["out"], told["err"])
 
-    def run_alone(self, tool: str, *arguments: str) -> Told:
+    def run_alone(self, tool: str, *arguments: str) -> ToolResult:
         """Run it in a JVM of its own."""
         command = toolchains.java_command(CLASSES[tool], "--bootstrap-server", self.bootstrap_servers, *arguments)
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
-        return Told(done.returncode, done.stdout, done.stderr)
+        return ToolResult(done.returncode, done.stdout, done.stderr)

@@ -21,7 +21,7 @@ VIEW = View(
 )
 
 
-class Told:
+class FakeResponse:
     """A connection to a broker that told these APIs and features."""
 
     def __init__(self, apis=(), **features):
@@ -39,12 +39,12 @@ class Cluster:
         return VIEW
 
     def any_broker(self):
-        return Told([describe_cluster.API_KEY])
+        return FakeResponse([describe_cluster.API_KEY])
 
     def broker(self, node_id):
         if node_id == 2:
             raise Unreachable("no broker answers at b:2")
-        return Told([], metadata_version=21)
+        return FakeResponse([], metadata_version=21)
 
     def ask(self, api, request, oldest):
         assert request.include_fenced_brokers and oldest == 2
@@ -56,15 +56,15 @@ class Cluster:
 @pytest.mark.parametrize(
     ("connection", "software"),
     [
-        (Told(), None),
-        (Told([explain_group.API_KEY]), "Odradek"),
-        (Told(metadata_version=7), "Kafka 3.3"),
-        (Told(metadata_version=19), "Kafka 3.7"),
-        (Told(metadata_version=21), "Kafka 3.9"),
-        (Told(metadata_version=25), "Kafka 4.0"),
-        (Told(metadata_version=30), "Kafka 4.3"),
-        (Told(metadata_version=31), "newer than Kafka 4.3 (metadata.version 31)"),
-        (Told(kraft_version=1), None),
+        (FakeResponse(), None),
+        (FakeResponse([explain_group.API_KEY]), "Odradek"),
+        (FakeResponse(metadata_version=7), "Kafka 3.3"),
+        (FakeResponse(metadata_version=19), "Kafka 3.7"),
+        (FakeResponse(metadata_version=21), "Kafka 3.9"),
+        (FakeResponse(metadata_version=25), "Kafka 4.0"),
+        (FakeResponse(metadata_version=30), "Kafka 4.3"),
+        (FakeResponse(metadata_version=31), "newer than Kafka 4.3 (metadata.version 31)"),
+        (FakeResponse(kraft_version=1), None),
     ],
 )
 def test_a_version_is_what_the_broker_tells_and_nothing_else(connection, software):

@@ -21,7 +21,7 @@ from odradek.testing import Broker
 from tests.api.group_talk import GroupTalk, assignment, subscription
 from tests.api.wire import batch
 from tests.clients.kafka_peer import Peer
-from tests.clients.kafka_tools import KafkaTools, Told
+from tests.clients.kafka_tools import KafkaTools, ToolResult
 
 pytestmark = [pytest.mark.xdist_group("tools-against-kafka"), pytest.mark.timeout(900), pytest.mark.java]
 
@@ -65,10 +65,10 @@ class Side:
         assert_written(self, "topic")
         self.wire.until_coordinated("any")
 
-    def told(self, tool: str, arguments: tuple[str, ...]) -> Told:
+    def told(self, tool: str, arguments: tuple[str, ...]) -> ToolResult:
         """What a tool says, to be compared."""
         told = self.tools.run(tool, *arguments) if tool not in ALONE else self.tools.run_alone(tool, *arguments)
-        return Told(told.code, self._comparable(told.out), self._comparable(told.err))
+        return ToolResult(told.code, self._comparable(told.out), self._comparable(told.err))
 
     def _comparable(self, text: str) -> str:
         text = text.replace(self.bootstrap_servers, "<broker>").replace(str(self.data), "<data>")
@@ -100,7 +100,7 @@ class Sides:
         until = time.monotonic() + (SETTLES_S if READS.intersection(arguments) else 0)
         while True:
             ours, theirs = self.on_both(lambda side: side.told(tool, arguments))
-            assert isinstance(ours, Told) and isinstance(theirs, Told)
+            assert isinstance(ours, ToolResult) and isinstance(theirs, ToolResult)
             compared = [[one.code, arrange(one.out), arrange(one.err)] for one in (ours, theirs)]
             alike = compared[0] == compared[1] and code in (None, theirs.code)
             if alike or time.monotonic() > until:
@@ -111,7 +111,7 @@ class Sides:
         return ours.out
 
 
-def difference(ours: Told, theirs: Told) -> str:
+def difference(ours: ToolResult, theirs: ToolResult) -> str:
     """For people: which lines are ours (-) and which Kafka's (+)."""
     texts = [[str(one.code), *one.out.splitlines(), *one.err.splitlines()] for one in (ours, theirs)]
     return "\n".join(difflib.unified_diff(*texts, lineterm="", n=0))

@@ -34,7 +34,7 @@ class MortalStore(SqliteStore):
     lives = None
     after = False
 
-    def _strike(self, after):
+    def _remove_member(self, after):
         if self.lives is not None and self.after is after:
             self.lives -= 1
             if self.lives < 0:
@@ -45,9 +45,9 @@ class MortalStore(SqliteStore):
         commit = transaction.commit
 
         def mortal_commit():
-            self._strike(False)
+            self._remove_member(False)
             results = commit()
-            self._strike(True)
+            self._remove_member(True)
             return results
 
         transaction.commit = mortal_commit
@@ -59,30 +59,30 @@ class MortalTable(PartitionTable):
 
     lives = None
 
-    def _strike(self):
+    def _remove_member(self):
         if self.lives is not None:
             self.lives -= 1
             if self.lives < 0:
                 raise Death
 
     def create(self, *arguments, **options):
-        self._strike()
+        self._remove_member()
         return super().create(*arguments, **options)
 
     def open(self, *arguments, **options):
-        self._strike()
+        self._remove_member()
         return super().open(*arguments, **options)
 
     def delete(self, slot):
-        self._strike()
+        self._remove_member()
         super().delete(slot)
 
     def forget(self, gone):
-        self._strike()
+        self._remove_member()
         super().forget(gone)
 
     def announce(self, changed):
-        self._strike()
+        self._remove_member()
         return super().announce(changed)
 
 
@@ -129,7 +129,7 @@ class Cluster:
     def succeed(self):
         """The coordinator is gone, whatever it was at; its successor takes office."""
         self.store.close()
-        self.open().take_office()
+        self.open().become_controller()
         return self.controller
 
     def close(self):
@@ -162,7 +162,7 @@ def single_broker(path):
         place = path / str(len(made))
         place.mkdir()
         made.append(Cluster(place, settings, **options))
-        made[-1].open().take_office()
+        made[-1].open().become_controller()
         return made[-1]
 
     yield make

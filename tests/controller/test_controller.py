@@ -420,7 +420,7 @@ def test_a_successor_that_dies_while_it_recovers_is_succeeded_as_well(make_clust
         cluster.open()
         cluster.table.lives = deaths
         try:
-            cluster.controller.take_office()
+            cluster.controller.become_controller()
         except Death:
             deaths += 1
         else:

@@ -37,7 +37,7 @@ def partitions_in(data):
     return sorted(p for one in assignment_of(data).assigned_partitions for p in one.partitions)
 
 
-class Office:
+class GroupsUnderTest:
     def __init__(self, **options):
         self.timers, self.topics, self.log = HandTimers(), FewTopics(), HandLog()
         self.diverged = []
@@ -102,7 +102,7 @@ class Office:
 
 
 def test_a_living_classic_group_shares_with_a_member_of_the_new_protocol():
-    office = Office()
+    office = GroupsUnderTest()
     office.both()
     told = office.beat("new", office.group().consumer.members["new"].epoch)
     assert len(told.assignment) == 2
@@ -111,7 +111,7 @@ def test_a_living_classic_group_shares_with_a_member_of_the_new_protocol():
 
 
 def test_the_group_turns_back_when_the_last_new_member_leaves():
-    office = Office()
+    office = GroupsUnderTest()
     old, generation = office.both()
     assert office.beat("new", -1).error is ErrorCode.NONE
     assert office.group().type_name == "classic"
@@ -124,7 +124,7 @@ def test_the_group_turns_back_when_the_last_new_member_leaves():
 
 
 def test_the_group_turns_back_when_the_last_new_member_falls_silent():
-    office = Office()
+    office = GroupsUnderTest()
     old, generation = office.both()
     for _ in range(3):
         office.timers.advance(SESSION_MS // 2)
@@ -133,10 +133,10 @@ def test_the_group_turns_back_when_the_last_new_member_falls_silent():
 
 
 def test_a_successor_finds_the_group_as_it_was():
-    office = Office()
+    office = GroupsUnderTest()
     office.both()
     before = office.group().consumer
-    after = Office()
+    after = GroupsUnderTest()
     after.groups.begin(0, after.log)
     after.groups.replay(0, office.log.records)
     after.groups.loaded(0)
@@ -145,7 +145,7 @@ def test_a_successor_finds_the_group_as_it_was():
     for member_id, member in found.members.items():
         old = before.members[member_id]
         assert (member.epoch, member.assigned, member.classic) == (old.epoch, old.assigned, old.classic)
-    turned = Office()
+    turned = GroupsUnderTest()
     assert office.beat("new", -1).error is ErrorCode.NONE
     turned.groups.begin(0, turned.log)
     turned.groups.replay(0, office.log.records)
@@ -156,14 +156,14 @@ def test_a_successor_finds_the_group_as_it_was():
 
 @pytest.mark.parametrize("options", [{"upgrade": False}, {"upgrade": False, "downgrade": False}])
 def test_without_leave_to_upgrade_the_new_member_is_refused(options):
-    office = Office(**options)
+    office = GroupsUnderTest(**options)
     old = office.classic_member()
     assert office.beat("new", 0).error is ErrorCode.GROUP_ID_NOT_FOUND
     assert office.heartbeat(old, 1) is ErrorCode.NONE
 
 
 def test_groups_without_members_change_their_protocol_freely():
-    office = Office()
+    office = GroupsUnderTest()
     office.beat("a", 0)
     office.beat("a", -1)
     joined = office.join().answer
@@ -175,14 +175,14 @@ def test_groups_without_members_change_their_protocol_freely():
 
 
 def test_an_append_that_fails_has_the_groups_loaded_anew():
-    office = Office()
+    office = GroupsUnderTest()
     office.log.failing = ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert office.beat("a", 0).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert office.diverged == [0]
 
 
 def test_who_cannot_join_does_not_change_the_protocol_of_a_living_group():
-    full = Office(max_size=1)
+    full = GroupsUnderTest(max_size=1)
     old = full.classic_member()
     written = len(full.log.records)
     assert full.beat("new", 0).error is ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -192,7 +192,7 @@ def test_who_cannot_join_does_not_change_the_protocol_of_a_living_group():
 
 
 def test_a_static_member_that_comes_with_the_new_protocol_takes_the_place_of_its_classic_self():
-    office = Office()
+    office = GroupsUnderTest()
     first = office.join(instance_id="i").answer
     office.sync(first.member_id, first.generation_id, {first.member_id: assignment(0, 1, 2, 3)})
     told = office.beat("new", 0, instance_id="i")
@@ -204,13 +204,13 @@ def test_a_static_member_that_comes_with_the_new_protocol_takes_the_place_of_its
 
 
 def test_a_group_that_would_be_too_large_for_the_other_protocol_keeps_its_own():
-    office = Office(max_size=1)
+    office = GroupsUnderTest(max_size=1)
     joins = [office.join(), office.join()]
     again = office.join(joins[0].answer.member_id)
     assert len(office.group().classic.members) == 2
     assert office.beat("new", 0).error is ErrorCode.GROUP_ID_NOT_FOUND
     assert office.group().type_name == "classic"
-    office = Office()
+    office = GroupsUnderTest()
     office.both()
     office.groups.settings = replace(office.groups.settings, max_size=0)
     assert office.beat("new", -1).error is ErrorCode.NONE
@@ -219,7 +219,7 @@ def test_a_group_that_would_be_too_large_for_the_other_protocol_keeps_its_own():
 
 
 def test_a_member_that_was_told_an_id_only_keeps_no_other_protocol_out():
-    office = Office()
+    office = GroupsUnderTest()
     pending = office.join(id_required=True).answer
     assert pending.error is ErrorCode.MEMBER_ID_REQUIRED
     assert office.beat("new", 0).error is ErrorCode.NONE
@@ -229,7 +229,7 @@ def test_a_member_that_was_told_an_id_only_keeps_no_other_protocol_out():
 
 
 def test_a_join_that_is_refused_takes_no_instance_id_from_its_owner():
-    office = Office()
+    office = GroupsUnderTest()
     assert office.beat("new", 0, instance_id="i").error is ErrorCode.NONE
     once = Once()
     spoiled = Join("", SESSION_MS, 30_000, "consumer", [("range", b"")], "c", "/h", instance_id="i", id_required=False)
@@ -243,7 +243,7 @@ def test_a_join_that_is_refused_takes_no_instance_id_from_its_owner():
 
 
 def test_a_subscription_that_no_record_can_hold_is_refused_before_anything_changes():
-    office = Office()
+    office = GroupsUnderTest()
     names = tuple(f"{number:08d}" + "x" * 240 for number in range(5000))
     assert office.beat("a", 0, topics=names).error is ErrorCode.UNKNOWN_SERVER_ERROR
     assert office.group() is None
@@ -253,7 +253,7 @@ def test_a_subscription_that_no_record_can_hold_is_refused_before_anything_chang
 
 
 def test_a_classic_member_has_the_whole_rebalance_timeout_for_each_join_that_it_is_told_to_make():
-    office = Office()
+    office = GroupsUnderTest()
     old = office.classic_member()
     assert office.beat("new", 0).error is ErrorCode.NONE
     assert office.heartbeat(old, 1) is ErrorCode.REBALANCE_IN_PROGRESS
@@ -275,7 +275,7 @@ def test_a_classic_member_has_the_whole_rebalance_timeout_for_each_join_that_it_
 
 
 def test_a_join_that_is_refused_leaves_a_group_without_members_its_protocol():
-    office = Office()
+    office = GroupsUnderTest()
     office.beat("a", 0)
     office.beat("a", -1)
     written = len(office.log.records)
@@ -289,7 +289,7 @@ def test_a_join_that_is_refused_leaves_a_group_without_members_its_protocol():
 
 @pytest.mark.parametrize("partitions, texts", [(2000, 1), (4, 3000)])
 def test_a_group_is_not_taken_for_smaller_than_it_is_after_its_upgrade(partitions, texts):
-    office, once = Office(), Once()
+    office, once = GroupsUnderTest(), Once()
     office.topics.counts["orders"] = partitions
     protocols = [("range", subscription())]
     office.groups.join("g", Join("", SESSION_MS, 30_000, "consumer", protocols, "c" * texts, "h" * texts, "i"), once)
@@ -304,7 +304,7 @@ def test_a_group_is_not_taken_for_smaller_than_it_is_after_its_upgrade(partition
 
 
 def test_a_classic_member_joins_again_when_there_is_a_new_target_for_it_and_not_before():
-    office = Office(assignment_interval_ms=1000)
+    office = GroupsUnderTest(assignment_interval_ms=1000)
     old, generation = office.both()
     assert office.beat("newer", 0).member_epoch == generation
     group = office.group().consumer
@@ -327,7 +327,7 @@ def test_a_classic_member_joins_again_when_there_is_a_new_target_for_it_and_not_
 
 
 def test_classic_members_that_stay_in_a_consumer_group_have_its_target_computed_themselves():
-    office = Office(assignment_interval_ms=1000, downgrade=False)
+    office = GroupsUnderTest(assignment_interval_ms=1000, downgrade=False)
     old, _ = office.both()
     office.timers.advance(1000)
     other = office.join().answer
@@ -346,7 +346,7 @@ def test_classic_members_that_stay_in_a_consumer_group_have_its_target_computed_
 
 
 def test_a_classic_member_that_is_told_to_join_again_by_its_sync_and_does_not_is_out():
-    office = Office()
+    office = GroupsUnderTest()
     old, generation = office.both()
     assert office.beat("newer", 0).error is ErrorCode.NONE
     assert office.sync(old, generation).error is ErrorCode.REBALANCE_IN_PROGRESS
@@ -368,7 +368,7 @@ def loaded_anew(office):
 
 
 def test_a_group_whose_way_back_could_not_be_stored_is_what_the_log_says_and_goes_it_again():
-    office = Office()
+    office = GroupsUnderTest()
     old, generation = office.both()
     office.log.held = True
     gone = Once()
@@ -385,7 +385,7 @@ def test_a_group_whose_way_back_could_not_be_stored_is_what_the_log_says_and_goe
     assert office.heartbeat(old, generation) is ErrorCode.REBALANCE_IN_PROGRESS
     assert office.group().type_name == "classic"
     office.diverged.clear()
-    after = Office()
+    after = GroupsUnderTest()
     after.groups.begin(0, after.log)
     after.groups.replay(0, office.log.records)
     after.groups.loaded(0)
@@ -393,7 +393,7 @@ def test_a_group_whose_way_back_could_not_be_stored_is_what_the_log_says_and_goe
 
 
 def test_a_group_without_members_whose_other_protocol_could_not_be_stored_is_what_the_log_says():
-    office = Office()
+    office = GroupsUnderTest()
     office.beat("a", 0)
     office.beat("a", -1)
     office.log.failing = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -403,7 +403,7 @@ def test_a_group_without_members_whose_other_protocol_could_not_be_stored_is_wha
 
 
 def test_a_group_that_could_not_be_deleted_is_what_the_log_says():
-    office = Office()
+    office = GroupsUnderTest()
     office.beat("a", 0)
     office.beat("a", -1)
     office.log.failing = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -415,7 +415,7 @@ def test_a_group_that_could_not_be_deleted_is_what_the_log_says():
 
 
 def test_a_group_whose_way_back_no_batch_can_hold_stays_and_tries_again_when_it_has_changed():
-    office = Office()
+    office = GroupsUnderTest()
     old, generation = office.both()
     settings = office.groups.settings
     office.groups.settings = replace(settings, max_member_bytes=300)

@@ -12,7 +12,7 @@ from odradek._ext.api import group_requests as native
 from odradek.api.dispatch import frame_response
 from odradek.api.group_call import FAILED, GroupCall, host_of
 from odradek.api.table import BY_KEY, function_named
-from odradek.groups.classic_member import Joined, Synced
+from odradek.groups.classic_member import JoinResult, SyncResult
 from odradek.net.forward_frames import ForwardContext, Status
 from odradek.protocol import ProtocolError, decode, encode
 from odradek.protocol.errors import ErrorCode
@@ -121,7 +121,7 @@ BEATS = st.builds(
 )
 ERRORS = st.sampled_from(list(ErrorCode))
 JOINED = st.builds(
-    Joined,
+    JoinResult,
     ERRORS,
     TEXT,
     number("int32"),
@@ -131,7 +131,7 @@ JOINED = st.builds(
     st.booleans(),
     st.lists(st.tuples(TEXT, MAYBE, DATA), max_size=130),
 )
-SYNCED = st.builds(Synced, ERRORS, MAYBE, MAYBE, DATA)
+SYNCED = st.builds(SyncResult, ERRORS, MAYBE, MAYBE, DATA)
 REQUESTS = {JOIN: JOINS, BEAT: BEATS, SYNC: SYNCS}
 OUTCOMES = {JOIN: JOINED, BEAT: ERRORS, SYNC: SYNCED}
 
@@ -164,11 +164,11 @@ def test_what_is_cut_or_lies_is_left_to_the_schema(key, version):
     if key == JOIN:
         protocol = join_group.Request.JoinGroupRequestProtocol(name="range", metadata=b"abc")
         request = join_group.Request(session_timeout_ms=7, protocol_type="consumer", protocols=[protocol] * 2, **fields)
-        outcome = Joined(ErrorCode.NONE, "m", 3, "consumer", "range", "m")
+        outcome = JoinResult(ErrorCode.NONE, "m", 3, "consumer", "range", "m")
     elif key == SYNC:
         assignment = sync_group.Request.SyncGroupRequestAssignment(member_id="m", assignment=b"abc")
         request = sync_group.Request(protocol_type="c", protocol_name="r", assignments=[assignment] * 2, **fields)
-        outcome = Synced(ErrorCode.NONE, "c", "r", b"abc")
+        outcome = SyncResult(ErrorCode.NONE, "c", "r", b"abc")
     else:
         request, outcome = heartbeat.Request(generation_id=1, **fields), ErrorCode.NONE
     frame = frame_of(request, key, version)
@@ -210,8 +210,8 @@ def test_versions_that_are_not_served_are_left_alone(key):
 @pytest.mark.parametrize(
     ("key", "outcome"),
     [
-        (JOIN, Joined(ErrorCode.NONE, "m" * 32768, 1, "consumer", "range", "m")),
-        (SYNC, Synced(ErrorCode.NONE, "consumer", "r" * 32768)),
+        (JOIN, JoinResult(ErrorCode.NONE, "m" * 32768, 1, "consumer", "range", "m")),
+        (SYNC, SyncResult(ErrorCode.NONE, "consumer", "r" * 32768)),
     ],
 )
 def test_an_answer_that_cannot_be_told_fails_its_own_request_alone(key, outcome):

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odradek.metrics.ledger import BYTES_IN, Ledger
+from odradek.metrics.named_series import NamedSeries
 from odradek.metrics.pages import OTHER, RETIRED, UsageRow
-from odradek.metrics.seats import Seats
 
 
 def row(client, topic, value, *, page=1, since=1, api=0, last_ms=1000, principal="User:a"):
@@ -16,7 +16,7 @@ def row(client, topic, value, *, page=1, since=1, api=0, last_ms=1000, principal
 
 
 def ledger(clients=10, topics=("t", "u"), state=None):
-    return Ledger(Seats(clients), Seats(10, topics), state)
+    return Ledger(NamedSeries(clients), NamedSeries(10, topics), state)
 
 
 def bytes_in(sums):

@@ -7,7 +7,7 @@ import pytest
 from odradek._ext.api.fetch import Fetching
 from odradek._ext.api.fetch_sessions import FetchSessions
 from odradek._ext.api.produce import Producing
-from odradek._ext.api.purgatory import WaitingRoom
+from odradek._ext.api.purgatory import Purgatory
 from odradek._ext.api.requests import RequestHandler
 from odradek._ext.net.data_loop import DataLoop
 
@@ -44,7 +44,7 @@ class Bench:
             self.asyncio, self.path, self._settle, lambda connections: self.loop.close_ended(connections), **limits
         )
         self.client.serve(topics, lambda: self.newer.append(len(self.answers)))
-        self.room = WaitingRoom(lambda deadline_ms: None)
+        self.room = Purgatory(lambda deadline_ms: None)
         unused = lambda *_: pytest.fail("not a forwarded request")  # noqa: E731
         handler = RequestHandler(
             Producing(topics, self.room, unused, unused, unused, max_opened_bytes=1 << 28, max_partitions=10_000),

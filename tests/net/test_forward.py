@@ -614,7 +614,7 @@ def test_an_end_of_read_that_raises_keeps_no_answer_back(run, caplog):
 
 
 @pytest.mark.parametrize(
-    "babble",
+    "protocol_error",
     [
         (200 << 20).to_bytes(4, "big"),  # a frame that is too long
         encode_reply(1, ForwardReply(Status.OK, 0))[:-1]
@@ -623,14 +623,14 @@ def test_an_end_of_read_that_raises_keeps_no_answer_back(run, caplog):
         b"\0\0\0\x11" + (1).to_bytes(8, "big") + b"\x09" + bytes(8),  # of no known status
     ],
 )
-def test_a_coordinator_that_babbles_loses_its_stream_and_the_next_one_serves(run, babble):
+def test_a_coordinator_that_babbles_loses_its_stream_and_the_next_one_serves(run, protocol_error):
     async def test(bench):
         asked = bench.ask(b"asked")
         accepted, _ = await bench.loop.run_in_executor(None, bench.listener.accept)
         with accepted:
             accepted.setblocking(False)
             await bench.loop.sock_recv(accepted, 1)
-            await bench.loop.sock_sendall(accepted, babble + bytes(4))
+            await bench.loop.sock_sendall(accepted, protocol_error + bytes(4))
             outcome = await asyncio.gather(asked, return_exceptions=True)
             assert isinstance(outcome[0], ForwardReply | ConnectionLost)
             while await bench.loop.sock_recv(accepted, 1000):

@@ -10,11 +10,11 @@ NATIVE = Path(odradek.__file__).parent / "_ext"
 LASTING = {
     "Connection.data_loop",  # set by DataLoop.add; the loop outlives its connections
     "Pending.connection",  # set once, by Connection.attach
-    "ProducePending.delays",  # set once, by own_items
-    "FetchWait.room",  # these four are set once, by Fetching.new_wait
-    "FetchWait.places",
-    "FetchWait.responses",
-    "FetchWait.conversion",
+    "DelayedProduce.delays",  # set once, by own_items
+    "DelayedFetch.room",  # these four are set once, by Fetching.new_wait
+    "DelayedFetch.places",
+    "DelayedFetch.responses",
+    "DelayedFetch.conversion",
 }
 """Fields that are not set by a constructor, but once and never cleared."""
 

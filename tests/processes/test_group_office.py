@@ -12,9 +12,9 @@ from odradek.config.broker_config import BrokerConfig
 from odradek.controller.topic_names import CONSUMER_OFFSETS
 from odradek.groups.consumer_member import Beat
 from odradek.groups.offsets import Commit, Committed
-from odradek.processes import group_office, offsets_log
+from odradek.processes import group_service, offsets_log
 from odradek.processes.coordinator import Coordinator
-from odradek.processes.group_office import GroupOffice
+from odradek.processes.group_service import GroupService
 from odradek.protocol.errors import ErrorCode
 from tests.shm.one_broker import OneBroker
 
@@ -46,7 +46,7 @@ def new_office(broker, stored=frozenset()):
             return None
         return stored.union(topic.name for topic in broker.table.topics().values())
 
-    return GroupOffice(
+    return GroupService(
         BrokerConfig({}), broker.shm, [broker.path], OffsetTree(nothing, nothing, nothing, nothing), names
     )
 
@@ -66,7 +66,7 @@ def test_what_builds_on_a_change_that_was_not_written_is_not_written_either_and_
         monkeypatch.setattr(slots, "append_built", append_built)
         raise slots.SlotChanged("i/o error")
 
-    monkeypatch.setattr(group_office, "OffsetsLog", Log)
+    monkeypatch.setattr(group_service, "OffsetsLog", Log)
     monkeypatch.setattr(offsets_log, "MOST_RECORDS", 12)  # two first heartbeats, not three
 
     async def run():

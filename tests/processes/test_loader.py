@@ -49,7 +49,7 @@ def load(cluster, clean=True):
 
 def begin(cluster):
     """Then the coordinator begins."""
-    cluster.open().take_office()
+    cluster.open().become_controller()
     return cluster.served()
 
 

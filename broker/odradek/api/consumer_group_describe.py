@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from odradek.api.describe_groups import OPERATIONS
-from odradek.api.group_call import Breath, GroupCall
+from odradek.api.group_call import GroupCall, Pause
 from odradek.groups.assignors import Place
 from odradek.groups.consumer_member import by_topic
 from odradek.protocol.errors import ErrorCode
@@ -22,10 +22,10 @@ async def handle(request: Any, call: GroupCall) -> Any:
         refused = partial(Response.DescribedGroup, error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=disabled)
         return Response(groups=[refused(group_id=group_id) for group_id in request.group_ids])
     answer = Response()
-    breath = Breath()
+    pause = Pause()
     for group_id in dict.fromkeys(request.group_ids):
         answer.groups.append(_described(group_id, call))
-        await breath.after(1 + len(answer.groups[-1].members))
+        await pause.after(1 + len(answer.groups[-1].members))
     if request.include_authorized_operations:
         for group in answer.groups:
             if group.error_code == ErrorCode.NONE:

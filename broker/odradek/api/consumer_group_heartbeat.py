@@ -3,7 +3,7 @@
 from typing import Any
 
 from odradek.api.group_call import GroupCall, answered
-from odradek.groups.consumer_member import JOINING, LEAVING_STATIC, Beat, Beaten, by_topic
+from odradek.groups.consumer_member import JOINING, LEAVING_STATIC, Beat, HeartbeatResult, by_topic
 from odradek.groups.environment import new_member_id
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import consumer_group_heartbeat
@@ -36,7 +36,7 @@ async def handle(request: Any, call: GroupCall) -> Any:
     )
     for pattern in call.view.groups.unresolved_patterns(request.group_id, beat.pattern):
         await _resolved(pattern, call)
-    beaten: Beaten = await answered(lambda then: call.view.groups.beat(request.group_id, beat, then))
+    beaten: HeartbeatResult = await answered(lambda then: call.view.groups.beat(request.group_id, beat, then))
     answer = Response(
         error_code=beaten.error,
         error_message=beaten.message,

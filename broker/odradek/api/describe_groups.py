@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from odradek.api.group_call import Breath, GroupCall
+from odradek.api.group_call import GroupCall, Pause
 from odradek.groups.classic_rebalance import State
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import describe_groups
@@ -18,10 +18,10 @@ Response = describe_groups.Response
 async def handle(request: Any, call: GroupCall) -> Any:
     """A group that there is not is Dead, or GROUP_ID_NOT_FOUND from version 6 on."""
     answer = Response()
-    breath = Breath()
+    pause = Pause()
     for group_id in dict.fromkeys(request.groups):
         answer.groups.append(_described(group_id, call))
-        await breath.after(1 + len(answer.groups[-1].members))
+        await pause.after(1 + len(answer.groups[-1].members))
     if call.version >= 3 and request.include_authorized_operations:
         for group in answer.groups:
             if group.error_code == ErrorCode.NONE:

@@ -21,7 +21,7 @@ Answer = TypeVar("Answer")
 Element = TypeVar("Element")
 
 
-class Breath:
+class Pause:
     """Lets the loop serve others now and then amid the long work of a coroutine.
 
     :param enough: how much may be done in one go.
@@ -109,7 +109,7 @@ class GroupCall:
         return found
 
 
-class Asker(Protocol):
+class RequestContext(Protocol):
     """Whose request it is that is served at once: the forwarded context of its connection."""
 
     @property
@@ -137,7 +137,7 @@ class PlainRequest(Protocol):
         """With its header."""
 
     @property
-    def context(self) -> Asker:
+    def context(self) -> RequestContext:
         """Who asks."""
 
     def answer(self, payload: bytes, metadata_version: int = 0, status: int = 0) -> None:

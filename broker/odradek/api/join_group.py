@@ -5,7 +5,7 @@ from typing import Any
 
 from odradek._ext.api.group_requests import join_response, read_join
 from odradek.api.group_call import GroupCall, GroupView, PlainRequest, answer_encoded, answered, host_of
-from odradek.groups.classic_member import Join, Joined
+from odradek.groups.classic_member import Join, JoinResult
 from odradek.protocol.schemas import join_group
 
 FIRST_WITH_MEMBER_ID_REQUIRED = 4
@@ -20,7 +20,7 @@ def at_once(request: PlainRequest, view: GroupView) -> bool:
         return False
     version, correlation_id, group_id, session_ms, rebalance_ms, member_id, instance_id, kind, protocols, reason = read
 
-    def joined(told: Joined) -> None:
+    def joined(told: JoinResult) -> None:
         answer_encoded(
             request, "JoinGroup", join_response, version, correlation_id, told.error, told.generation_id,
             told.protocol_type, told.protocol_name, told.leader, told.skip_assignment, told.member_id, told.members,
@@ -65,7 +65,7 @@ async def handle(request: Any, call: GroupCall) -> Any:
     asked = [partial(call.view.groups.join, request.group_id, join)]
     del request, join  # who waits keeps nothing that the group does not
     call.park()
-    joined: Joined = await answered(asked.pop())
+    joined: JoinResult = await answered(asked.pop())
     name = joined.protocol_name
     return join_group.Response(
         error_code=joined.error,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from odradek.api.group_call import Breath, GroupCall
+from odradek.api.group_call import GroupCall, Pause
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import list_groups
 
@@ -16,9 +16,9 @@ async def handle(request: Any, call: GroupCall) -> Any:
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
     answer = Response()
-    breath = Breath()
+    pause = Pause()
     for group in list(call.view.groups.groups()):
-        await breath.after()
+        await pause.after()
         if (not states or group.state_name.lower() in states) and (not types or group.type_name in types):
             answer.groups.append(
                 Response.ListedGroup(

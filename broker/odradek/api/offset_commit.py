@@ -6,7 +6,7 @@ Version 0 writes to the metadata tree, without a coordinator's checks; 1 and lat
 from typing import Any
 
 from odradek._ext.api.offset_commits import read
-from odradek.api.group_call import Breath, GroupCall, GroupView, PlainRequest, answered
+from odradek.api.group_call import GroupCall, GroupView, Pause, PlainRequest, answered
 from odradek.groups.offsets import NO_EXPIRY, Commit, Committed, Place
 from odradek.metadata.group_offsets import may_be_in_tree
 from odradek.protocol.errors import ErrorCode
@@ -36,11 +36,11 @@ async def handle(request: Any, call: GroupCall) -> Any:
     places: dict[tuple[int, int], Place] = {}
     offsets: dict[Place, Committed] = {}
     now_ms = call.view.groups.wall_ms()
-    breath = Breath()
+    pause = Pause()
     for t, topic in enumerate(request.topics):
         known = call.topic_by_id(topic.topic_id) if call.version >= FIRST_BY_ID else call.topic(topic.name)
         for p, one in enumerate(topic.partitions):
-            await breath.after()
+            await pause.after()
             error = _refusal(one, known, call)
             if error is not ErrorCode.NONE:
                 errors[t, p] = error
@@ -75,7 +75,7 @@ async def handle(request: Any, call: GroupCall) -> Any:
             for p, one in enumerate(topic.partitions)
         ]
         answer.topics.append(make.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=told))
-        await breath.after(1 + len(told))
+        await pause.after(1 + len(told))
     return answer
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from odradek.api.group_call import Breath, GroupCall, answered
+from odradek.api.group_call import GroupCall, Pause, answered
 from odradek.groups.offsets import Place
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import offset_delete
@@ -23,12 +23,12 @@ async def _delete(group_id: str, places: list[Place], call: GroupCall) -> Outcom
 async def handle(request: Any, call: GroupCall) -> Any:
     """Offsets of topics that a member subscribes to stay. A part of a large request is forgotten at a time."""
     places: list[Place] = []
-    breath = Breath()
+    pause = Pause()
     for topic in request.topics:
         known = call.topic(topic.name)
         count = known.count if known is not None else 0
         places += [(topic.name, p.partition_index) for p in topic.partitions if 0 <= p.partition_index < count]
-        await breath.after(1 + len(topic.partitions))
+        await pause.after(1 + len(topic.partitions))
     results: dict[Place, ErrorCode] = {}
     for first in range(0, len(places), AT_ONCE) or (0,):
         error, of_some = await _delete(request.group_id, places[first : first + AT_ONCE], call)
@@ -46,5 +46,5 @@ async def handle(request: Any, call: GroupCall) -> Any:
             for one in topic.partitions
         ]
         answer.topics.append(Response.OffsetDeleteResponseTopic(name=topic.name, partitions=told))
-        await breath.after(1 + len(told))
+        await pause.after(1 + len(told))
     return answer

@@ -6,7 +6,7 @@ Version 0 reads the metadata tree; 1 and later what is in `__consumer_offsets`.
 from collections.abc import Iterable
 from typing import Any
 
-from odradek.api.group_call import Breath, GroupCall
+from odradek.api.group_call import GroupCall, Pause
 from odradek.groups.offsets import Committed, Place
 from odradek.metadata.group_offsets import may_be_in_tree
 from odradek.protocol.errors import ErrorCode
@@ -22,16 +22,16 @@ Response = offset_fetch.Response
 
 async def handle(request: Any, call: GroupCall) -> Any:
     """What is not committed is answered with -1."""
-    breath = Breath()
+    pause = Pause()
     if call.version >= FIRST_WITH_GROUPS:
         asked: dict[str, Any] = {}
         for (
             one
         ) in request.groups:  # a group is answered once: an answer may be a thousand times as large as its request
             asked.setdefault(one.group_id, one)
-        return Response(groups=[await _group(one, call, breath) async for one in breath.between(asked.values())])
+        return Response(groups=[await _group(one, call, pause) async for one in pause.between(asked.values())])
     if call.version == 0:
-        return Response(topics=await _from_tree(request, call, breath))
+        return Response(topics=await _from_tree(request, call, pause))
     error, offsets = call.view.groups.fetch(request.group_id)
     wanted = _wanted(request.topics, offsets)
     late = error if call.version < FIRST_WITH_ERROR else ErrorCode.NONE  # an error of the whole came with version 2
@@ -40,7 +40,7 @@ async def handle(request: Any, call: GroupCall) -> Any:
     answer = Response()
     make = Response.OffsetFetchResponsePartition
     for name, partitions in wanted:
-        told = [_partition(make, p, offsets.get(name, p), late) async for p in breath.between(partitions)]
+        told = [_partition(make, p, offsets.get(name, p), late) async for p in pause.between(partitions)]
         answer.topics.append(Response.OffsetFetchResponseTopic(name=name, partitions=told))
     return answer
 
@@ -66,7 +66,7 @@ def _wanted(topics: Any, offsets: Iterable[tuple[str, int, Committed]]) -> list[
     return list(everything.items())
 
 
-async def _group(asked: Any, call: GroupCall, breath: Breath) -> Any:
+async def _group(asked: Any, call: GroupCall, pause: Pause) -> Any:
     make = Response.OffsetFetchResponseGroup
     error, offsets = call.view.groups.fetch(asked.group_id, asked.member_id, asked.member_epoch)
     if error is not ErrorCode.NONE:
@@ -83,7 +83,7 @@ async def _group(asked: Any, call: GroupCall, breath: Breath) -> Any:
                     name=name,
                     topic_id=topic.topic_id if topic is not None else bytes(16),
                     partitions=[
-                        _partition(partition, p, offsets.get(name, p)) async for p in breath.between(partitions)
+                        _partition(partition, p, offsets.get(name, p)) async for p in pause.between(partitions)
                     ],
                 )
             )
@@ -91,7 +91,7 @@ async def _group(asked: Any, call: GroupCall, breath: Breath) -> Any:
     for one in asked.topics:
         topic = call.topic_by_id(one.topic_id)
         told = []
-        async for p in breath.between(one.partition_indexes):
+        async for p in pause.between(one.partition_indexes):
             if topic is None:
                 told.append(_partition(partition, p, None, ErrorCode.UNKNOWN_TOPIC_ID))
             else:
@@ -100,14 +100,14 @@ async def _group(asked: Any, call: GroupCall, breath: Breath) -> Any:
     return answer
 
 
-async def _from_tree(request: Any, call: GroupCall, breath: Breath) -> list[Any]:
+async def _from_tree(request: Any, call: GroupCall, pause: Pause) -> list[Any]:
     places: list[Place] = [(topic.name, p) for topic in request.topics for p in topic.partition_indexes]
     found = await call.view.tree.read(request.group_id, places) if may_be_in_tree(request.group_id) else {}
     make = Response.OffsetFetchResponseTopic
     answer = []
     for topic in request.topics:
         told = []
-        async for p in breath.between(topic.partition_indexes):
+        async for p in pause.between(topic.partition_indexes):
             known = call.topic(topic.name)
             there = known is not None and 0 <= p < known.count
             offset = found.get((topic.name, p))

@@ -5,7 +5,7 @@ from typing import Any
 
 from odradek._ext.api.group_requests import read_sync, sync_response
 from odradek.api.group_call import GroupCall, GroupView, PlainRequest, answer_encoded, answered
-from odradek.groups.classic_member import Sync, Synced
+from odradek.groups.classic_member import Sync, SyncResult
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import sync_group
 
@@ -19,14 +19,14 @@ def at_once(request: PlainRequest, view: GroupView) -> bool:
         return False
     version, correlation_id, group_id, generation_id, member_id, instance_id, kind, name, assignments = read
 
-    def synced(told: Synced) -> None:
+    def synced(told: SyncResult) -> None:
         answer_encoded(
             request, "SyncGroup", sync_response, version, correlation_id, told.error, told.protocol_type,
             told.protocol_name, told.assignment,
         )  # fmt: skip
 
     if version >= FIRST_WITH_PROTOCOL and (kind is None or name is None):
-        synced(Synced(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+        synced(SyncResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
         return True
     request.park()
     view.groups.sync(group_id, Sync(member_id, generation_id, assignments, instance_id, kind, name), synced)
@@ -36,7 +36,7 @@ def at_once(request: PlainRequest, view: GroupView) -> bool:
 async def handle(request: Any, call: GroupCall) -> Any:
     """Answered when the leader's assignment is stored."""
     if call.version >= FIRST_WITH_PROTOCOL and (request.protocol_type is None or request.protocol_name is None):
-        return _response(Synced(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+        return _response(SyncResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
     sync = Sync(
         request.member_id,
         request.generation_id,
@@ -51,7 +51,7 @@ async def handle(request: Any, call: GroupCall) -> Any:
     return _response(await answered(asked.pop()))
 
 
-def _response(synced: Synced) -> Any:
+def _response(synced: SyncResult) -> Any:
     return sync_group.Response(
         error_code=synced.error,
         protocol_type=synced.protocol_type,

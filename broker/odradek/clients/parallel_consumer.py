@@ -383,14 +383,14 @@ class ParallelConsumer:
         """None if it will be tried again; else whether the record is through. If it is not, it is not committed."""
         work.failures += 1
         if not isinstance(failure, Exception) or work.failures > self._retries:
-            return self._bury(work, failure)
+            return self._dead_letter_or_fail(work, failure)
         backoff_s = min(self._longest_backoff_s, FIRST_BACKOFF_S * 2.0 ** min(work.failures - 1, 60))
         if not self._queues.try_again(work, backoff_s * random.uniform(0.5, 1.0)):
             return False  # the partition goes, or the consumer stops: another one will try
         self._count("retried")
         return None
 
-    def _bury(self, work: Work, failure: BaseException) -> bool:
+    def _dead_letter_or_fail(self, work: Work, failure: BaseException) -> bool:
         where = f"{work.place[0]}-{work.place[1]} at offset {work.offset}"
         if self._dead_letter is None or not isinstance(failure, Exception):
             self._fail(f"the record of {where} failed {work.failures} times: {failure!r}", failure)

@@ -93,7 +93,7 @@ class Controller:
 
     # -- office ---------------------------------------------------------------------------------------------------
 
-    def take_office(self) -> None:
+    def become_controller(self) -> None:
         """Become the controller in a new epoch and recover. Raises NotController, StoreError."""
         self._stale = True
         election = elect_controller(self._store, self._broker_id)
@@ -344,7 +344,7 @@ class Controller:
             return
         stat = self._store.exists(znodes.CONTROLLER_EPOCH)
         if stat is None or stat.version != self._epoch_version:
-            self.take_office()
+            self.become_controller()
         else:
             self.recover()
 

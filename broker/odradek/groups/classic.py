@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from odradek.groups.classic_member import Join, Joined, Member, Synced
+from odradek.groups.classic_member import Join, JoinResult, Member, SyncResult
 from odradek.groups.classic_rebalance import COMPLETING, DEAD, EMPTY, PREPARING, STABLE, Rebalance
 from odradek.groups.environment import Deadline, new_member_id
 from odradek.protocol.errors import ErrorCode
@@ -26,11 +26,11 @@ class ClassicGroup(Rebalance):
 
     # -- JoinGroup -------------------------------------------------------------------------------------------------------
 
-    def join(self, join: Join, then: Callable[[Joined], None]) -> None:
+    def join(self, join: Join, then: Callable[[JoinResult], None]) -> None:
         """A member joins, or joins again. The answer comes when the rebalance that this may cause is through."""
         error = self._refusal(join)
         if error is not None:
-            then(Joined(error, join.member_id))
+            then(JoinResult(error, join.member_id))
             if error is ErrorCode.GROUP_MAX_SIZE_REACHED:
                 self._turn_away(join.member_id)
             return
@@ -47,7 +47,7 @@ class ClassicGroup(Rebalance):
             deadline = Deadline(self._timers, lambda: self._pending_expired(member_id))
             deadline.set(self._timers.now_ms() + join.session_timeout_ms)
             self.pending[member_id] = deadline
-            then(Joined(ErrorCode.MEMBER_ID_REQUIRED, member_id))
+            then(JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id))
         else:
             self._add(new_member_id(join.client_id), join, then)
 
@@ -79,17 +79,17 @@ class ClassicGroup(Rebalance):
             self._forget_pending(member_id)
         self._complete_if_all_joined()
 
-    def _join_again(self, join: Join, then: Callable[[Joined], None]) -> None:
+    def _join_again(self, join: Join, then: Callable[[JoinResult], None]) -> None:
         if join.member_id in self.pending:
             if join.instance_id is not None:
-                then(Joined(ErrorCode.UNKNOWN_MEMBER_ID, join.member_id))
+                then(JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, join.member_id))
                 return
             self._forget_pending(join.member_id)
             self._add(join.member_id, join, then)
             return
         error = self.member_error(join.member_id, join.instance_id)
         if error is not None:
-            then(Joined(error, join.member_id))
+            then(JoinResult(error, join.member_id))
             return
         member = self.members[join.member_id]
         unchanged = list(member.protocols) == list(join.protocols)
@@ -101,7 +101,7 @@ class ClassicGroup(Rebalance):
             self._stay_alive(member)
             then(self._joined(member))
         elif self.state is EMPTY:
-            then(Joined(ErrorCode.UNKNOWN_MEMBER_ID, join.member_id))
+            then(JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, join.member_id))
         else:
             self._update(member, join, then)
             why = ""
@@ -110,7 +110,7 @@ class ClassicGroup(Rebalance):
                 why = _reason(f"{why}: {member.client}", join.reason)
             self._maybe_rebalance(why)
 
-    def client_gone(self, then: Callable[[Joined], None]) -> None:
+    def client_gone(self, then: Callable[[JoinResult], None]) -> None:
         """The client of a JoinGroup that is under way has closed its connection: the member's session begins now.
 
         Otherwise it would begin with the answer, which nobody reads: a rebalance that waits for somebody else for as long as a
@@ -122,9 +122,9 @@ class ClassicGroup(Rebalance):
                 self._stay_alive(member)
                 return
 
-    def _update(self, member: Member, join: Join, then: Callable[[Joined], None]) -> None:
+    def _update(self, member: Member, join: Join, then: Callable[[JoinResult], None]) -> None:
         if member.joining is not None:
-            self._answer_join(member, Joined(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+            self._answer_join(member, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
         self._set_protocols(member, join.protocols)
         member.session_timeout_ms = join.session_timeout_ms
         member.rebalance_timeout_ms = join.rebalance_timeout_ms
@@ -134,7 +134,7 @@ class ClassicGroup(Rebalance):
         self._set_joining(member, then)
         member.session.suspend()
 
-    def _add(self, member_id: str, join: Join, then: Callable[[Joined], None]) -> None:
+    def _add(self, member_id: str, join: Join, then: Callable[[JoinResult], None]) -> None:
         member = Member(
             member_id,
             join.instance_id,
@@ -154,15 +154,15 @@ class ClassicGroup(Rebalance):
         self._note("joined", member, join.reason)
         self._maybe_rebalance(_reason(f"a new member: {member.client}", join.reason))
 
-    def _replace_static(self, member: Member, join: Join, then: Callable[[Joined], None]) -> None:
+    def _replace_static(self, member: Member, join: Join, then: Callable[[JoinResult], None]) -> None:
         """A static member came back: it gets a new id, whoever still uses the old one is fenced, and a stable group goes on."""
         assert member.instance_id is not None
         old_id, new_id = member.member_id, new_member_id(member.instance_id)
         before = member.metadata(self.protocol_name)
         old_protocols = member.protocols
         fenced = ErrorCode.FENCED_INSTANCE_ID
-        self._answer_join(member, Joined(fenced, old_id))
-        member.answer_sync(Synced(fenced))
+        self._answer_join(member, JoinResult(fenced, old_id))
+        member.answer_sync(SyncResult(fenced))
         self._rename(member, new_id)
         self._update(member, join, then)
         self._note("came back", member, f"static member {member.instance_id}, before {old_id}")
@@ -181,18 +181,18 @@ class ClassicGroup(Rebalance):
             if error is not ErrorCode.NONE:
                 self._rename(member, old_id)
                 self._set_protocols(member, old_protocols)
-                self._answer_join(member, Joined(error, old_id))
+                self._answer_join(member, JoinResult(error, old_id))
                 self._stay_alive(member)
                 return
             leads = self.leader == new_id
             answer = self._joined(member)
             if leads and not join.skip_assignment:
                 # It takes itself for a follower then, and asks for its assignment instead of computing all anew.
-                answer = Joined(
+                answer = JoinResult(
                     ErrorCode.NONE, new_id, generation, self.protocol_type, self.protocol_name, old_id, members=()
                 )
             elif leads:
-                answer = Joined(
+                answer = JoinResult(
                     ErrorCode.NONE, new_id, generation, self.protocol_type, self.protocol_name, new_id, True,
                     self._subscriptions(),
                 )  # fmt: skip
@@ -335,8 +335,8 @@ class ClassicGroup(Rebalance):
         self.pending.clear()
         for member in list(self.members.values()):
             member.session.clear()
-            self._answer_join(member, Joined(error, member.member_id))
-            member.answer_sync(Synced(error))
+            self._answer_join(member, JoinResult(error, member.member_id))
+            member.answer_sync(SyncResult(error))
         if self.state is not DEAD:
             self._transition(DEAD)
 

@@ -36,7 +36,7 @@ class Join(NamedTuple):
     reason: str = ""
 
 
-class Joined(NamedTuple):
+class JoinResult(NamedTuple):
     """What a JoinGroup is answered. :param members: (member id, instance id, subscription), for the group leader only."""
 
     error: ErrorCode
@@ -60,7 +60,7 @@ class Sync(NamedTuple):
     protocol_name: str | None = None
 
 
-class Synced(NamedTuple):
+class SyncResult(NamedTuple):
     """What a SyncGroup is answered."""
 
     error: ErrorCode
@@ -88,9 +88,9 @@ class Member:
     protocols: Protocols
     session: Deadline
     assignment: bytes = b""
-    joining: Callable[[Joined], None] | None = None
+    joining: Callable[[JoinResult], None] | None = None
     skip_assignment: bool = False
-    syncing: Callable[[Synced], None] | None = None
+    syncing: Callable[[SyncResult], None] | None = None
     gone: bool = False
 
     @property
@@ -105,7 +105,7 @@ class Member:
                 return metadata
         return b""
 
-    def answer_sync(self, answer: Synced) -> None:
+    def answer_sync(self, answer: SyncResult) -> None:
         """Answer its SyncGroup, if one is under way."""
         then, self.syncing = self.syncing, None
         if then is not None:

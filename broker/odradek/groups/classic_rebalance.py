@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from enum import Enum
 
-from odradek.groups.classic_member import Joined, Member, Sync, Synced
+from odradek.groups.classic_member import JoinResult, Member, Sync, SyncResult
 from odradek.groups.classic_roster import Roster
 from odradek.groups.environment import Appended, Deadline, Timers
 from odradek.groups.history import Event, History
@@ -148,9 +148,9 @@ class Rebalance(Roster):
                     self._stay_alive(member)
                 self._answer_join(member, self._joined(member))
 
-    def _joined(self, member: Member) -> Joined:
+    def _joined(self, member: Member) -> JoinResult:
         leads = member.member_id == self.leader
-        return Joined(
+        return JoinResult(
             ErrorCode.NONE,
             member.member_id,
             self.generation_id,
@@ -165,11 +165,11 @@ class Rebalance(Roster):
 
     # -- the leader assigns ----------------------------------------------------------------------------------------------
 
-    def sync(self, sync: Sync, then: Callable[[Synced], None]) -> None:
+    def sync(self, sync: Sync, then: Callable[[SyncResult], None]) -> None:
         """A member asks for its assignment; the leader brings those of all."""
         error = self._sync_error(sync)
         if error is not None:
-            then(Synced(error))
+            then(SyncResult(error))
             return
         member = self.members[sync.member_id]
         self._unsynced.discard(member.member_id)
@@ -177,7 +177,7 @@ class Rebalance(Roster):
             self._stay_alive(member)
             then(self._synced(member))
             return
-        member.answer_sync(Synced(ErrorCode.REBALANCE_IN_PROGRESS))
+        member.answer_sync(SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
         member.syncing = then
         member.session.suspend()
         if member.member_id == self.leader and not self._storing:
@@ -220,8 +220,8 @@ class Rebalance(Roster):
 
         self._persist(self, assignments, stored)
 
-    def _synced(self, member: Member) -> Synced:
-        return Synced(ErrorCode.NONE, self.protocol_type, self.protocol_name, member.assignment)
+    def _synced(self, member: Member) -> SyncResult:
+        return SyncResult(ErrorCode.NONE, self.protocol_type, self.protocol_name, member.assignment)
 
     def _drop_syncs(self, error: ErrorCode) -> None:
         """The generation comes to nothing: assignments are void, whoever waits for one is told `error`."""
@@ -231,7 +231,7 @@ class Rebalance(Roster):
             if member.syncing is not None:
                 if member.joining is None:  # else it waits for this, silently
                     self._stay_alive(member)
-                member.answer_sync(Synced(error))
+                member.answer_sync(SyncResult(error))
 
     def _sync_due(self) -> None:
         """Members that joined and did not come for their assignment are gone."""
@@ -252,10 +252,10 @@ class Rebalance(Roster):
 
     def _drop(self, member: Member) -> None:
         member.session.clear()
-        self._strike(member)
+        self._remove_member(member)
         self._unsynced.discard(member.member_id)
-        self._answer_join(member, Joined(ErrorCode.UNKNOWN_MEMBER_ID, member.member_id))
-        member.answer_sync(Synced(ErrorCode.UNKNOWN_MEMBER_ID))
+        self._answer_join(member, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, member.member_id))
+        member.answer_sync(SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
 
     def _after_removal(self, why: str) -> None:
         if self.state in (COMPLETING, STABLE):

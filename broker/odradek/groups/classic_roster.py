@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from odradek.groups.classic_member import Join, Joined, Member, Protocols
+from odradek.groups.classic_member import Join, JoinResult, Member, Protocols
 from odradek.groups.fencing import instance_error
 from odradek.protocol.errors import ErrorCode
 
@@ -95,7 +95,7 @@ class Roster:
         if self.leader is None:
             self.leader = member.member_id
 
-    def _strike(self, member: Member) -> None:
+    def _remove_member(self, member: Member) -> None:
         """It is no member any more."""
         del self.members[member.member_id]
         self.unheard.discard(member.member_id)
@@ -130,12 +130,12 @@ class Roster:
             if not self._supporters[name]:
                 del self._supporters[name]
 
-    def _set_joining(self, member: Member, then: Callable[[Joined], None]) -> None:
+    def _set_joining(self, member: Member, then: Callable[[JoinResult], None]) -> None:
         """Of one who has no JoinGroup under way: it has."""
         member.joining = then
         self._joining += 1
 
-    def _answer_join(self, member: Member, answer: Joined) -> None:
+    def _answer_join(self, member: Member, answer: JoinResult) -> None:
         """Answer a member's JoinGroup, if one is under way."""
         then, member.joining = member.joining, None
         if then is not None:

@@ -17,8 +17,8 @@ from odradek.groups.consumer_member import (
     LEAVING,
     LEAVING_STATIC,
     Beat,
-    Beaten,
     ConsumerMember,
+    HeartbeatResult,
     MemberState,
 )
 from odradek.groups.consumer_metadata import CONSUMER
@@ -118,10 +118,10 @@ class ConsumerGroup:
 
     # -- heartbeats ------------------------------------------------------------------------------------------------------
 
-    def heartbeat(self, beat: Beat, then: Callable[[Beaten], None]) -> None:
+    def heartbeat(self, beat: Beat, then: Callable[[HeartbeatResult], None]) -> None:
         """A member joins, lives or leaves; answered when what changed is durable."""
         if self.dead:
-            then(Beaten(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            then(HeartbeatResult(ErrorCode.COORDINATOR_NOT_AVAILABLE))
             return
         self._note_claim(beat)
         if beat.member_epoch in (LEAVING, LEAVING_STATIC):
@@ -143,16 +143,18 @@ class ConsumerGroup:
             self.hold(member)
             changes.append(written.current_record(self, member))
         self._watch(member)
-        # Told in full when it joins and when it reports everything, because then it may have lost what it was told.
+        # CachedContext in full when it joins and when it reports everything, because then it may have lost what it was told.
         same = member.told is member.assigned or member.told == member.assigned
         tell = joins or not same or (beat.owned is not None and beat.topics is not None)
         member.told = member.assigned if tell else member.told
-        answer = Beaten(ErrorCode.NONE, None, member.member_id, member.epoch, member.assigned if tell else None)
+        answer = HeartbeatResult(
+            ErrorCode.NONE, None, member.member_id, member.epoch, member.assigned if tell else None
+        )
 
         def stored(error: ErrorCode) -> None:
             if error is not ErrorCode.NONE:
                 member.told = None
-            then(answer if error is ErrorCode.NONE else Beaten(error))
+            then(answer if error is ErrorCode.NONE else HeartbeatResult(error))
 
         # Also without changes: what others, or an answer that came late, brought about must be durable.
         self._persist(self, changes, stored)
@@ -351,13 +353,13 @@ class ConsumerGroup:
 
     # -- going -----------------------------------------------------------------------------------------------------------
 
-    def _leave(self, beat: Beat, then: Callable[[Beaten], None]) -> None:
+    def _leave(self, beat: Beat, then: Callable[[HeartbeatResult], None]) -> None:
         refused = identity_refusal(self, beat)
         if refused is not None:
             then(refused)
             return
         member = self.members[beat.member_id]
-        answer = Beaten(ErrorCode.NONE, None, beat.member_id, beat.member_epoch)
+        answer = HeartbeatResult(ErrorCode.NONE, None, beat.member_id, beat.member_epoch)
         if beat.member_epoch == LEAVING_STATIC and member.instance_id is not None:
             member.epoch, member.previous_epoch = LEAVING_STATIC, member.epoch
             member.revoking = frozenset()  # what it was to give up it has given up
@@ -371,7 +373,7 @@ class ConsumerGroup:
         else:
             changes = self._remove(member)
             self._note("left", member)
-        self._persist(self, changes, lambda error: then(answer if error is ErrorCode.NONE else Beaten(error)))
+        self._persist(self, changes, lambda error: then(answer if error is ErrorCode.NONE else HeartbeatResult(error)))
 
     def leave_classic(self, member_id: str, instance_id: str | None, reason: str) -> ErrorCode:
         """A LeaveGroup of a member of either protocol, by its id or its instance id; not yet durable."""

@@ -59,7 +59,7 @@ class Beat:
 
 
 @dataclass(frozen=True)
-class Beaten:
+class HeartbeatResult:
     """What it is answered. :param assignment: what the member is to hold; None for "as before"."""
 
     error: ErrorCode

@@ -129,9 +129,11 @@ class GroupCoordinator(Membership):
             if place in coming or group.offsets.get(*place) is not None or group.pending.get(*place) is not None
         ]
         waiter = Waiter(then)
-        self._bury(shard, group, present, waiter, waiter.late)
+        self._delete_offsets(shard, group, present, waiter, waiter.late)
 
-    def _bury(self, shard: Shard, group: Group, places: Sequence[Place], then: Appended, late: Late = None) -> None:
+    def _delete_offsets(
+        self, shard: Shard, group: Group, places: Sequence[Place], then: Appended, late: Late = None
+    ) -> None:
         """Write tombstones of these offsets, then forget them. :param then: called once, with an error of any of them."""
         if not places:
             then(NONE)
@@ -253,7 +255,7 @@ class GroupCoordinator(Membership):
         if not found:
             shard.deleted_topics -= names
         for group, places in found:
-            self._bury(shard, group, places, removed)
+            self._delete_offsets(shard, group, places, removed)
         return sum(len(places) for _, places in found)
 
     def expire(self) -> int:

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from odradek._ext.api.offset_commits import partition_for
 from odradek.groups import migration
 from odradek.groups.classic import ClassicGroup
-from odradek.groups.classic_member import Join, Joined, Sync, Synced
+from odradek.groups.classic_member import Join, JoinResult, Sync, SyncResult
 from odradek.groups.classic_roster import can_be_first
 from odradek.groups.consumer_group import ConsumerGroup
-from odradek.groups.consumer_member import JOINING, Beat, Beaten, size_of
+from odradek.groups.consumer_member import JOINING, Beat, HeartbeatResult, size_of
 from odradek.groups.consumer_refusals import join_refusal, wrong_with
 from odradek.groups.group import Group, classic_record
 from odradek.groups.shards import NONE, Shard, Shards, report
@@ -32,7 +32,7 @@ class Membership(Shards):
 
     # -- the classic protocol --------------------------------------------------------------------------------------------
 
-    def join(self, group_id: str, join: Join, then: Callable[[Joined], None]) -> None:
+    def join(self, group_id: str, join: Join, then: Callable[[JoinResult], None]) -> None:
         """A JoinGroup."""
         error, shard = self.shard_of(group_id)
         if not group_id:
@@ -49,12 +49,12 @@ class Membership(Shards):
             )  # fmt: skip
             error, shard = ErrorCode.UNKNOWN_SERVER_ERROR, None  # as a generation that cannot be stored
         if shard is None:
-            then(Joined(error, join.member_id))
+            then(JoinResult(error, join.member_id))
             return
         group = shard.groups.get(group_id)
         if group is None:
             if join.member_id:
-                then(Joined(ErrorCode.UNKNOWN_MEMBER_ID, join.member_id))
+                then(JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, join.member_id))
                 return
             group = self._new_group(group_id)
             if can_be_first(join):
@@ -66,31 +66,31 @@ class Membership(Shards):
                 return
             if join.member_id or not can_be_first(join):  # refused: the group stays what it is
                 error = ErrorCode.UNKNOWN_MEMBER_ID if join.member_id else ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-                then(Joined(error, join.member_id))
+                then(JoinResult(error, join.member_id))
                 return
             self._change_protocol(shard, group, self._new_classic(group_id))
         assert group.classic is not None
         group.classic.join(join, then)
 
-    def join_gone(self, group_id: str, then: Callable[[Joined], None]) -> None:
+    def join_gone(self, group_id: str, then: Callable[[JoinResult], None]) -> None:
         """The client of a JoinGroup has closed its connection. :param then: the callback of `join`, not called yet."""
         group = self.find(group_id)[1]
         if group is not None and group.classic is not None:
             group.classic.client_gone(then)
 
-    def sync(self, group_id: str, sync: Sync, then: Callable[[Synced], None]) -> None:
+    def sync(self, group_id: str, sync: Sync, then: Callable[[SyncResult], None]) -> None:
         """A SyncGroup."""
         error, group = self._member_group(group_id)
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             error = ErrorCode.REBALANCE_IN_PROGRESS  # clients of SyncGroup do not know the other; they join again
         if group is None:
-            then(Synced(error))
+            then(SyncResult(error))
             return
         if group.consumer is not None:
             self._settle_protocol(group)
         if group.consumer is not None:
             answer = migration.sync(group.consumer, sync, self._topics.name_of)
-            self._persist_records(group.consumer, (), lambda error: then(Synced(error) if error else answer))
+            self._persist_records(group.consumer, (), lambda error: then(SyncResult(error) if error else answer))
         elif group.classic is not None:
             group.classic.sync(sync, then)
 
@@ -137,26 +137,26 @@ class Membership(Shards):
         known = group.consumer.patterns if error is NONE and group is not None and group.consumer is not None else ()
         return [one for one in {*known, pattern} if one and not self.patterns.resolved(one)]
 
-    def beat(self, group_id: str, beat: Beat, then: Callable[[Beaten], None]) -> None:
+    def beat(self, group_id: str, beat: Beat, then: Callable[[HeartbeatResult], None]) -> None:
         """A ConsumerGroupHeartbeat."""
         error, shard = self.shard_of(group_id)
         if shard is None:
-            then(Beaten(error))
+            then(HeartbeatResult(error))
             return
         size, most = size_of(beat), self.settings.max_member_bytes
         if size > most:
             why = f"The subscription has {size} bytes; at most message.max.bytes ({most}) of this broker can be stored."
-            then(Beaten(ErrorCode.UNKNOWN_SERVER_ERROR, why))
+            then(HeartbeatResult(ErrorCode.UNKNOWN_SERVER_ERROR, why))
             return
         group = shard.groups.get(group_id)
         if beat.member_epoch != JOINING and (group is None or group.classic is not None):
             # Kafka returns GROUP_ID_NOT_FOUND here, which KIP-848 does not list and which ends clients. UNKNOWN_MEMBER_ID makes
             # them join again, also if a loss of power took the group's records.
-            then(Beaten(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {group_id} has no member {beat.member_id}."))
+            then(HeartbeatResult(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {group_id} has no member {beat.member_id}."))
             return
         if group is None or group.classic is not None:
             if group is not None and not self._may_upgrade(group, beat):
-                then(Beaten(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group."))
+                then(HeartbeatResult(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group."))
                 return
             settings = self.consumer_settings.of(group_id)
             refusal = wrong_with(beat, settings)

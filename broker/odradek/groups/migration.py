@@ -13,7 +13,7 @@ from typing import Any
 
 from odradek.groups.assignors import Place
 from odradek.groups.classic import ClassicGroup
-from odradek.groups.classic_member import Join, Joined, Member, Sync, Synced
+from odradek.groups.classic_member import Join, JoinResult, Member, Sync, SyncResult
 from odradek.groups.classic_rebalance import State
 from odradek.groups.consumer_group import ConsumerGroup
 from odradek.groups.consumer_member import (
@@ -148,31 +148,37 @@ def batch_bytes(records: Iterable[Record]) -> int:
 # -- classic verbs in a consumer group ------------------------------------------------------------------------------
 
 
-def join(group: ConsumerGroup, topics: Topics, max_bytes: int, request: Join, then: Callable[[Joined], None]) -> None:
+def join(
+    group: ConsumerGroup, topics: Topics, max_bytes: int, request: Join, then: Callable[[JoinResult], None]
+) -> None:
     """A JoinGroup to a consumer group: a heartbeat that says what the member subscribes to and holds.
 
     :param max_bytes: the most that a member's record may take, with its topics both as they came and by name.
     """
     if request.protocol_type != CONSUMER or not shares_protocol(group, request):
-        then(Joined(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
+        then(JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
         return
     subscription = subscription_of(request.protocols[0][1])
     if subscription is None:
-        then(Joined(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
+        then(JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
         return
     takes_over = False
     member_id = request.member_id
     if request.instance_id is not None:
         holder = group.static_members.get(request.instance_id)
         if member_id and holder != member_id:
-            then(Joined(group.instance_error(request.instance_id, member_id) or ErrorCode.UNKNOWN_MEMBER_ID, member_id))
+            then(
+                JoinResult(
+                    group.instance_error(request.instance_id, member_id) or ErrorCode.UNKNOWN_MEMBER_ID, member_id
+                )
+            )
             return
         takes_over = holder is not None and not member_id
         member_id = member_id or new_member_id(request.instance_id)
     elif not member_id:
         member_id = new_member_id(request.client_id)
         if request.id_required:
-            then(Joined(ErrorCode.MEMBER_ID_REQUIRED, member_id))
+            then(JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id))
             return
     side = ClassicSide(request.session_timeout_ms, list(request.protocols))
     beat = Beat(
@@ -189,7 +195,7 @@ def join(group: ConsumerGroup, topics: Topics, max_bytes: int, request: Join, th
     )
 
     if size_of(beat) > max_bytes:
-        then(Joined(ErrorCode.UNKNOWN_SERVER_ERROR, member_id))
+        then(JoinResult(ErrorCode.UNKNOWN_SERVER_ERROR, member_id))
         return
     if takes_over and request.instance_id is not None:
         group.release_instance(request.instance_id)
@@ -199,9 +205,9 @@ def join(group: ConsumerGroup, topics: Topics, max_bytes: int, request: Join, th
         if error is ErrorCode.UNRELEASED_INSTANCE_ID:
             error = ErrorCode.FENCED_INSTANCE_ID
         if error is not ErrorCode.NONE:
-            then(Joined(error, member_id))
+            then(JoinResult(error, member_id))
             return
-        then(Joined(ErrorCode.NONE, member_id, answer.member_epoch, CONSUMER, request.protocols[0][0]))
+        then(JoinResult(ErrorCode.NONE, member_id, answer.member_epoch, CONSUMER, request.protocols[0][0]))
 
     group.heartbeat(beat, beaten)
 
@@ -214,20 +220,20 @@ def shares_protocol(group: ConsumerGroup, request: Join) -> bool:
     )
 
 
-def sync(group: ConsumerGroup, request: Sync, names: Callable[[bytes], str | None]) -> Synced:
+def sync(group: ConsumerGroup, request: Sync, names: Callable[[bytes], str | None]) -> SyncResult:
     """A SyncGroup to a consumer group: what the member may hold in its epoch."""
     member, error = _classic_member(group, request.member_id, request.instance_id, request.generation_id)
     if member is None:
-        return Synced(error)
+        return SyncResult(error)
     assert member.classic is not None
     name, metadata = member.classic.protocols[0]
     if request.protocol_type not in (None, CONSUMER) or request.protocol_name not in (None, name):
-        return Synced(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        return SyncResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if _behind(group, member) and member.state is not MemberState.UNREVOKED_PARTITIONS:
         group.expect_join(member)
-        return Synced(ErrorCode.REBALANCE_IN_PROGRESS)
+        return SyncResult(ErrorCode.REBALANCE_IN_PROGRESS)
     group.stay_alive(member)
-    return Synced(ErrorCode.NONE, CONSUMER, name, written_assignment(member.assigned, names, version_of(metadata)))
+    return SyncResult(ErrorCode.NONE, CONSUMER, name, written_assignment(member.assigned, names, version_of(metadata)))
 
 
 def heartbeat(group: ConsumerGroup, member_id: str, generation_id: int, instance_id: str | None) -> ErrorCode:

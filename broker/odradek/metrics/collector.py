@@ -31,10 +31,10 @@ from odradek.metrics.lag import EndHistory
 from odradek.metrics.ledger import Client, Ledger
 from odradek.metrics.log_sizes import LogSizes
 from odradek.metrics.memory import Memory
+from odradek.metrics.named_series import NamedSeries
 from odradek.metrics.names import METRICS
 from odradek.metrics.partitions import Address, PartitionLabels, Rows
 from odradek.metrics.processes import Place, single
-from odradek.metrics.seats import Seats
 from odradek.metrics.spool import Spool
 
 log = logging.getLogger("odradek.reporter")
@@ -88,9 +88,9 @@ class Collector:
         self._next_look_ms = 0
         self._record_bytes = 0
         self._busy: list[tuple[int, dict[int, int]]] = []
-        self._topics: Seats[str] = Seats(settings.max_topics)
-        self._groups: Seats[str] = Seats(settings.max_clients)
-        clients: Seats[Client] = Seats(settings.max_clients)
+        self._topics: NamedSeries[str] = NamedSeries(settings.max_topics)
+        self._groups: NamedSeries[str] = NamedSeries(settings.max_clients)
+        clients: NamedSeries[Client] = NamedSeries(settings.max_clients)
         state = self._restored()
         self._locks = state.get("locks", (0, 0, 0, 0))
         if state:

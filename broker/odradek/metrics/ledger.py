@@ -8,8 +8,8 @@ retired since the last one and for names given meanwhile: after a change of eith
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from odradek.metrics.named_series import NamedSeries
 from odradek.metrics.pages import OTHER, RETIRED, UsageRow
-from odradek.metrics.seats import Seats
 
 REQUESTS, ERRORS, BYTES_IN, BYTES_OUT, RECORDS_IN, RECORDS_OUT, THROTTLE_MS, CONNECTION_MS = range(8)
 
@@ -29,7 +29,9 @@ class Ledger:
     :param state: what `state` of the predecessor was; of the same mapping.
     """
 
-    def __init__(self, clients: Seats[Client], topics: Seats[str], state: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, clients: NamedSeries[Client], topics: NamedSeries[str], state: Mapping[str, Any] | None = None
+    ) -> None:
         self.clients = clients
         self.topics = topics
         self.usage: dict[UsageKey, list[int]] = {}

@@ -153,7 +153,7 @@ class ForwardClient(ForwardTable, asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self.opened(self._transport.write)
 
-    def babble(self, error: Exception) -> None:
+    def protocol_error(self, error: Exception) -> None:
         """As `ForwardTable` says."""
         log.error("the coordinator sent what is no frame, the stream is dropped: %s", error)
         if self._transport is not None:

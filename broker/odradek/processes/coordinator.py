@@ -57,8 +57,8 @@ from odradek.net.forward_frames import (
 from odradek.net.forward_server import ForwardServer
 from odradek.processes import logs
 from odradek.processes.context import ProcessContext
-from odradek.processes.group_office import GroupOffice
-from odradek.processes.metering import BusyTime, Untold, count_untold, untold_errors
+from odradek.processes.group_service import GroupService
+from odradek.processes.metering import BusyTime, UncountedErrors, count_errors_of_response, uncounted_errors
 from odradek.processes.turns import Turns
 from odradek.protocol import ProtocolError, decode
 from odradek.protocol.registry import by_key
@@ -80,7 +80,7 @@ def session_of(boot_id: int) -> Session:
     return Session(boot_id or 1, boot_id.to_bytes(8, "big"))
 
 
-class Office:
+class ControllerService:
     """What the controller thread owns: the store and everything that is done with it. All methods run in that thread."""
 
     def __init__(self, context: ProcessContext) -> None:
@@ -113,11 +113,13 @@ class Office:
         controller = Controller(store, partitions, config, config.node_id)
         settings = BrokerSettings(store, controller, config, self._context.running, shm)
         settings.load()
-        controller.take_office()
+        controller.become_controller()
         self._sweep = OffsetSweep(store)
         self._view = CoordinatorView(config, store, controller, ProducerIds(store, config.node_id), table, settings)
 
-    def execute(self, request: Arrival, told: Callable[[Untold | None], None]) -> Generator[None, None, ForwardReply]:
+    def execute(
+        self, request: Arrival, told: Callable[[UncountedErrors | None], None]
+    ) -> Generator[None, None, ForwardReply]:
         """One request of a worker, from its bytes to those of the answer, in steps: between two of them others have
         their turn. What handlers raise goes through.
 
@@ -155,7 +157,7 @@ class Office:
         except StoreError as error:
             self._note_store_error(error)
             raise
-        told((yield from untold_errors(row.key, response)))
+        told((yield from uncounted_errors(row.key, response)))
         payload = frame_response(row, version, header.correlation_id, response)
         return ForwardReply(Status.OK, self._view.controller.metadata_version, payload)
 
@@ -279,9 +281,9 @@ class Coordinator:
         self._context = context
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "controller", enter_lane, (Lane.LANE_SECOND,))
-        self._office = Office(context)
-        self._groups = GroupOffice(
-            context.config, context.shm, context.log_dirs, self._offset_tree(), self._office.topic_names
+        self._controller_service = ControllerService(context)
+        self._groups = GroupService(
+            context.config, context.shm, context.log_dirs, self._offset_tree(), self._controller_service.topic_names
         )
         self._server = ForwardServer(self._serve, self._groups.at_once, self._groups.end_of_read)
         self._removed_files = RemovedFiles(sweep_append_files)
@@ -294,10 +296,10 @@ class Coordinator:
         self._followed = -1  # the metadata version when the groups followed it last
 
     async def run(self) -> None:
-        """Serve until SIGTERM. What `Office.open` raises goes through."""
+        """Serve until SIGTERM. What `ControllerService.open` raises goes through."""
         self._loop.add_signal_handler(signal.SIGTERM, self._stopped.set)
         self._loop.add_reader(self._shm.event_fd(), self._on_wake)
-        await self._in_office(self._office.open)
+        await self._in_office(self._controller_service.open)
         assert self._context.forward_listener is not None
         self._groups.start()  # it sees which topics there are before a request makes one
         await self._server.start(self._context.forward_listener)
@@ -305,14 +307,14 @@ class Coordinator:
         self._shm.set_state(ProcessState.SERVING)
         self._shm.wake(0)
         self._groups.import_handlers()
-        await self._in_office(self._office.import_handlers)
+        await self._in_office(self._controller_service.import_handlers)
         await self._stopped.wait()
         self._shm.set_state(ProcessState.STOPPING)
         self._groups.close()
         if self._ticker is not None:
             self._ticker.cancel()
         await self._server.stop(STOP_LIMIT_S)
-        await self._in_office(self._office.close)
+        await self._in_office(self._controller_service.close)
         self._thread.shutdown()
 
     async def _in_office(self, work: Callable[[], None]) -> None:
@@ -332,20 +334,20 @@ class Coordinator:
         turns = Turns()
 
         async def read(group_id: str, places: list[Place]) -> dict[Place, int]:
-            found: dict[Place, int] = await self._in_steps(self._office.read_offsets(group_id, places))
+            found: dict[Place, int] = await self._in_steps(self._controller_service.read_offsets(group_id, places))
             return found
 
         async def write(group_id: str, offsets: dict[Place, int]) -> set[str]:
             async with turns.of(group_id):
-                gone: set[str] = await self._in_steps(self._office.write_offsets(group_id, offsets))
+                gone: set[str] = await self._in_steps(self._controller_service.write_offsets(group_id, offsets))
             return gone
 
         def has_members(group_id: str) -> asyncio.Future[bool]:
-            return self._loop.run_in_executor(self._thread, self._office.has_members, group_id)
+            return self._loop.run_in_executor(self._thread, self._controller_service.has_members, group_id)
 
         async def delete(group_id: str) -> bool:
             async with turns.of(group_id):
-                found: bool = await self._in_steps(self._office.delete_group(group_id))
+                found: bool = await self._in_steps(self._controller_service.delete_group(group_id))
             return found
 
         return OffsetTree(read, write, has_members, delete)
@@ -355,10 +357,10 @@ class Coordinator:
             return await self._groups.tell()
         if request.kind == Kind.KAFKA and self._groups.serves(request):
             return await self._groups.execute(request)
-        found: list[Untold | None] = []
-        reply: ForwardReply = await self._in_steps(self._office.execute(request, found.append))
-        for untold in found:
-            count_untold(untold, request.context)
+        found: list[UncountedErrors | None] = []
+        reply: ForwardReply = await self._in_steps(self._controller_service.execute(request, found.append))
+        for uncounted in found:
+            count_errors_of_response(uncounted, request.context)
         return reply
 
     def _on_wake(self) -> None:
@@ -369,7 +371,9 @@ class Coordinator:
         if died:
             slot_upkeep.recover_dead()
         version, moved = self._shm.metadata_version, self._shm.take_ready()
-        if self._office.is_open:  # groups that are loaded before would keep the offsets of topics that are no more
+        if (
+            self._controller_service.is_open
+        ):  # groups that are loaded before would keep the offsets of topics that are no more
             if died or version != self._followed:
                 self._followed = version
                 self._groups.follow()
@@ -397,10 +401,10 @@ class Coordinator:
             count_loop_delay(max(0, int((self._loop.time() - self._tick_due) * 1e6)))
         self._busy.tick()
         if self._looking is None or self._looking.done():
-            self._looking = self._loop.run_in_executor(self._thread, self._office.look_after_logs)
+            self._looking = self._loop.run_in_executor(self._thread, self._controller_service.look_after_logs)
             self._looking.add_done_callback(_report)
         if self._sweeping is None or self._sweeping.done():
-            self._sweeping = self._loop.run_in_executor(self._thread, self._office.sweep_offsets)
+            self._sweeping = self._loop.run_in_executor(self._thread, self._controller_service.sweep_offsets)
             self._sweeping.add_done_callback(_report_sweep)
 
 

@@ -11,7 +11,7 @@ from odradek.api.answer_errors import errors_in_steps, leads_with_error
 from odradek.net.forward_frames import ForwardContext
 
 
-class Untold(NamedTuple):
+class UncountedErrors(NamedTuple):
     """What a worker does not see of an answer that it passes on.
 
     :param codes: the error codes but for the one that it finds at the beginning.
@@ -23,22 +23,22 @@ class Untold(NamedTuple):
     of_request: bool
 
 
-def untold_errors(api_key: int, response: object) -> Generator[None, None, Untold | None]:
+def uncounted_errors(api_key: int, response: object) -> Generator[None, None, UncountedErrors | None]:
     """Of a response, as objects; None if there is nothing that a worker does not see. In steps, for it may be large."""
     codes: list[int] = yield from errors_in_steps(api_key, response)
     told = bool(codes) and leads_with_error(api_key) and bool(getattr(response, "error_code", 0))
     if told:
         del codes[0]
-    return Untold(api_key, codes, not told) if codes else None
+    return UncountedErrors(api_key, codes, not told) if codes else None
 
 
-def count_untold(untold: Untold | None, context: ForwardContext) -> None:
+def count_errors_of_response(uncounted: UncountedErrors | None, context: ForwardContext) -> None:
     """Count it in this process's page, in the client's name; in the thread of the loop."""
-    if untold is None:
+    if uncounted is None:
         return
-    count_request_errors(untold.api_key, untold.codes)
-    if untold.of_request:
-        count_failed_request(context, untold.api_key)
+    count_request_errors(uncounted.api_key, uncounted.codes)
+    if uncounted.of_request:
+        count_failed_request(context, uncounted.api_key)
 
 
 class BusyTime:

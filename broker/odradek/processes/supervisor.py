@@ -114,7 +114,7 @@ class Supervisor:
             status = StatusSocket(self, self._home)
             self.directories.take_clean_marks()
             self._watch_children()
-            self._feed_dog()
+            self._notify_watchdog()
             while True:
                 began = self.clock()
                 try:
@@ -328,10 +328,10 @@ class Supervisor:
                 + ", ".join(str(path) for path in self.directories.paths)
             )
 
-    def _feed_dog(self) -> None:
+    def _notify_watchdog(self) -> None:
         if self.notifier.watchdog_s is not None:
             self.notifier.send(WATCHDOG=1)
-            self.loop.after(self.notifier.watchdog_s, "dog", self._feed_dog)
+            self.loop.after(self.notifier.watchdog_s, "dog", self._notify_watchdog)
 
     # -- connections ------------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ import uvloop
 from odradek._ext.api.fetch import Fetching
 from odradek._ext.api.fetch_sessions import FetchSessions
 from odradek._ext.api.produce import Producing
-from odradek._ext.api.purgatory import WaitingRoom
+from odradek._ext.api.purgatory import Purgatory
 from odradek._ext.api.requests import RequestHandler
 from odradek._ext.net.data_loop import DataLoop
 from odradek._ext.net.kept_memory import KeptMemory
@@ -79,7 +79,7 @@ class Worker:
         self._retries: list[Any] = []
         self.receiver = Receiver(context.handover_fd)
         self.topics = TopicDirectory()
-        self.room = WaitingRoom(self._deadline_moved)
+        self.room = Purgatory(self._deadline_moved)
         self.appends = JobThread(loop, "appends", Lane.LANE_SECOND)
         self.large_batches = JobThread(loop, "large-batches")
         self.look_ups = JobThread(loop, "look-ups", Lane.LANE_LOOK_UPS)

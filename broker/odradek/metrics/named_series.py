@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 Name = TypeVar("Name", bound=Hashable)
 
 
-class Seats(Generic[Name]):
+class NamedSeries(Generic[Name]):
     """:param most: how many names there may be. :param names: those that have a seat from before."""
 
     def __init__(self, most: int, names: Iterable[Name] = ()) -> None:

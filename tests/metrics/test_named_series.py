@@ -1,36 +1,36 @@
 """Who is named when not all can be."""
 
-from odradek.metrics.seats import Seats
+from odradek.metrics.named_series import NamedSeries
 
 
 def test_the_largest_are_named():
-    seats = Seats(2)
+    seats = NamedSeries(2)
     assert seats.update({"a": 1, "b": 3, "c": 2}) == ({"b", "c"}, set())
     assert seats.names == {"b", "c"}
 
 
 def test_a_name_stays_whatever_grows_larger():
-    seats = Seats(1)
+    seats = NamedSeries(1)
     seats.update({"a": 1})
     assert seats.update({"a": 1, "b": 100}) == (set(), set())
     assert seats.names == {"a"}
 
 
 def test_a_free_seat_goes_to_the_largest_without():
-    seats = Seats(2, {"a", "b"})
+    seats = NamedSeries(2, {"a", "b"})
     assert seats.update({"b": 1, "c": 5, "d": 9}) == ({"d"}, {"a"})
 
 
 def test_the_idle_make_room_only_for_who_is_not():
-    seats = Seats(2, {"a", "b"})
+    seats = NamedSeries(2, {"a", "b"})
     assert seats.update({"a": 7, "b": 9}, idle={"a", "b"}) == (set(), set())
     assert seats.update({"a": 7, "b": 9, "c": 1}, idle={"a", "b", "c"}) == (set(), set())
     assert seats.update({"a": 7, "b": 9, "c": 1}, idle={"a", "b"}) == ({"c"}, {"a"})
 
 
 def test_nobody_is_named_where_nobody_may_be():
-    assert Seats(0).update({"a": 1}) == (set(), set())
+    assert NamedSeries(0).update({"a": 1}) == (set(), set())
 
 
 def test_the_idle_are_named_too_while_there_is_room():
-    assert Seats(2).update({"a": 1, "b": 2, "c": 3}, idle={"a", "b"})[0] == {"c", "b"}
+    assert NamedSeries(2).update({"a": 1, "b": 2, "c": 3}, idle={"a", "b"})[0] == {"c", "b"}

@@ -34,7 +34,7 @@ from odradek.groups.environment import Timer
 from odradek.groups.settings import ConsumerSettings, GroupSettings
 from odradek.net.forward_frames import ForwardReply, Kind, Status
 from odradek.processes.group_report import report
-from odradek.processes.metering import count_untold, untold_errors
+from odradek.processes.metering import count_errors_of_response, uncounted_errors
 from odradek.processes.offsets_log import AppendTurn, LogMoved, OffsetsLog, read_records
 from odradek.processes.slices import LoopSlices
 from odradek.protocol import ProtocolError, decode
@@ -135,7 +135,7 @@ class LiveConsumerSettings:
 
 
 class KnownTopics:
-    """The coordinator's mirror of the topics, as groups look at it. :param stored: see `GroupOffice`."""
+    """The coordinator's mirror of the topics, as groups look at it. :param stored: see `GroupService`."""
 
     def __init__(self, directory: TopicDirectory, stored: StoredTopics) -> None:
         self._directory = directory
@@ -165,7 +165,7 @@ class KnownTopics:
         return None if topic is None else topic.name
 
 
-class GroupOffice:
+class GroupService:
     """One a coordinator process.
 
     :param tree: where offsets of version 0 are kept.
@@ -359,10 +359,10 @@ class GroupOffice:
         self._refresh()
         # Popped, so that the handler alone keeps it: one that waits for other members lets it go.
         response = await self._handlers[row.key](message.pop(), self._call(version, request))
-        errors = Stepwise(untold_errors(row.key, response))
+        errors = Stepwise(uncounted_errors(row.key, response))
         while errors.step():
             await asyncio.sleep(0)
-        count_untold(errors.result, request.context)
+        count_errors_of_response(errors.result, request.context)
         return ForwardReply(Status.OK, 0, frame_response(row, version, header.correlation_id, response))
 
     async def tell(self) -> ForwardReply:
