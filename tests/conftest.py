@@ -8,6 +8,8 @@ from collections import Counter
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.tiers import MARKS, marks_of
+
 # How long an example takes is the machine's affair; and which examples are tried is that of the test, not of chance, so that
 # what passes here passes elsewhere. `--hypothesis-profile=explore` looks for others.
 settings.register_profile(
@@ -18,6 +20,19 @@ settings.load_profile("any machine")
 pytest.register_assert_rewrite("tests.shm.crash_rounds")
 PREFIX = "fault count: "
 KINDS = ("rounds", "checks")
+
+
+def pytest_configure(config):
+    for mark, meaning in MARKS.items():
+        config.addinivalue_line("markers", f"{mark}: {meaning}")
+
+
+def pytest_collection_modifyitems(items):
+    """Give each test the marks of its tier; see tiers.py."""
+    for item in items:
+        fixtures = (d.func for found in item._fixtureinfo.name2fixturedefs.values() for d in found)
+        for mark in sorted(marks_of(item.function, fixtures)):
+            item.add_marker(mark)
 
 
 @pytest.fixture

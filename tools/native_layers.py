@@ -1,7 +1,8 @@
 """Checks the direction of cimports and imports between the packages of native modules: ``python tools/native_layers.py``.
 
-The table is `[tool.odradek.native-layers]` in ``pyproject.toml``: for each package of ``_ext/`` those that it may use. Prints what runs
-against it, and every circle of modules, and ends with 1. import-linter does the same for Python; it does not read Cython.
+The table is `[tool.odradek.native-layers]` in ``pyproject.toml``: for each package of ``_ext/`` the packages that it
+may use. The check prints each arrow that the table does not allow and each circle of modules, and then exits with 1.
+import-linter does this for Python modules; it does not read Cython.
 """
 
 import re

@@ -27,8 +27,8 @@ COMPOSED = {
 
 
 def test_every_key_that_is_said_to_have_an_effect_is_used_by_the_code():
-    files = [path for path in (ROOT / "broker").rglob("*.py") if path.parent.name != "config"]
-    files += [ROOT / f"broker/config/{name}.py" for name in ("broker_config", "dynamic", "loggers")]
+    files = [path for path in (ROOT / "broker").rglob("*.py") if path.parent.name not in ("config", "keys")]
+    files += [ROOT / f"broker/odradek/config/{name}.py" for name in ("broker_config", "dynamic", "loggers")]
     code = "".join(path.read_text() for path in files)
     keys = [key for key in (*BROKER_KEYS.values(), *TOPIC_KEYS.values()) if key.effect == NOW]
     defaults = {synonym.name for key in TOPIC_KEYS.values() if key.effect == NOW for synonym in key.synonyms}
