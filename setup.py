@@ -34,7 +34,7 @@ if SANITIZE:
 elif DEBUG:
     OPTIONS = ["-O1", "-g", "-UNDEBUG"]
 else:  # no debug information, which is four fifths of a module; the names of functions remain for perf and gdb
-    OPTIONS = ["-O0" if QUICK else "-O3", "-g0"]
+    OPTIONS = ["-O0" if QUICK else "-O2", "-g0"]
 
 
 def native_modules() -> list[Extension]:

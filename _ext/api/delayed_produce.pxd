@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint8_t
 
 from odradek._ext.api.produce_items cimport ProduceItem, ProduceRequest
 from odradek._ext.api.produce_responses cimport ProduceResponses
-from odradek._ext.api.purgatory cimport Waiter, Purgatory
+from odradek._ext.api.purgatory cimport Purgatory, Waiter
 from odradek._ext.net.connection cimport Connection, Pending
 
 
@@ -43,7 +43,7 @@ cdef class DelayedProduce(Pending):
     cdef bint open_some(self) except -1
     cdef bint open_item(self, ProduceItem* item, int64_t limit) except -1
     cdef prepared(self, ProduceItem* item, details, bytes batch)
-    cdef name_bad_records(self, ProduceItem* item, const uint8_t[::1] records, bint separate, int64_t wall_ms)
+    cdef name_bad_records(self, ProduceItem* item, object records, bint separate, int64_t wall_ms)
     cdef bint awaits_flush(self) noexcept
     cdef bint only_flush(self) noexcept
     cdef int look(self) except -1

@@ -5,6 +5,8 @@ loop leaves the request alone until they are done. Rules: ``docs/decisions/0005-
 ``docs/decisions/0022-what-one-request-may-cost.md``, and [R 6] for waiting.
 """
 
+from cpython.buffer cimport PyBUF_READ
+from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
@@ -26,8 +28,9 @@ from odradek._ext.api.produce_items cimport (
     refuse,
 )
 from odradek._ext.api.produce_responses cimport ProduceResponses, attach_record_errors
-from odradek._ext.api.purgatory cimport Waiter, Purgatory
+from odradek._ext.api.purgatory cimport Purgatory, Waiter
 from odradek._ext.net.connection cimport CLOSE_ERROR, CLOSE_HANDLER, Connection, Pending
+from odradek._ext.protocol.byte_view cimport ByteView
 from odradek._ext.records.record_batch cimport ERROR_MESSAGE_TOO_LARGE, BatchInfo, parse_batch_header
 from odradek._ext.shm.layout cimport Slot, monotonic_ms, now_ms, slot_at
 from odradek._ext.shm.locks cimport LANE_SECOND, SPINS_OF_LOOP, SPINS_OF_THREAD, set_lane
@@ -178,8 +181,8 @@ cdef class DelayedProduce(Pending):
         cdef Slot* slot = slot_at(item.slot - 1)
         cdef int64_t size
         error, details, batch, size = self.delays.prepare(
-            <const unsigned char[:item.append.info.size]>item.append.data, item.slow == SLOW_OLD, slot.settings.compression,
-            slot.settings.compression_level, limit, slot.settings.max_message_bytes)
+            PyMemoryView_FromMemory(<char*>item.append.data, item.append.info.size, PyBUF_READ), item.slow == SLOW_OLD,
+            slot.settings.compression, slot.settings.compression_level, limit, slot.settings.max_message_bytes)
         self.opened_bytes += limit if size == LIMIT_REACHED else size
         if size == LIMIT_REACHED:
             return False
@@ -211,11 +214,12 @@ cdef class DelayedProduce(Pending):
         if item.bad_records:
             self.name_bad_records(item, details["records"], details["separate"], wall_ms)
 
-    cdef name_bad_records(self, ProduceItem* item, const uint8_t[::1] records, bint separate, int64_t wall_ms):
+    cdef name_bad_records(self, ProduceItem* item, object records, bint separate, int64_t wall_ms):
         """Find the records for which the item's batch is refused."""
+        cdef ByteView view = ByteView(records)
         if self.record_errors is None:
             self.record_errors = []
-        attach_record_errors(&self.request, item, self.record_errors, &records[0], records.shape[0], wall_ms, separate)
+        attach_record_errors(&self.request, item, self.record_errors, view.data, view.size, wall_ms, separate)
 
     # -- in the loop ------------------------------------------------------------------------------------------------
 

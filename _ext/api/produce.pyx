@@ -11,7 +11,7 @@ from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint32_t, uint64_
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memset
 
-from odradek._ext.api.delayed_produce cimport ProduceDelays, DelayedProduce, must_wait
+from odradek._ext.api.delayed_produce cimport DelayedProduce, ProduceDelays, must_wait
 from odradek._ext.api.produce_items cimport (
     INVALID_REQUIRED_ACKS,
     INVALID_TOPIC_EXCEPTION,

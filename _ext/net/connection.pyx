@@ -12,6 +12,7 @@ from libc.stdlib cimport realloc
 from libc.string cimport memcmp, memcpy
 
 from odradek._ext.net.output cimport COPIED_SLICE, OutQueue, add_copy, add_file, add_framed, add_part, drop_queue
+from odradek._ext.protocol.byte_view cimport ByteView
 from odradek._ext.shm.layout cimport coarse_ms
 from odradek._ext.shm.metering cimport (
     METER_KEY_NONE,
@@ -363,9 +364,9 @@ cdef class ResponseOutput:
 
     def write(self, data):
         """Append bytes to the responses of the connection at hand; from within a handler."""
-        cdef const uint8_t[::1] view = data
-        if view.shape[0]:
-            self.out_bytes(&view[0], view.shape[0])
+        cdef ByteView view = ByteView(data)
+        if view.size:
+            self.out_bytes(view.data, view.size)
 
     def write_file(self, file_slice):
         """Append a FileSlice to the responses of the connection at hand; from within a handler."""

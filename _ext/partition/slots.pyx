@@ -4,6 +4,7 @@ Any process; what takes the slot's lock waits for it and is not called from a wo
 is in `slot_life`, what upkeep asks in `slot_upkeep`; the rules are in ``broker/odradek/shm/README.md``.
 """
 
+from cpython.bytearray cimport PyByteArray_AS_STRING
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
@@ -286,14 +287,12 @@ def append(uint32_t index, batches, *, incarnation=None, int leader_epoch=-1, wa
     cdef AppendResult result
     cdef uint32_t wanted = slot_at(index).incarnation if incarnation is None else incarnation
     cdef int64_t now = now_ms() if wall_ms is None else wall_ms
-    cdef const unsigned char[::1] view
     copies = [bytearray(batch) for batch in batches]
     if n > MAX_JOINED:
         raise ValueError(f"{n} batches, at most {MAX_JOINED} at once")
     for i in range(n):
         memset(&items[i], 0, sizeof(AppendItem))
-        view = copies[i]
-        items[i].data = <uint8_t*>&view[0]
+        items[i].data = <uint8_t*>PyByteArray_AS_STRING(copies[i])
         items[i].owner = owner
         checked = check_batch(items[i].data, len(copies[i]), False, &items[i].info)
         if checked != 0:
@@ -309,14 +308,12 @@ def follow(uint32_t index, data, int64_t leader_high_watermark, *, int leader_ep
     """Append what a leader sent, as a follower; the log end offset afterwards. :raises SlotChanged: with the reason."""
     cdef AppendOutcome outcome
     cdef AppendResult result
-    cdef unsigned char[::1] view
     cdef int64_t size = len(data), now = now_ms()
     cdef uint8_t* start = NULL
     cdef uint32_t wanted = slot_at(index).incarnation
     copy = bytearray(data)
     if size:
-        view = copy
-        start = &view[0]
+        start = <uint8_t*>PyByteArray_AS_STRING(copy)
     with nogil:
         result = append_as_follower(index, wanted, leader_epoch, start, size, leader_high_watermark, leader_log_start_offset,
                                     now, SPINS_OF_THREAD, &outcome)

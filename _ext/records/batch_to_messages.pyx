@@ -9,6 +9,7 @@ from odradek._ext.records.message_sets import BadMessageError
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint64_t, uint8_t
 
+from odradek._ext.protocol.byte_view cimport ByteView
 from odradek._ext.protocol.cursor cimport (
     WriteBuffer,
     buffer_free,
@@ -128,7 +129,7 @@ cdef int put_records(WriteBuffer* b, const uint8_t* p, size_t n, const BatchInfo
     return ERROR_NONE
 
 
-def batch_to_messages(const uint8_t[::1] batch not None, plain, int magic, int64_t from_offset, int64_t limit, compress):
+def batch_to_messages(batch, plain, int magic, int64_t from_offset, int64_t limit, compress):
     """A record batch as messages of format `magic` (0 or 1): (bytes, the offset from which to go on).
 
     batch: a whole batch, not a control batch. plain: its records, not compressed. from_offset, limit: of an uncompressed
@@ -137,24 +138,25 @@ def batch_to_messages(const uint8_t[::1] batch not None, plain, int magic, int64
 
     :raises BadMessageError: the records break their format, or the codec has no place in a message (zstd).
     """
-    cdef const uint8_t[::1] view = plain
+    cdef ByteView batch_view = ByteView(batch)
+    cdef ByteView view = ByteView(plain)
     cdef WriteBuffer b
     cdef BatchInfo info
     cdef Cut cut
     cdef int error = ERROR_CORRUPT_MESSAGE
     cdef bytes packed
-    if batch.shape[0]:
-        error = parse_batch_header(&batch[0], batch.shape[0], &info)
+    if batch_view.size:
+        error = parse_batch_header(batch_view.data, batch_view.size, &info)
     if error:
         raise BadMessageError(error, 0)
     if info.codec > CODEC_LZ4:
         raise BadMessageError(ERROR_UNSUPPORTED_COMPRESSION_TYPE, 0)
-    if view.shape[0] == 0:
+    if view.size == 0:
         return b"", info.base_offset + info.last_offset_delta + 1
     buffer_init(&b)
     try:
         with nogil:
-            error = put_records(&b, &view[0], view.shape[0], &info, magic, from_offset, limit, &cut)
+            error = put_records(&b, view.data, view.size, &info, magic, from_offset, limit, &cut)
         if error:
             raise BadMessageError(error, 0, "the records of a stored batch cannot be read")
         if cut.count and info.codec:

@@ -5,6 +5,8 @@ Runs in every process that takes in, recovers or opens old messages. Holds only 
 
 from libc.stdint cimport uint32_t, uint8_t
 
+from odradek._ext.protocol.byte_view cimport ByteView
+
 
 cdef extern from "records/crc32_hw.h" nogil:
     void crc32_prepare()
@@ -16,14 +18,16 @@ cdef uint32_t crc32(uint32_t crc, const uint8_t* data, size_t n) noexcept nogil:
     return crc32_extend(crc, data, n)
 
 
-def checksum(const uint8_t[::1] data not None, uint32_t crc=0):
+def checksum(data, uint32_t crc=0):
     """The CRC-32 of `data` appended to what `crc` covers already (0 for nothing); an unsigned 32-bit number."""
-    return crc32_extend(crc, &data[0], data.shape[0]) if data.shape[0] else crc
+    cdef ByteView view = ByteView(data)
+    return crc32_extend(crc, view.data, view.size) if view.size else crc
 
 
-def checksum_software(const uint8_t[::1] data not None, uint32_t crc=0):
+def checksum_software(data, uint32_t crc=0):
     """As `checksum`, never by the CPU's instruction: the fallback, reachable for tests on any machine."""
-    return crc32_extend_software(crc, &data[0], data.shape[0]) if data.shape[0] else crc
+    cdef ByteView view = ByteView(data)
+    return crc32_extend_software(crc, view.data, view.size) if view.size else crc
 
 
 crc32_prepare()

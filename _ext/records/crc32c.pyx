@@ -5,6 +5,8 @@ Runs in every process that appends, recovers or compacts. Holds only constant ta
 
 from libc.stdint cimport uint32_t, uint8_t
 
+from odradek._ext.protocol.byte_view cimport ByteView
+
 
 cdef extern from "records/crc32c_hw.h" nogil:
     int crc32c_hardware_found
@@ -17,20 +19,22 @@ cdef uint32_t crc32c(uint32_t crc, const uint8_t* data, size_t n) noexcept nogil
     return crc32c_extend(crc, data, n)
 
 
-def checksum(const uint8_t[::1] data not None, uint32_t crc=0):
+def checksum(data, uint32_t crc=0):
     """The CRC-32C of `data` appended to what `crc` covers already (0 for nothing); bytes in, an unsigned 32-bit
     number out."""
+    cdef ByteView view = ByteView(data)
     cdef uint32_t result = crc
-    if data.shape[0]:
+    if view.size:
         with nogil:
-            result = crc32c_extend(crc, &data[0], data.shape[0])
+            result = crc32c_extend(crc, view.data, view.size)
     return result
 
 
-def checksum_software(const uint8_t[::1] data not None, uint32_t crc=0):
+def checksum_software(data, uint32_t crc=0):
     """As `checksum`, never by the CPU's instruction: the fallback, reachable for tests on any machine."""
-    if data.shape[0]:
-        return crc32c_extend_software(crc, &data[0], data.shape[0])
+    cdef ByteView view = ByteView(data)
+    if view.size:
+        return crc32c_extend_software(crc, view.data, view.size)
     return crc
 
 

@@ -6,6 +6,7 @@ while it walks. Formats: Kafka's protocol guides and LegacyRecord; relative offs
 
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, int8_t, uint8_t
 
+from odradek._ext.protocol.byte_view cimport ByteView
 from odradek._ext.records.crc32 cimport crc32
 from odradek._ext.records.record_batch cimport (
     ATTRIBUTE_LOG_APPEND_TIME,
@@ -110,17 +111,18 @@ cdef int check_message_set(const uint8_t* p, size_t n, MessageSet* out) noexcept
     return ERROR_NONE
 
 
-def check_set(const uint8_t[::1] data not None):
+def check_set(data):
     """The outer messages of a whole set: the fields of MessageSet by name.
 
     :raises BadMessageError: for the first that is cut, damaged, or of another format.
     """
+    cdef ByteView view = ByteView(data)
     cdef MessageSet found
     cdef int error = ERROR_NONE
     found.size = 0
-    if data.shape[0]:
+    if view.size:
         with nogil:
-            error = check_message_set(&data[0], data.shape[0], &found)
+            error = check_message_set(view.data, view.size, &found)
     else:
         error = ERROR_CORRUPT_MESSAGE
     if error:

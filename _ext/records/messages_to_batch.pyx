@@ -10,6 +10,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint16_t, uint32_t, uint64_t, uint8_t
 from libc.string cimport memcpy
 
+from odradek._ext.protocol.byte_view cimport ByteView
 from odradek._ext.protocol.cursor cimport (
     WriteBuffer,
     buffer_free,
@@ -78,7 +79,7 @@ cdef object inner_set(const uint8_t* p, const Message* wrapper, object decompres
     """The decompressed set of a wrapper, checked."""
     cdef int64_t at = 0, last = 0
     cdef int32_t count = 0
-    cdef const uint8_t[::1] view
+    cdef ByteView view
     cdef const uint8_t* start
     cdef int error
     if wrapper.codec > CODEC_LZ4:
@@ -87,12 +88,12 @@ cdef object inner_set(const uint8_t* p, const Message* wrapper, object decompres
         raise BadMessageError(ERROR_INVALID_RECORD, position, "a compressed message holds nothing")
     packed = PyBytes_FromStringAndSize(<const char*>p + wrapper.value_at, wrapper.value_bytes)
     plain = decompress(wrapper.codec, packed, limit, wrapper.magic)
-    view = plain
-    if view.shape[0] == 0:
+    view = ByteView(plain)
+    if view.size == 0:
         raise BadMessageError(ERROR_INVALID_RECORD, position, "a compressed message holds an empty set")
-    start = &view[0]
+    start = view.data
     with nogil:
-        error = check_inner(start, view.shape[0], wrapper, &at, &last, &count)
+        error = check_inner(start, view.size, wrapper, &at, &last, &count)
     if error == ERROR_INVALID_RECORD:
         raise BadMessageError(error, at, "a message inside of a compressed one has another format, or is compressed itself")
     if error:
@@ -217,7 +218,7 @@ cdef class Records:
         return bool(self.state.log_append_time)
 
 
-def read_produced(const uint8_t[::1] data not None, decompress, int64_t limit, int64_t max_message_bytes):
+def read_produced(data, decompress, int64_t limit, int64_t max_message_bytes):
     """A producer's message set as `Records`. Its offsets mean nothing, nor do those in wrappers: the broker assigns them.
 
     decompress(codec, data, limit, magic): as `compression.decompress_old`. limit: bytes that all wrappers together may open to.
@@ -225,29 +226,30 @@ def read_produced(const uint8_t[::1] data not None, decompress, int64_t limit, i
 
     :raises BadMessageError: refused, with the code for the producer; and whatever `decompress` raises.
     """
+    cdef ByteView data_view = ByteView(data)
     cdef Records out = Records()
     cdef Message message
-    cdef const uint8_t[::1] view
+    cdef ByteView view
     cdef int64_t at = 0, within = 0, left = limit
     cdef int error
-    while at < data.shape[0]:
+    while at < data_view.size:
         with nogil:
-            error = check_message(&data[at], data.shape[0] - at, &message)
+            error = check_message(data_view.data + at, data_view.size - at, &message)
         if error:
             raise BadMessageError(error, at)
         if message.size > max_message_bytes:
             raise BadMessageError(ERROR_MESSAGE_TOO_LARGE, at)
         if message.codec:
-            plain = inner_set(&data[at], &message, decompress, left, at)
-            view = plain
-            left -= view.shape[0]
+            plain = inner_set(data_view.data + at, &message, decompress, left, at)
+            view = ByteView(plain)
+            left -= view.size
             out.codec = message.codec
             with nogil:
-                error = put_inner(&out.state, &view[0], view.shape[0], &message, &within)
+                error = put_inner(&out.state, view.data, view.size, &message, &within)
             if error:
                 raise BadMessageError(error, within)
         else:
-            error = put_record(&out.state, &data[at], &message)
+            error = put_record(&out.state, data_view.data + at, &message)
             if error:
                 raise BadMessageError(error, at)
         at += message.size
@@ -292,20 +294,21 @@ def write_batch(payload, int codec, int32_t count, int64_t base_timestamp, int64
     return batch
 
 
-def replace_payload(const uint8_t[::1] batch not None, payload, int codec):
+def replace_payload(batch, payload, int codec):
     """A copy of a sound batch with its records compressed by another codec: `payload`."""
+    cdef ByteView view = ByteView(batch)
     cdef bytes records = payload
     cdef int64_t size = BATCH_HEADER_BYTES + len(records)
     cdef BatchInfo info
     cdef bytes copy
     cdef uint8_t* p
-    if batch.shape[0] == 0 or parse_batch_header(&batch[0], batch.shape[0], &info):
+    if view.size == 0 or parse_batch_header(view.data, view.size, &info):
         raise ValueError("not a record batch")
     if size > INT32_MAX:
         raise BadMessageError(ERROR_MESSAGE_TOO_LARGE, 0, f"{size} bytes are no record batch")
     copy = PyBytes_FromStringAndSize(NULL, size)
     p = <uint8_t*>PyBytes_AS_STRING(copy)
-    memcpy(p, &batch[0], BATCH_HEADER_BYTES)
+    memcpy(p, view.data, BATCH_HEADER_BYTES)
     store32(p + AT_BATCH_LENGTH, <uint32_t>(size - BATCH_OVERHEAD_BYTES))
     store16(p + AT_ATTRIBUTES, <uint16_t>((info.attributes & ~CODEC_MASK) | codec))
     memcpy(p + AT_RECORDS, PyBytes_AS_STRING(records), len(records))

@@ -18,6 +18,7 @@ wrong.
 
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint16_t, uint32_t, uint64_t, uint8_t
 
+from odradek._ext.protocol.byte_view cimport ByteView
 from odradek._ext.records.crc32c cimport crc32c
 
 CRC_AT = AT_CRC
@@ -250,42 +251,46 @@ cdef void set_max_timestamp(uint8_t* p, BatchInfo* info, int64_t timestamp, bint
     store32(p + AT_CRC, info.crc)
 
 
-def check(const uint8_t[::1] data not None, bint from_client=True):
+def check(data, bint from_client=True):
     """Checks the first batch in `data`: (Kafka's error code or 0, the fields of BatchInfo by name)."""
+    cdef ByteView view = ByteView(data)
     cdef BatchInfo info
     cdef int error
-    cdef size_t n = data.shape[0]
+    cdef size_t n = view.size
     if n == 0:
         return ERROR_CORRUPT_MESSAGE, None
     with nogil:
-        error = check_batch(&data[0], n, from_client, &info)
+        error = check_batch(view.data, n, from_client, &info)
     return error, (info if info.magic == 2 else None)
 
 
-def check_decompressed(const uint8_t[::1] batch not None, const uint8_t[::1] payload not None):
+def check_decompressed(batch, payload):
     """The framing of a compressed batch's decompressed records `payload`, returned as from `check`.
 
     batch: the whole batch, which must have passed `check`.
     """
+    cdef ByteView batch_view = ByteView(batch)
+    cdef ByteView payload_view = ByteView(payload)
     cdef BatchInfo info
     cdef int error = ERROR_CORRUPT_MESSAGE
-    if batch.shape[0]:
-        error = parse_batch_header(&batch[0], batch.shape[0], &info)
+    if batch_view.size:
+        error = parse_batch_header(batch_view.data, batch_view.size, &info)
     if error:
         return error, None
-    if payload.shape[0] == 0:
+    if payload_view.size == 0:
         return ERROR_INVALID_RECORD, info
     with nogil:
-        error = check_records(&payload[0], payload.shape[0], &info)
+        error = check_records(payload_view.data, payload_view.size, &info)
     return error, info
 
 
-def restamp(uint8_t[::1] batch not None, int64_t timestamp, bint log_append_time):
+def restamp(batch, int64_t timestamp, bint log_append_time):
     """Sets the maximal timestamp (ms) and its type in `batch`, a whole sound batch, in place.
 
     Raises ValueError where `batch` holds no whole batch.
     """
+    cdef ByteView view = ByteView(batch, writable=True)
     cdef BatchInfo info
-    if batch.shape[0] == 0 or parse_batch_header(&batch[0], batch.shape[0], &info) or info.size > batch.shape[0]:
+    if view.size == 0 or parse_batch_header(view.data, view.size, &info) or info.size > view.size:
         raise ValueError("not a whole record batch")
-    set_max_timestamp(&batch[0], &info, timestamp, log_append_time)
+    set_max_timestamp(view.data, &info, timestamp, log_append_time)

@@ -9,6 +9,7 @@ from libc.errno cimport ENOMEM
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 
+from odradek._ext.protocol.byte_view cimport ByteView
 from odradek._ext.records.record_batch cimport AT_RECORDS, BATCH_HEADER_BYTES, CODEC_NONE, CODEC_ZSTD, BatchInfo, read_varint
 from odradek._ext.storage.log_scan cimport SCAN_CORRUPT, SCAN_END, Scanner, scan_batch, scan_crc, scan_file, scan_window
 
@@ -16,6 +17,9 @@ from odradek._ext.storage.log_scan cimport SCAN_CORRUPT, SCAN_END, Scanner, scan
 FRAMING, CRC, OFFSET_BACK, GAP, EPOCH_BACK, RECORDS, HEADER, RANGE = range(1, 9)
 INDEX_POSITION, INDEX_OFFSET, TIME_OFFSET, TIME_STAMP = range(9, 13)
 EPOCH = 100
+
+cdef enum:
+    PAIR_BYTES = 16                 # of an index as SegmentCheck takes it
 
 cdef enum:
     NOTE_FRAMING = 1                # no batch where one should begin; value: where reading goes on, -1 if nowhere
@@ -48,8 +52,8 @@ cdef class SegmentCheck:
 
     :param descriptor: of the log file. :param size: its bytes that count. :param base_offset: of its name.
     :param gap_limit: offsets below it may be missing, as in a compacted log.
-    :param index: the offset index as pairs (absolute offset, position). :param times: the time index as pairs (timestamp in
-        ms, absolute offset).
+    :param index: the offset index as pairs of int64 (absolute offset, position). :param times: the time index as pairs of int64
+        (timestamp in ms, absolute offset). Both have a contiguous buffer.
 
     Attributes, which grow from step to step: ``position`` (where reading is), ``next_offset``, ``first_offset`` (-1: no batch
     yet), ``batches``, ``records`` (as stated; a compressed wrapper of an old format counts as one), ``max_timestamp``,
@@ -60,8 +64,12 @@ cdef class SegmentCheck:
     cdef Scanner scanner
     cdef uint8_t* memory
     cdef BatchInfo info
-    cdef const int64_t[:, ::1] index
-    cdef const int64_t[:, ::1] times
+    cdef ByteView index           # kept for as long as the pairs are read
+    cdef ByteView times
+    cdef const int64_t* index_pairs
+    cdef const int64_t* times_pairs
+    cdef Py_ssize_t index_count   # pairs
+    cdef Py_ssize_t times_count
     cdef Py_ssize_t index_at
     cdef Py_ssize_t times_at
     cdef int64_t base_offset
@@ -86,20 +94,24 @@ cdef class SegmentCheck:
         int64_t size,
         int64_t base_offset,
         int64_t gap_limit,
-        const int64_t[:, ::1] index not None,
-        const int64_t[:, ::1] times not None,
+        index,
+        times,
         Py_ssize_t buffer_bytes=1048576,
     ):
         if buffer_bytes < BATCH_HEADER_BYTES or size < 0:
             raise ValueError(f"a buffer of {buffer_bytes} bytes for {size}")
-        if index.shape[1] != 2 or times.shape[1] != 2:
-            raise ValueError("index and times must be pairs")
+        self.index = ByteView(index)
+        self.times = ByteView(times)
+        if self.index.size % PAIR_BYTES or self.times.size % PAIR_BYTES:
+            raise ValueError("index and times must be pairs of 64-bit integers")
         self.memory = <uint8_t*>malloc(buffer_bytes)
         if self.memory == NULL:
             raise MemoryError()
         scan_file(&self.scanner, descriptor, size, self.memory, buffer_bytes)
-        self.index = index
-        self.times = times
+        self.index_pairs = <const int64_t*>self.index.data
+        self.index_count = self.index.size // PAIR_BYTES
+        self.times_pairs = <const int64_t*>self.times.data
+        self.times_count = self.times.size // PAIR_BYTES
         self.base_offset = base_offset
         self.next_offset = base_offset
         self.gap_limit = gap_limit
@@ -167,38 +179,38 @@ cdef class SegmentCheck:
 
     cdef bint stale_entries(self, int64_t position) noexcept nogil:
         """Notes entries of the offset index that point before `position`; True when there is no room for more notes."""
-        while self.index_at < self.index.shape[0] and self.index[self.index_at, 1] < position:
+        while self.index_at < self.index_count and self.index_pairs[2 * self.index_at + 1] < position:
             if self.noted >= MOST_NOTES - NOTES_A_BATCH:
                 return True
-            self.note(NOTE_INDEX_POSITION, self.index[self.index_at, 0], self.index_at)
+            self.note(NOTE_INDEX_POSITION, self.index_pairs[2 * self.index_at], self.index_at)
             self.index_at += 1
         return False
 
     cdef void end(self) noexcept nogil:
         """What is left in the indexes points behind the last batch."""
-        while self.index_at < self.index.shape[0] or self.times_at < self.times.shape[0]:
+        while self.index_at < self.index_count or self.times_at < self.times_count:
             if self.noted >= MOST_NOTES - 1:
                 return
-            if self.index_at < self.index.shape[0]:
-                self.note(NOTE_INDEX_POSITION, self.index[self.index_at, 0], self.index_at)
+            if self.index_at < self.index_count:
+                self.note(NOTE_INDEX_POSITION, self.index_pairs[2 * self.index_at], self.index_at)
                 self.index_at += 1
-            if self.times_at < self.times.shape[0]:
-                self.note(NOTE_TIME_OFFSET, self.times[self.times_at, 1], self.times_at)
+            if self.times_at < self.times_count:
+                self.note(NOTE_TIME_OFFSET, self.times_pairs[2 * self.times_at + 1], self.times_at)
                 self.times_at += 1
         self.finished = True
 
     cdef void resume(self) noexcept nogil:
         """No batch here: on with the next one that the offset index knows; if there is none, that was all."""
         cdef int64_t target = -1
-        while self.index_at < self.index.shape[0]:
-            target = self.index[self.index_at, 1]
+        while self.index_at < self.index_count:
+            target = self.index_pairs[2 * self.index_at + 1]
             if target > self.position and target < self.scanner.size:
                 break
             self.index_at += 1
             target = -1
         self.note(NOTE_FRAMING, self.next_offset, target)
         if target < 0:
-            self.times_at = self.times.shape[0]
+            self.times_at = self.times_count
             self.finished = True
             return
         self.position = target
@@ -254,17 +266,17 @@ cdef class SegmentCheck:
         """The indexes' entries that this batch must bear out."""
         if self.info.max_timestamp > self.max_timestamp:
             self.max_timestamp = self.info.max_timestamp
-        if self.index_at < self.index.shape[0] and self.index[self.index_at, 1] == self.position:
-            if self.index[self.index_at, 0] < self.info.base_offset:
-                self.note(NOTE_INDEX_OFFSET, self.index[self.index_at, 0], self.index_at)
+        if self.index_at < self.index_count and self.index_pairs[2 * self.index_at + 1] == self.position:
+            if self.index_pairs[2 * self.index_at] < self.info.base_offset:
+                self.note(NOTE_INDEX_OFFSET, self.index_pairs[2 * self.index_at], self.index_at)
             self.index_at += 1
-        while self.times_at < self.times.shape[0] and self.times[self.times_at, 1] <= last:
+        while self.times_at < self.times_count and self.times_pairs[2 * self.times_at + 1] <= last:
             if self.noted >= MOST_NOTES:
                 return
-            if self.times[self.times_at, 1] < self.info.base_offset:
-                self.note(NOTE_TIME_OFFSET, self.times[self.times_at, 1], self.times_at)
-            elif self.times[self.times_at, 0] != self.max_timestamp:
-                self.note(NOTE_TIME_STAMP, self.times[self.times_at, 1], self.times_at)
+            if self.times_pairs[2 * self.times_at + 1] < self.info.base_offset:
+                self.note(NOTE_TIME_OFFSET, self.times_pairs[2 * self.times_at + 1], self.times_at)
+            elif self.times_pairs[2 * self.times_at] != self.max_timestamp:
+                self.note(NOTE_TIME_STAMP, self.times_pairs[2 * self.times_at + 1], self.times_at)
             self.times_at += 1
 
     cdef int count_records(self) noexcept nogil:

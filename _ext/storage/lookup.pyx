@@ -12,6 +12,7 @@ from libc.errno cimport ENOMEM
 from libc.stdint cimport int32_t, int64_t, uint64_t, uint8_t
 from libc.stdlib cimport free, malloc
 
+from odradek._ext.protocol.byte_view cimport ByteView
 from odradek._ext.records.old_messages cimport parse_message
 from odradek._ext.records.record_batch cimport (
     AT_RECORDS,
@@ -278,20 +279,22 @@ def position_of(int log_fd, int index_fd, int64_t index_entries, int64_t segment
     return found if result == LOOKUP_FOUND else None
 
 
-def find_in_records(const uint8_t[::1] batch not None, const uint8_t[::1] records not None, int64_t target_timestamp,
+def find_in_records(batch, records, int64_t target_timestamp,
                     int64_t from_offset):
     """(offset, timestamp) of the first record at or after both; None if there is none.
 
     :param batch: with its header. :param records: those of the batch, not compressed.
     :raises ValueError: they are not the batch's.
     """
+    cdef ByteView batch_view = ByteView(batch)
+    cdef ByteView records_view = ByteView(records)
     cdef BatchInfo info
     cdef FoundRecord found
     cdef int result = LOOKUP_CORRUPT
-    cdef const uint8_t* at = &records[0] if records.shape[0] else NULL
-    if batch.shape[0] and parse_batch_header(&batch[0], batch.shape[0], &info) == ERROR_NONE:
+    cdef const uint8_t* at = records_view.data if records_view.size else NULL
+    if batch_view.size and parse_batch_header(batch_view.data, batch_view.size, &info) == ERROR_NONE:
         with nogil:
-            result = search_records(at, at + records.shape[0], &info, target_timestamp, from_offset, &found)
+            result = search_records(at, at + records_view.size, &info, target_timestamp, from_offset, &found)
     if result == LOOKUP_CORRUPT:
         raise ValueError("the records of a batch are not well formed")
     return (found.offset, found.timestamp) if result == LOOKUP_FOUND else None
