@@ -10,6 +10,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 JOBS ?= 2
 TESTS ?=
+STARTS := broker or peer or spark or faults or package
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check
 NATIVE := $(wildcard _ext/*/*.pyx _ext/*/*.pxd _ext/*/*.h)
@@ -24,7 +25,7 @@ CUT_TESTS := tests/cuts tests/net/test_connection_life.py tests/net/test_connect
 	tests/api/test_parked_requests.py tests/api/test_vanishing_members.py
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help build build-dev build-debug demo run test test-faults test-cuts test-package chaos test-sanitized bench lint install-systemd clean distclean
+.PHONY: help build build-dev build-debug demo run quick test test-all wheel test-faults test-cuts test-package chaos test-sanitized bench lint install-systemd clean distclean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -65,15 +66,31 @@ run: build ## a broker in the foreground on port 9092, data in .build/run
 	@exec $(BIN)/odradek start --set listeners=PLAINTEXT://:9092 \
 		--set advertised.listeners=PLAINTEXT://localhost:9092 --set log.dirs=$(CURDIR)/.build/run
 
-test: lint ## lint, then all tests (TESTS=tests/config for some of them)
-	@$(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup -m "not faults and not package" $(TESTS)
+quick: build-dev ## the tests that start nothing: about two minutes
+	@HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup -m "not ($(STARTS) or long)" $(TESTS)
+
+test: lint ## lint, then all tests that CI runs (TESTS=tests/config for some of them)
+	@$(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup --durations=25 -m "not faults and not package and not nightly" $(TESTS)
 	@test -n "$(TESTS)" || $(MAKE) test-faults test-cuts test-package
+
+test-all: test ## also what is long: the full matrix of clients, live dashboards, the sanitizers
+	@$(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup --durations=25 -m nightly $(TESTS)
+	@$(MAKE) test-sanitized
 
 test-faults: build-debug ## kill a process between every two steps of what it does to a log
 	@cd $(DEBUG_BUILD) && PYTHONPATH=$(DEBUG_BUILD)/broker $(CURDIR)/$(BIN)/python -m pytest -q -n $(JOBS) -m faults tests/shm
 
 test-package: build-dev ## make an sdist, from that a wheel, and run the demo from the wheel in an environment of its own
 	@$(BIN)/python -m pytest -q -m package tests/packaging
+
+# The units that `make build` compiled are not compiled again. auditwheel names the oldest glibc that the wheel runs on.
+wheel: build ## a wheel for other machines (manylinux), in dist/
+	@$(PIP) 'odradek[wheel]' >.build/wheel.log 2>&1 || { tail -n 40 .build/wheel.log >&2; exit 1; }
+	@rm -rf .build/wheel
+	@$(BIN)/python -m pip wheel --disable-pip-version-check --no-build-isolation --no-deps -w .build/wheel . >.build/wheel.log 2>&1 \
+		|| { tail -n 40 .build/wheel.log >&2; exit 1; }
+	@$(BIN)/auditwheel repair -w dist .build/wheel/odradek-*.whl >>.build/wheel.log 2>&1 || { tail -n 40 .build/wheel.log >&2; exit 1; }
+	@ls -t dist/odradek-*.whl | head -n 1
 
 chaos: build-dev ## an hour of kills, stops and full disks under load (MINUTES=60); needs root for its small disk
 	@$(BIN)/python -m tests.faults.chaos --minutes $(or $(MINUTES),60)
