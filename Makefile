@@ -30,21 +30,35 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
 
-build: .build/installed ## compile, and install in .venv what `make demo` and `make run` need (.venv/bin/odradek)
+build: .build/installed .build/native ## compile, and install in .venv what `make demo` and `make run` need (.venv/bin/odradek)
 
-# pip compiles and installs in one step: again when pyproject.toml, setup.py or a native source changed.
-.build/installed: pyproject.toml setup.py $(NATIVE)
+.build/venv:
 	@test -n "$(PYTHON)" || { echo "needs Python 3.11 or newer: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@mkdir -p .build
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@echo "compiling (about three minutes of CPU time) and installing into .venv; the log is .build/install.log"
-	@$(PIP) --config-settings editable_mode=compat -e '.[demo]' >.build/install.log 2>&1 \
+	@touch $@
+
+# What the build needs is in .venv, so that only what changed is compiled again.
+.build/requirements: pyproject.toml .build/venv
+	@$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' >$@.new
+	@$(PIP) -r $@.new >.build/install.log 2>&1 || { tail -n 40 .build/install.log >&2; exit 1; }
+	@mv $@.new $@
+
+.build/native: setup.py $(NATIVE) .build/requirements
+	@echo "compiling; the log is .build/compile.log"
+	@$(BIN)/python setup.py -q build_ext --inplace >.build/compile.log 2>&1 || { tail -n 60 .build/compile.log >&2; exit 1; }
+	@touch $@
+
+# setup.py hands pip the modules that are compiled already. Again when the dependencies changed.
+.build/installed: pyproject.toml setup.py .build/requirements | .build/native
+	@echo "installing into .venv; the log is .build/install.log"
+	@$(PIP) --no-build-isolation --config-settings editable_mode=compat -e '.[demo]' >.build/install.log 2>&1 \
 		|| { tail -n 40 .build/install.log >&2; exit 1; }
 	@touch $@
 
 # The package is installed already, so pip adds what its extra needs and compiles nothing.
-build-dev: .build/installed-dev
-.build/installed-dev: .build/installed
+build-dev: .build/installed-dev .build/native
+.build/installed-dev: .build/installed | .build/native
 	@echo "installing what tests and reports need (1.3 GB) into .venv; the log is .build/install-dev.log"
 	@$(PIP) 'odradek[dev]' >.build/install-dev.log 2>&1 || { tail -n 40 .build/install-dev.log >&2; exit 1; }
 	@touch $@

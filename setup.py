@@ -11,12 +11,14 @@ Environment variables:
 """
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.modified import newer_group
 
 PACKAGES = Path("broker")  # where Python finds the import package `odradek`
 DIRECTORY = PACKAGES / "odradek/_ext"
@@ -86,7 +88,23 @@ class BuildNativeModules(build_ext):
         for extension, with_c_source in zip(self.extensions, generated, strict=True):
             extension.sources = with_c_source.sources
             extension.depends = with_c_source.depends
+        options = Path(f"build/{self.plat_name}-options")
+        described = " ".join([*OPTIONS, *SANITIZERS, str(DEBUG)])
+        self.reusable = options.is_file() and options.read_text() == described
         super().build_extensions()
+        options.parent.mkdir(exist_ok=True)
+        options.write_text(described)
+
+    def build_extension(self, extension: Extension) -> None:
+        """Compile a module, unless ``build_ext --inplace`` did it before: pip builds in directories that are new each time."""
+        built = Path(self.get_ext_fullpath(extension.name))
+        compiled = DIRECTORY.joinpath(*extension.name.split(".")[2:]).with_name(built.name)
+        needs = [*extension.sources, *extension.depends]
+        if self.reusable and not built.exists() and compiled.is_file() and not newer_group(needs, str(compiled)):
+            built.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(compiled, built)
+        else:
+            super().build_extension(extension)
 
 
 if __name__ == "__main__":  # Cython's processes may import this file again

@@ -38,8 +38,10 @@ cdef class Held:
 
 def test_a_call_on_a_field_and_one_with_a_field_are_found(tmp_path):
     declarations, _, code = PROBE.partition("\n\n\n")
-    (tmp_path / "probe.pxd").write_text(declarations)
-    (tmp_path / "probe.pyx").write_text(code)
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "probe.pxd").write_text(declarations)
+    (package / "probe.pyx").write_text(code)
     found = list(Sources(tmp_path, set()).findings())
     assert [(one.field, one.text) for one in found] == [
         ("Held.other", "self.other.act(own)"),
@@ -55,5 +57,7 @@ def test_native_calls_are_made_on_and_with_what_the_caller_holds():
 
 def test_a_field_that_lasts_is_never_cleared():
     cleared = {f".{field.rpartition('.')[2]} = None" for field in LASTING}
-    for path in NATIVE.glob("*.pyx"):
+    sources = list(NATIVE.glob("*/*.pyx"))
+    assert sources
+    for path in sources:
         assert not [line for line in path.read_text().split("\n") if any(one in line for one in cleared)], path.name
