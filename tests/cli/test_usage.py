@@ -311,7 +311,14 @@ def test_top_on_a_terminal_draws_until_ctrl_c(usage, reporter):
     ours, other = pty.openpty()
     command = [sys.executable, "-m", "odradek.cli.main", "usage", "top", "--interval", "0.1", "--by", "topic"]
     environment = os.environ | {"TERM": "xterm", "COLUMNS": "120", "LINES": "30"}
-    with subprocess.Popen(command, stdin=other, stdout=other, stderr=other, env=environment) as process:
+    with subprocess.Popen(
+        command,
+        stdin=other,
+        stdout=other,
+        stderr=other,
+        env=environment,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell may start the tests with it ignored
+    ) as process:
         os.close(other)
         shown = b""
         try:
