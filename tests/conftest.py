@@ -2,6 +2,7 @@
 process ran them (pytest-xdist too).
 """
 
+import os
 import textwrap
 from collections import Counter
 
@@ -16,7 +17,8 @@ settings.register_profile(
     "explore", settings.default, deadline=None, derandomize=False, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("any machine", settings.get_profile("explore"), derandomize=True, database=None)
-settings.load_profile("any machine")
+settings.register_profile("quick", settings.get_profile("any machine"), max_examples=25)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "any machine"))
 pytest.register_assert_rewrite("tests.shm.crash_rounds")
 PREFIX = "fault count: "
 KINDS = ("rounds", "checks")
@@ -27,6 +29,7 @@ def pytest_configure(config):
         config.addinivalue_line("markers", f"{mark}: {meaning}")
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m looks at the marks
 def pytest_collection_modifyitems(items):
     """Give each test the marks of its tier; see tiers.py."""
     for item in items:

@@ -8,11 +8,14 @@ runs the tests that have none of these marks.
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+TESTS = Path(__file__).parent
 MARKS = {
     "broker": "starts a broker, or the command in a process of its own",
     "peer": "starts a foreign program: Apache Kafka or its tools, Java, Go, Node.js, Prometheus, Grafana",
@@ -26,7 +29,7 @@ STARTERS = {
     "tests.toolchains": "peer",
     "tests.oracles": "peer",
 }
-COMMANDS = ("odradek.cli.main", "odradek.jobs.usage_report", "odradek")
+COMMANDS = ("odradek.cli.main", "odradek.cli", "odradek.jobs.usage_report", "tests.processes.fake_broker")
 """Texts in code that starts the command by its name."""
 LIBRARIES = {"pyspark": "spark"}
 
@@ -53,6 +56,8 @@ def _search(value: Any, seen: set[int]) -> set[str]:
     if id(value) in seen:
         return set()
     seen.add(id(value))
+    if isinstance(value, list | tuple) and any(isinstance(part, str) and part in COMMANDS for part in value):
+        return {"broker"}
     module = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
     if not isinstance(module, str):
         return set()
@@ -60,7 +65,7 @@ def _search(value: Any, seen: set[int]) -> set[str]:
         return {STARTERS[module]}
     if module.partition(".")[0] in LIBRARIES:
         return {LIBRARIES[module.partition(".")[0]]}
-    if not module.startswith(("tests.", "conftest")) and module != "tests":
+    if not _is_of_tests(module):
         return set()
     marks: set[str] = set()
     if isinstance(value, FunctionType):
@@ -77,6 +82,12 @@ def _search(value: Any, seen: set[int]) -> set[str]:
     elif callable(value) and isinstance(getattr(value, "__wrapped__", None), FunctionType):
         marks |= _search(value.__wrapped__, seen)
     return marks
+
+
+@cache
+def _is_of_tests(module: str) -> bool:
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return file is not None and TESTS in Path(file).parents
 
 
 def _search_code(code: CodeType, names: dict[str, Any], seen: set[int]) -> set[str]:
