@@ -124,7 +124,7 @@ def test_changes_of_topics_brokers_and_groups_are_asked_about(wire: Wire) -> Non
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("com.example.Policy", "names no class (classes of Java cannot be loaded)"),
+        ("com.example.Policy", "contains no class name (Java classes cannot be loaded)"),
         ("no_such_module:Policy", "ModuleNotFoundError"),
         ("policies_of_a_test:Nothing", "AttributeError"),
         ("policies_of_a_test:NoPolicy", "has no method validate(request)"),
