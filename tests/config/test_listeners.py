@@ -55,7 +55,7 @@ def test_several_listeners_need_names_in_the_protocol_map():
     config = listen("IN://127.0.0.1:9092,OUT://[::1]:9093", protocols)
     assert [listener.name for listener in config.listeners] == ["IN", "OUT"]
     assert config.inter_broker_listener.name == "IN"
-    with pytest.raises(ConfigError, match="listener.security.protocol.map must contain OTHER:PROTOCOL"):
+    with pytest.raises(ConfigError, match=r"listener\.security\.protocol\.map must contain OTHER:PROTOCOL"):
         listen("IN://:1,OTHER://:2", protocols)
 
 
