@@ -80,7 +80,7 @@ def test_segments_go_by_the_class_and_a_class_that_raises_or_hangs_harms_nobody(
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("com.example.Policy", "names no class (classes of Java cannot be loaded)"),
+        ("com.example.Policy", "contains no class name (Java classes cannot be loaded)"),
         ("no_such_module:Policy", "ModuleNotFoundError"),
         ("deletion_policy_of_a_test:NoPolicy", "has no method deletable(log)"),
     ],

@@ -1,4 +1,4 @@
-"""What DescribeConfigs is told."""
+"""The entries of DescribeConfigs."""
 
 from odradek.config import load
 from odradek.config.describe import (
@@ -49,6 +49,6 @@ def test_secrets_are_hidden_and_read_only_keys_marked():
     assert not entries["log.segment.bytes"].read_only
 
 
-def test_names_that_do_not_exist_are_left_out():
+def test_names_that_do_not_exist_are_skipped():
     assert describe_broker(load(None), {"no.such"}) == []
     assert [entry.name for entry in describe_topic(load(None), {}, {"segment.ms", "x"})] == ["segment.ms"]

@@ -1,4 +1,4 @@
-"""Settings that change while the broker runs: layers, checks, effective values with their source."""
+"""Settings that change at run time: layers, checks, effective values with their source."""
 
 import pytest
 
@@ -19,7 +19,7 @@ from odradek.config.dynamic import check_broker_changes, check_group_settings, g
 from odradek.config.errors import ConfigError
 
 
-def test_this_broker_goes_before_all_brokers_and_both_before_the_file():
+def test_settings_of_this_broker_precede_those_of_all_brokers_and_both_precede_the_file():
     config = load(None, ["log.segment.bytes=1000000"])
     config.run_with({"log.segment.bytes": "2000000", "log.roll.ms": "7"}, {"log.segment.bytes": "3000000"})
     assert (config["log.segment.bytes"], config.where("log.segment.bytes")) == (3_000_000, THIS_BROKER)
@@ -37,14 +37,14 @@ def test_a_changed_copy_leaves_the_original_alone():
     assert (config["message.max.bytes"], config.is_set("message.max.bytes")) == (1_048_588, False)
 
 
-def test_what_the_store_holds_and_cannot_be_used_is_left_out_alone():
+def test_a_stored_setting_that_cannot_be_used_is_skipped_and_others_apply():
     config = load(None)
     errors = config.run_with({"log.roll.ms": "many", "message.max.bytes": "1000", "of.tomorrow": "1"}, {})
     assert [error.name for error in errors] == ["log.roll.ms"]
     assert (config["log.roll.ms"], config["message.max.bytes"]) == (None, 1000)
 
 
-def test_values_that_contradict_the_file_are_left_out():
+def test_values_that_contradict_the_file_are_skipped():
     config = load(None, ["log.cleaner.max.compaction.lag.ms=100"])
     (error,) = config.run_with({"log.cleaner.min.compaction.lag.ms": "200", "message.max.bytes": "1000"}, {})
     assert error.name == "log.cleaner.min.compaction.lag.ms"
@@ -52,34 +52,34 @@ def test_values_that_contradict_the_file_are_left_out():
 
 
 @pytest.mark.parametrize(
-    ("of_all", "of_broker", "words"),
+    ("of_all", "of_broker", "message"),
     [
-        ({"no.such": "1"}, {}, "no.such=1: is not a key"),
-        ({}, {"broker.id": "7"}, "broker.id=7: cannot be changed while the broker runs"),
+        ({"no.such": "1"}, {}, "no.such=1: is not a broker configuration key"),
+        ({}, {"broker.id": "7"}, "broker.id=7: cannot be changed at run time"),
         ({}, {"num.network.threads": "7"}, "restart"),
         ({}, {"ssl.keystore.password": "geheim"}, "ssl.keystore.password=[hidden]"),
-        ({"ssl.keystore.type": "JKS"}, {}, "change it for one, by its id"),
-        ({"listener.name.x.ssl.keystore.type": "JKS"}, {}, "change it for one, by its id"),
+        ({"ssl.keystore.type": "JKS"}, {}, "set it for each broker, by the broker's id"),
+        ({"listener.name.x.ssl.keystore.type": "JKS"}, {}, "set it for each broker, by the broker's id"),
         ({"log.cleaner.threads": "-1"}, {}, "log.cleaner.threads=-1: must be an integer from 0 to 2147483647"),
         ({"log.cleaner.min.compaction.lag.ms": "9"}, {"log.cleaner.max.compaction.lag.ms": "8"}, "at most"),
     ],
 )
-def test_changes_that_are_refused_name_the_key_and_what_would_be_right(of_all, of_broker, words):
+def test_a_refused_change_reports_the_key_and_what_is_allowed(of_all, of_broker, message):
     config = load(None)
     with pytest.raises(ConfigError) as raised:
         check_broker_changes(config, of_all, of_broker)
-    assert words in str(raised.value)
+    assert message in str(raised.value)
     assert "geheim" not in str(raised.value)
     assert config.settings == {}
 
 
-def test_an_effective_value_with_its_source_and_what_it_could_have_been():
+def test_an_effective_value_has_its_source_and_its_synonyms():
     config = load(None, ["log.retention.hours=100"])
     assert effective(config, "retention.ms", {}).source == STATIC_BROKER_CONFIG
     config.run_with({"log.retention.ms": "6000"}, {"log.retention.ms": "5000"})
     entry = effective(config, "retention.ms", {"retention.ms": "4000"})
     assert (entry.value, entry.source) == ("4000", DYNAMIC_TOPIC_CONFIG)
-    assert [tuple(one) for one in entry.synonyms] == [
+    assert [tuple(synonym) for synonym in entry.synonyms] == [
         ("retention.ms", "4000", DYNAMIC_TOPIC_CONFIG),
         ("log.retention.ms", "5000", DYNAMIC_BROKER_CONFIG),
         ("log.retention.ms", "6000", DYNAMIC_DEFAULT_BROKER_CONFIG),
@@ -94,12 +94,12 @@ def test_an_effective_value_with_its_source_and_what_it_could_have_been():
         effective(config, "no.such")
 
 
-def test_the_first_synonym_is_the_one_that_counts_whichever_the_layer():
+def test_the_first_synonym_is_the_effective_one_in_every_layer():
     config = load(None, ["log.roll.ms=5"])
     config.run_with({}, {"listener.name.plaintext.ssl.keystore.type": "PKCS12"})
     assert effective(config, "segment.ms", {}).synonyms[0].name == "log.roll.ms"
     entry = effective(config, "listener.name.plaintext.ssl.keystore.type")
-    assert [(one.name, one.source) for one in entry.synonyms] == [
+    assert [(synonym.name, synonym.source) for synonym in entry.synonyms] == [
         ("listener.name.plaintext.ssl.keystore.type", DYNAMIC_BROKER_CONFIG),
         ("ssl.keystore.type", DEFAULT_CONFIG),
     ]
@@ -113,12 +113,12 @@ def test_a_group_s_settings_lie_within_what_the_broker_allows():
     entries = {entry.name: entry for entry in describe_group(config, {"consumer.session.timeout.ms": "50000"})}
     assert entries["consumer.session.timeout.ms"].source == GROUP_CONFIG
     assert entries["consumer.heartbeat.interval.ms"].source == DEFAULT_CONFIG
-    for settings, words in (
+    for settings, message in (
         ({"consumer.session.timeout.ms": "44999"}, "from 45000 .* to 60000"),
         ({"consumer.heartbeat.interval.ms": "x"}, "consumer.heartbeat.interval.ms=x"),
-        ({"retention.ms": "1"}, "is not a key of a group"),
+        ({"retention.ms": "1"}, "is not a group configuration key"),
     ):
-        with pytest.raises(ConfigError, match=words):
+        with pytest.raises(ConfigError, match=message):
             check_group_settings(config, settings)
 
 
@@ -128,7 +128,7 @@ def test_a_group_s_heartbeats_come_more_often_than_its_session_ends():
         check_group_settings(config, {"consumer.heartbeat.interval.ms": "45000"})
 
 
-def test_all_that_is_wrong_in_a_change_is_reported_at_once():
+def test_all_errors_of_a_change_are_reported_at_once():
     config = load(None)
     with pytest.raises(ConfigError) as caught:
         check_broker_changes(
@@ -140,7 +140,7 @@ def test_all_that_is_wrong_in_a_change_is_reported_at_once():
     assert [error.name for error in caught.value.errors] == ["consumer.session.timeout.ms", "no.such.key"]
 
 
-def test_stored_settings_that_cannot_be_used_are_left_out_one_by_one():
+def test_stored_settings_that_cannot_be_used_are_skipped_individually():
     config = load(None)
     errors = config.run_with({"message.max.bytes": "x", "log.roll.ms": "5"}, {"log.segment.bytes": "y"})
     assert [error.name for error in errors] == ["message.max.bytes", "log.segment.bytes"]

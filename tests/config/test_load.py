@@ -1,4 +1,4 @@
-"""A broker's configuration from files and overrides."""
+"""The configuration of a broker from files and overrides."""
 
 import subprocess
 import sys
@@ -50,7 +50,7 @@ def test_defaults_are_a_whole_configuration():
     assert config["metadata.store"] == "embedded"
     assert config.log_dirs == ("/tmp/kafka-logs",)
     assert config.node_id == config["node.id"] == config["broker.id"] == 1 and not config.node_id_is_configured
-    assert [str(one) for one in config.listeners] == ["PLAINTEXT://:9092"]
+    assert [str(listener) for listener in config.listeners] == ["PLAINTEXT://:9092"]
     assert not config.warnings and not config.unknown
 
 
@@ -70,21 +70,21 @@ def test_a_kraft_file_is_accepted_and_its_controller_listener_left_out(tmp_path)
     path = tmp_path / "server.properties"
     path.write_text(KRAFT_FILE)
     config = load(path)
-    assert [str(one) for one in config.listeners] == ["PLAINTEXT://:9092"]
-    assert [str(one) for one in config.advertised_listeners] == ["PLAINTEXT://localhost:9092"]
+    assert [str(listener) for listener in config.listeners] == ["PLAINTEXT://:9092"]
+    assert [str(listener) for listener in config.advertised_listeners] == ["PLAINTEXT://localhost:9092"]
     assert config.inter_broker_listener.name == "PLAINTEXT"
     assert any("CONTROLLER" in line for line in config.warnings)
     assert not config.unknown
 
 
-def test_a_cluster_whose_metadata_is_kept_by_others_is_not_started_alone(tmp_path):
+def test_a_broker_of_a_cluster_whose_metadata_is_elsewhere_does_not_start(tmp_path):
     path = tmp_path / "server.properties"
     path.write_text(ZOOKEEPER_FILE)
     with pytest.raises(
-        ConfigError, match=rf"^zookeeper.connect=zk1.*set metadata.store=embedded;.*adopt.*\({path}:10\)$"
+        ConfigError, match=rf"^zookeeper.connect=zk1.*Set metadata.store=embedded .*adopt.*\({path}:10\)$"
     ):
         load(path).check_metadata_store()
-    with pytest.raises(ConfigError, match=r"^process\.roles=broker: .*set metadata.store=embedded;.*adopt"):
+    with pytest.raises(ConfigError, match=r"^process\.roles=broker: .*Set metadata.store=embedded .*adopt"):
         load(None, ["process.roles=broker"]).check_metadata_store()
     for overrides in (["metadata.store=zookeeper", "zookeeper.connect=zk1"], ["metadata.store=zookeeper"]):
         with pytest.raises(ConfigError, match=r"^metadata\.store=zookeeper"):
@@ -103,7 +103,7 @@ def test_overrides_win_over_the_file_and_the_last_setting_over_earlier_ones(tmp_
     assert config["log.segment.bytes"] == 100_000 and config.where("log.segment.bytes") == f"{path}:3"
 
 
-def test_unknown_keys_are_told_with_their_place(tmp_path):
+def test_unknown_keys_are_reported_with_their_place(tmp_path):
     path = tmp_path / "f.properties"
     path.write_text("\nlog.segmnet.bytes=5\n")
     config = load(path, ["my.key=1", "rlmm.config.x=1"])
@@ -136,7 +136,7 @@ def test_unknown_keys_are_told_with_their_place(tmp_path):
         ("group.coordinator.rebalance.protocols=consumer", "must contain classic"),
     ],
 )
-def test_a_value_that_is_not_allowed_is_told_in_one_line(override, allowed):
+def test_a_value_that_is_not_allowed_is_reported_in_one_line(override, allowed):
     message = refused(override)
     assert message.startswith(override.partition("=")[0] + "=")
     assert allowed in message and "(--set)" in message
@@ -158,7 +158,7 @@ zookeeper.connect=localhost:2181
 """
 
 
-def test_all_that_stands_in_the_way_of_a_secured_kafka_s_file_is_reported_at_once(tmp_path):
+def test_all_errors_of_the_file_of_a_secured_kafka_broker_are_reported_at_once(tmp_path):
     path = tmp_path / "server.properties"
     path.write_text(SECURED_FILE)
     with pytest.raises(ConfigError) as caught:
@@ -180,13 +180,13 @@ def test_all_that_stands_in_the_way_of_a_secured_kafka_s_file_is_reported_at_onc
     ]
     for line in lines:
         place = SECURED_FILE.splitlines().index(
-            next(one for one in SECURED_FILE.splitlines() if one.startswith(line.split("=")[0] + "="))
+            next(setting for setting in SECURED_FILE.splitlines() if setting.startswith(line.split("=")[0] + "="))
         )
         assert line.endswith(f"({path}:{place + 1})") and "\n" not in line
     assert str(caught.value) == "; ".join(lines)
     with pytest.raises(ConfigError) as caught:
         load(path)
-    assert "zookeeper.connect" not in {error.name for error in caught.value.errors}, "a take-over reads such files"
+    assert "zookeeper.connect" not in {error.name for error in caught.value.errors}, "adopt reads such files"
 
 
 def test_a_wrong_value_causes_no_error_of_another_key():
@@ -216,7 +216,7 @@ def test_only_the_last_value_of_a_key_must_be_right(tmp_path):
 def test_more_in_sync_replicas_than_a_partition_can_have_are_a_warning():
     assert not load(None, ["min.insync.replicas=1"]).warnings
     (line,) = load(None, ["min.insync.replicas=2"]).warnings
-    assert line.startswith("min.insync.replicas=2 (--set)") and "when this broker alone has it" in line
+    assert line.startswith("min.insync.replicas=2 (--set)") and line.endswith("acks=all waits for this broker only")
 
 
 def test_all_bad_settings_of_a_topic_are_reported_at_once():
@@ -264,7 +264,7 @@ def test_log_dirs_win_over_log_dir(tmp_path):
 
 
 @pytest.mark.parametrize("dirs", ["/a,,/b", "/a,/a", "/a,/b/../a", ","])
-def test_log_dirs_that_make_no_sense_are_refused(dirs):
+def test_invalid_log_dirs_are_refused(dirs):
     assert refused(f"log.dirs={dirs}").startswith("log.dirs=")
 
 

@@ -61,7 +61,7 @@ def test_carriage_return_alone_ends_a_line():
     assert pairs("a=b\rc=d") == [("a", "b"), ("c", "d")]
 
 
-def test_the_line_of_the_key_is_told():
+def test_a_setting_has_the_line_number_of_its_key():
     assert [row.line for row in parse("# 1\na=\\\n b\n\nc=d")] == [2, 5]
 
 
@@ -77,7 +77,7 @@ def test_bytes_that_are_not_utf8_are_latin1():
 
 
 def escape(text, key):
-    """As java.util.Properties.store writes it."""
+    """Escape like java.util.Properties.store."""
     out = []
     for position, char in enumerate(text):
         if char == " ":

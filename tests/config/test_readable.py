@@ -1,4 +1,4 @@
-"""Values of settings as people read them."""
+"""Readable forms of configuration values."""
 
 import pytest
 
@@ -32,7 +32,7 @@ from odradek.config.table import BROKER_KEYS, TOPIC_KEYS
         ("segment.bytes", "1000", "1000"),
         ("max.message.bytes", "1048588", "1048588 (about 1 MiB)"),
         ("max.connections", str(2**31 - 1), f"{2**31 - 1} (no limit)"),
-        ("socket.send.buffer.bytes", "-1", "-1 (the system's)"),
+        ("socket.send.buffer.bytes", "-1", "-1 (system default)"),
         ("log.cleaner.io.max.bytes.per.second", "1.048576E7", "1.048576E7 (10 MiB/s)"),
         ("log.cleaner.io.max.bytes.per.second", "1.7976931348623157E308", "1.7976931348623157E308 (no limit)"),
         ("log.cleaner.dedupe.buffer.size", "134217728", "134217728 (128 MiB)"),
@@ -47,12 +47,12 @@ from odradek.config.table import BROKER_KEYS, TOPIC_KEYS
         ("compression.type", "", ""),
     ],
 )
-def test_a_number_has_its_reading_beside_it_where_that_says_more(name, value, shown):
+def test_a_number_has_its_readable_form_in_parentheses_if_that_adds_information(name, value, shown):
     assert with_reading(name, value) == shown
 
 
-def test_no_key_of_a_time_or_size_is_without_unit():
-    """Keys whose number is a time or size by their name, and has no reading, would be an oversight."""
+def test_every_key_of_a_time_or_size_has_a_unit():
+    """Every key whose name ends like a time or a size must have a readable form."""
 
     def shows(key: ConfigKey) -> bool:
         return any(with_reading(key.name, str(number)) != str(number) for number in (7_200_000, 1 << 20))

@@ -1,4 +1,4 @@
-"""The table against the real definitions inside Kafka's jars."""
+"""Compares the key table with the definitions in Kafka's jars."""
 
 import os
 import shutil
@@ -14,12 +14,12 @@ HERE = Path(__file__).parent
 JARS = Path(os.environ.get("KAFKA_PEER_HOME", Path.home() / ".cache/kafka-peer"))
 
 OWN_DEFAULTS = {
-    "num.network.threads",  # the cores
-    "principal.builder.class",  # Java classes that are not there
+    "num.network.threads",  # the number of CPU cores
+    "principal.builder.class",  # Java classes that this broker does not have
     "sasl.oauthbearer.jwt.retriever.class",
     "sasl.oauthbearer.jwt.validator.class",
     "metric.reporters",
-    "socket.receive.buffer.bytes",  # the system tunes it better: docs/decisions/0006-socket-buffers.md
+    "socket.receive.buffer.bytes",  # the operating system tunes it better: docs/decisions/0006-socket-buffers.md
     "remote.log.metadata.manager.class.name",
 }
 OWN_KEYS = {"metadata.store", "metrics.listener", "odradek.max.partitions", "odradek.stop.timeout.ms"}

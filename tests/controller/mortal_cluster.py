@@ -1,4 +1,4 @@
-"""A controller over a real store and a real partition table, all in this process; and ways to let it die."""
+"""A controller with a real store and a real partition table in this process, which can die at any step."""
 
 import os
 import random
@@ -25,16 +25,16 @@ BROKER = 1
 
 
 class Death(BaseException):
-    """The process ends here."""
+    """Simulates the death of the process."""
 
 
 class MortalStore(SqliteStore):
-    """A store whose process dies before (or after) the n-th change from now: `lives` counts down, None is for ever."""
+    """A store whose process dies before (or after) the n-th transaction: `lives` counts down; None: it never dies."""
 
     lives = None
     after = False
 
-    def _remove_member(self, after):
+    def _count_down(self, after):
         if self.lives is not None and self.after is after:
             self.lives -= 1
             if self.lives < 0:
@@ -45,9 +45,9 @@ class MortalStore(SqliteStore):
         commit = transaction.commit
 
         def mortal_commit():
-            self._remove_member(False)
+            self._count_down(False)
             results = commit()
-            self._remove_member(True)
+            self._count_down(True)
             return results
 
         transaction.commit = mortal_commit
@@ -55,39 +55,39 @@ class MortalStore(SqliteStore):
 
 
 class MortalTable(PartitionTable):
-    """A partition table whose writer dies before the n-th verb from now."""
+    """A partition table whose writer dies before the n-th change."""
 
     lives = None
 
-    def _remove_member(self):
+    def _count_down(self):
         if self.lives is not None:
             self.lives -= 1
             if self.lives < 0:
                 raise Death
 
     def create(self, *arguments, **options):
-        self._remove_member()
+        self._count_down()
         return super().create(*arguments, **options)
 
     def open(self, *arguments, **options):
-        self._remove_member()
+        self._count_down()
         return super().open(*arguments, **options)
 
     def delete(self, slot):
-        self._remove_member()
+        self._count_down()
         super().delete(slot)
 
     def forget(self, gone):
-        self._remove_member()
+        self._count_down()
         super().forget(gone)
 
     def announce(self, changed):
-        self._remove_member()
+        self._count_down()
         return super().announce(changed)
 
 
 class Cluster:
-    """One broker: what outlives a controller (store file, shared memory, log directory), and its controllers."""
+    """One broker: the store file, the shared memory and the log directories, and its successive controllers."""
 
     def __init__(self, path: Path, settings=(), max_slots=64):
         self.data = [path / f"data-{n}" for n in range(2)]
@@ -96,13 +96,13 @@ class Cluster:
         self.max_slots = max_slots
         self._descriptors = []
         self.boot()
-        given = [("broker.id", str(BROKER), ""), ("log.dirs", ",".join(map(str, self.data)), ""), *settings]
-        self.config = resolve(given)
+        rows = [("broker.id", str(BROKER), ""), ("log.dirs", ",".join(map(str, self.data)), ""), *settings]
+        self.config = resolve(rows)
         self.path = self.data[0] / FILE_NAME
         self.stores = []
 
     def boot(self, kind=ProcessKind.COORDINATOR):
-        """Fresh shared memory, as when the broker starts; this process is the one of `kind` in it."""
+        """Create shared memory as when the broker starts; this process is the process of `kind` in it."""
         self.shm = SharedMemory(self.max_slots, 1 << 20)
         for directory in self.data:
             self._descriptors.append(os.open(directory, os.O_RDONLY | os.O_DIRECTORY))
@@ -113,7 +113,7 @@ class Cluster:
         arena.initialise_arena()
 
     def open(self):
-        """A coordinator begins, up to its office."""
+        """Start a coordinator, which is not the controller yet."""
         self.store = MortalStore(self.path)
         self.stores.append(self.store)
         self.store.begin_session(Session(5, b"boot"))
@@ -127,13 +127,13 @@ class Cluster:
         return self.controller
 
     def succeed(self):
-        """The coordinator is gone, whatever it was at; its successor takes office."""
+        """Replace the coordinator by a successor, which becomes the controller."""
         self.store.close()
         self.open().become_controller()
         return self.controller
 
     def close(self):
-        """What it has open."""
+        """Close the stores and the descriptors."""
         for store in self.stores:
             store.close()
         while self._descriptors:
@@ -144,7 +144,7 @@ class Cluster:
         return sorted(path.name for directory in self.data for path in directory.iterdir() if path.is_dir())
 
     def served(self):
-        """{topic: partitions online}, as a worker that begins now sees it."""
+        """{topic: online partitions} in the view of a new worker."""
         mirror = TopicDirectory()
         mirror.refresh()
         return {
@@ -155,16 +155,16 @@ class Cluster:
 
 @contextmanager
 def single_broker(path):
-    """A function that makes clusters of one broker, with a controller in office; what they have open is closed at the end."""
-    made = []
+    """Yield a function that creates clusters of one broker with an active controller; close them at the end."""
+    clusters = []
 
     def make(settings=(), **options):
-        place = path / str(len(made))
+        place = path / str(len(clusters))
         place.mkdir()
-        made.append(Cluster(place, settings, **options))
-        made[-1].open().become_controller()
-        return made[-1]
+        clusters.append(Cluster(place, settings, **options))
+        clusters[-1].open().become_controller()
+        return clusters[-1]
 
     yield make
-    for cluster in made:
+    for cluster in clusters:
         cluster.close()

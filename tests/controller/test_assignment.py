@@ -1,4 +1,4 @@
-"""The placement of replicas: its laws for any cluster."""
+"""The assignment of replicas: its properties in any cluster."""
 
 from collections import Counter
 
@@ -46,7 +46,7 @@ def test_followers_of_one_leader_are_spread():
     assert {replicas[1] for replicas in assignment.values() if replicas[0] == 0} == {1, 2, 3}
 
 
-def test_racks_do_not_count_unless_all_brokers_tell_theirs():
+def test_racks_are_ignored_unless_all_brokers_have_one():
     brokers = [Broker(0, "a"), Broker(1, "a"), Broker(2)]
     plain = [Broker(0), Broker(1), Broker(2)]
     options = {"partitions": range(6), "replication_factor": 2, "start": 0, "shift": 0}

@@ -1,4 +1,4 @@
-"""Topic changes: what is refused and why, what is made, and that a controller may die between any two steps of them."""
+"""Topic changes: refusals, created state, and a controller that dies between any two steps of a change."""
 
 import json
 import random
@@ -24,8 +24,8 @@ CONFIG = resolve([])
 THREE = [Broker(1), Broker(2), Broker(3)]
 
 
-def plan(wish, brokers=THREE, image=None, config=CONFIG):
-    return plan_topic(wish, image or ClusterImage(), config, brokers, random.Random(0))
+def plan(entry, brokers=THREE, image=None, config=CONFIG):
+    return plan_topic(entry, image or ClusterImage(), config, brokers, random.Random(0))
 
 
 def existing(**partitions):
@@ -35,15 +35,15 @@ def existing(**partitions):
     return image
 
 
-# -- wishes and refusals --------------------------------------------------------------------------------------------
+# -- requests and refusals ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("wish", "code", "words"),
+    ("entry", "code", "message"),
     [
         (NewTopic(""), ErrorCode.INVALID_TOPIC_EXCEPTION, "empty"),
         (NewTopic(".."), ErrorCode.INVALID_TOPIC_EXCEPTION, "must not be"),
-        (NewTopic("x" * 250), ErrorCode.INVALID_TOPIC_EXCEPTION, "250 characters, at most 249"),
+        (NewTopic("x" * 250), ErrorCode.INVALID_TOPIC_EXCEPTION, "250 characters; the maximum is 249"),
         (NewTopic("naïve"), ErrorCode.INVALID_TOPIC_EXCEPTION, "ASCII"),
         (NewTopic("a/b"), ErrorCode.INVALID_TOPIC_EXCEPTION, "'a/b'"),
         (NewTopic("__cluster_metadata"), ErrorCode.INVALID_TOPIC_EXCEPTION, "KRaft"),
@@ -51,7 +51,11 @@ def existing(**partitions):
         (NewTopic("old_one"), ErrorCode.INVALID_TOPIC_EXCEPTION, "'old.one'"),
         (NewTopic("t", 0), ErrorCode.INVALID_PARTITIONS, "not 0"),
         (NewTopic("t", -2), ErrorCode.INVALID_PARTITIONS, "num.partitions"),
-        (NewTopic("t", 2**31 - 1), ErrorCode.INVALID_PARTITIONS, "2147483647 partitions: a broker can hold 65536"),
+        (
+            NewTopic("t", 2**31 - 1),
+            ErrorCode.INVALID_PARTITIONS,
+            "2147483647 partitions: a broker can hold at most 65536",
+        ),
         (NewTopic("t", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR, "not 0"),
         (NewTopic("t", 1, 4), ErrorCode.INVALID_REPLICATION_FACTOR, "4 larger than available brokers: 3"),
         (NewTopic("t", 2, assignments=[(0, [1])]), ErrorCode.INVALID_REQUEST, "num_partitions=2"),
@@ -59,17 +63,21 @@ def existing(**partitions):
         (NewTopic("t", assignments=[(0, [1]), (0, [2])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "not 0, 0"),
         (NewTopic("t", assignments=[(0, [])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "no replicas"),
         (NewTopic("t", assignments=[(0, [1, 1])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "twice"),
-        (NewTopic("t", assignments=[(0, [9])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, r"\[9\]; there are \[1, 2, 3\]"),
+        (
+            NewTopic("t", assignments=[(0, [9])]),
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            r"\[9\]; the brokers are \[1, 2, 3\]",
+        ),
         (NewTopic("t", assignments=[(0, [1]), (1, [1, 2])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "has 2 replica"),
         (NewTopic("t", configs=[("retention.ms", None)]), ErrorCode.INVALID_CONFIG, "retention.ms"),
         (NewTopic("t", configs=[("retention.ms", "x")]), ErrorCode.INVALID_CONFIG, "retention.ms=x"),
         (NewTopic("t", configs=[("no.such.key", "x")]), ErrorCode.INVALID_CONFIG, "no.such.key"),
     ],
 )
-def test_a_wish_that_cannot_be_granted_says_what_is_wrong(wish, code, words):
+def test_a_refused_creation_reports_the_error(entry, code, message):
     image = existing(old={0: [1]}, **{"old.one": {0: [1]}})
-    with pytest.raises(Refusal, match=words) as raised:
-        plan(wish, image=image)
+    with pytest.raises(Refusal, match=message) as raised:
+        plan(entry, image=image)
     assert raised.value.code == code
 
 
@@ -88,28 +96,32 @@ def test_defaults_come_from_the_configuration():
     assert made.topic_id.version == 4
 
 
-def test_manual_assignments_are_taken_as_they_are():
+def test_manual_assignments_are_not_changed():
     made = plan(NewTopic("t", assignments=[(1, [2, 3]), (0, [3, 1])]))
     assert made.topic.assignment.partitions == {0: [3, 1], 1: [2, 3]}
     assert made.added == [0, 1]
 
 
 @pytest.mark.parametrize(
-    ("wish", "code", "words"),
+    ("entry", "code", "message"),
     [
         (NewPartitions("none", 5), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "'none'"),
-        (NewPartitions("t", 2), ErrorCode.INVALID_PARTITIONS, "2 is no increase"),
-        (NewPartitions("t", 1), ErrorCode.INVALID_PARTITIONS, "lowered to 1"),
+        (NewPartitions("t", 2), ErrorCode.INVALID_PARTITIONS, "must be greater, not 2"),
+        (NewPartitions("t", 1), ErrorCode.INVALID_PARTITIONS, "must be greater, not 1"),
         (NewPartitions("t", -1), ErrorCode.INVALID_PARTITIONS, "2 partition"),
-        (NewPartitions("t", 2**31 - 1), ErrorCode.INVALID_PARTITIONS, "2147483647 partitions: a broker can hold 65536"),
-        (NewPartitions("t", 4, [[1, 2]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "2 more partition.* has 1"),
-        (NewPartitions("t", 3, [[1]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "1 replica.* others have 2"),
+        (
+            NewPartitions("t", 2**31 - 1),
+            ErrorCode.INVALID_PARTITIONS,
+            "2147483647 partitions: a broker can hold at most 65536",
+        ),
+        (NewPartitions("t", 4, [[1, 2]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "2 new partition.* has 1"),
+        (NewPartitions("t", 3, [[1]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "1 replica.* must have 2"),
         (NewPartitions("t", 3, [[1, 7]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, r"\[7\]"),
     ],
 )
-def test_partitions_that_cannot_be_added_say_why(wish, code, words):
-    with pytest.raises(Refusal, match=words) as raised:
-        plan_partitions(wish, existing(t={0: [1, 2], 1: [2, 3]}), CONFIG, THREE, random.Random(0))
+def test_a_refused_addition_of_partitions_reports_the_error(entry, code, message):
+    with pytest.raises(Refusal, match=message) as raised:
+        plan_partitions(entry, existing(t={0: [1, 2], 1: [2, 3]}), CONFIG, THREE, random.Random(0))
     assert raised.value.code == code
 
 
@@ -149,28 +161,28 @@ def test_a_created_topic_is_in_store_table_and_directory(cluster):
     assert cluster.controller.metadata_version == cluster.shm.metadata_version
 
 
-def test_settings_of_a_topic_that_do_nothing_are_told_when_they_are_made(cluster, caplog):
+def test_settings_of_a_topic_without_effect_are_logged_when_they_are_changed(cluster, caplog):
     def warnings():
-        """The controller's: a client that an earlier test left behind may have some, too."""
-        ours = (one for one in caplog.records if one.name == "odradek.controller")
-        return [one.getMessage() for one in ours if one.levelname == "WARNING"]
+        """Warnings of the controller. A client of an earlier test may log warnings, too."""
+        records = (record for record in caplog.records if record.name == "odradek.controller")
+        return [record.getMessage() for record in records if record.levelname == "WARNING"]
 
-    wanted = [("preallocate", "true"), ("unclean.leader.election.enable", "false"), ("retention.ms", "77")]
-    cluster.controller.create_topics([NewTopic("t", configs=wanted)])
-    told = "topic t: preallocate=true has no effect here, see docs/configuration.md"
-    assert warnings() == [told]
+    settings = [("preallocate", "true"), ("unclean.leader.election.enable", "false"), ("retention.ms", "77")]
+    cluster.controller.create_topics([NewTopic("t", configs=settings)])
+    expected = "topic t: preallocate=true has no effect in this broker, see docs/configuration.md"
+    assert warnings() == [expected]
     caplog.clear()
     cluster.controller.create_partitions([NewPartitions("t", 2)])
     cluster.controller.alter_topic("t", lambda settings: {**settings, "retention.ms": "78"})
     assert not warnings()
     cluster.controller.alter_topic("t", lambda settings: {**settings, "min.insync.replicas": "2"})
     (line,) = warnings()
-    assert line.startswith("topic t: min.insync.replicas=2 is more than the 1 replica(s) of its partitions")
+    assert line.startswith("topic t: min.insync.replicas=2 exceeds the 1 replica(s) of its partitions")
 
 
-def test_each_topic_of_a_request_stands_for_itself(cluster):
+def test_the_topics_of_a_request_are_independent(cluster):
     cluster.controller.create_topics([NewTopic("old")])
-    wishes = [
+    requests = [
         NewTopic("a"),
         NewTopic("old"),
         NewTopic("b", 0),
@@ -179,7 +191,7 @@ def test_each_topic_of_a_request_stands_for_itself(cluster):
         NewTopic("c.d"),
         NewTopic("c_d"),
     ]
-    assert codes(cluster.controller.create_topics(wishes)) == {
+    assert codes(cluster.controller.create_topics(requests)) == {
         "a": "NONE",
         "old": "TOPIC_ALREADY_EXISTS",
         "b": "INVALID_PARTITIONS",
@@ -216,7 +228,7 @@ def test_topics_are_deleted_by_name_and_by_id(cluster):
     made = cluster.controller.create_topics([NewTopic("a", 2), NewTopic("b"), NewTopic("c")])
     unknown = uuid.uuid4()
     outcomes = cluster.controller.delete_topics(["a", made[1].topic_id, "none", unknown])
-    assert [(one.name, one.code.name) for one in outcomes] == [
+    assert [(outcome.name, outcome.code.name) for outcome in outcomes] == [
         ("a", "NONE"),
         ("b", "NONE"),
         ("none", "UNKNOWN_TOPIC_OR_PARTITION"),
@@ -246,7 +258,7 @@ def test_deletion_can_be_switched_off(make_cluster):
     assert cluster.served() == {"a": [0]}
 
 
-def test_automatic_creation_takes_what_exists_and_gives_internal_topics_their_settings(make_cluster):
+def test_automatic_creation_accepts_existing_topics_and_sets_up_internal_topics(make_cluster):
     cluster = make_cluster([("num.partitions", "2", ""), ("offsets.topic.num.partitions", "3", "")])
     cluster.controller.create_topics([NewTopic("old", 1)])
     outcomes = cluster.controller.auto_create(["new", "old", "bad name", "__consumer_offsets", "new"])
@@ -278,7 +290,7 @@ def test_a_large_topic_takes_several_transactions(make_cluster, monkeypatch):
     assert cluster.served() == {"a": [0], "b": list(range(20)), "c": [0]}
 
 
-def test_a_directory_of_a_former_topic_of_that_name_is_set_aside(cluster):
+def test_a_directory_of_a_former_topic_of_that_name_is_renamed(cluster):
     for directory in cluster.data:
         stray = directory / "t-0"
         stray.mkdir()
@@ -317,7 +329,7 @@ def test_a_controller_that_was_succeeded_elsewhere_writes_nothing(cluster):
     outcomes = cluster.controller.create_topics([NewTopic("t")])
     assert codes(outcomes) == {"t": "NOT_CONTROLLER"}
     assert cluster.store.children("/brokers/topics") == []
-    assert cluster.controller.epoch == 100  # elected anew, because nobody holds the office
+    assert cluster.controller.epoch == 100  # elected again, because no broker is the controller
     assert codes(cluster.controller.create_topics([NewTopic("t")])) == {"t": "NONE"}
     rival.close()
 
@@ -326,21 +338,21 @@ def test_a_controller_that_was_succeeded_elsewhere_writes_nothing(cluster):
 
 
 def mirror():
-    found = TopicDirectory()
-    found.refresh()
-    return found
+    directory = TopicDirectory()
+    directory.refresh()
+    return directory
 
 
 def consistent(cluster, worker):
-    """Store, table and directories say the same, and a worker that was there all the time sees it, too."""
+    """Assert that store, table, directories, and a worker that was running all the time, have the same topics."""
     image = load_image(cluster.store)
     assert not image.deleting
-    wanted = {name: sorted(topic.assignment.partitions) for name, topic in image.topics.items()}
-    assert cluster.served() == wanted
+    expected = {name: sorted(topic.assignment.partitions) for name, topic in image.topics.items()}
+    assert cluster.served() == expected
     worker.refresh()
-    assert {name.decode(): [p for p, _ in topic.partitions()] for name, topic in worker.by_name.items()} == wanted
+    assert {name.decode(): [p for p, _ in topic.partitions()] for name, topic in worker.by_name.items()} == expected
     live = [name for name in cluster.directories() if not name.endswith("-delete")]
-    assert sorted(live) == sorted(f"{name}-{p}" for name, partitions in wanted.items() for p in partitions)
+    assert sorted(live) == sorted(f"{name}-{p}" for name, partitions in expected.items() for p in partitions)
     for name, topic in image.topics.items():
         for partition in topic.assignment.partitions:
             assert cluster.store.exists(znodes.state_path(name, partition)) is not None
@@ -384,7 +396,7 @@ def test_a_controller_may_die_between_any_two_steps(make_cluster, monkeypatch, c
         image = consistent(cluster, worker)
         for name in before.topics.keys() & image.topics.keys():
             assert image.topics[name].topic_id == before.topics[name].topic_id
-        CHANGES[change](cluster.controller)  # the client tries again
+        CHANGES[change](cluster.controller)  # the client retries
         image = consistent(cluster, worker)
         assert {name: len(topic.assignment.partitions) for name, topic in image.topics.items()} == DONE[change]
     assert deaths >= (2 if victim != "in the table" else 3)

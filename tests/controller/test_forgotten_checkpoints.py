@@ -1,4 +1,4 @@
-"""The lines of a deleted topic leave the checkpoints before another topic can have its name."""
+"""The lines of a deleted topic are removed from the checkpoints before another topic can have its name."""
 
 import fcntl
 import os
@@ -18,14 +18,14 @@ from tests.shm.one_broker import batch
 
 
 def state_offsets(cluster, *logs):
-    """Let every checkpoint of every directory have a line for each of these logs."""
+    """Write a line for each of these logs to every checkpoint of every directory."""
     for data in cluster.data:
         for name in ALL_FILES:
             write_offset_checkpoint(data / name, {log: 1000 + number for number, log in enumerate(logs)})
 
 
 def stated(cluster):
-    """The logs that any checkpoint names."""
+    """The logs in any checkpoint."""
     return {log for data in cluster.data for name in ALL_FILES for log in read_offset_checkpoint(data / name)}
 
 
@@ -39,7 +39,7 @@ def test_a_deletion_removes_the_lines_of_its_partitions_from_all_checkpoints(clu
             assert read_offset_checkpoint(data / name) == {("aa", 0): 1002}
 
 
-def test_a_later_topic_of_that_name_begins_by_nothing_of_the_former(cluster):
+def test_a_later_topic_of_that_name_uses_no_checkpoint_of_the_former(cluster):
     cluster.controller.create_topics([NewTopic("a")])
     state_offsets(cluster, ("a", 0))
     cluster.controller.delete_topics(["a"])
@@ -51,9 +51,8 @@ def test_a_later_topic_of_that_name_begins_by_nothing_of_the_former(cluster):
     assert (state["log_start_offset"], state["log_end_offset"], state["flushed_offset"]) == (0, 5, 0)
 
 
-def test_lines_that_come_back_while_the_topic_is_deleted_cannot(cluster, monkeypatch):
-    """Each writer holds a lock on the directory from before it looks at the slots; a deletion holds it after its slots
-    are gone."""
+def test_lines_cannot_come_back_while_the_topic_is_deleted(cluster, monkeypatch):
+    """Each writer locks the directory before it reads the slots; a deletion locks it after its slots are deleted."""
     cluster.controller.create_topics([NewTopic("a")])
     held = []
 
@@ -73,9 +72,9 @@ def test_lines_that_come_back_while_the_topic_is_deleted_cannot(cluster, monkeyp
         held.append(any(locked(data) for data in cluster.data))
         return offsets()
 
-    def forgetting(path, *given):
+    def forgetting(path, *arguments):
         held.append(locked(path.parent) and not cluster.table.find("a", 0) >= 0)
-        forget(path, *given)
+        forget(path, *arguments)
 
     monkeypatch.setattr(slot_upkeep, "checkpoint_offsets", looking)
     monkeypatch.setattr(checkpoints, "_forget", forgetting)
@@ -84,7 +83,7 @@ def test_lines_that_come_back_while_the_topic_is_deleted_cannot(cluster, monkeyp
     assert held == [True] * (2 + 2 * len(ALL_FILES))
 
 
-def test_without_room_for_a_checkpoint_the_name_is_not_free_until_there_is(cluster, monkeypatch, caplog):
+def test_a_topic_name_stays_reserved_while_the_disk_is_too_full_for_a_checkpoint(cluster, monkeypatch, caplog):
     cluster.controller.create_topics([NewTopic("a"), NewTopic("b")])
     state_offsets(cluster, ("a", 0), ("b", 0))
     with monkeypatch.context() as full:
@@ -94,20 +93,20 @@ def test_without_room_for_a_checkpoint_the_name_is_not_free_until_there_is(clust
 
         full.setattr("odradek.shm.checkpoints.CheckpointLines.write", no_room)
         (outcome,) = cluster.controller.delete_topics(["a"])
-        assert outcome.code == ErrorCode.NONE, "it happens, whoever completes it"
+        assert outcome.code == ErrorCode.NONE, "the deletion takes effect, a successor completes it"
         assert cluster.served() == {"b": [0]}
         (again,) = cluster.controller.create_topics([NewTopic("a")])
         assert again.code == ErrorCode.TOPIC_ALREADY_EXISTS
         cluster.succeed()
         assert cluster.served() == {"b": [0]}
-    assert "waits for room" in caplog.text
+    assert "cannot finish the deletion of a" in caplog.text
     (made,) = cluster.controller.create_topics([NewTopic("a")])
     assert made.code == ErrorCode.NONE
     assert stated(cluster) == {("b", 0)}
     assert cluster.served() == {"a": [0], "b": [0]}
 
 
-def test_a_directory_that_fails_meanwhile_keeps_no_topic_from_being_deleted(cluster, monkeypatch):
+def test_a_failed_log_directory_does_not_prevent_the_deletion_of_a_topic(cluster, monkeypatch):
     cluster.controller.create_topics([NewTopic("a", 2)])
     state_offsets(cluster, ("a", 0))
     write = checkpoints.CheckpointLines.write
@@ -126,8 +125,8 @@ def test_a_directory_that_fails_meanwhile_keeps_no_topic_from_being_deleted(clus
 
 
 @pytest.mark.parametrize("deaths", range(4))
-def test_a_deletion_that_a_start_finishes_leaves_the_lines_of_the_others(cluster, deaths):
-    """The first loader finds it half done, when most logs have no slot yet."""
+def test_a_deletion_that_a_start_finishes_keeps_the_lines_of_other_topics(cluster, deaths):
+    """The first loader completes the deletion, when most logs have no slot yet."""
     names = [f"{letter}{number}" for letter in "ax" for number in range(3)]
     cluster.controller.create_topics([NewTopic(name) for name in names] + [NewTopic("middle", 2)])
     for name in names:
@@ -148,7 +147,7 @@ def test_a_deletion_that_a_start_finishes_leaves_the_lines_of_the_others(cluster
     ] == []
 
 
-def test_a_directory_of_a_former_topic_is_set_aside_with_what_the_checkpoints_say_of_it(cluster):
+def test_a_directory_of_a_former_topic_is_renamed_and_its_checkpoint_lines_are_ignored(cluster):
     """Its line may be there if its log directory was offline while it was deleted."""
     cluster.controller.create_topics([NewTopic("a")])
     ((data, path),) = [(data, path) for data in cluster.data for path in data.glob("a-0")]

@@ -1,4 +1,4 @@
-"""Policies that refuse new topics and changes of settings: what they are asked, what clients get, and what stops a start."""
+"""Policies that refuse new topics and changes of settings: their requests, the errors of clients, and loading errors."""
 
 import subprocess
 import sys
@@ -22,7 +22,7 @@ class Topics:
         self.node = configs["node.id"]
 
     def validate(self, request):
-        if request.topic == "told":
+        if request.topic == "echo":
             raise PolicyViolation(f"{self.node} {request[1:]}")
         if request.topic.startswith("bad"):
             raise PolicyViolation
@@ -34,7 +34,7 @@ class Settings:
         if request.configs.get("retention.ms") == "7":
             raise PolicyViolation(f"{request.resource_type} {request.name!r} {dict(request.configs)}")
         if "retention.bytes" in request.configs:
-            raise PolicyViolation(f"what is deleted is told: {request}")
+            raise PolicyViolation(f"the request contains a deleted setting: {request}")
 
 class NoPolicy:
     pass
@@ -67,8 +67,8 @@ def wire(policy_module: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def create(wire: Wire, name: str, validate_only: bool = False, **fields: object) -> tuple[int, str | None]:
     topic = create_topics.Request.CreatableTopic(name=name, **({"num_partitions": 2, "replication_factor": 1} | fields))
     request = create_topics.Request(topics=[topic], timeout_ms=9000, validate_only=validate_only)
-    (told,) = wire.ask(request, 19, 5).topics
-    return told.error_code, told.error_message
+    (result,) = wire.ask(request, 19, 5).topics
+    return result.error_code, result.error_message
 
 
 def alter(wire: Wire, kind: int, name: str, **settings: str | None) -> tuple[int, str | None]:
@@ -78,8 +78,8 @@ def alter(wire: Wire, kind: int, name: str, **settings: str | None) -> tuple[int
         for key, value in settings.items()
     ]
     resource = make.AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
-    (told,) = wire.ask(make(resources=[resource]), 44, 1).responses
-    return told.error_code, told.error_message
+    (result,) = wire.ask(make(resources=[resource]), 44, 1).responses
+    return result.error_code, result.error_message
 
 
 @pytest.mark.parametrize("validate_only", [False, True])
@@ -90,54 +90,54 @@ def test_a_topic_that_the_policy_refuses_is_not_made(wire: Wire, validate_only: 
     assert create(wire, f"fine-{validate_only}", validate_only)[0] == 0
 
 
-def test_the_policy_is_told_of_numbers_or_of_replicas_and_of_settings(wire: Wire) -> None:
+def test_a_topic_request_has_numbers_or_replicas_and_settings(wire: Wire) -> None:
     config = create_topics.Request.CreatableTopicConfig(name="retention.ms", value="5")
-    assert create(wire, "told", configs=[config]) == (
+    assert create(wire, "echo", configs=[config]) == (
         ErrorCode.POLICY_VIOLATION,
         "3 (2, 1, None, {'retention.ms': '5'})",
     )
     replicas = [
         create_topics.Request.CreatableReplicaAssignment(partition_index=index, broker_ids=[3]) for index in (0, 1)
     ]
-    given = create(wire, "told", num_partitions=-1, replication_factor=-1, assignments=replicas)
-    assert given == (ErrorCode.POLICY_VIOLATION, "3 (None, None, {0: [3], 1: [3]}, {})")
+    refusal = create(wire, "echo", num_partitions=-1, replication_factor=-1, assignments=replicas)
+    assert refusal == (ErrorCode.POLICY_VIOLATION, "3 (None, None, {0: [3], 1: [3]}, {})")
 
 
-def test_a_policy_that_falls_over_is_an_error_of_the_server(wire: Wire) -> None:
+def test_an_unexpected_error_in_a_policy_is_an_unknown_server_error(wire: Wire) -> None:
     code, message = create(wire, "broken")
     assert code == ErrorCode.UNKNOWN_SERVER_ERROR and "broken" in (message or "")
 
 
-def test_changes_of_topics_brokers_and_groups_are_asked_about(wire: Wire) -> None:
+def test_a_policy_checks_changes_of_topics_brokers_and_groups(wire: Wire) -> None:
     assert alter(wire, 2, "good", retention_ms="8") == (0, None)
     expected = "TOPIC 'good' {'retention.ms': '7'}"
     assert alter(wire, 2, "good", retention_ms="7", segment_bytes=None) == (ErrorCode.POLICY_VIOLATION, expected)
-    assert alter(wire, 2, "good", retention_bytes=None) == (0, None), "what is unset is not told"
+    assert alter(wire, 2, "good", retention_bytes=None) == (0, None), "the request contains no deleted settings"
     assert alter(wire, 4, "", log_retention_ms="9") == (0, None)
     make = alter_configs.Request
     config = make.AlterableConfig(name="retention.ms", value="7")
     resource = make.AlterConfigsResource(resource_type=2, resource_name="good", configs=[config])
-    (told,) = wire.ask(make(resources=[resource]), 33, 1).responses
-    assert (told.error_code, told.error_message) == (ErrorCode.POLICY_VIOLATION, expected)
+    (result,) = wire.ask(make(resources=[resource]), 33, 1).responses
+    assert (result.error_code, result.error_message) == (ErrorCode.POLICY_VIOLATION, expected)
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reason"),
     [
-        ("com.example.Policy", "names no class (classes of Java cannot be loaded)"),
+        ("com.example.Policy", "contains no class name (Java classes cannot be loaded)"),
         ("no_such_module:Policy", "ModuleNotFoundError"),
         ("policies_of_a_test:Nothing", "AttributeError"),
         ("policies_of_a_test:NoPolicy", "has no method validate(request)"),
     ],
 )
 def test_a_policy_that_cannot_be_loaded_stops_the_start_with_one_line(
-    policy_module: str, text: str, told: str, tmp_path: Path
+    policy_module: str, text: str, reason: str, tmp_path: Path
 ) -> None:
     settings = {"create.topic.policy.class.name": text, "log.dirs": tmp_path / "data", "metrics.listener": ""}
     arguments = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     command = [sys.executable, "-m", "odradek.cli.main", "start", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
-    assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
-    assert line.startswith(f"odradek: create.topic.policy.class.name={text}") and told in line
+    result = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    assert result.returncode == 1
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"odradek: create.topic.policy.class.name={text}") and reason in line
     assert "package.module:Class" in line

@@ -1,4 +1,4 @@
-"""Quotas in the metadata store: neither reading all of them nor a host name stops the controller."""
+"""Quotas in the metadata store: neither reading all of them nor a host name blocks the controller."""
 
 import socket
 

@@ -29,7 +29,7 @@ def delete(store, topic):
 
 
 def offsets_of(store, group):
-    """What clients see of a group."""
+    """The offsets of a group that clients receive."""
     steps = group_offsets.describe(store, group)
     while True:
         try:
@@ -48,8 +48,8 @@ def paths(store, path="/consumers"):
 
 
 def sweep(store):
-    swept = OffsetSweep(store)
-    while swept.step():
+    sweeper = OffsetSweep(store)
+    while sweeper.step():
         pass
 
 
@@ -76,7 +76,7 @@ def test_an_offset_of_a_deleted_topic_is_not_returned_for_a_new_topic_of_that_na
     assert group_offsets.read(store, "g", [("t", 0), ("t", 1)]) == offsets_of(store, "g") == {("t", 1): 7}
 
 
-def test_what_belongs_to_deleted_topics_is_deleted_and_all_else_is_kept(store):
+def test_nodes_of_deleted_topics_are_deleted_and_all_others_are_kept(store):
     create(store, "kept", "gone", "new")
     group_offsets.write(store, "both", {("kept", 0): 1, ("gone", 0): 2, ("gone", 1): 3, ("new", 0): 4, ("new", 1): 5})
     group_offsets.write(store, "alone", {("gone", 0): 6})
@@ -112,31 +112,31 @@ def test_what_belongs_to_deleted_topics_is_deleted_and_all_else_is_kept(store):
 
 @pytest.mark.parametrize("step", [1, 2, 5])
 @pytest.mark.parametrize("seed", range(8))
-def test_a_sweep_among_other_changes_deletes_no_offset_that_counts(store, monkeypatch, seed, step):
+def test_a_sweep_between_other_changes_deletes_no_valid_offset(store, monkeypatch, seed, step):
     monkeypatch.setattr(offset_sweep, "STEP", step)
     monkeypatch.setattr(group_offsets, "PORTION", 3)
-    chance = random.Random(seed)
-    swept, topics, expected = OffsetSweep(store), set(), {}
+    rng = random.Random(seed)
+    sweeper, topics, expected = OffsetSweep(store), set(), {}
     for _ in range(150):
-        topic, group = chance.choice("abc"), chance.choice("xyz")
-        act = chance.randrange(5)
+        topic, group = rng.choice("abc"), rng.choice("xyz")
+        act = rng.randrange(5)
         if act == 0 and topic in topics:
             topics.discard(topic)
             delete(store, topic)
-            swept.request()
-            expected = {key: at for key, at in expected.items() if key[1] != topic}
+            sweeper.request()
+            expected = {key: offset for key, offset in expected.items() if key[1] != topic}
         elif act == 1 and topic not in topics:
             topics.add(topic)
             create(store, topic)
         elif act == 2 and topics:
-            offsets = {(chance.choice(sorted(topics)), chance.randrange(4)): chance.randrange(100) for _ in range(3)}
+            offsets = {(rng.choice(sorted(topics)), rng.randrange(4)): rng.randrange(100) for _ in range(3)}
             group_offsets.write(store, group, offsets)
-            expected |= {(group, *place): at for place, at in offsets.items()}
+            expected |= {(group, *place): offset for place, offset in offsets.items()}
         else:
-            swept.step()
-        found = {(group, *place): at for group in "xyz" for place, at in offsets_of(store, group).items()}
-        assert found == expected
-    while swept.step():
+            sweeper.step()
+        stored = {(group, *place): at for group in "xyz" for place, at in offsets_of(store, group).items()}
+        assert stored == expected
+    while sweeper.step():
         pass
     assert sum(path.count("/") == 5 for path in paths(store)) == len(expected)
     assert set(group_offsets.groups(store)) == {group for group, _, _ in expected}
@@ -152,16 +152,16 @@ def test_the_steps_of_a_sweep_do_not_grow_with_the_number_of_groups_or_offsets(s
     delete(store, "gone")
     statements = []
     store._db.set_trace_callback(statements.append)
-    swept = OffsetSweep(store)
-    most, more = 0, True
+    sweeper = OffsetSweep(store)
+    max_statements, more = 0, True
     while more:
         statements.clear()
-        more = swept.step()
-        most = max(most, len(statements))
+        more = sweeper.step()
+        max_statements = max(max_statements, len(statements))
         assert statements.count("COMMIT") <= 3
     store._db.set_trace_callback(None)
-    assert most <= 20 * offset_sweep.STEP
-    assert len(group_offsets.groups(store, most=10_000)) == 600
+    assert max_statements <= 20 * offset_sweep.STEP
+    assert len(group_offsets.groups(store, limit=10_000)) == 600
     assert sum(path.count("/") == 5 for path in paths(store)) == 1200
 
 
@@ -169,11 +169,11 @@ def test_a_sweep_that_fails_begins_again(store):
     create(store, "gone")
     group_offsets.write(store, "g", {("gone", 0): 1})
     delete(store, "gone")
-    swept = OffsetSweep(store)
+    sweeper = OffsetSweep(store)
     store._db.execute("CREATE TRIGGER full BEFORE DELETE ON node BEGIN SELECT RAISE(FAIL, 'full'); END")
     with pytest.raises(StoreError):
-        swept.step()
+        sweeper.step()
     store._db.execute("DROP TRIGGER full")
-    while swept.step():
+    while sweeper.step():
         pass
     assert paths(store) == []

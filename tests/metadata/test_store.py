@@ -1,4 +1,4 @@
-"""The tree's semantics, for every store that claims them, and the embedded one against a dict."""
+"""The semantics of the tree, for every implementation, and the embedded store compared with a dict."""
 
 import sqlite3
 
@@ -68,15 +68,15 @@ def test_many_nodes_are_set_together_or_none_of_them(store):
         (b"new b", 1),
         (b"old", 0),
     ]
-    for wrong in (("/b", b"x", 0), ("/nowhere", b"x", 0)):
+    for outdated in (("/b", b"x", 0), ("/nowhere", b"x", 0)):
         with pytest.raises(BadVersion):
-            store.set_many([("/c", b"x", 0), wrong])
+            store.set_many([("/c", b"x", 0), outdated])
         assert store.get("/c")[0] == b"old"
     store.set_many([])
-    heard = []
-    store.get("/a", heard.append)
+    events = []
+    store.get("/a", events.append)
     store.set_many([("/a", b"newer", 1)])
-    assert heard == [Event(CHANGED, "/a")]
+    assert events == [Event(CHANGED, "/a")]
 
 
 def test_set_counts_versions_and_refuses_an_old_one(store):
@@ -91,7 +91,7 @@ def test_set_counts_versions_and_refuses_an_old_one(store):
     assert stat.created == created < stat.modified
 
 
-def test_what_is_missing_or_already_there_is_said(store):
+def test_missing_and_existing_nodes_are_reported(store):
     for call in (
         lambda: store.get("/x"),
         lambda: store.set("/x", b""),
@@ -120,22 +120,22 @@ def test_some_of_the_children_are_read_in_order(store):
         store.some_children("/none", "", 3)
 
 
-@pytest.mark.parametrize("most", range(1, 12))
-def test_a_tree_is_deleted_in_parts_of_limited_size_though_it_grows_meanwhile(store, most):
+@pytest.mark.parametrize("limit", range(1, 12))
+def test_a_growing_tree_is_deleted_in_parts_of_limited_size(store, limit):
     for name in ("/t/a/1", "/t/a/2", "/t/b", "/t/c/1/x", "/t/c/2", "/t/d"):
         store.create(name, make_parents=True)
     nodes, calls = 10, 1
-    while not delete_some(store, "/t", most):
+    while not delete_some(store, "/t", limit):
         if calls == 1:
             store.create("/t/a/3", make_parents=True)
         calls += 1
-        assert nodes - most * calls < len(lowest_nodes(store, "/t", 100)) + most
+        assert nodes - limit * calls < len(lowest_nodes(store, "/t", 100)) + limit
     assert store.children("/") == []
-    assert calls >= nodes // most
-    assert delete_some(store, "/t", most)
+    assert calls >= nodes // limit
+    assert delete_some(store, "/t", limit)
 
 
-def test_delete_wants_the_version_and_no_children(store):
+def test_delete_requires_the_version_and_no_children(store):
     store.create("/a/b", make_parents=True)
     with pytest.raises(NotEmpty):
         store.delete("/a")
@@ -160,8 +160,8 @@ def test_children_are_sorted_names(store):
 def test_get_many_keeps_the_order_and_marks_what_is_missing(store):
     store.create("/a", b"1")
     store.create("/b", b"2")
-    found = store.get_many(["/b", "/c", "/a"])
-    assert [one and one[0] for one in found] == [b"2", None, b"1"]
+    nodes = store.get_many(["/b", "/c", "/a"])
+    assert [node and node[0] for node in nodes] == [b"2", None, b"1"]
 
 
 def test_sequential_names_grow_and_are_never_used_again(store):
@@ -181,7 +181,7 @@ def test_malformed_paths_are_refused(store, path):
             call(path)
 
 
-def test_a_transaction_happens_whole(store):
+def test_a_transaction_executes_all_operations(store):
     results = (
         store.transaction().create("/a", b"1").create("/a/b").set("/a", b"2", 0).delete("/a/b").check("/a", 1).commit()
     )
@@ -201,7 +201,7 @@ def test_a_transaction_happens_whole(store):
         (lambda t: t.delete("/"), NotEmpty),
     ],
 )
-def test_a_transaction_that_fails_leaves_nothing(store, spoil, error):
+def test_a_transaction_that_fails_changes_nothing(store, spoil, error):
     store.create("/there", b"old")
     seen = []
     store.get("/there", watch=seen.append)
@@ -230,7 +230,7 @@ def test_watches_fire_once_after_the_change(store):
     assert seen[3:] == [Event(DELETED, "/a"), Event(DELETED, "/a")]
 
 
-def test_a_watch_on_what_is_missing_is_set_by_exists_only(store):
+def test_only_exists_sets_a_watch_on_a_missing_node(store):
     seen = []
     with pytest.raises(NoNode):
         store.get("/a", watch=seen.append)
@@ -278,7 +278,7 @@ def test_a_session_is_not_resumed_with_another_password(opener):
         opener().start_session(Session(session.id, b"guess"))
 
 
-def test_delete_tree_works_in_batches_and_forgives_absence(store):
+def test_delete_tree_works_in_batches_and_accepts_a_missing_node(store):
     for n in range(7):
         store.create(f"/t/{n}/state", make_parents=True)
     store.create("/t2")
@@ -298,7 +298,7 @@ def test_ensure_path_creates_only_what_is_missing(store):
 # -- the embedded store alone ---------------------------------------------------------------------------------------
 
 
-def test_other_sessions_expire_at_the_brokers_word(tmp_path):
+def test_the_broker_ends_other_sessions(tmp_path):
     path = tmp_path / "tree.db"
     old = SqliteStore(path)
     old.begin_session(Session(1, b"boot 1"))
@@ -316,7 +316,7 @@ def test_other_sessions_expire_at_the_brokers_word(tmp_path):
         successor.begin_session(Session(2, b"another"))
 
 
-def test_what_a_transaction_wrote_is_there_after_reopening(tmp_path):
+def test_a_transaction_is_durable_after_reopening(tmp_path):
     store = SqliteStore(tmp_path / "tree.db")
     store.transaction().create("/a", b"1").create("/a/b", b"2").commit()
     store.close()
@@ -327,7 +327,7 @@ def test_what_a_transaction_wrote_is_there_after_reopening(tmp_path):
     assert again._db.execute("PRAGMA synchronous").fetchone() == (2,)
 
 
-def test_a_file_that_is_no_store_or_a_newer_one_is_refused(tmp_path):
+def test_a_file_that_is_not_a_store_or_of_a_newer_version_is_refused(tmp_path):
     (tmp_path / "garbage.db").write_bytes(b"not a database, but long enough to be read as a header " * 20)
     with pytest.raises(StoreUnavailable, match=r"garbage\.db"):
         SqliteStore(tmp_path / "garbage.db")
@@ -342,7 +342,7 @@ def test_a_file_that_is_no_store_or_a_newer_one_is_refused(tmp_path):
 def test_a_failing_file_is_unavailable_and_leaves_nothing_half_done(tmp_path):
     store = SqliteStore(tmp_path / "tree.db")
     pages = store._db.execute("PRAGMA page_count").fetchone()[0]
-    store._db.execute(f"PRAGMA max_page_count={pages + 2}")  # a full disk, as SQLite sees it
+    store._db.execute(f"PRAGMA max_page_count={pages + 2}")  # simulates a full disk
     with pytest.raises(StoreUnavailable, match="full"):
         store.transaction().create("/a").create("/big", bytes(1 << 20)).commit()
     assert store.children("/") == []
@@ -406,7 +406,7 @@ OPERATIONS = st.one_of(
 
 
 class AgainstADict(RuleBasedStateMachine):
-    """Any sequence of operations, alone and in transactions, leaves store and model alike, errors included."""
+    """After any operations, alone and in transactions, store and model are equal and have raised the same errors."""
 
     def __init__(self):
         super().__init__()
@@ -418,7 +418,7 @@ class AgainstADict(RuleBasedStateMachine):
 
     @rule(operations=st.lists(OPERATIONS, min_size=1, max_size=4))
     def transaction(self, operations):
-        changed, wanted = self.model.copy(), None
+        changed, expected = self.model.copy(), None
         transaction = self.store.transaction()
         for verb, *arguments in operations:
             getattr(transaction, verb)(*arguments)
@@ -426,12 +426,12 @@ class AgainstADict(RuleBasedStateMachine):
             for verb, *arguments in operations:
                 getattr(changed, verb)(*arguments)
         except StoreError as error:
-            wanted = type(error)
-        if wanted is None:
+            expected = type(error)
+        if expected is None:
             transaction.commit()
             self.model = changed
         else:
-            with pytest.raises(wanted):
+            with pytest.raises(expected):
                 transaction.commit()
 
     @rule(operation=OPERATIONS)
@@ -449,16 +449,16 @@ class AgainstADict(RuleBasedStateMachine):
 
     @invariant()
     def equal(self):
-        found, stack = {}, ["/"]
+        nodes, stack = {}, ["/"]
         while stack:
             path = stack.pop()
             data, stat = self.store.get(path)
             names = self.store.children(path)
             assert names == self.model.below(path)
             assert stat.children == len(names)
-            found[path] = [data, stat.version]
+            nodes[path] = [data, stat.version]
             stack += [path.rstrip("/") + "/" + name for name in names]
-        assert found == self.model.nodes
+        assert nodes == self.model.nodes
 
 
 TestAgainstADict = AgainstADict.TestCase

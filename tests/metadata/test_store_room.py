@@ -1,4 +1,4 @@
-"""The embedded store has room of its own: it opens and writes on a disk without a free byte, and reads nothing that is over."""
+"""The reserved disk space of the embedded store: it opens and writes on a full disk, and never replays an old log."""
 
 import os
 import signal
@@ -20,12 +20,12 @@ MIB = 1 << 20
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    with SmallDisk(tmp_path / "disk", 8 * MIB) as made:
-        yield made
+    with SmallDisk(tmp_path / "disk", 8 * MIB) as small_disk:
+        yield small_disk
 
 
 def in_a_process_that_is_killed(work: Callable[[], object]) -> None:
-    """Call it in a child that gets no chance to close anything."""
+    """Call `work` in a child process that is killed before it closes anything."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -37,7 +37,7 @@ def in_a_process_that_is_killed(work: Callable[[], object]) -> None:
 
 
 def change_much(store: SqliteStore, root: str) -> None:
-    """What a coordinator writes while it starts, and then topics that come and go."""
+    """Write as much as a coordinator does when it starts, and then creates and deletes topics."""
     store.create(root)
     for number in range(300):
         store.create(f"{root}/topic", b"x" * 500)
@@ -79,8 +79,8 @@ def test_a_store_opens_and_writes_on_a_full_disk(disk: SmallDisk, killed: bool) 
     store.close()
 
 
-def test_without_room_of_its_own_it_does_not(disk: SmallDisk) -> None:
-    """What the tests above would not show on a disk that is not full."""
+def test_a_store_without_reserved_space_fails_on_a_full_disk(disk: SmallDisk) -> None:
+    """Shows that the disk of the tests above is really full."""
     path = disk.path / NAME
     SqliteStore(path).close()
     disk.fill_up()
@@ -88,7 +88,7 @@ def test_without_room_of_its_own_it_does_not(disk: SmallDisk) -> None:
         change_much(SqliteStore(path), "/full")
 
 
-def test_room_is_taken_at_the_opening_and_again_when_it_was_used(tmp_path: Path) -> None:
+def test_space_is_reserved_when_the_store_opens_and_again_after_it_was_used(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / NAME, keeps_room=True)
     assert (tmp_path / f"{NAME}-wal").stat().st_blocks * 512 >= LOG_BYTES
     for number in range(400):
@@ -98,14 +98,14 @@ def test_room_is_taken_at_the_opening_and_again_when_it_was_used(tmp_path: Path)
     store.close()
 
 
-def test_what_the_kept_log_held_is_not_replayed_over_newer_data(tmp_path: Path) -> None:
+def test_a_reserved_log_is_not_replayed_over_newer_data(tmp_path: Path) -> None:
     path = tmp_path / NAME
     for value in (b"1", b"2", b"3"):
         with ExitStack() as stack:
             store = SqliteStore(path, keeps_room=True)
             stack.callback(store.close)
             store.set("/a", value) if store.exists("/a") else store.create("/a", value)
-        other = SqliteStore(path)  # of a version that keeps no room
+        other = SqliteStore(path)  # like a version that reserves no space
         assert other.get("/a")[0] == value
         other.set("/a", value * 2)
         other.close()
@@ -114,7 +114,7 @@ def test_what_the_kept_log_held_is_not_replayed_over_newer_data(tmp_path: Path) 
         store.close()
 
 
-def test_a_death_between_the_names_of_the_log_costs_nothing(tmp_path: Path) -> None:
+def test_a_death_while_the_log_has_both_names_loses_nothing(tmp_path: Path) -> None:
     path = tmp_path / NAME
 
     def die() -> None:

@@ -1,4 +1,4 @@
-"""The nodes' data, held to what Kafka 3.9 in ZooKeeper mode writes, and the joining of a cluster."""
+"""The data of nodes, compared with Kafka 3.9 in ZooKeeper mode, and joining a cluster."""
 
 import json
 import uuid
@@ -72,8 +72,8 @@ def test_a_partition_state_is_written_as_kafka_does():
     }  # fmt: skip
     recovering = state._replace(leader_recovery_state=1)
     assert json.loads(znodes.encode_state(recovering))["leader_recovery_state"] == 1
-    for one in (state, recovering):
-        assert znodes.decode_state("t", 0, znodes.encode_state(one)) == one
+    for original in (state, recovering):
+        assert znodes.decode_state("t", 0, znodes.encode_state(original)) == original
 
 
 def test_a_broker_is_written_as_kafka_does():

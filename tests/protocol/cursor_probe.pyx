@@ -7,62 +7,62 @@ from odradek._ext.protocol cimport cursor as c
 
 
 def read(str kind, bytes data, *sizes):
-    """The value, the position after it, the error and the refused value; None for NULL."""
-    cdef c.Cursor at
-    cdef const unsigned char* found
-    c.cursor_init(&at, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+    """Read a value: the value (None for NULL), the position after it, the error and the refused value."""
+    cdef c.Cursor cursor
+    cdef const unsigned char* data_ptr
+    c.cursor_init(&cursor, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
     value = None
     if kind == "int8":
-        value = c.read_int8(&at)
+        value = c.read_int8(&cursor)
     elif kind == "int16":
-        value = c.read_int16(&at)
+        value = c.read_int16(&cursor)
     elif kind == "uint16":
-        value = c.read_uint16(&at)
+        value = c.read_uint16(&cursor)
     elif kind == "int32":
-        value = c.read_int32(&at)
+        value = c.read_int32(&cursor)
     elif kind == "uint32":
-        value = c.read_uint32(&at)
+        value = c.read_uint32(&cursor)
     elif kind == "int64":
-        value = c.read_int64(&at)
+        value = c.read_int64(&cursor)
     elif kind == "uint64":
-        value = c.read_uint64(&at)
+        value = c.read_uint64(&cursor)
     elif kind == "float64":
-        value = c.read_float64(&at)
+        value = c.read_float64(&cursor)
     elif kind == "uvarint":
-        value = c.read_uvarint(&at)
+        value = c.read_uvarint(&cursor)
     elif kind == "uvarlong":
-        value = c.read_uvarlong(&at)
+        value = c.read_uvarlong(&cursor)
     elif kind == "varint":
-        value = c.read_varint(&at)
+        value = c.read_varint(&cursor)
     elif kind == "varlong":
-        value = c.read_varlong(&at)
+        value = c.read_varlong(&cursor)
     elif kind == "length":
-        value = c.read_length(&at, False)
+        value = c.read_length(&cursor, False)
     elif kind == "compact length":
-        value = c.read_length(&at, True)
+        value = c.read_length(&cursor, True)
     elif kind == "string length":
-        value = c.read_string_length(&at, False)
+        value = c.read_string_length(&cursor, False)
     elif kind == "compact string length":
-        value = c.read_string_length(&at, True)
+        value = c.read_string_length(&cursor, True)
     elif kind == "tagged fields":
-        value = c.skip_tagged_fields(&at)
+        value = c.skip_tagged_fields(&cursor)
     elif kind == "uuid":
-        found = c.read_uuid(&at)
-        value = None if found == NULL else PyBytes_FromStringAndSize(<const char*>found, 16)
+        data_ptr = c.read_uuid(&cursor)
+        value = None if data_ptr == NULL else PyBytes_FromStringAndSize(<const char*>data_ptr, 16)
     elif kind == "bytes":
         for size in sizes:
-            found = c.read_bytes(&at, size)
-            value = None if found == NULL else PyBytes_FromStringAndSize(<const char*>found, size)
+            data_ptr = c.read_bytes(&cursor, size)
+            value = None if data_ptr == NULL else PyBytes_FromStringAndSize(<const char*>data_ptr, size)
     else:
         raise ValueError(kind)
-    if at.error:
-        assert c.cursor_left(&at) == 0
-        assert c.read_int8(&at) == 0 and c.read_bytes(&at, 1) == NULL and c.read_uvarint(&at) == 0
-    return value, <const char*>at.ptr - PyBytes_AS_STRING(data), at.error, at.refused
+    if cursor.error:
+        assert c.cursor_left(&cursor) == 0
+        assert c.read_int8(&cursor) == 0 and c.read_bytes(&cursor, 1) == NULL and c.read_uvarint(&cursor) == 0
+    return value, <const char*>cursor.ptr - PyBytes_AS_STRING(data), cursor.error, cursor.refused
 
 
 def write(list values):
-    """The bytes of (kind, value) pairs, one after the other."""
+    """Encode (kind, value) pairs in sequence."""
     cdef c.WriteBuffer b
     c.buffer_init(&b)
     try:
@@ -104,7 +104,7 @@ def write(list values):
 
 
 def write_too_much():
-    """Whether a write beyond the buffer's limit sets the error, and the next one does nothing."""
+    """Write beyond the limit of the buffer: whether that fails, the error, and the size after one more write."""
     cdef c.WriteBuffer b
     c.buffer_init(&b)
     try:

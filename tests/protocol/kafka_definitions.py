@@ -1,4 +1,4 @@
-"""Kafka's message definitions, read from the JSON files (with comments) inside its client library."""
+"""Reads Kafka's message definitions from the JSON files (with comments) in its client library."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ STRING_OR_COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*')
 @cache
 def definitions(release: str) -> dict[str, dict[str, Any]]:
     """All message definitions of a release by name."""
-    found = {}
+    by_name = {}
     with zipfile.ZipFile(kafka_clients_jar(release)) as jar:
         for name in jar.namelist():
             if name.startswith("common/message/") and name.endswith(".json"):
                 text = jar.read(name).decode()
                 plain = STRING_OR_COMMENT.sub(lambda match: match[0] if match[0][0] == '"' else "", text)
                 definition = json.loads(plain)
-                found[definition["name"]] = definition
-    return found
+                by_name[definition["name"]] = definition
+    return by_name
 
 
 def api_messages(release: str) -> dict[str, dict[str, Any]]:
@@ -43,7 +43,7 @@ def versions(text: str | None) -> Versions:
 
 
 def default(field: dict[str, Any]) -> Any:
-    """What an object has in the field when nothing sets it, by the rules of Kafka's generator."""
+    """The default of a field by the rules of Kafka's generator."""
     kind, text = field["type"], field.get("default")
     if text == "null" or (kind == "records" and text is None):
         return None
@@ -92,16 +92,16 @@ def layout(definition: dict[str, Any], version: int) -> list[tuple]:
 
 
 def ignorable(definition: dict[str, Any]) -> dict[str, bool]:
-    """Whether each field, by the way to it ("Topics.Name"), may be dropped from a version that lacks it."""
-    found = {}
+    """Whether each field, by its path ("Topics.Name"), can be dropped in versions without it."""
+    by_path = {}
 
-    def walk(fields: list[dict[str, Any]], way: str) -> None:
+    def walk(fields: list[dict[str, Any]], path: str) -> None:
         for field in fields:
             if field["versions"] != "none":
-                found[way + field["name"]] = field.get("ignorable", False)
-                walk(field.get("fields", []), f"{way}{field['name']}.")
+                by_path[path + field["name"]] = field.get("ignorable", False)
+                walk(field.get("fields", []), f"{path}{field['name']}.")
 
     walk(definition["fields"], "")
     for structure in definition.get("commonStructs", []):
         walk(structure["fields"], f"{structure['name']}.")
-    return found
+    return by_path

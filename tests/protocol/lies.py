@@ -1,4 +1,4 @@
-"""What a hostile client puts in the place of counts, lengths and other bytes."""
+"""Wrong values that a hostile client sends in place of counts, lengths and other bytes."""
 
 import random
 import struct
@@ -11,28 +11,26 @@ LIES = (
     struct.pack(">i", 0x10000), bytes(4), struct.pack(">q", 0x7FFFFFFFFFFFFFFF), struct.pack(">q", -(1 << 63)),
     b"\xff\xff\xff\xff\x07", b"\xff\xff\xff\xff\x0f", b"\x80\x80\x80\x80\x00", b"\xff" * 10, b"\x80\x80\x80\x80\x10",
 )  # fmt: skip
-"""Null, less than null, more than there can be; varints that are too long, or say nothing in many bytes."""
+"""Null, less than null, and too large values; varints that are too long or padded with zeros."""
 
 VERSION_AT = 2
 CORRELATION_END = 8
 
 
 def cut_short(frame: bytes) -> Iterator[bytes]:
-    """A request without its length, cut at every byte behind its correlation id."""
+    """Yield a request without its length, cut at every byte after its correlation id."""
     for end in range(CORRELATION_END, len(frame)):
         yield frame[:end]
 
 
-def with_lies(chance: random.Random, frame: bytes, start: int = VERSION_AT) -> Iterator[bytes]:
-    """A request without its length: a lie at every byte from `start` on, in the place of others or between them; then some
-    bytes changed at a time."""
-    for at in range(start, len(frame)):
-        lie = chance.choice(LIES)
-        yield frame[:at] + lie + frame[at + len(lie) * (chance.random() < 0.7) :]
+def with_lies(rng: random.Random, frame: bytes, start: int = VERSION_AT) -> Iterator[bytes]:
+    """Yield variants of a request without its length: with a wrong value at every byte from `start` on, which replaces bytes
+    or is inserted; then with several changed bytes."""
+    for position in range(start, len(frame)):
+        lie = rng.choice(LIES)
+        yield frame[:position] + lie + frame[position + len(lie) * (rng.random() < 0.7) :]
     for _ in range(len(frame) // 2):
         changed = bytearray(frame)
-        for _ in range(chance.randrange(1, 6)):
-            changed[chance.randrange(start, len(changed))] = chance.choice(
-                (0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256))
-            )
+        for _ in range(rng.randrange(1, 6)):
+            changed[rng.randrange(start, len(changed))] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
         yield bytes(changed)

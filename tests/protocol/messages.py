@@ -1,4 +1,4 @@
-"""All messages in all versions, and values for them made by hypothesis from the schemas."""
+"""All messages in all versions, and hypothesis strategies for their values, derived from the schemas."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def all_cases() -> list[Case]:
 
 
 def values(case: Case) -> st.SearchStrategy[Any]:
-    """Objects of the message that differ from the defaults only in fields that the version has."""
+    """A strategy for objects of the message that differ from the defaults only in fields of the version."""
     return objects(case.cls._structure, case.version)
 
 
@@ -59,14 +59,14 @@ def objects(structure: Structure, version: int) -> st.SearchStrategy[Any]:
 
 
 def of_field(field: Field, version: int, scalars: st.SearchStrategy[Any] | None = None) -> st.SearchStrategy[Any]:
-    """Values of a field; `scalars` replaces the strategy of its type, or of its elements' type."""
+    """A strategy for values of a field. :param scalars: replaces the strategy of its type, or of its element type."""
     if field.structure is not None:
-        found = objects(field.structure, version)
+        strategy = objects(field.structure, version)
     else:
-        found = scalars if scalars is not None else scalar(field.element)
+        strategy = scalars if scalars is not None else scalar(field.element)
     if field.is_array:
-        found = st.lists(found, max_size=2)
-    return st.none() | found if version in field.nullable else found
+        strategy = st.lists(strategy, max_size=2)
+    return st.none() | strategy if version in field.nullable else strategy
 
 
 @cache

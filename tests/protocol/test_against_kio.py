@@ -1,4 +1,4 @@
-"""kio (PyPI) and we make the same bytes of the same values and read the same values from them, in all that kio knows."""
+"""Compares encoder and decoder with kio (PyPI) for all messages and versions that kio supports."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MILLISECOND = timedelta(milliseconds=1)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ZERO = bytes(16)
 
-#: What kio makes Python objects of, and the integers that these can stand for.
+#: The types that kio converts to Python objects, and the integers that these objects can represent.
 SCALARS = {
     "error_code": st.sampled_from([int(code) for code in ErrorCode]),
     "timedelta_i32": st.integers(-(2**31), 2**31 - 1),
@@ -56,10 +56,10 @@ class Pair(NamedTuple):
 
 
 def pairs() -> dict[str, list[Pair]]:
-    """All that kio knows of requests, responses and headers, by the message's name."""
+    """All requests, responses and headers that kio supports, by message name."""
     ours = {cls.__name__: cls for key in registry.ALL_KEYS for cls in registry.by_key(key)[5:]}
     ours |= {cls.__name__: cls for cls in OUTSIDE_APIS}
-    found: dict[str, list[Pair]] = {}
+    by_name: dict[str, list[Pair]] = {}
     for info in pkgutil.walk_packages(kio.schema.__path__, "kio.schema."):
         kind = info.name.rpartition(".")[2]
         if kind not in ("request", "response", "header", "data") or info.ispkg:
@@ -68,15 +68,15 @@ def pairs() -> dict[str, list[Pair]]:
         version = int(info.name.split(".")[-2].removeprefix("v"))
         for name, cls in vars(module).items():
             if name in ours and cls.__module__ == info.name:
-                found.setdefault(name, []).append(Pair(ours[name], cls, version))
-    return found
+                by_name.setdefault(name, []).append(Pair(ours[name], cls, version))
+    return by_name
 
 
 PAIRS = pairs()
 
 
 def fields_of(structure: Structure, theirs: Any, version: int) -> Iterator[tuple[Field, dataclasses.Field]]:
-    """The fields of both in this version; their names differ at most in underscores and in the unit at the end."""
+    """The fields of both classes in this version. Their names may differ in underscores and in the suffix for the unit."""
     present = {plain(field.attribute): field for field in structure.fields if version in field.versions}
     known = {plain(field.name): field for field in dataclasses.fields(theirs)}
     assert present.keys() == known.keys(), structure.name
@@ -89,7 +89,7 @@ def plain(name: str) -> str:
 
 
 def values(structure: Structure, theirs: Any, version: int) -> st.SearchStrategy[Any]:
-    """Our objects of those values that kio's types can hold."""
+    """A strategy for our objects with values that kio's types can represent."""
     chosen = {}
     for field, other in fields_of(structure, theirs, version):
         kind = classify_field(other)
@@ -105,7 +105,7 @@ def values(structure: Structure, theirs: Any, version: int) -> st.SearchStrategy
 
 
 def as_kio(message: Any, theirs: Any, version: int) -> Any:
-    """The object of kio's with the values of ours."""
+    """Convert our object to kio's."""
     arguments = {}
     for field, other in fields_of(message._structure, theirs, version):
         value = getattr(message, field.attribute)
@@ -135,7 +135,7 @@ def as_kio(message: Any, theirs: Any, version: int) -> Any:
 
 
 def test_kio_knows_almost_all_messages() -> None:
-    assert sum(len(found) for found in PAIRS.values()) > 400
+    assert sum(len(versions) for versions in PAIRS.values()) > 400
     ours = {registry.by_key(key).request.__name__ for key in registry.ALL_KEYS}
     missing = ours.difference(PAIRS)
     assert missing <= {

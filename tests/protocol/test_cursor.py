@@ -1,4 +1,4 @@
-"""The primitive reads and writes of `_ext/protocol/cursor.pxd`: values, bounds and the sticky error, against plain Python."""
+"""The primitive reads and writes of `_ext/protocol/cursor.pxd`: values, bounds and the sticky error, compared with Python."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PLENTY = settings(max_examples=300, database=None)
 
 @pytest.fixture(scope="module")
 def probe() -> Any:
-    """The probe, compiled once for each state of its source and of the cursor's."""
+    """The probe module, compiled once for each version of its source and of the cursor's source."""
     digest = hashlib.sha256(
         SOURCE.read_bytes() + (REPOSITORY / "broker" / "odradek" / "_ext" / "protocol" / "cursor.pxd").read_bytes()
     ).hexdigest()[:12]
@@ -65,7 +65,7 @@ def probe() -> Any:
 
 
 def varint(value: int, bits: int, zigzag: bool) -> bytes:
-    """The bytes of a varint, by its definition."""
+    """Encode a varint, by its definition."""
     number = (value << 1) ^ (value >> (bits - 1)) if zigzag else value
     out = bytearray()
     while True:
@@ -107,8 +107,8 @@ def test_varints_of_too_many_bits_are_refused(probe: Any, kind: str) -> None:
     bits, zigzag = VARINTS[kind]
     longest = varint((1 << bits) - 1, 70, False)
     assert probe.read(kind, longest)[1:3] == (len(longest), 0)
-    for wrong in (varint(1 << bits, 70, False), b"\x80" * len(longest) + b"\x00", b"\xff" * 20):
-        assert probe.read(kind, wrong)[1:] == (0, VARINT, bits)
+    for oversized in (varint(1 << bits, 70, False), b"\x80" * len(longest) + b"\x00", b"\xff" * 20):
+        assert probe.read(kind, oversized)[1:] == (0, VARINT, bits)
     assert probe.read(kind, b"\x80\x00") == (0, 2, 0, 0), "padding within the type's bits is harmless"
     assert zigzag == (probe.read(kind, b"\x01")[0] == -1)
 
@@ -153,11 +153,11 @@ def test_bytes_are_read_in_place_and_the_first_error_stays(probe: Any) -> None:
     assert probe.read("bytes", b"abcdef", 2**62) == (None, 0, TRUNCATED, 2**62)
 
 
-def test_a_buffer_grows_and_keeps_what_it_has(probe: Any) -> None:
+def test_a_buffer_grows_and_keeps_its_content(probe: Any) -> None:
     parts = [bytes([i % 256]) * i for i in range(300)]
     assert probe.write([("bytes", part) for part in parts]) == b"".join(parts)
     assert probe.write([("bytes", b"")]) == b""
 
 
-def test_a_buffer_beyond_its_limit_is_in_error_and_stays_as_it_was(probe: Any) -> None:
+def test_a_buffer_beyond_its_limit_has_an_error_and_is_not_changed(probe: Any) -> None:
     assert probe.write_too_much() == (True, 1, 4)

@@ -1,4 +1,4 @@
-"""Kafka's error codes: the numbers, the names and which can be retried, as Kafka's own class has them."""
+"""Kafka's error codes: numbers, names and retriability are those of Kafka's class."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ def test_codes_names_and_retriability_are_those_of_kafka(tmp_path) -> None:
     source = tmp_path / "Codes.java"
     source.write_text(PROGRAM)
     class_path = f"{kafka_clients_jar('4.3.0')}:{jar('org.slf4j', 'slf4j-api', '1.7.36')}"
-    done = subprocess.run(
+    result = subprocess.run(
         [java, "-cp", class_path, str(source)], capture_output=True, text=True, check=True, timeout=600
     )
     theirs = {
-        (int(code), name, retriable == "true") for code, name, retriable in map(str.split, done.stdout.splitlines())
+        (int(code), name, retriable == "true") for code, name, retriable in map(str.split, result.stdout.splitlines())
     }
     assert {(error.value, error.name, error.retriable) for error in ErrorCode} == theirs
 
 
-def test_every_error_has_words_of_its_own() -> None:
-    words = [error.message for error in ErrorCode]
-    assert all(words)
-    assert len(set(words)) == len(words)
+def test_every_error_has_a_unique_message() -> None:
+    messages = [error.message for error in ErrorCode]
+    assert all(messages)
+    assert len(set(messages)) == len(messages)
 
 
 def test_a_code_from_the_wire_becomes_an_error() -> None:

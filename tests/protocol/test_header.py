@@ -39,17 +39,17 @@ def test_the_version_of_a_header_follows_from_the_api_and_its_version(
     assert response_header_version(key, version) == response_header
 
 
-def test_a_request_header_is_read_in_the_form_of_its_api() -> None:
+def test_a_request_header_is_decoded_in_the_version_of_its_api() -> None:
     for key, version in ((3, 1), (3, 12), (7, 0), (18, 3), (18, 1000)):
         head = RequestHeader(request_api_key=key, request_api_version=version, correlation_id=-5)
-        form = request_header_version(key, version)
-        if form:
+        header_version = request_header_version(key, version)
+        if header_version:
             head.client_id = "client"
-        data = encode(head, form)
+        data = encode(head, header_version)
         assert decode_request_header(b"..." + data + b"body", 3) == (head, 3 + len(data))
 
 
-def test_a_request_header_of_an_unknown_api_is_read_as_far_as_it_goes() -> None:
+def test_the_header_of_an_unknown_api_is_decoded_as_far_as_possible() -> None:
     fixed = struct.pack(">hhi", 999, 3, 42)
     with_client, _ = decode_request_header(fixed + b"\0\3abc\0rest")
     assert (with_client.request_api_key, with_client.correlation_id, with_client.client_id) == (999, 42, "abc")

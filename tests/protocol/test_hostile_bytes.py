@@ -1,4 +1,4 @@
-"""Whatever the bytes are, decoding ends in a message or in a ProtocolError, and in memory in proportion to the bytes."""
+"""Decoding any bytes returns a message or raises ProtocolError, with memory in proportion to the number of bytes."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ HUGE = [
 ]
 BY_CLASS = pytest.mark.parametrize("cls", message_classes(), ids=lambda cls: cls.__name__)
 
-#: Bytes of memory for each byte of a message: an empty list is one byte on the wire and 60 in memory.
+#: Bytes of memory per byte of a message: an empty list has one byte in the protocol and 60 in memory.
 MEMORY_FACTOR = 60
 
 
 def attempt(case: Case, data: bytes) -> bool:
-    """Decodes; what is a message must be one that can be encoded and read again."""
+    """Decode the bytes; a decoded message must survive encoding and decoding. Returns whether it is a message."""
     try:
         message, end = decode(case.cls, case.version, data)
     except ProtocolError as error:
@@ -64,29 +64,29 @@ def test_a_message_cut_short_anywhere_is_refused(cls: Any) -> None:
 
 
 @BY_CLASS
-def test_a_message_with_bytes_changed_is_refused_or_is_another(cls: Any) -> None:
+def test_a_message_with_changed_bytes_is_refused_or_decoded(cls: Any) -> None:
     for case in cases(cls):
 
         @FEW
         @given(values(case), st.just(case), st.randoms(use_true_random=False))
-        def survives(message: Any, case: Case, chance: random.Random) -> None:
+        def survives(message: Any, case: Case, rng: random.Random) -> None:
             data = encode(message, case.version)
             for _ in range(20):
-                at = chance.randrange(len(data) + 1)
-                lie = chance.choice(HUGE) if chance.random() < 0.5 else chance.randbytes(chance.randrange(1, 4))
-                attempt(case, data[:at] + lie + data[at + len(lie) :])
+                position = rng.randrange(len(data) + 1)
+                lie = rng.choice(HUGE) if rng.random() < 0.5 else rng.randbytes(rng.randrange(1, 4))
+                attempt(case, data[:position] + lie + data[position + len(lie) :])
 
         survives()
 
 
 def test_random_bytes_are_refused_or_are_a_message() -> None:
-    chance = random.Random(20)
-    outcomes = [attempt(case, chance.randbytes(chance.randrange(80))) for case in all_cases() for _ in range(20)]
+    rng = random.Random(20)
+    outcomes = [attempt(case, rng.randbytes(rng.randrange(80))) for case in all_cases() for _ in range(20)]
     assert 0 < sum(outcomes) < len(outcomes)
 
 
 def full_of_the_smallest(structure: Structure, version: int, count: int) -> Iterator[Any]:
-    """Objects of `structure` whose one array, at any depth, has `count` elements of the fewest bytes."""
+    """Yield objects of `structure` in which one array, at any depth, has `count` elements of minimum size."""
     for field in structure.fields:
         if version not in field.versions or field.structure is None:
             continue
@@ -97,12 +97,12 @@ def full_of_the_smallest(structure: Structure, version: int, count: int) -> Iter
 
 
 def measured_decode(case: Case, data: bytes) -> tuple[Any, int]:
-    """The message, and the most memory taken meanwhile; without what a collection of earlier tests' garbage takes."""
+    """The message and the peak memory while it is decoded, without the effect of garbage of earlier tests."""
     gc.disable()
     tracemalloc.start()
     try:
-        kept, _ = decode(case.cls, case.version, data)
-        return kept, tracemalloc.get_traced_memory()[1]
+        message, _ = decode(case.cls, case.version, data)
+        return message, tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
         gc.enable()
@@ -117,8 +117,8 @@ def test_memory_is_in_proportion_to_the_bytes_even_of_the_smallest_elements() ->
             except ProtocolError:  # a default that this version cannot hold
                 continue
             decode(case.cls, case.version, data)
-            kept, peak = measured_decode(case, data)
-            assert kept is not None
+            decoded, peak = measured_decode(case, data)
+            assert decoded is not None
             assert peak < 10_000 + MEMORY_FACTOR * len(data), f"{case}: {len(data)} bytes took {peak}"
             measured += 1
     assert measured > 1000
@@ -163,7 +163,7 @@ def test_the_elements_of_all_arrays_of_a_message_are_bounded() -> None:
         (9, b"\x01\0\0\0\x01\x05\xff\xff\xff\xff\x0f", "more bytes", None, 11),
     ],
 )
-def test_the_place_of_an_error_is_named(
+def test_an_error_has_the_field_and_the_position(
     version: int, data: bytes, reason: str, field: str | None, position: int
 ) -> None:
     with pytest.raises(ProtocolError, match=reason) as caught:
@@ -190,7 +190,7 @@ def test_an_offset_outside_of_the_buffer_is_refused(offset: int) -> None:
         decode(header.ResponseHeader, 0, bytes(4), offset)
 
 
-def test_what_is_no_buffer_is_a_mistake_of_the_caller() -> None:
-    for wrong in ("text", None, 5):
+def test_an_argument_that_is_not_a_buffer_is_a_type_error() -> None:
+    for argument in ("text", None, 5):
         with pytest.raises(TypeError):
-            decode(header.ResponseHeader, 0, wrong)
+            decode(header.ResponseHeader, 0, argument)

@@ -1,4 +1,4 @@
-"""The records of Kafka's own topics, as described here, are those of Kafka's definitions: fields, order, types, versions."""
+"""Compares the schemas of records in internal topics with Kafka's definitions: fields, order, types, versions."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ VERSION = "4.3.0"
 
 
 def definitions(artifact: str) -> dict[str, dict]:
-    """Kafka's JSON by the name of the message."""
-    found = {}
+    """Kafka's message definitions by name."""
+    by_name = {}
     with zipfile.ZipFile(jar("org.apache.kafka", artifact, VERSION)) as archive:
         for name in archive.namelist():
             if name.startswith("common/") and name.endswith(".json"):
                 text = re.sub(r"^\s*//.*$", "", archive.read(name).decode(), flags=re.MULTILINE)
                 definition = json.loads(text)
-                found[definition["name"]] = definition
-    return found
+                by_name[definition["name"]] = definition
+    return by_name
 
 
 def theirs(fields, newest, common=()):
-    """[(name, type, versions, nullable, tag, inner fields)], in order, versions cut at the newest."""
+    """[(name, type, versions, nullable, tag, inner fields)], in order, with versions up to the newest."""
     shared = {structure["name"]: structure["fields"] for structure in common}
-    found = []
+    rows = []
     for field in fields:
         element = field["type"].removeprefix("[]")
         inner = field.get("fields") or shared.get(element)
-        found.append(
+        rows.append(
             (
                 field["name"],
                 "structure" if inner else element,
@@ -46,7 +46,7 @@ def theirs(fields, newest, common=()):
                 theirs(inner, newest, common) if inner else None,
             )
         )
-    return found
+    return rows
 
 
 def ours(structure, newest):
@@ -70,9 +70,9 @@ def cut(versions, newest):
     return parsed.first, min(parsed.last, newest if parsed.last == NEWEST else parsed.last)
 
 
-def small(fields):
-    """With names written small, as some are in Kafka's definitions of these records."""
-    return fields and [(name.lower(), *rest, small(inner)) for name, *rest, inner in fields]
+def lower_case(fields):
+    """The fields with lower-case names, because Kafka's definitions of these records are not consistent."""
+    return fields and [(name.lower(), *rest, lower_case(inner)) for name, *rest, inner in fields]
 
 
 def newest_of(definition):
@@ -109,8 +109,8 @@ def test_keys_and_values_of_committed_offsets_and_groups():
         assert kind.newest == newest_of(known[f"{name}Value"])
         for schema, part in ((kind.key, f"{name}Key"), (kind.value, f"{name}Value")):
             newest = newest_of(known[part])
-            found, expected = (
+            actual, expected = (
                 ours(schema._structure, newest),
                 theirs(known[part]["fields"], newest, known[part].get("commonStructs", ())),
             )
-            assert small(found) == small(expected), part
+            assert lower_case(actual) == lower_case(expected), part

@@ -1,4 +1,4 @@
-"""Messages as Python objects: defaults, equality, text, and no field that the schema has not."""
+"""Messages as Python objects: defaults, equality, text, and the refusal of unknown fields."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from odradek.protocol.schema import SchemaError, Versions, message, snake_case
 from odradek.protocol.schemas import fetch, metadata
 
 
-def test_fields_not_given_have_the_defaults_of_the_schema() -> None:
+def test_unset_fields_have_the_defaults_of_the_schema() -> None:
     request = fetch.Request(min_bytes=3)
     assert (request.cluster_id, request.replica_id, request.max_bytes, request.rack_id) == (None, -1, 0x7FFFFFFF, "")
     assert request.min_bytes == 3
@@ -21,15 +21,15 @@ def test_fields_not_given_have_the_defaults_of_the_schema() -> None:
 
 
 def test_mutable_defaults_are_not_shared() -> None:
-    one, other = fetch.Request(), fetch.Request()
-    one.topics.append(fetch.Request.FetchTopic())
-    one.replica_state.replica_id = 5
+    changed, other = fetch.Request(), fetch.Request()
+    changed.topics.append(fetch.Request.FetchTopic())
+    changed.replica_state.replica_id = 5
     assert other.topics == []
     assert other.replica_state.replica_id == -1
     assert fetch.Request() == other
 
 
-def test_names_that_are_no_field_are_refused() -> None:
+def test_unknown_field_names_are_refused() -> None:
     with pytest.raises(TypeError, match=r"FetchRequest has no field maxBytes, min_byte"):
         fetch.Request(min_byte=1, maxBytes=2, min_bytes=3)
     with pytest.raises(AttributeError):
@@ -68,10 +68,10 @@ def test_messages_in_a_cycle_are_collected() -> None:
     request, witness = fetch.Request(), Witness()
     request.topics = witness
     witness.append(request)
-    gone = weakref.ref(witness)
+    reference = weakref.ref(witness)
     del request, witness
     gc.collect()
-    assert gone() is None
+    assert reference() is None
 
 
 def test_names_become_snake_case() -> None:
@@ -94,14 +94,14 @@ def test_ranges_of_versions() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("Name string", "cannot read 'Name string'"),
-        ("Name string some", "cannot read"),
+        ("Name string", "cannot parse the line 'Name string'"),
+        ("Name string some", "cannot parse"),
         ("Name string 0+ sometimes", "unknown option 'sometimes'"),
         ("Name string 0+ flexible=1+", "unknown option"),
         ("Place Nowhere 0+", "structure Nowhere has no fields"),
-        ("Name string 0+\nstruct Unused 0+\n  X int32 0+", "structure Unused is used by no field"),
+        ("Name string 0+\nstruct Unused 0+\n  X int32 0+", "no field uses the structure Unused"),
     ],
 )
-def test_mistakes_in_a_schema_are_named(text: str, reason: str) -> None:
+def test_errors_in_a_schema_are_reported(text: str, reason: str) -> None:
     with pytest.raises(SchemaError, match=reason):
         message("Wrong", text, "0-3", "none", __name__)

@@ -1,4 +1,4 @@
-"""What is encoded is decoded again, in every message and version; and what a version lacks is dropped or refused."""
+"""Every message survives encoding and decoding in every version; values that a version lacks are dropped or refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FEW = settings(max_examples=8, database=None, phases=[Phase.generate], suppress_
 
 
 @pytest.mark.parametrize("cls", message_classes(), ids=lambda cls: cls.__name__)
-def test_every_version_of_a_message_comes_back_as_it_went(cls: Any) -> None:
+def test_every_version_of_a_message_survives_encoding_and_decoding(cls: Any) -> None:
     for case in cases(cls):
 
         @FEW
@@ -40,7 +40,7 @@ def test_the_defaults_of_a_message_are_encodable_in_every_version_that_allows_th
             assert decode(cls, case.version, data) == (cls(), len(data))
 
 
-def test_tagged_fields_of_versions_from_the_future_are_stepped_over() -> None:
+def test_unknown_tagged_fields_are_skipped() -> None:
     request = metadata.Request(topics=None)
     data = encode(request, 12)
     assert data[-1] == 0
@@ -77,10 +77,10 @@ def test_records_are_views_of_the_buffer_and_are_taken_from_any_bytes_like_objec
         data = encode(produce.Request(topic_data=[topic(name="t", partition_data=[partition(records=records)])]), 3)
         buffer = bytearray(data)
         message, _ = decode(produce.Request, 3, buffer)
-        found = message.topic_data[0].partition_data[0].records
-        assert found == b"records"
+        decoded = message.topic_data[0].partition_data[0].records
+        assert decoded == b"records"
         buffer[-1] = ord("S")
-        assert bytes(found) == b"recordS"
+        assert bytes(decoded) == b"recordS"
 
 
 def test_a_buffer_of_wider_items_is_read_as_bytes() -> None:
@@ -138,15 +138,15 @@ def test_values_of_the_wrong_type_or_size_are_refused_by_the_name_of_their_field
     assert caught.value.value == value
 
 
-def test_values_deep_in_a_message_are_refused_with_the_way_to_them() -> None:
+def test_wrong_values_deep_in_a_message_are_refused_with_their_path() -> None:
     topic, partition = fetch.Request.FetchTopic, fetch.Request.FetchPartition
     good, bad = topic(topic="a", partitions=[]), topic(topic="b", partitions=[partition(), partition(fetch_offset="x")])
     with pytest.raises(ProtocolError) as caught:
         encode(fetch.Request(topics=[good, bad]), 4)
     assert caught.value.field == "topics[1].partitions[1].fetch_offset"
-    for wrong, reason in ((fetch.Request(topics=good), "list"), (fetch.Request(topics=["a"]), "class")):
+    for invalid, reason in ((fetch.Request(topics=good), "list"), (fetch.Request(topics=["a"]), "class")):
         with pytest.raises(ProtocolError, match=reason):
-            encode(wrong, 4)
+            encode(invalid, 4)
     with pytest.raises(ProtocolError, match="16 bytes"):
         encode(fetch.Request(topics=[topic(topic_id=b"short")]), 13)
     with pytest.raises(ProtocolError, match="not a bool"):
@@ -158,6 +158,6 @@ def test_values_deep_in_a_message_are_refused_with_the_way_to_them() -> None:
 
 @pytest.mark.parametrize("version", [-1, 19, 32767])
 def test_versions_that_no_schema_has_are_refused(version: int) -> None:
-    for act in (lambda: encode(fetch.Request(), version), lambda: decode(fetch.Request, version, bytes(100))):
+    for call in (lambda: encode(fetch.Request(), version), lambda: decode(fetch.Request, version, bytes(100))):
         with pytest.raises(ProtocolError, match="has versions 0 to 18"):
-            act()
+            call()

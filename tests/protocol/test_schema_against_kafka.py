@@ -1,4 +1,4 @@
-"""Every schema says what Kafka's own message definitions say: 3.9.1 for versions dropped since, 4.3.0 for the newest."""
+"""Compares every schema with Kafka's message definitions: 3.9.1 for removed versions, 4.3.0 for the newest."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OUTSIDE_APIS = {
     "ConsumerProtocolAssignment": consumer_protocol.Assignment,
 }
 
-#: Since 3.9 Kafka renamed these; bytes and meaning stayed. Left the older name, right the newer.
+#: Names that Kafka changed after 3.9 without changing the format: older name to newer name.
 RENAMED_MESSAGES = {
     "ListClientMetricsResourcesRequest": "ListConfigResourcesRequest",
     "ListClientMetricsResourcesResponse": "ListConfigResourcesResponse",
@@ -37,9 +37,9 @@ RENAMED = {
         "[]ClientMetricsResource": "[]ConfigResource",
     },
 }
-#: Versions that 3.9 had unreleased and 4.x released with another layout: the released one counts.
+#: Versions that were unreleased in 3.9 and that 4.x released with another layout: the released layout is correct.
 RELEASED_OTHERWISE = {("3.9.1", "ReadShareGroupStateSummaryResponse", 0)}
-#: Header version 0 is gone from 4.3, and with it the need to drop the client id.
+#: Kafka 4.3 has no header version 0, so it does not need to drop the client id.
 IGNORABLE_FOR_OLD_VERSIONS = {("RequestHeader", "ClientId")}
 
 
@@ -79,8 +79,7 @@ def renamed(rows: list[tuple], names: dict[str, str]) -> list[tuple]:
 
 
 def messages(release: str) -> list[str]:
-    found = kafka.api_messages(release)
-    return [*found, *OUTSIDE_APIS]
+    return [*kafka.api_messages(release), *OUTSIDE_APIS]
 
 
 def released_versions(definition: dict[str, Any]) -> range:
@@ -128,7 +127,7 @@ def test_every_api_is_known_from_its_first_version_to_its_newest() -> None:
         assert (schema.min_version, schema.max_version) == (0, max(known)), schema.name
 
 
-def test_what_may_be_dropped_from_older_versions_is_as_in_kafka() -> None:
+def test_ignorable_fields_are_those_of_kafka() -> None:
     compared = 0
     for release in reversed(kafka.RELEASES):
         for name in messages(release):
@@ -136,24 +135,24 @@ def test_what_may_be_dropped_from_older_versions_is_as_in_kafka() -> None:
                 continue
             structure = structure_of(name)
             ours = ignorable(structure)
-            for way, theirs in kafka.ignorable(kafka.definitions(release)[name]).items():
-                if (name, way) not in IGNORABLE_FOR_OLD_VERSIONS:
-                    assert ours[way] == theirs, f"{name}.{way}"
+            for path, theirs in kafka.ignorable(kafka.definitions(release)[name]).items():
+                if (name, path) not in IGNORABLE_FOR_OLD_VERSIONS:
+                    assert ours[path] == theirs, f"{name}.{path}"
                     compared += 1
     assert compared > 1000
 
 
 def ignorable(message: Structure) -> dict[str, bool]:
-    found = {}
+    by_path = {}
 
-    def walk(structure: Structure, way: str) -> None:
+    def walk(structure: Structure, path: str) -> None:
         for field in structure.fields:
-            found[way + field.name] = field.ignorable
+            by_path[path + field.name] = field.ignorable
             if field.structure is not None:
-                found.update(
+                by_path.update(
                     {f"{field.structure.name}.{inner.name}": inner.ignorable for inner in field.structure.fields}
                 )
-                walk(field.structure, f"{way}{field.name}.")
+                walk(field.structure, f"{path}{field.name}.")
 
     walk(message, "")
-    return found
+    return by_path

@@ -1,4 +1,4 @@
-"""The table of configuration keys, Kafka's own names and meanings, and a broker's configuration made from it."""
+"""The table of configuration keys, with Kafka's names and meanings, and the configuration of a broker."""
 
 from odradek.config.broker_config import BrokerConfig, Setting, UnknownKey, load
 from odradek.config.errors import ConfigError

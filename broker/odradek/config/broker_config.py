@@ -1,7 +1,7 @@
-"""A broker's configuration: file and command line read, checked and put together; and what was changed since.
+"""The configuration of a broker: settings of the file and the command line, checked and combined, and changes at run time.
 
-Made once by the command, before any process is forked. Every process has its own copy and reads it without a lock; what
-changes while the broker runs comes to each copy by `BrokerConfig.run_with`, called by one thread of the process.
+The command creates it once, before it forks a process. Every process has its own copy and reads it without a lock.
+`BrokerConfig.run_with` applies the changes at run time to a copy; one thread of each process calls it.
 """
 
 import copy
@@ -26,11 +26,11 @@ from odradek.config.table import BROKER_KEYS, FREE_PREFIXES, TOPIC_KEYS, broker_
 
 DEFAULT_NODE_ID = 1
 ALL_BROKERS, THIS_BROKER = "changed at run time for all brokers", "changed at run time for this broker"
-"""What `BrokerConfig.where` says of settings that are in the metadata store."""
+"""The results of `BrokerConfig.where` for settings in the metadata store."""
 
 
 class Setting(NamedTuple):
-    """A value that somebody set: as typed, as written, and where (``file:line`` or ``--set``)."""
+    """A setting: its typed value, its text, and where it was set (``file:line`` or ``--set``)."""
 
     value: Value
     text: str
@@ -38,27 +38,28 @@ class Setting(NamedTuple):
 
 
 class UnknownKey(NamedTuple):
-    """A setting that no row of the table knows."""
+    """A setting whose key is not in the table."""
 
     name: str
     where: str
 
 
-def _ignored(key: UnknownKey) -> str:
-    from difflib import get_close_matches  # hardly any configuration has an unknown key
+def _unknown_key_warning(key: UnknownKey) -> str:
+    from difflib import get_close_matches  # imported here because few configurations have an unknown key
 
     close = get_close_matches(key.name, BROKER_KEYS, 1, 0.8)
-    return f"unknown key {key.name} is ignored ({key.where})" + (f"; did you mean {close[0]}?" if close else "")
+    return f"ignoring unknown key {key.name} ({key.where})" + (f"; did you mean {close[0]}?" if close else "")
 
 
 class BrokerConfig:
     """Typed values by key: ``config["log.segment.bytes"]``.
 
-    Attributes: ``settings`` what was set, by key, wherever that was; of these ``static`` in the file or on the command line,
-    ``of_all`` and ``of_broker`` at run time, the latter winning; ``groups`` the settings of single groups by id (in the
-    coordinator, see `odradek.config.dynamic.group_values`; replaced, never changed); ``listeners`` and
-    ``advertised_listeners`` in the order given; ``inter_broker_listener``; ``log_dirs`` absolute; ``node_id``; ``unknown``
-    keys; ``warnings``, lines for people.
+    Attributes: ``settings``: all settings by key; they consist of ``static`` (from the file or the command line),
+    ``of_all`` and ``of_broker`` (set at run time for all brokers and for this broker; the latter take precedence);
+    ``groups``: the settings of single groups by group id (only in the coordinator, see
+    `odradek.config.dynamic.group_values`; the dict is replaced, never modified); ``listeners`` and
+    ``advertised_listeners``, in the order of the setting; ``inter_broker_listener``; ``log_dirs``, absolute paths;
+    ``node_id``; ``unknown`` keys; ``warnings``, one line each.
     """
 
     def __init__(
@@ -68,10 +69,10 @@ class BrokerConfig:
         refused: Sequence[ConfigError] = (),
         to_start: bool = False,
     ) -> None:
-        """Derives and cross-checks everything. Raises ConfigError, with all that is wrong.
+        """Compute the derived attributes and check the settings against each other. Raises ConfigError with all errors.
 
-        :param refused: errors of other settings, which are reported together with those that are found here.
-        :param to_start: also refuse what only a start refuses (`check_metadata_store`).
+        :param refused: errors of other settings, which are raised together with the errors of these checks.
+        :param to_start: also check what only a starting broker refuses (`check_metadata_store`).
         """
         self.static = dict(settings)
         self.of_all: dict[str, Setting] = {}
@@ -79,7 +80,7 @@ class BrokerConfig:
         self.settings = dict(settings)
         self.groups: dict[str, dict[str, Value]] = {}
         self.unknown = tuple(unknown)
-        self.warnings: list[str] = [_ignored(key) for key in unknown]
+        self.warnings: list[str] = [_unknown_key_warning(key) for key in unknown]
         self._values: dict[str, Value] = {name: key.default for name, key in BROKER_KEYS.items()}
         self._values.update((name, setting.value) for name, setting in settings.items())
         errors = [*refused, *self._derive_identity(), *self._derive_listeners(), *self._derive_log_dirs()]
@@ -95,13 +96,13 @@ class BrokerConfig:
         self.topic_defaults: dict[str, Value] = {name: self._topic_default(key) for name, key in TOPIC_KEYS.items()}
 
     def replica_warnings(self) -> list[str]:
-        """A line for people if more replicas are asked for than a partition of this broker can have; else none."""
+        """A warning if min.insync.replicas exceeds the one replica that a partition of this broker has; else none."""
         name = "min.insync.replicas"
         if self.integer(name) <= 1:
             return []
         return [
-            f"{name}={self[name]} ({self.where(name)}) does not make acks=all safer: this broker does not replicate yet, "
-            "partitions have one replica, and a write with acks=all is acknowledged when this broker alone has it"
+            f"{name}={self[name]} ({self.where(name)}) does not make acks=all safer: this broker does not replicate yet. "
+            "Every partition has one replica, and acks=all waits for this broker only"
         ]
 
     def __getitem__(self, name: str) -> Value:
@@ -111,29 +112,29 @@ class BrokerConfig:
         return name in self._values
 
     def get(self, name: str, default: Value = None) -> Value:
-        """The value of a key; ``default`` if no row and no setting has that name."""
+        """The value of a key; ``default`` if neither the table nor the settings contain the key."""
         return self._values.get(name, default)
 
     def integer(self, name: str) -> int:
-        """The value of a key that is an integer and has one."""
+        """The value of an integer key. Raises TypeError if it is unset or not an integer."""
         value = self._values[name]
         if not isinstance(value, int):
-            raise TypeError(f"{name} is no integer: {value!r}")
+            raise TypeError(f"{name} is not an integer: {value!r}")
         return value
 
     def text(self, name: str) -> str:
-        """The value of a key that is a text and has one."""
+        """The value of a string key. Raises TypeError if it is unset or not a string."""
         value = self._values[name]
         if not isinstance(value, str):
-            raise TypeError(f"{name} is no text: {value!r}")
+            raise TypeError(f"{name} is not a string: {value!r}")
         return value
 
     def is_set(self, name: str) -> bool:
-        """True if a person set this very key, in whatever place."""
+        """True if this key itself (not a synonym) was set anywhere."""
         return name in self.settings
 
     def changed(self, of_all: Mapping[str, str], of_broker: Mapping[str, str]) -> "BrokerConfig":
-        """A copy with these settings at run time, instead of those there are. Raises ConfigError."""
+        """A copy in which these settings replace the current ones that were made at run time. Raises ConfigError."""
         new = copy.copy(self)
         new.of_all = _typed(of_all, ALL_BROKERS)
         new.of_broker = _typed(of_broker, THIS_BROKER)
@@ -148,7 +149,7 @@ class BrokerConfig:
         return new
 
     def run_with(self, of_all: Mapping[str, str], of_broker: Mapping[str, str]) -> list[ConfigError]:
-        """Take over these settings at run time, in place. What cannot be used is left out: the errors."""
+        """Replace the settings made at run time, in place; skip those that cannot be used, and return their errors."""
         layers = dict(of_all), dict(of_broker)
         errors: list[ConfigError] = []
         while True:
@@ -156,61 +157,62 @@ class BrokerConfig:
                 vars(self).update(vars(self.changed(*layers)))
                 return errors
             except ConfigError as error:
-                first = error.errors[0]  # the others may go with it
+                first = error.errors[0]  # the other errors may disappear with this setting
                 errors.append(first)
-                found = [layer for layer in layers if first.name in layer]
-                for layer in found or layers:  # two keys may contradict each other, and only the other one be set here
-                    layer.pop(first.name, None) if found else layer.clear()
+                containing = [layer for layer in layers if first.name in layer]
+                # No layer contains the key if it contradicts another key and only that other key was set at run time.
+                for layer in containing or layers:
+                    layer.pop(first.name, None) if containing else layer.clear()
 
     @property
     def metrics_listener(self) -> Listener | None:
-        """Where HTTP is served, under the name METRICS; None if nowhere."""
+        """The listener for HTTP, with the name METRICS; None if it is disabled."""
         address = self.text("metrics.listener")
         if not address:
             return None
         return Listener(*parse_address("metrics.listener", f"METRICS://{address}"), "HTTP")
 
     def where(self, name: str) -> str:
-        """Where a key was set: ``file:line``, ``--set``, or ``default``."""
+        """Where a key was set: ``file:line``, ``--set``, `ALL_BROKERS`, `THIS_BROKER`, or ``default``."""
         setting = self.settings.get(name)
         return setting.where if setting else "default"
 
     def check_metadata_store(self) -> None:
-        """Refuse to start where the cluster's metadata is kept by others: the broker would start with no topics at all.
+        """Raise ConfigError if ZooKeeper or KRaft controllers keep the metadata: the broker would start without any topics.
 
-        Raises ConfigError. For the start alone: the command reads such files too, to take over a Kafka's directories.
+        Only a start checks this: the command also reads such files to adopt the directories of a Kafka broker.
         """
         raise_all([*self._wrong_metadata_store()])
 
     def _wrong_metadata_store(self) -> Iterator[ConfigError]:
-        instead = (
-            "it would start alone, without the topics of that cluster. To run it on a metadata store of its own,"
-            " set metadata.store=embedded; to take over the directories of a Kafka, run `odradek adopt` before that"
+        remedy = (
+            "it would start without the topics of that cluster. Set metadata.store=embedded to use the broker's own"
+            " metadata store. To take over the directories of a Kafka broker, run `odradek adopt` first"
         )
         if self.is_set("metadata.store") and self._values["metadata.store"] == "zookeeper":
             yield self._error("metadata.store", "is not supported yet; set metadata.store=embedded")
         elif self._values["metadata.store"] == "zookeeper":
-            yield self._error("zookeeper.connect", f"this broker cannot join a cluster on ZooKeeper yet: {instead}")
+            yield self._error("zookeeper.connect", f"this broker cannot join a ZooKeeper cluster yet: {remedy}")
         roles = _items(self._values["process.roles"])
         if roles and "controller" not in roles and not self.is_set("metadata.store"):
-            yield self._error("process.roles", f"this broker cannot join a KRaft cluster's controllers: {instead}")
+            yield self._error("process.roles", f"this broker cannot join the controllers of a KRaft cluster: {remedy}")
 
     @property
     def node_id_is_configured(self) -> bool:
-        """False if node_id is only the default, so that the id in an existing data directory wins."""
+        """False if node_id is only the default; the id in an existing data directory then takes precedence."""
         return any(self.is_set(name) and self.settings[name].value != -1 for name in ("node.id", "broker.id"))
 
     @property
     def without_effect(self) -> tuple[str, ...]:
-        """Keys that were set and on which nothing depends yet."""
+        """The keys that were set but have no effect (`NONE`, `NONE_YET`)."""
         return tuple(name for name in self.settings if (row := broker_key(name)) and row.effect in (NONE, NONE_YET))
 
     def topic_config(self, overrides: Mapping[str, str]) -> dict[str, Value]:
-        """Effective values of all topic keys for a topic with these settings. Raises ConfigError for a bad one."""
+        """Effective values of all topic keys for a topic with these settings. Raises ConfigError for an invalid setting."""
         return self.topic_defaults | validate_topic_configs(dict(overrides))
 
     def _topic_default(self, key: ConfigKey) -> Value:
-        """The broker's value for a topic key: the first synonym that is set, else the default."""
+        """The broker's value of a topic key: that of the first synonym that is set, else the default."""
         for synonym in key.synonyms:
             value = self.settings[synonym.name].value if synonym.name in self.settings else None
             if value is not None:
@@ -227,38 +229,40 @@ class BrokerConfig:
     def _derive_identity(self) -> Iterator[ConfigError]:
         node_id, broker_id = self._values["node.id"], self._values["broker.id"]
         if node_id != -1 and broker_id not in (-1, node_id):
-            yield self._error("broker.id", f"must equal node.id={node_id} or be left out")
+            yield self._error("broker.id", f"must be equal to node.id={node_id}, or unset")
         resolved = next((value for value in (node_id, broker_id) if value != -1), DEFAULT_NODE_ID)
         self.node_id = int(str(resolved))
         self._values["node.id"] = self._values["broker.id"] = self.node_id
         roles = self._values["process.roles"]
         if roles and "broker" not in _items(roles):
-            yield self._error("process.roles", "must contain broker: a controller alone is not supported")
+            yield self._error("process.roles", "must contain broker: this program cannot run as a controller only")
         if self.is_set("process.roles"):
             self.warnings.append(
-                "process.roles and controller.* belong to KRaft and have no effect: metadata.store counts"
+                "ignoring process.roles and controller.*: they belong to KRaft; metadata.store selects the metadata store"
             )
 
     def _derive_listeners(self) -> Iterator[ConfigError]:
         skip = tuple(name.upper() for name in _items(self._values["controller.listener.names"]))
         errors: list[ConfigError] = []
-        given = {name: _items(self._values[name]) for name in ("listeners", "advertised.listeners")}
+        addresses = {name: _items(self._values[name]) for name in ("listeners", "advertised.listeners")}
         parsed: dict[str, list[Listener]] = {}
         protocols: dict[str, str] = {}
         try:
             protocols = parse_protocol_map(str(self._values["listener.security.protocol.map"]))
         except ConfigError as error:
-            errors += error.errors  # nothing of the listeners can be judged without it
-            given = {}
-        for name in [name for name, items in given.items() if items or name == "listeners"]:
+            errors += error.errors  # the listeners cannot be checked without the map
+            addresses = {}
+        for name in [name for name, items in addresses.items() if items or name == "listeners"]:
             try:
-                parsed[name] = parse_listeners(name, given[name], protocols, skip)
+                parsed[name] = parse_listeners(name, addresses[name], protocols, skip)
             except ConfigError as error:
                 errors += error.errors
         if not errors:
             listeners, advertised = parsed["listeners"], parsed.get("advertised.listeners")
-            if len(listeners) < len(given["listeners"]):
-                self.warnings.append(f"the controller listener {', '.join(skip)} of listeners is not opened")
+            if len(listeners) < len(addresses["listeners"]):
+                self.warnings.append(
+                    f"not opening the controller listener {', '.join(skip)}: this broker has no KRaft controllers"
+                )
             try:
                 check_ports(listeners)
                 if advertised is not None:
@@ -273,10 +277,10 @@ class BrokerConfig:
     def _derive_inter_broker_listener(
         self, protocols: Mapping[str, str], listeners_known: bool
     ) -> Iterator[ConfigError]:
-        """Where the listeners are wrong, only what would be wrong with any others is reported."""
+        """Derive the listener. :param listeners_known: False: report only errors that do not depend on the listeners."""
         name, key = self._values["inter.broker.listener.name"], "security.inter.broker.protocol"
-        wanted = self._values[key]
-        if wanted not in SUPPORTED_PROTOCOLS:
+        protocol = self._values[key]
+        if protocol not in SUPPORTED_PROTOCOLS:
             yield self._error(key, f"is not supported yet; must be {' or '.join(SUPPORTED_PROTOCOLS)}")
         elif name is not None and self.is_set(key):
             yield self._error("inter.broker.listener.name", f"must not be set together with {key}")
@@ -289,46 +293,49 @@ class BrokerConfig:
         elif not listeners_known:
             return
         elif name is None:
-            found = [one for one in self.advertised_listeners if one.protocol == wanted]
-            if found:
-                self.inter_broker_listener = next((one for one in found if one.name == wanted), found[0])
+            matches = [listener for listener in self.advertised_listeners if listener.protocol == protocol]
+            if matches:
+                same_name = (listener for listener in matches if listener.name == protocol)
+                self.inter_broker_listener = next(same_name, matches[0])
             else:
                 yield self._error(key, "must be the protocol of an advertised listener")
         else:
-            by_name = {one.name: one for one in self.advertised_listeners}
+            by_name = {listener.name: listener for listener in self.advertised_listeners}
             if str(name).upper() in by_name:
                 self.inter_broker_listener = by_name[str(name).upper()]
             else:
-                yield self._error("inter.broker.listener.name", f"must be an advertised listener: {', '.join(by_name)}")
+                yield self._error(
+                    "inter.broker.listener.name", f"must be the name of an advertised listener: {', '.join(by_name)}"
+                )
 
     def _derive_log_dirs(self) -> Iterator[ConfigError]:
         name = "log.dirs" if self._values["log.dirs"] else "log.dir"
-        given = _items(self._values[name])
-        paths = tuple(os.path.abspath(path) for path in given if path and "\0" not in path)  # noqa: PTH100 - Path.resolve would follow links
-        if len(paths) < len(given):
-            yield self._error(name, "must be a comma-separated list of directories, none of them empty")
+        items = _items(self._values[name])
+        paths = tuple(os.path.abspath(path) for path in items if path and "\0" not in path)  # noqa: PTH100 - Path.resolve would follow links
+        if len(paths) < len(items):
+            yield self._error(name, "must be a comma-separated list of directories without empty elements")
         elif len(set(paths)) < len(paths):
-            yield self._error(name, "names a directory twice")
+            yield self._error(name, "contains a directory twice; each directory must be listed once")
         self.log_dirs = paths
         self._values["log.dirs"] = paths
 
     def _wrong_pairs(self, refused: Collection[str] = ()) -> Iterator[ConfigError]:
-        """:param refused: keys whose values are wrong by themselves; no pair with one of them is checked."""
+        """Check settings against each other. :param refused: keys that already have an error; their pairs are not checked."""
         for lesser, greater in _AT_MOST:
             low, high = self._values[lesser], self._values[greater]
             if lesser in refused or greater in refused:
                 continue
             if isinstance(low, int | float) and isinstance(high, int | float) and low > high:
-                name, other, word = (
+                name, other, relation = (
                     (lesser, greater, "at most") if self.is_set(lesser) else (greater, lesser, "at least")
                 )
-                yield self._error(name, f"must be {word} {other}={show(self._values[other])}")
+                yield self._error(name, f"must be {relation} {other}={show(self._values[other])}")
         name = "group.coordinator.rebalance.protocols"
         if "classic" not in _items(self._values[name]):
             yield self._error(name, "must contain classic, which cannot be disabled")
-        without = not self._values["zookeeper.connect"] and "zookeeper.connect" not in refused
-        if self._values["metadata.store"] == "zookeeper" and without:
-            yield self._error("metadata.store", "needs zookeeper.connect")
+        no_servers = not self._values["zookeeper.connect"] and "zookeeper.connect" not in refused
+        if self._values["metadata.store"] == "zookeeper" and no_servers:
+            yield self._error("metadata.store", "requires zookeeper.connect, which is not set")
 
 
 _AT_MOST = (
@@ -344,7 +351,7 @@ _AT_MOST = (
     ("replica.fetch.wait.max.ms", "replica.lag.time.max.ms"),
     ("socket.connection.setup.timeout.ms", "socket.connection.setup.timeout.max.ms"),
 )
-"""Pairs of which the first must not exceed the second."""
+"""Pairs of keys: the value of the first must not exceed the value of the second."""
 
 
 def _typed(settings: Mapping[str, str], where: str) -> dict[str, Setting]:
@@ -352,7 +359,7 @@ def _typed(settings: Mapping[str, str], where: str) -> dict[str, Setting]:
     for name, text in settings.items():
         row = broker_key(name)
         if row is None:
-            continue  # of another version of the broker
+            continue  # another version of the broker stored this key
         try:
             typed[name] = Setting(row.parse(text), text, where)
         except ConfigError as error:
@@ -366,14 +373,14 @@ def _items(value: Value) -> tuple[str, ...]:
 
 
 def load(path: str | os.PathLike[str] | None, overrides: Sequence[str] = (), to_start: bool = False) -> BrokerConfig:
-    """The configuration of a ``server.properties`` file (or of nothing but defaults) with ``key=value`` overrides.
+    """Load a ``server.properties`` file (or only the defaults, if ``path`` is None) with ``key=value`` overrides.
 
-    The last setting of a key wins, overrides over the file. Raises ConfigError for everything that cannot be used, one line
-    for each setting; an unreadable file is one.
+    The last setting of a key takes precedence; overrides take precedence over the file. Raises ConfigError with one line for
+    each setting that cannot be used, also if the file cannot be read.
 
-    :param to_start: also refuse what only a start refuses (`BrokerConfig.check_metadata_store`).
+    :param to_start: also check what only a starting broker refuses (`BrokerConfig.check_metadata_store`).
     """
-    given: list[tuple[str, str, str]] = []
+    entries: list[tuple[str, str, str]] = []
     if path is not None:
         file = os.fspath(path)
         try:
@@ -381,23 +388,23 @@ def load(path: str | os.PathLike[str] | None, overrides: Sequence[str] = (), to_
                 data = stream.read()
         except OSError as error:
             raise ConfigError("", None, f"cannot read the configuration file {file}: {error.strerror}") from None
-        given += [
+        entries += [
             (name, value, f"{file}:{line}") for name, value, line in properties.parse(properties.decode(data), file)
         ]
     for override in overrides:
-        name, found, value = override.partition("=")
-        if not found or not name.strip():
+        name, separator, value = override.partition("=")
+        if not separator or not name.strip():
             raise ConfigError("", None, f"must be key=value, not {override!r}", "--set")
-        given.append((name.strip(), value, "--set"))
-    return resolve(given, to_start)
+        entries.append((name.strip(), value, "--set"))
+    return resolve(entries, to_start)
 
 
-def resolve(given: Sequence[tuple[str, str, str]], to_start: bool = False) -> BrokerConfig:
-    """The configuration of (key, text, where) in order of rising precedence; `to_start` as for `load`. Raises ConfigError."""
+def resolve(entries: Sequence[tuple[str, str, str]], to_start: bool = False) -> BrokerConfig:
+    """Build the configuration from (key, text, where) in ascending precedence. Raises ConfigError. `to_start`: see `load`."""
     settings: dict[str, Setting] = {}
     unknown: dict[str, UnknownKey] = {}
     refused: list[ConfigError] = []
-    last = {name: (text, where) for name, text, where in given}
+    last = {name: (text, where) for name, text, where in entries}
     for name, (text, where) in last.items():
         row = broker_key(name)
         if row is None:
@@ -412,5 +419,5 @@ def resolve(given: Sequence[tuple[str, str, str]], to_start: bool = False) -> Br
         return BrokerConfig(settings, tuple(unknown.values()), refused, to_start)
     except ConfigError as error:
         order = {name: place for place, name in enumerate(last)}
-        raise_all(sorted(error.errors, key=lambda one: order.get(one.name, len(order))))
+        raise_all(sorted(error.errors, key=lambda refusal: order.get(refusal.name, len(order))))
         raise

@@ -1,6 +1,6 @@
-"""Effective values with their source, synonyms and documentation: what DescribeConfigs and the command tell.
+"""Effective values with their source, synonyms and documentation, for DescribeConfigs and the command.
 
-Pure functions over a BrokerConfig; sources are numbered as in the DescribeConfigs response. `effective` answers for one key.
+Pure functions over a BrokerConfig. Sources have the numbers of the DescribeConfigs response. `effective` describes one key.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -32,7 +32,7 @@ SOURCE_NAMES = {
 
 
 class SynonymEntry(NamedTuple):
-    """One of the settings that a value could have come from; the first of a list is the one that counts."""
+    """A setting that could have provided a value. The first entry of a list is the setting that did."""
 
     name: str
     value: str | None
@@ -40,7 +40,7 @@ class SynonymEntry(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """A key as DescribeConfigs shows it; ``value`` is None if unset or sensitive."""
+    """A key as DescribeConfigs returns it; ``value`` is None if the key is unset or sensitive."""
 
     name: str
     value: str | None
@@ -53,19 +53,19 @@ class ConfigEntry(NamedTuple):
 
     @property
     def is_default(self) -> bool:
-        """What version 0 tells instead of the source."""
+        """The field that version 0 returns instead of the source."""
         return self.source == DEFAULT_CONFIG
 
 
 def describe_broker(config: BrokerConfig, names: Collection[str] | None = None) -> list[ConfigEntry]:
-    """All broker keys, or those in ``names`` that exist, in the order of the table; then those of single listeners."""
+    """All broker keys in the order of the table, then keys of single listeners. :param names: return only these keys."""
     of_listeners = [key for name in config.settings if name not in BROKER_KEYS and (key := broker_key(name))]
     keys = [*BROKER_KEYS.values(), *of_listeners]
     return [_broker_entry(config, key) for key in keys if names is None or key.name in names]
 
 
 def describe_all_brokers(config: BrokerConfig, names: Collection[str] | None = None) -> list[ConfigEntry]:
-    """What was set at run time for all brokers, and nothing else."""
+    """The settings made at run time for all brokers. :param names: return only these keys."""
     entries = []
     for name, setting in config.of_all.items():
         key = broker_key(name)
@@ -80,9 +80,9 @@ def describe_all_brokers(config: BrokerConfig, names: Collection[str] | None = N
 def describe_topic(
     config: BrokerConfig, overrides: Mapping[str, str], names: Collection[str] | None = None
 ) -> list[ConfigEntry]:
-    """All topic keys, or those in ``names`` that exist, of a topic with these settings.
+    """All topic keys of a topic with these settings. Raises ConfigError for an invalid setting.
 
-    Raises ConfigError for a bad one.
+    :param names: return only these keys.
     """
     values = validate_topic_configs(dict(overrides))
     entries = []
@@ -90,7 +90,7 @@ def describe_topic(
         if names is not None and name not in names:
             continue
         synonyms = [SynonymEntry(name, show(values[name]), DYNAMIC_TOPIC_CONFIG)] if name in values else []
-        synonyms += _counting(config, [synonym.name for synonym in key.synonyms])
+        synonyms += _layers_from_effective(config, [synonym.name for synonym in key.synonyms])
         value = values[name] if name in values else config.topic_defaults[name]
         entries.append(_entry(key, show(value), False, synonyms))
     return entries
@@ -99,7 +99,7 @@ def describe_topic(
 def describe_group(
     config: BrokerConfig, overrides: Mapping[str, str], names: Collection[str] | None = None
 ) -> list[ConfigEntry]:
-    """All keys of a group with these settings of its own. Raises ConfigError for a bad one."""
+    """All keys of a group with these settings. Raises ConfigError for an invalid setting."""
     own = check_group_settings(config, overrides)
     effective = group_values(config, own)
     entries = []
@@ -113,29 +113,29 @@ def describe_group(
 
 
 def effective(config: BrokerConfig, name: str, topic_overrides: Mapping[str, str] | None = None) -> ConfigEntry:
-    """The effective value of one key, its source and synonyms: of a topic with these settings, or (None) of the broker.
+    """The effective value, source and synonyms of one key of a topic with these settings, or (None) of the broker.
 
-    Raises ConfigError if there is no such key, or a setting of the topic is bad.
+    Raises ConfigError if the key does not exist, or if a setting of the topic is invalid.
     """
-    found = (
+    entries = (
         describe_broker(config, {name}) if topic_overrides is None else describe_topic(config, topic_overrides, {name})
     )
-    if not found:
-        what = "a broker" if topic_overrides is None else "a topic"
-        raise ConfigError(name, None, f"is not a key of {what}'s configuration")
-    return found[0]
+    if not entries:
+        resource = "broker" if topic_overrides is None else "topic"
+        raise ConfigError(name, None, f"is not a {resource} configuration key")
+    return entries[0]
 
 
 def _broker_entry(config: BrokerConfig, key: ConfigKey) -> ConfigEntry:
     names = [key.name, *(synonym.name for synonym in key.synonyms)]
-    if key.name not in BROKER_KEYS:  # of one listener: the key itself stands in for it
+    if key.name not in BROKER_KEYS:  # a key of one listener: the general key is its synonym
         names.append(
             next(name for name in BROKER_KEYS if key.name.endswith(f".{name}") and BROKER_KEYS[name].doc == key.doc)
         )
     value = None if key.sensitive else show(config[key.name])
     layers = _layers(config, names)
     while layers and layers[0].name != key.name and key.name in BROKER_KEYS:
-        del layers[0]  # what stands in for it does not make it set
+        del layers[0]  # a synonym is not a source of this key
     return _entry(key, value, key.read_only, layers)
 
 
@@ -146,26 +146,26 @@ def _entry(key: ConfigKey, value: str | None, read_only: bool, synonyms: Iterabl
 
 
 def _layers(config: BrokerConfig, names: Collection[str]) -> list[SynonymEntry]:
-    """Broker settings that a value could come from, in the order in which they count."""
+    """Broker settings that could provide a value, in descending precedence."""
     layers = (
         (config.of_broker, DYNAMIC_BROKER_CONFIG),
         (config.of_all, DYNAMIC_DEFAULT_BROKER_CONFIG),
         (config.static, STATIC_BROKER_CONFIG),
     )
-    found = []
+    entries = []
     for settings, source in layers:
         for name in names:
             key = broker_key(name)
             if name in settings and key is not None:
-                found.append(SynonymEntry(name, _shown(key, settings[name]), source))
+                entries.append(SynonymEntry(name, _shown(key, settings[name]), source))
     for name in names:
         if name in BROKER_KEYS:
-            found += _default(BROKER_KEYS[name])
-    return found
+            entries += _default(BROKER_KEYS[name])
+    return entries
 
 
-def _counting(config: BrokerConfig, names: Sequence[str]) -> list[SynonymEntry]:
-    """Likewise, from the one that counts: a key goes before its synonyms whichever the layer."""
+def _layers_from_effective(config: BrokerConfig, names: Sequence[str]) -> list[SynonymEntry]:
+    """`_layers`, from the effective setting on: an earlier name takes precedence over a later one in every layer."""
     layers = _layers(config, names)
     first = next((name for name in names if name in config.settings and config.settings[name].value is not None), None)
     first = names[0] if first is None and names else first

@@ -1,4 +1,4 @@
-"""Which settings of a broker or group may change while the broker runs, and to what. Pure functions over the table of keys."""
+"""Checks of settings of a broker or a group that are changed at run time. Pure functions over the table of keys."""
 
 from collections.abc import Mapping
 
@@ -10,16 +10,16 @@ from odradek.config.table import LISTENER_PREFIX, broker_key
 # fmt: off
 GROUP_KEYS: dict[str, ConfigKey] = {key.name: key for key in (
     ConfigKey("consumer.session.timeout.ms", INT, 45000, Range(1), MEDIUM, CLUSTER_WIDE, NOW,
-        "A member of the group (newer protocol) silent for so long is out.", "group",
+        "The time in ms without a heartbeat after which the broker removes a member of the group (consumer protocol).", "group",
         (Synonym("group.consumer.session.timeout.ms"),)),
     ConfigKey("consumer.heartbeat.interval.ms", INT, 5000, Range(1), MEDIUM, CLUSTER_WIDE, NOW,
-        "How often a member of the group (newer protocol) sends a heartbeat.", "group",
+        "The time in ms between two heartbeats of a member of the group (consumer protocol).", "group",
         (Synonym("group.consumer.heartbeat.interval.ms"),)),
     ConfigKey("consumer.assignment.interval.ms", INT, 1000, Range(0), MEDIUM, CLUSTER_WIDE, NOW,
-        "The least time between two assignments of the group (newer protocol).", "group",
+        "The minimum time in ms between two assignments of the group (consumer protocol).", "group",
         (Synonym("group.consumer.assignment.interval.ms"),)),
 )}
-"""Settings of a single group (KIP-848); what is not set comes from the broker's key of the same meaning."""
+"""Settings of a single group (KIP-848). The value of an unset key is that of its synonym, a broker key."""
 # fmt: on
 
 _BOUNDS = {
@@ -30,34 +30,37 @@ _BOUNDS = {
 
 
 def check_broker_changes(config: BrokerConfig, of_all: Mapping[str, str], of_broker: Mapping[str, str]) -> BrokerConfig:
-    """The configuration as it would be with all these settings at run time. Raises ConfigError, with all that is wrong."""
+    """The configuration with these settings at run time. Raises ConfigError with all errors."""
     errors: list[ConfigError] = []
-    for layer, own in ((of_all, False), (of_broker, True)):
+    for layer, for_one in ((of_all, False), (of_broker, True)):
         for name, text in layer.items():
             try:
-                _check_broker_change(name, text, own)
+                _check_broker_change(name, text, for_one)
             except ConfigError as error:
                 errors.append(error)
     raise_all(errors)
     return config.changed(of_all, of_broker)
 
 
-def _check_broker_change(name: str, text: str, own: bool) -> None:
-    """:param own: whether it is set for one broker. Raises ConfigError naming the key and what is right."""
+def _check_broker_change(name: str, text: str, for_one: bool) -> None:
+    """Raise ConfigError if the setting cannot be changed at run time. :param for_one: it is set for one broker, not for all."""
     row = broker_key(name)
     if row is None:
-        raise ConfigError(name, text, "is not a key of a broker's configuration")
+        raise ConfigError(name, text, "is not a broker configuration key")
     if row.read_only:
-        raise row.error(text, "cannot be changed while the broker runs: set it in its file and restart it")
+        raise row.error(text, "cannot be changed at run time: set it in the broker's configuration file and restart it")
     if row.sensitive:
-        raise row.error(text, "a secret is not kept in the metadata store: set it in the broker's file and restart it")
+        raise row.error(
+            text,
+            "secrets are not kept in the metadata store: set it in the broker's configuration file and restart it",
+        )
     row.parse(text)
-    if not own and (row.update_mode == PER_BROKER or name.startswith(LISTENER_PREFIX)):
-        raise ConfigError(name, text, "differs from broker to broker: change it for one, by its id")
+    if not for_one and (row.update_mode == PER_BROKER or name.startswith(LISTENER_PREFIX)):
+        raise ConfigError(name, text, "cannot be set for all brokers: set it for each broker, by the broker's id")
 
 
 def check_group_settings(config: BrokerConfig, settings: Mapping[str, str]) -> dict[str, Value]:
-    """Typed values of a group's own settings. Raises ConfigError naming the key and the range that the broker allows."""
+    """Typed values of the settings of a group. Raises ConfigError with the key and the range that the broker allows."""
     values: dict[str, Value] = {}
     errors: list[ConfigError] = []
     for name, text in settings.items():
@@ -67,10 +70,10 @@ def check_group_settings(config: BrokerConfig, settings: Mapping[str, str]) -> d
             errors.append(error)
     raise_all(errors)
     effective = group_values(config, values)
-    beat, session = (effective[name] for name in ("consumer.heartbeat.interval.ms", "consumer.session.timeout.ms"))
-    if isinstance(beat, int) and isinstance(session, int) and beat >= session:
+    heartbeat, session = (effective[name] for name in ("consumer.heartbeat.interval.ms", "consumer.session.timeout.ms"))
+    if isinstance(heartbeat, int) and isinstance(session, int) and heartbeat >= session:
         raise ConfigError(
-            "consumer.heartbeat.interval.ms", str(beat), f"must be less than consumer.session.timeout.ms={session}"
+            "consumer.heartbeat.interval.ms", str(heartbeat), f"must be less than consumer.session.timeout.ms={session}"
         )
     return values
 
@@ -78,7 +81,7 @@ def check_group_settings(config: BrokerConfig, settings: Mapping[str, str]) -> d
 def _group_value(config: BrokerConfig, name: str, text: str) -> Value:
     key = GROUP_KEYS.get(name)
     if key is None:
-        raise ConfigError(name, text, f"is not a key of a group's configuration: {', '.join(GROUP_KEYS)} are")
+        raise ConfigError(name, text, f"is not a group configuration key; must be one of {', '.join(GROUP_KEYS)}")
     low, high = (config.integer(_BOUNDS[name].format(end)) for end in ("min", "max"))
     value = key.parse(text)
     if not Range(low, high).accepts(value):
@@ -88,11 +91,11 @@ def _group_value(config: BrokerConfig, name: str, text: str) -> Value:
 
 
 def group_values(config: BrokerConfig, own: Mapping[str, Value]) -> dict[str, Value]:
-    """Effective values of all group keys, for a group with these typed settings of its own."""
+    """Effective values of all keys of a group. :param own: the typed settings of the group."""
     return {name: own.get(name, config[key.synonyms[0].name]) for name, key in GROUP_KEYS.items()}
 
 
 def change_text(before: Mapping[str, str], after: Mapping[str, str]) -> str:
-    """What a change of settings changes, as a person writes it: "a=1, b=2, c unset"."""
+    """A change of settings as text for messages: "a=1, b=2, c unset"."""
     changed = [f"{name}={value}" for name, value in after.items() if before.get(name) != value]
     return ", ".join([*changed, *(f"{name} unset" for name in before if name not in after)])

@@ -1,13 +1,14 @@
-"""Errors of configuration: a line for each setting that cannot be used, which a person can act upon."""
+"""Configuration errors: one line for each setting that cannot be used, with its value and the allowed values."""
 
 from collections.abc import Sequence
 
 
 class ConfigError(ValueError):
-    """A setting that cannot be used. ``str()`` is one line: key, value, what is allowed and where it was set.
+    """A setting that cannot be used. ``str()`` is one line: key, value, reason and where it was set.
 
-    Attributes: ``name`` the key (empty if the file itself is at fault), ``value`` what was given (None if absent,
-    ``[hidden]`` if sensitive), ``reason`` what is allowed, ``where`` the place (``file:line``, ``--set``, or empty).
+    Attributes: ``name``: the key (empty for an error of the file); ``value``: the text of the value (None if there is none,
+    ``[hidden]`` if it is sensitive); ``reason``: the error and the allowed values; ``where``: the place of the setting
+    (``file:line``, ``--set``, or empty).
     """
 
     def __init__(self, name: str, value: str | None, reason: str, where: str = "") -> None:
@@ -20,17 +21,17 @@ class ConfigError(ValueError):
         super().__init__(" ".join((f"{text} ({where})" if where else text).split()))
 
     def at(self, where: str) -> "ConfigError":
-        """The same error with the place where the value was set."""
+        """A copy of the error with the place where the value was set."""
         return ConfigError(self.name, self.value, self.reason, where)
 
     @property
     def errors(self) -> "tuple[ConfigError, ...]":
-        """The errors that this one consists of, one for each setting: itself."""
+        """The errors of the single settings: for this class, the error itself."""
         return (self,)
 
 
 class ConfigErrors(ConfigError):
-    """Several settings that cannot be used. Its attributes are those of the first; ``str()`` is one line with all of them."""
+    """Several settings that cannot be used. The attributes are those of the first; ``str()`` is one line with all errors."""
 
     def __init__(self, errors: Sequence[ConfigError]) -> None:
         first = errors[0]
@@ -40,12 +41,12 @@ class ConfigErrors(ConfigError):
 
     @property
     def errors(self) -> tuple[ConfigError, ...]:
-        """The errors, in the order in which they were found."""
+        """The errors of the single settings, in the order of the checks."""
         return self._errors
 
 
 def raise_all(errors: Sequence[ConfigError]) -> None:
-    """Raise these errors together: a single one as it is; nothing if there is none. Raises ConfigError."""
+    """Raise the errors as one exception; do nothing if there are none. Raises ConfigError, for several errors ConfigErrors."""
     if len(errors) == 1:
         raise errors[0]
     if errors:

@@ -1,7 +1,7 @@
-"""What a configuration key is: its row in the table, its type, what it allows, how it is parsed and shown.
+"""A configuration key: its row in the table, type, allowed values, parser and formatter.
 
-Owned by nobody at run time: constants and pure functions, the same in every process.
-Numbers of types and sources are those of the DescribeConfigs response (KIP-133, KIP-226, KIP-569).
+Constants and pure functions without state. The numbers of types are those of the DescribeConfigs response (KIP-133, KIP-226,
+KIP-569).
 """
 
 import re
@@ -26,9 +26,9 @@ TYPE_NAMES = {
 HIGH, MEDIUM, LOW = "high", "medium", "low"
 READ_ONLY, PER_BROKER, CLUSTER_WIDE = "read-only", "per-broker", "cluster-wide"
 
-NOW = "yes"  # the broker acts upon the key
-NONE_YET = "none yet"  # parsed and checked; what it governs is not built yet
-NONE = "none"  # parsed and checked; belongs to something this broker does not have (a JVM, KRaft)
+NOW = "yes"  # the broker uses the key
+NONE_YET = "none yet"  # parsed and checked; its feature is not implemented yet
+NONE = "none"  # parsed and checked; its feature does not exist in this broker (a JVM, KRaft)
 
 MAX_INT = 2**31 - 1
 MAX_LONG = 2**63 - 1
@@ -42,7 +42,7 @@ Value = bool | int | float | str | tuple[str, ...] | None
 
 
 class Range(NamedTuple):
-    """Numbers from ``low`` to ``high``, both included; ``or_else`` is one more that is allowed."""
+    """Numbers from ``low`` to ``high``, both included, and additionally ``or_else``."""
 
     low: float | None = None
     high: float | None = None
@@ -66,7 +66,7 @@ class Range(NamedTuple):
 
 
 class OneOf(NamedTuple):
-    """One of some words; a list is made of them. The spelling of the table is what the broker sees."""
+    """One of several words; for a list, each element is one. Parsing returns the word as the table spells it."""
 
     words: tuple[str, ...]
     any_case: bool = False
@@ -86,7 +86,7 @@ class OneOf(NamedTuple):
 
 
 class NonEmpty(NamedTuple):
-    """A text or list with something in it."""
+    """A text or list that is not empty."""
 
     def accepts(self, value: Value) -> bool:
         return bool(value)
@@ -96,7 +96,7 @@ class NonEmpty(NamedTuple):
 
 
 class OnlyDefault(NamedTuple):
-    """Nothing but this value: a feature whose silent absence would be dangerous is refused until it exists."""
+    """Only this value: for a feature that is not implemented yet and whose silent absence would be dangerous."""
 
     value: Value
 
@@ -108,7 +108,7 @@ class OnlyDefault(NamedTuple):
 
 
 class Pattern(NamedTuple):
-    """A text, or each element of a list, that matches a regular expression; ``meaning`` is what people are told."""
+    """A text, or each element of a list, that matches a regular expression; ``meaning`` describes it in messages."""
 
     expression: str
     meaning: str
@@ -127,14 +127,14 @@ Allowed = Range | OneOf | NonEmpty | OnlyDefault | Pattern | None
 
 
 class Synonym(NamedTuple):
-    """A broker key that stands in for another one; its value times ``factor`` is meant."""
+    """A broker key whose value, times ``factor``, applies if another key is not set."""
 
     name: str
     factor: int = 1
 
 
 class ConfigKey(NamedTuple):
-    """A row of the table. ``default`` is typed; None means that nothing is set (a synonym may then speak)."""
+    """A row of the table. ``default`` is typed; None means that the key is unset (a synonym may then provide the value)."""
 
     name: str
     type: int
@@ -149,21 +149,21 @@ class ConfigKey(NamedTuple):
 
     @property
     def sensitive(self) -> bool:
-        """True if the value must never be shown."""
+        """True if the value is a secret and must not be shown."""
         return self.type == PASSWORD
 
     @property
     def read_only(self) -> bool:
-        """True if it cannot be changed while the broker runs."""
+        """True if the key cannot be changed at run time."""
         return self.update_mode == READ_ONLY
 
     @property
     def type_name(self) -> str:
-        """The type's name in documents, e.g. ``int``."""
+        """The name of the type in the documentation, such as ``int``."""
         return TYPE_NAMES[self.type]
 
     def allows(self) -> str:
-        """What may be given, in words: completes "must be ..."."""
+        """The allowed values as text that completes "must be ..."."""
         rule = self.allowed
         if isinstance(rule, OnlyDefault):
             return f"{rule}, anything else is not supported yet"
@@ -183,9 +183,9 @@ class ConfigKey(NamedTuple):
         return f"{noun} {rule}" if rule is not None else noun
 
     def parse(self, text: str) -> Value:
-        """The typed value of what stands in a file or a request.
+        """The typed value of a text from a file or a request.
 
-        Spaces around it do not count. Raises ConfigError naming the key, the value and what is allowed.
+        Surrounding spaces are ignored. Raises ConfigError with the key, the value and the allowed values.
         """
         try:
             value = _PARSERS[self.type](text.strip())
@@ -200,7 +200,7 @@ class ConfigKey(NamedTuple):
         return value
 
     def error(self, text: str, reason: str = "") -> ConfigError:
-        """The error for a value that this key does not take."""
+        """The error for a value that this key does not allow."""
         return ConfigError(self.name, "[hidden]" if self.sensitive else text, reason or f"must be {self.allows()}")
 
 
@@ -241,7 +241,7 @@ _PARSERS: dict[int, Callable[[str], Any]] = {
 
 
 def show(value: Value) -> str | None:
-    """The text of a typed value as DescribeConfigs and Kafka's tools write it; None stays None."""
+    """The text of a typed value as in DescribeConfigs and Kafka's tools; None for None."""
     if value is None:
         return None
     if isinstance(value, bool):
@@ -254,7 +254,7 @@ def show(value: Value) -> str | None:
 
 
 def _java_double(value: float) -> str:
-    """As Java's Double.toString: plain between 0.001 and 10,000,000, else with an exponent."""
+    """Format like Java's Double.toString: decimal from 0.001 to 10,000,000, else with an exponent."""
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return repr(value)
     digits, exponent = f"{value:e}", ""

@@ -1,6 +1,6 @@
-"""Listeners: what ``listeners``, ``advertised.listeners`` and ``listener.security.protocol.map`` mean together.
+"""Parsing and checks of ``listeners``, ``advertised.listeners`` and ``listener.security.protocol.map``.
 
-Pure functions. An address is ``NAME://host:port``; an IPv6 host stands in brackets; an empty host is all interfaces.
+Pure functions. An address is ``NAME://host:port``. An IPv6 host is in brackets. An empty host means all interfaces.
 """
 
 import os
@@ -12,13 +12,13 @@ from odradek.config.errors import ConfigError, raise_all
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SUPPORTED_PROTOCOLS = ("PLAINTEXT",)
 _ALL_INTERFACES = ("", "0.0.0.0", "::")
-_FORM = "must be NAME://host:port, an IPv6 host in [brackets], an empty host for all interfaces"
+_FORM = "must be NAME://host:port, with an IPv6 host in [brackets], or an empty host for all interfaces"
 
 
 class Listener(NamedTuple):
-    """An address to listen on or to tell clients. ``host`` is without brackets; empty means all interfaces.
+    """An address to bind or to return to clients. ``host`` has no brackets; an empty host means all interfaces.
 
-    ``port`` 0 means one that the system chooses when the socket is bound.
+    If ``port`` is 0, the operating system chooses the port when the socket is bound.
     """
 
     name: str
@@ -37,19 +37,19 @@ class Listener(NamedTuple):
 
 
 def parse_address(key: str, text: str) -> tuple[str, str, int]:
-    """Name (upper case), host and port of ``NAME://host:port``. Raises ConfigError that names ``key``."""
-    name, found, address = text.partition("://")
+    """Name (upper case), host and port of ``NAME://host:port``. Raises ConfigError for ``key``."""
+    name, separator, address = text.partition("://")
     host, colon, port = address.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     inner = host[1:-1] if bracketed else host
-    wrong = (
-        not (found and colon and name)
+    malformed = (
+        not (separator and colon and name)
         or not all(char.isascii() and (char.isalnum() or char in "_-.") for char in name)
         or not (port.isascii() and port.isdigit())
         or any(char in "[]/@ \\\0" for char in inner)
         or bracketed != (":" in inner)
     )
-    if wrong:
+    if malformed:
         raise ConfigError(key, text, _FORM)
     if len(port) > 5 or int(port) > 65535:
         raise ConfigError(key, text, "the port must be from 0 to 65535")
@@ -60,13 +60,13 @@ def parse_protocol_map(text: str, key: str = "listener.security.protocol.map") -
     """Listener name to security protocol from ``NAME:PROTOCOL,...``. Raises ConfigError."""
     protocols: dict[str, str] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
-        name, found, protocol = (part.strip() for part in item.partition(":"))
-        if not found or protocol.upper() not in SECURITY_PROTOCOLS:
+        name, separator, protocol = (part.strip() for part in item.partition(":"))
+        if not separator or protocol.upper() not in SECURITY_PROTOCOLS:
             raise ConfigError(
-                key, item, f"must be NAME:PROTOCOL, a protocol being one of {', '.join(SECURITY_PROTOCOLS)}"
+                key, item, f"must be NAME:PROTOCOL, where PROTOCOL is one of {', '.join(SECURITY_PROTOCOLS)}"
             )
         if name.upper() in protocols:
-            raise ConfigError(key, item, "names a listener twice")
+            raise ConfigError(key, item, "contains a listener name twice; each name must occur once")
         protocols[name.upper()] = protocol.upper()
     return protocols
 
@@ -74,41 +74,45 @@ def parse_protocol_map(text: str, key: str = "listener.security.protocol.map") -
 def parse_listeners(
     key: str, items: Sequence[str], protocols: Mapping[str, str], skip: Sequence[str] = ()
 ) -> list[Listener]:
-    """The listeners of ``listeners`` or ``advertised.listeners``, without those named in ``skip``.
+    """Parse ``listeners`` or ``advertised.listeners``; leave out the names in ``skip``.
 
-    Raises ConfigError for a malformed address, a name without protocol, a repeated name, a protocol not supported yet:
-    one error for each item.
+    Raises ConfigError, with one error per item, for a malformed address, a name without a protocol, a repeated name or a
+    protocol that is not supported yet.
     """
-    found: list[Listener] = []
+    listeners: list[Listener] = []
     errors: list[ConfigError] = []
     names: set[str] = set()
     for item in items:
         try:
             name, host, port = parse_address(key, item)
             if name in names:
-                raise ConfigError(key, item, f"names the listener {name} twice")
+                raise ConfigError(key, item, f"the listener name {name} is used twice; each name must occur once")
             names.add(name)
             if name not in skip:
-                found.append(Listener(name, host, port, _protocol_of(key, item, name, protocols)))
+                listeners.append(Listener(name, host, port, _protocol_of(key, item, name, protocols)))
         except ConfigError as error:
             errors.append(error)
     raise_all(errors)
-    if not found:
-        raise ConfigError(key, ",".join(items), "must name at least one listener for clients")
-    return found
+    if not listeners:
+        raise ConfigError(key, ",".join(items), "must contain at least one listener for clients")
+    return listeners
 
 
 def _protocol_of(key: str, item: str, name: str, protocols: Mapping[str, str]) -> str:
     protocol = protocols.get(name)
     if protocol is None:
-        raise ConfigError(key, item, f"listener.security.protocol.map must give {name} a security protocol")
+        raise ConfigError(
+            key,
+            item,
+            f"listener.security.protocol.map must contain {name}:PROTOCOL",
+        )
     if protocol not in SUPPORTED_PROTOCOLS:
         raise ConfigError(key, item, f"{protocol} is not supported yet; must be {' or '.join(SUPPORTED_PROTOCOLS)}")
     return protocol
 
 
 def check_ports(listeners: Sequence[Listener], key: str = "listeners") -> None:
-    """Refuses two listeners on one port, except one IPv4 and one IPv6 address (KIP-797), and port 0.
+    """Refuse two listeners on one port, except one IPv4 and one IPv6 address (KIP-797), and port 0.
 
     Raises ConfigError.
     """
@@ -118,22 +122,27 @@ def check_ports(listeners: Sequence[Listener], key: str = "listeners") -> None:
             by_port.setdefault(listener.port, []).append(listener)
     for port, group in by_port.items():
         families = {listener.ipv6 for listener in group}
-        if len(group) > 1 and not (len(group) == 2 and families == {True, False} and all(one.host for one in group)):
-            raise ConfigError(key, ",".join(map(str, group)), f"uses the port {port} twice")
+        dual_stack = len(group) == 2 and families == {True, False} and all(listener.host for listener in group)
+        if len(group) > 1 and not dual_stack:
+            raise ConfigError(key, ",".join(map(str, group)), f"port {port} is used twice; each port must occur once")
 
 
 def advertise(listeners: Sequence[Listener]) -> list[Listener]:
-    """What clients are told when nothing says otherwise: the listeners, this machine's name for all interfaces."""
-    return [one._replace(host=os.uname().nodename) if one.host in _ALL_INTERFACES else one for one in listeners]
+    """The default of advertised.listeners: the listeners, with this machine's name in place of "all interfaces"."""
+    return [
+        listener._replace(host=os.uname().nodename) if listener.host in _ALL_INTERFACES else listener
+        for listener in listeners
+    ]
 
 
 def check_advertised(
     listeners: Sequence[Listener], advertised: Sequence[Listener], key: str = "advertised.listeners"
 ) -> None:
-    """Every advertised name must be listened on and its host one that clients can reach. Raises ConfigError."""
+    """Raise ConfigError if an advertised name is not in ``listeners``, or if its host means all interfaces."""
     names = {listener.name for listener in listeners}
-    for one in advertised:
-        if one.name not in names:
-            raise ConfigError(key, str(one), f"listeners has no {one.name}; must be one of {', '.join(sorted(names))}")
-        if one.host in _ALL_INTERFACES:
-            raise ConfigError(key, str(one), "must name a host that clients can reach")
+    for listener in advertised:
+        if listener.name not in names:
+            reason = f"listeners does not contain {listener.name}; must be one of {', '.join(sorted(names))}"
+            raise ConfigError(key, str(listener), reason)
+        if listener.host in _ALL_INTERFACES:
+            raise ConfigError(key, str(listener), "must contain a host name or address that clients can reach")

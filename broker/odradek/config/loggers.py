@@ -1,7 +1,7 @@
-"""The loggers of the broker: their names, which are stable, and their levels. See docs/logs.md.
+"""The loggers of the broker: their stable names and their levels. See docs/logs.md.
 
-A module logs under a name of this table, whatever its own name is. Levels have Kafka's words. A logger without a level of
-its own has that of its parent: `odradek.cleaner` that of `odradek`, which has that of `root`. Levels come from the
+Every module logs under a name of this table, independent of the module's name. Levels have Kafka's names. A logger without a
+level has the level of its parent: the parent of `odradek.cleaner` is `odradek`, whose parent is `root`. Levels come from the
 configuration (`log.level`, `log.levels`) and, until the next start, from the BROKER_LOGGER resource. Pure functions;
 `odradek.shm.log_levels` sets the levels.
 """
@@ -25,32 +25,32 @@ LOGGERS = {
     "odradek.groups": "Consumer groups, their members and offsets.",
     "odradek.storage": "Files of logs and checkpoints: calls that fail, syncs.",
     "odradek.disks": "Free space on the disks; log directories that fail.",
-    "odradek.loader": "Opening and recovery of logs at the start.",
+    "odradek.loader": "Opening and recovery of logs when the broker starts.",
     "odradek.cleaner": "Passes of the cleaner: removal of deleted partitions, idle producers, leader epochs.",
     "odradek.cleaner.retention": "Segments deleted by time, by size, by DeleteRecords and by a deletion policy.",
     "odradek.cleaner.compaction": "Compaction of logs.",
     "odradek.reporter": "Metrics and health over HTTP.",
-    "odradek.reporter.spool": "The spool of usage.",
+    "odradek.reporter.spool": "The usage spool.",
 }
-"""Name: what is logged there."""
+"""Logger names with their descriptions."""
 
 LEVELS = ("FATAL", "ERROR", "WARN", "INFO", "DEBUG", "TRACE")
-"""Kafka's words, the most severe first."""
+"""Kafka's level names, the most severe first."""
 
 
 def parse_levels(entries: tuple[str, ...]) -> dict[str, str]:
-    """`log.levels`, whose entries are LOGGER=LEVEL; the last one of a logger counts."""
-    found = {}
+    """Level by logger from `log.levels`, whose entries are LOGGER=LEVEL; the last entry of a logger takes precedence."""
+    levels = {}
     for entry in entries:
-        name, _, word = entry.partition("=")
-        found[name] = word.upper()
-    return found
+        name, _, level = entry.partition("=")
+        levels[name] = level.upper()
+    return levels
 
 
 def configured(config: "BrokerConfig", changed: Mapping[str, str]) -> dict[str, str]:
-    """Level by logger, of those that have one of their own.
+    """Level by logger, for the loggers with a configured level.
 
-    :param changed: at run time; they come before those of the configuration.
+    :param changed: levels set at run time; they take precedence over the configuration.
     """
     entries = config["log.levels"]
     assert isinstance(entries, tuple)
@@ -58,11 +58,11 @@ def configured(config: "BrokerConfig", changed: Mapping[str, str]) -> dict[str, 
 
 
 def effective(own: Mapping[str, str]) -> dict[str, str]:
-    """The level of every logger of the table. :param own: as `configured` returns them, the root's among them."""
-    found = {}
+    """The level of every logger of the table. :param own: the result of `configured`, which contains the root logger."""
+    levels = {}
     for name in LOGGERS:
-        at = name
-        while at not in own:
-            at = at.rpartition(".")[0] or ROOT
-        found[name] = own[at]
-    return found
+        ancestor = name
+        while ancestor not in own:
+            ancestor = ancestor.rpartition(".")[0] or ROOT
+        levels[name] = own[ancestor]
+    return levels

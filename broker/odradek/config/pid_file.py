@@ -1,7 +1,7 @@
-"""How a running broker is found: ``odradek.pid`` and ``odradek.sock`` in its first log directory.
+"""The files that identify a running broker: ``odradek.pid`` and ``odradek.sock`` in its first log directory.
 
-The supervisor writes the one and listens on the other; the command and ``odradek.testing`` read them. A process id alone
-proves nothing, since ids are used again: the time at which the process started belongs to it.
+The supervisor writes the PID file and listens on the socket; the command and ``odradek.testing`` use them. The PID file also
+contains the start time of the process, because the kernel reuses process ids.
 
 ``odradek.pid`` has three lines: process id, start time in clock ticks since boot (field 22 of ``/proc/PID/stat``), and
 JSON, a list of ``{"name", "host", "port", "protocol"}``, one for each listener as bound.
@@ -20,19 +20,19 @@ STATUS_SOCKET = "odradek.sock"
 
 
 class RunningBroker(NamedTuple):
-    """What ``odradek.pid`` says."""
+    """The content of ``odradek.pid``."""
 
     pid: int
     start_ticks: int
     listeners: tuple[Listener, ...]
 
     def is_alive(self) -> bool:
-        """True if that very process still exists and has not ended."""
+        """True if the process that wrote the file is still running."""
         return start_ticks(self.pid) == self.start_ticks
 
 
 def start_ticks(pid: int) -> int | None:
-    """When a process started, in clock ticks since boot; None if there is none, or only its zombie."""
+    """The start time of a process in clock ticks since boot; None if the process does not exist or is a zombie."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
             fields = stat.read().rpartition(b") ")[2].split()
@@ -42,7 +42,7 @@ def start_ticks(pid: int) -> int | None:
 
 
 def write_pid_file(directory: str, listeners: Sequence[Listener]) -> None:
-    """Write that the calling process is the broker of this directory and what it listens on; atomically. Raises OSError."""
+    """Write the PID file for the calling process and its listeners atomically. Raises OSError."""
     path = os.path.join(directory, PID_FILE)  # noqa: PTH118
     ticks = start_ticks(os.getpid())
     try:
@@ -56,9 +56,9 @@ def write_pid_file(directory: str, listeners: Sequence[Listener]) -> None:
 
 
 def read_pid_file(directory: str) -> RunningBroker | None:
-    """What the file says, whether or not that process lives; None if there is no file.
+    """The content of the PID file, whether or not the process is running; None if the file does not exist.
 
-    Raises ValueError if the file is not one that a supervisor wrote, OSError if it cannot be read.
+    Raises ValueError if the content is not valid, and OSError if the file cannot be read.
     """
     path = os.path.join(directory, PID_FILE)  # noqa: PTH118
     try:
@@ -68,6 +68,6 @@ def read_pid_file(directory: str) -> RunningBroker | None:
         return None
     try:
         pid, ticks, listeners = lines[:3]
-        return RunningBroker(int(pid), int(ticks), tuple(Listener(**one) for one in json.loads(listeners)))
+        return RunningBroker(int(pid), int(ticks), tuple(Listener(**fields) for fields in json.loads(listeners)))
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{path} was not written by a broker: {error}") from None
+        raise ValueError(f"{path} is not a valid PID file of a broker: {error}") from None

@@ -1,6 +1,6 @@
-"""Python classes of the operator that a configuration key names as `package.module:Class`.
+"""Loads Python classes of the operator, which a configuration key names as `package.module:Class`.
 
-Pure functions, in whichever process uses the object. The module must be importable by the broker.
+Runs in the process that uses the object. The broker must be able to import the module.
 """
 
 import importlib
@@ -12,37 +12,38 @@ from odradek.config.table import broker_key
 
 
 def make_plugin(config: BrokerConfig, key: str, method: str, argument: str) -> Any | None:
-    """An object of the class that this key names; None if the key is not set.
+    """Create an object of the class that the key names; return None if the key is not set.
 
-    The class is called without arguments. Its method `configure`, if it has one, is then called once, with the broker's
-    settings that somebody set, passwords left out.
+    The class is called without arguments. If the object has a method `configure`, it is called once with the settings of the
+    broker that are set, without passwords.
 
-    :param method: what the object must have; `argument`: the name of its parameter, for the message.
-    :raises ConfigError: there is no such class, it cannot be made, or it has no such method.
+    :param method: a method that the object must have.
+    :param argument: the name of the method's parameter, for the error.
+    :raises ConfigError: the class does not exist, cannot be instantiated, or lacks the method.
     """
     text = config.get(key)
     if not text:
         return None
 
-    def wrong(reason: str) -> ConfigError:
+    def plugin_error(reason: str) -> ConfigError:
         return ConfigError(
             key, str(text), f"{reason}; expected a Python class as package.module:Class", config.where(key)
         )
 
     module_name, _, class_name = str(text).partition(":")
     if not class_name:
-        raise wrong("names no class (classes of Java cannot be loaded)")
+        raise plugin_error("contains no class name (Java classes cannot be loaded)")
     try:
-        made: Any = getattr(importlib.import_module(module_name), class_name)()
-        if not callable(getattr(made, method, None)):
-            raise wrong(f"has no method {method}({argument})")
-        if hasattr(made, "configure"):
-            made.configure({name: one.text for name, one in config.settings.items() if not _is_secret(name)})
+        plugin: Any = getattr(importlib.import_module(module_name), class_name)()
+        if not callable(getattr(plugin, method, None)):
+            raise plugin_error(f"has no method {method}({argument})")
+        if hasattr(plugin, "configure"):
+            plugin.configure({name: setting.text for name, setting in config.settings.items() if not _is_secret(name)})
     except ConfigError:
         raise
-    except Exception as error:  # it is the operator's code
-        raise wrong(f"cannot be loaded: {type(error).__name__}: {error}") from error
-    return made
+    except Exception as error:  # the code of the operator can raise anything
+        raise plugin_error(f"cannot be loaded: {type(error).__name__}: {error}") from error
+    return plugin
 
 
 def _is_secret(name: str) -> bool:

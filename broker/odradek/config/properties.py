@@ -1,7 +1,7 @@
-"""Java's ``.properties`` syntax, whole: comments, continuations, escapes and the three separators.
+"""Parser of Java's ``.properties`` files: comments, continuation lines, escapes and the three separators.
 
-Pure functions: text in, rows out. The grammar is that of ``java.util.Properties.load``. Bytes are read as UTF-8 and,
-where they are not UTF-8, as Latin-1, as Java's resource bundles do.
+Pure functions. The grammar is that of ``java.util.Properties.load``. A file is decoded as UTF-8, or as Latin-1 if it is not
+valid UTF-8, as for Java's resource bundles.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 class Property(NamedTuple):
-    """A key, its value, and the number (from 1) of the line on which the key stands."""
+    """A key, its value, and the number (from 1) of the line with the key."""
 
     name: str
     value: str
@@ -22,7 +22,7 @@ class Property(NamedTuple):
 
 
 def decode(data: bytes) -> str:
-    """The text of a file's bytes."""
+    """Decode the bytes of a file."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -30,9 +30,9 @@ def decode(data: bytes) -> str:
 
 
 def parse(text: str, file: str = "") -> list[Property]:
-    """All settings in the order of the file, repeated ones too.
+    """All settings in the order of the file, with repeated ones.
 
-    ``file`` is named in errors. Raises ConfigError on a malformed ``\\uXXXX``, the only error that the syntax knows.
+    Raises ConfigError for a malformed ``\\uXXXX``, the only error in this syntax. :param file: the file name, for errors.
     """
     return [_split(line, number, file) for number, line in _logical_lines(text)]
 
@@ -42,7 +42,7 @@ def _natural_lines(text: str) -> list[str]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines without comments and blanks, continuations joined; each with the number of its first natural line."""
+    """Logical lines: without comments and blank lines, with continuations joined; each with the number of its first line."""
     pending, start = None, 0
     for number, natural in enumerate(_natural_lines(text), 1):
         line = natural.lstrip(_BLANK)

@@ -1,6 +1,7 @@
-"""Values of settings as people read them: spans of time and sizes beside the raw number. Constants and pure functions.
+"""Readable forms of configuration values: durations and sizes, in addition to the raw number. Constants and pure functions.
 
-For texts alone: what programs read has the raw value. The unit of a key follows from its type and name, which are Kafka's.
+Only texts for people contain them; output for programs contains the raw value. The unit of a key follows from its type and
+name, which are Kafka's.
 """
 
 import math
@@ -16,11 +17,11 @@ _NAMES = {length: name for name, length in _TIMES}
 _BINARY = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 _DECIMAL = (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 1000))
 _LONGEST_MS = 1000 * 365 * 86_400_000
-"""Longer spans are not turned into days."""
+"""Longer durations have no readable form."""
 
 
 class _Unit(NamedTuple):
-    """What a number counts: ms times ``factor``, or (0) bytes, with ``suffix`` behind them."""
+    """The unit of a number: ``factor`` ms, or bytes if ``factor`` is 0. ``suffix`` is appended to the readable form."""
 
     factor: int
     suffix: str = ""
@@ -40,7 +41,7 @@ _UNITS = (
     (".minutes", _Unit(_MINUTES)),
     (".hours", _Unit(_HOURS)),
 )
-"""Units by the end of a key's name; the first that fits counts."""
+"""Units by the suffix of a key's name. The first match applies."""
 _SPECIAL = {
     -1: {
         "no limit": {
@@ -52,7 +53,7 @@ _SPECIAL = {
             "log.retention.bytes",
             "queued.max.request.bytes",
         },
-        "the system's": {
+        "system default": {
             "socket.send.buffer.bytes",
             "socket.receive.buffer.bytes",
             "replica.socket.receive.buffer.bytes",
@@ -63,30 +64,30 @@ _SPECIAL = {
         "as retention.bytes": {"local.retention.bytes", "log.local.retention.bytes"},
     },
 }
-"""Numbers that are no amount, with their meaning and the keys that give it to them."""
+"""Numbers with a special meaning, the text for it, and the keys to which it applies."""
 
 
 def with_reading(name: str, value: str | None) -> str | None:
-    """The value of a topic's, broker's or group's key and, in parentheses, how people read it: "604800000 (7 d)".
+    """The value of a topic, broker or group key with its readable form in parentheses: "604800000 (7 d)".
 
-    The value alone if its reading says nothing more, if it is no number, or if no row of the tables has that name.
+    Returns the value only if it has no readable form, or if the key is not in the tables.
     """
     key = TOPIC_KEYS.get(name) or broker_key(name) or GROUP_KEYS.get(name)
     if key is None or not value:
         return value
-    words = reading(key, value)
-    return f"{value} ({words})" if words else value
+    text = reading(key, value)
+    return f"{value} ({text})" if text else value
 
 
 def reading(key: ConfigKey, value: str) -> str:
-    """The span or size that a value means, "no limit" where that is what it means; "" if the number says it all.
+    """The readable form of a value: a duration, a size, or a text such as "no limit"; "" if the number needs none.
 
-    What is rounded begins with "about".
+    A rounded form begins with "about".
     """
     number = _number(key, value)
     if number is None:
         return ""
-    special = next((words for words, names in _SPECIAL.get(number, {}).items() if key.name in names), "")
+    special = next((text for text, names in _SPECIAL.get(number, {}).items() if key.name in names), "")
     if special:
         return special
     if number == _largest(key):
@@ -94,13 +95,13 @@ def reading(key: ConfigKey, value: str) -> str:
     unit = next((unit for end, unit in _UNITS if key.name.endswith(end)), None)
     if unit is None or number <= 0:
         return ""
-    words = _span(number * unit.factor) if unit.factor else _size(number)
-    says_no_more = words in ("", f"{number} {_NAMES.get(unit.factor)}")
-    return "" if says_no_more else words + unit.suffix
+    text = _span(number * unit.factor) if unit.factor else _size(number)
+    is_redundant = text in ("", f"{number} {_NAMES.get(unit.factor)}")
+    return "" if is_redundant else text + unit.suffix
 
 
 def _number(key: ConfigKey, value: str) -> int | None:
-    """None for what is no whole number."""
+    """The value as an integer; None if it is not a whole number."""
     if key.type not in (INT, SHORT, LONG, DOUBLE):
         return None
     try:
@@ -111,14 +112,14 @@ def _number(key: ConfigKey, value: str) -> int | None:
 
 
 def _largest(key: ConfigKey) -> int | None:
-    """The number that means no limit: the type's largest, of ints only where it is the default (else it is an amount)."""
+    """The number that means "no limit": the largest of its type; for INT only if it is the default, else it is an amount."""
     if key.type == INT:
         return MAX_INT if key.default == MAX_INT else None
     return {LONG: MAX_LONG, DOUBLE: int(MAX_DOUBLE)}.get(key.type)
 
 
 def _span(ms: int) -> str:
-    """ "7 d", "1 h 30 min", "1.5 s"; "" for less than a second, and for more than a thousand years."""
+    """Format a duration: "7 d", "1 h 30 min", "1.5 s"; "" below one second and above 1000 years."""
     if not 1000 <= ms <= _LONGEST_MS:
         return ""
     if ms < _MINUTES:
@@ -132,7 +133,7 @@ def _span(ms: int) -> str:
 
 
 def _size(number: int) -> str:
-    """ "1 GiB", "1.5 MiB", "10 GB", "about 976.6 KiB"; "" for less than a KiB."""
+    """Format a size: "1 GiB", "1.5 MiB", "10 GB", "about 976.6 KiB"; "" below 1 KiB."""
     binary = next(((name, size) for name, size in _BINARY if number >= size), None)
     if binary is None:
         return ""

@@ -1,6 +1,6 @@
-"""Writes ``docs/configuration.md`` from the table: ``python -m odradek.config.reference [FILE]``.
+"""Generates ``docs/configuration.md`` from the table: ``python -m odradek.config.reference [FILE]``.
 
-Run by people and by the test that the committed file is up to date; no process of the broker imports it.
+Developers run it, and the test that checks that the committed file is up to date. No process of the broker imports it.
 """
 
 import sys
@@ -25,21 +25,25 @@ from odradek.config.table import AREAS, BROKER_KEYS, TOPIC_KEYS
 _HEAD = """\
 # Configuration
 
-Generated from the table in `broker/odradek/config/` by `python -m odradek.config.reference`; do not edit.
+Generated from the table in `broker/odradek/config/` by `python -m odradek.config.reference`. Do not edit this page.
 
-Odradek reads Kafka's own `server.properties` (`odradek start --config FILE`), and single keys from the command line
-(`--set key=value`, which win). Names, types, defaults and ranges are those of Kafka 4.3, and of 3.9 for what 4.x
-dropped. A key that is not in this list is ignored with a warning; values that are not allowed stop the start with one
-line for each. `listener.name.NAME.KEY` sets KEY for one listener.
+Odradek reads Kafka's `server.properties` (`odradek start --config FILE`) and single keys from the command line
+(`--set key=value`), which take precedence over the file. Names, types, defaults and ranges are those of Kafka 4.3, or of
+3.9 for keys that Kafka 4.0 removed. The broker ignores a key that is not in this list, and logs a warning. It refuses to
+start with values that are not allowed, and prints one line for each of them. `listener.name.NAME.KEY` sets KEY for one
+listener.
 
-The column *effect* says what depends on a key today: **yes**, **none yet** (parsed and checked; what it governs is not
-built yet), or **none** (it belongs to something that this broker does not have, such as a JVM or a KRaft quorum). The
-column *changes* says whether a running broker can take a new value, for itself only (per-broker) or also for all
-(cluster-wide); as in Kafka, but for `listeners`, `listener.security.protocol.map` and `num.network.threads`, which need a
-restart here, and for secrets, which are not kept in the metadata store.
+The column *effect*: **yes**: the broker uses the key. **none yet**: the broker parses and checks the key, but its feature
+is not implemented yet. **none**: the broker parses and checks the key, but does not have its feature (such as a JVM or a
+KRaft quorum).
+
+The column *changes*: **read-only**: a change requires a restart. **per-broker**: the key can be changed at run time for one
+broker. **cluster-wide**: it can be changed at run time for one broker or for all. The values are Kafka's, with two
+exceptions: `listeners`, `listener.security.protocol.map` and `num.network.threads` require a restart here, and secrets
+cannot be changed at run time, because the metadata store does not keep them.
 """
 _COMPUTED = {
-    "num.network.threads": "the cores",
+    "num.network.threads": "CPU cores",
     "node.id": "see text",
     "broker.id": "see text",
     "metadata.store": "see text",
@@ -75,7 +79,7 @@ def _allowed(key: ConfigKey) -> str:
 def _row(key: ConfigKey) -> str:
     doc = key.doc
     if key.scope == "topic" and key.synonyms:
-        doc += " From the broker's " + ", ".join(f"`{synonym.name}`" for synonym in key.synonyms) + "."
+        doc += " Broker default: " + ", ".join(f"`{synonym.name}`" for synonym in key.synonyms) + "."
     doc = doc.replace("|", "\\|").replace("*.", "\\*.").replace("__", "\\_\\_")
     cells = (
         f"`{key.name}`",
@@ -91,13 +95,14 @@ def _row(key: ConfigKey) -> str:
 
 
 def render() -> str:
-    """The whole document."""
+    """The document as Markdown."""
     keys = [*BROKER_KEYS.values(), *TOPIC_KEYS.values()]
     acted_upon = sum(key.effect == NOW for key in keys)
     foreign = sum(key.effect == NONE for key in keys)
     lines = [
         _HEAD,
-        f"{len(keys)} keys: {acted_upon} with effect, {len(keys) - acted_upon - foreign} not yet, {foreign} without.",
+        f"{len(keys)} keys: {acted_upon} with effect, {len(keys) - acted_upon - foreign} without effect yet, "
+        f"{foreign} without effect.",
         "",
     ]
     for area in AREAS:
@@ -113,7 +118,7 @@ def render() -> str:
 
 
 def put(document: str, arguments: list[str]) -> int:
-    """Write a generated document to the file named, or to standard output; the exit code."""
+    """Write a generated document to the file in `arguments`, or to standard output; return the exit code."""
     if arguments:
         Path(arguments[0]).write_text(document, encoding="utf-8")
     else:
@@ -122,7 +127,7 @@ def put(document: str, arguments: list[str]) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Writes the document to the file named, or to standard output."""
+    """Write the document to the file in `arguments`, or to standard output; return the exit code."""
     return put(render(), arguments)
 
 

@@ -1,7 +1,6 @@
-"""The one table of configuration keys, joined from the rows of each area, and what follows from a name alone.
+"""The table of configuration keys, which joins the rows of all areas, and lookups by name.
 
-Constants and pure functions. Everything else that speaks of keys (loading, DescribeConfigs, the reference in ``docs/``)
-derives from ``AREAS``.
+Constants and pure functions. Loading, DescribeConfigs and the reference in ``docs/`` all derive from ``AREAS``.
 """
 
 from collections.abc import Mapping
@@ -50,13 +49,13 @@ TOPIC_KEYS: dict[str, ConfigKey] = {key.name: key for key in topic.KEYS}
 
 LISTENER_PREFIX = "listener.name."
 FREE_PREFIXES = ("config.providers.", "rlmm.config.", "rsm.config.")
-"""Keys that belong to plugins: known, not checked, without effect."""
+"""Prefixes of keys of plugins: the broker accepts these keys without a check, and they have no effect."""
 
 
 def broker_key(name: str) -> ConfigKey | None:
-    """The row of a broker key, None if there is none.
+    """The row of a broker key; None if the key does not exist.
 
-    ``listener.name.NAME.KEY`` (and ``listener.name.NAME.MECHANISM.KEY``) is KEY for one listener: its row carries the
+    ``listener.name.NAME.KEY`` (or ``listener.name.NAME.MECHANISM.KEY``) is KEY for one listener; ``name`` in its row is the
     whole name.
     """
     row = BROKER_KEYS.get(name)
@@ -71,20 +70,20 @@ def broker_key(name: str) -> ConfigKey | None:
 
 
 def topic_key(name: str) -> ConfigKey:
-    """The row of a topic key. Raises ConfigError if a topic has no such key."""
+    """The row of a topic key. Raises ConfigError if the key does not exist."""
     row = TOPIC_KEYS.get(name)
     if row is None:
-        raise ConfigError(name, None, "is not a key of a topic's configuration")
+        raise ConfigError(name, None, "is not a topic configuration key")
     return row
 
 
 def validate_topic_config(name: str, value: str) -> Value:
-    """The typed value of a topic's key. Raises ConfigError naming key, value and what is allowed."""
+    """The typed value of a topic key. Raises ConfigError with the key, the value and the allowed values."""
     return topic_key(name).parse(value)
 
 
 def without_effect(settings: Mapping[str, str]) -> dict[str, str]:
-    """Those of a topic's settings that ask for something else than the default and do not get it."""
+    """The settings of a topic that differ from the default but have no effect."""
     rows = {name: topic_key(name) for name in settings}
     return {
         name: settings[name]
@@ -94,9 +93,9 @@ def without_effect(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def validate_topic_configs(overrides: dict[str, str]) -> dict[str, Value]:
-    """Typed values of what is set for a topic, checked singly and against each other.
+    """Typed values of the settings of a topic, checked individually and against each other.
 
-    Raises ConfigError, with all that is wrong.
+    Raises ConfigError with all errors.
     """
     values: dict[str, Value] = {}
     errors: list[ConfigError] = []
@@ -106,7 +105,7 @@ def validate_topic_configs(overrides: dict[str, str]) -> dict[str, Value]:
         except ConfigError as error:
             errors.append(error)
     raise_all(errors)
-    least, most = values.get("min.compaction.lag.ms"), values.get("max.compaction.lag.ms")
-    if isinstance(least, int) and isinstance(most, int) and least > most:
-        raise ConfigError("min.compaction.lag.ms", str(least), f"must not exceed max.compaction.lag.ms={most}")
+    min_lag, max_lag = values.get("min.compaction.lag.ms"), values.get("max.compaction.lag.ms")
+    if isinstance(min_lag, int) and isinstance(max_lag, int) and min_lag > max_lag:
+        raise ConfigError("min.compaction.lag.ms", str(min_lag), f"must not exceed max.compaction.lag.ms={max_lag}")
     return values

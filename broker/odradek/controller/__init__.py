@@ -1,1 +1,1 @@
-"""Topic changes and partition assignment on top of the metadata store."""
+"""The controller: topic changes, partition assignment, quotas and dynamic settings, stored in the metadata store."""

@@ -1,7 +1,7 @@
-"""Which brokers keep which partition's replicas: a pure function, random only in what the caller hands in.
+"""Assignment of replicas to brokers: a pure function; the caller passes the random start values.
 
-Kafka's aims: replicas spread evenly over brokers, followers of a broker's partitions over the others, and over racks
-as far as there are racks (KIP-36).
+The aims are Kafka's: replicas are spread evenly over the brokers, the followers of one leader are spread over the other
+brokers, and the replicas of a partition over as many racks as possible (KIP-36).
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Broker(NamedTuple):
-    """A broker that may keep replicas; ``rack`` None if it says none."""
+    """A broker that can keep replicas; ``rack`` is None if the broker has none."""
 
     id: int
     rack: str | None = None
@@ -26,12 +26,12 @@ def assign_replicas(
 ) -> dict[int, list[int]]:
     """Replicas of each partition, the preferred leader first.
 
-    :param partitions: consecutive indexes, rising; not from 0 when partitions are added.
-    :param start: place of partition 0's leader in the ring of brokers; any non-negative number, best a random one.
-    :param shift: how far partition 0's second replica stands from its leader; likewise.
-    :raises ValueError: if there are fewer brokers than replicas, or less than one replica is wanted.
+    :param partitions: consecutive ascending indexes; they do not start at 0 when partitions are added to a topic.
+    :param start: index in the ring of brokers of partition 0's leader; any non-negative number, usually random.
+    :param shift: distance in the ring from partition 0's leader to its second replica; any non-negative number, usually random.
+    :raises ValueError: if there are fewer brokers than replicas, or if the replication factor is less than 1.
 
-    Racks count only if every broker tells its own.
+    Racks are used only if every broker has one.
     """
     if not 1 <= replication_factor <= len(brokers):
         raise ValueError(f"replication factor {replication_factor} with {len(brokers)} brokers")
@@ -44,7 +44,7 @@ def assign_replicas(
 
 
 def _alternate_racks(brokers: Sequence[Broker]) -> list[Broker]:
-    """The brokers so that neighbours are in different racks: one of each rack in turn."""
+    """Order the brokers so that neighbours are in different racks: one broker of each rack in turn."""
     racks: dict[str | None, list[Broker]] = {}
     for broker in sorted(brokers, key=lambda broker: (str(broker.rack), broker.id)):
         racks.setdefault(broker.rack, []).append(broker)
@@ -52,9 +52,9 @@ def _alternate_racks(brokers: Sequence[Broker]) -> list[Broker]:
 
 
 def _replicas(ring: Sequence[Broker], racked: bool, replication_factor: int, place: int, shift: int) -> list[int]:
-    """Replicas of the partition whose leader is at `place`: the others follow around the ring from `shift` behind it.
+    """Replicas of a partition: the leader is at `place` in the ring, the followers come from the ring after `shift` brokers.
 
-    A broker whose rack has a replica is passed over while there is a rack without one.
+    A broker is skipped if its rack has a replica while another rack has none.
     """
     size = len(ring)
     chosen = [ring[place % size]]
@@ -64,8 +64,8 @@ def _replicas(ring: Sequence[Broker], racked: bool, replication_factor: int, pla
     racks = {broker.rack for broker in ring}
     while len(chosen) < replication_factor:
         used = {broker.rack for broker in chosen}
-        fresh = (broker for broker in others if used == racks or broker.rack not in used)
-        broker = next(fresh)
+        candidates = (broker for broker in others if used == racks or broker.rack not in used)
+        broker = next(candidates)
         others.remove(broker)
         chosen.append(broker)
     return [broker.id for broker in chosen]

@@ -1,7 +1,7 @@
-"""Settings that change while the broker runs, of brokers and of groups: durable in the store, then in force everywhere.
+"""Settings of brokers and groups that change at run time: stored in the metadata store, then applied in all processes.
 
-Runs in the coordinator's controller thread. The store's transaction is the truth; a successor of a coordinator that died
-right after takes everything from it (`load`). See docs/decisions/0015-running-configuration.md.
+Runs in the coordinator's controller thread. The transaction of the store decides: if the coordinator dies after it, the next
+coordinator loads all settings from the store (`load`). See docs/decisions/0015-running-configuration.md.
 """
 
 import logging
@@ -29,13 +29,13 @@ Change = Callable[[Mapping[str, str]], dict[str, str]]
 
 
 def read_running(store: Store, broker_id: int, loggers: Mapping[str, str]) -> Running:
-    """What the store says was changed at run time, and the levels of `loggers`. Raises StoreError."""
+    """The settings made at run time, from the store, and the levels of `loggers`. Raises StoreError."""
     of_all, of_broker = (read_settings(store, znodes.broker_config_path(broker)) for broker in (None, broker_id))
     return Running(of_all, of_broker, dict(loggers))
 
 
 def read_settings(store: Store, path: str) -> dict[str, str]:
-    """The settings of a node; none if there is no node. Raises StoreError."""
+    """The settings in a node; empty if the node does not exist. Raises StoreError."""
     try:
         return znodes.decode_config(path, store.get(path)[0])
     except NoNode:
@@ -43,28 +43,28 @@ def read_settings(store: Store, path: str) -> dict[str, str]:
 
 
 def show_running(store: Store, config: BrokerConfig, running: RunningConfig) -> None:
-    """Take the store's settings into this process's configuration, and show them to every process. Raises StoreError.
+    """Apply the settings of the store to the configuration of this process and publish them to all processes.
 
-    Settings that do not fit into what is shared are left out, with a line in the log.
+    Settings that do not fit into the shared memory are not applied; an error is logged. Raises StoreError.
     """
     before = running.read()[1]
-    found = read_running(store, config.node_id, before.loggers)
-    if found != before:
+    stored = read_running(store, config.node_id, before.loggers)
+    if stored != before:
         try:
-            running.publish(*found)
+            running.publish(*stored)
         except TooManySettings as error:
-            log.error("no setting changed at run time is in force: %s", error)
-            found = before._replace(of_all={}, of_broker={})
-    for unusable in config.run_with(found.of_all, found.of_broker):
-        log.error("a setting of the metadata store is not used: %s", unusable)
-    running.set_levels(config, found.loggers)
+            log.error("cannot apply any setting that was made at run time: %s", error)
+            stored = before._replace(of_all={}, of_broker={})
+    for refusal in config.run_with(stored.of_all, stored.of_broker):
+        log.error("ignoring a setting in the metadata store: %s", refusal)
+    running.set_levels(config, stored.loggers)
 
 
 class BrokerSettings:
-    """The settings changed at run time, of this broker, of all brokers, and of groups.
+    """The settings made at run time for this broker, for all brokers, and for groups.
 
-    :param config: of this process, changed in place; that of the controller and its partitions.
-    :param running: how every other process hears of it.
+    :param config: the configuration of this process, which the controller and its partitions share; changed in place.
+    :param running: publishes changes to the other processes.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class BrokerSettings:
         self._shm = shm
 
     def load(self) -> None:
-        """Take everything from the store, before the controller takes office. Raises StoreError."""
+        """Load all settings from the store; called before this broker becomes the controller. Raises StoreError."""
         show_running(self._store, self._config, self._running)
         self._running.taken(self._running.version)
         groups: dict[str, dict[str, Value]] = {}
@@ -85,17 +85,19 @@ class BrokerSettings:
             try:
                 groups[group_id] = check_group_settings(self._config, self.of_group(group_id))
             except ConfigError as error:
-                log.error("group %s keeps to the broker's settings, one of its own is bad: %s", group_id, error)
+                log.error(
+                    "group %s uses the settings of the broker, because one of its own is invalid: %s", group_id, error
+                )
         self._config.groups = groups
 
     # -- brokers --------------------------------------------------------------------------------------------------
 
     def of_broker(self, own: bool) -> dict[str, str]:
-        """What is stored for this broker, or for all. Raises StoreError."""
+        """The stored settings of this broker (`own`), or of all brokers. Raises StoreError."""
         return read_settings(self._store, znodes.broker_config_path(self._config.node_id if own else None))
 
     def alter_broker(self, own: bool, change: Change, validate_only: bool) -> None:
-        """Change the settings of this broker, or of all; in force in all processes when this returns.
+        """Change the settings of this broker (`own`), or of all brokers; when this returns, all processes use them.
 
         Raises Refusal, StoreError, NotController.
         """
@@ -129,31 +131,31 @@ class BrokerSettings:
         self._publish(Running(*layers, dict(loggers)))
 
     def _publish(self, running: Running) -> None:
-        """Show settings to every process, and wait until each has taken them over, but not for long."""
+        """Publish settings to all processes, and wait up to `TAKEN_OVER_WITHIN_S` until each has applied them."""
         version = self._running.publish(*running)
         self._running.taken(version)
         self._shm.wake_all()
-        serving = [one.index for one in self._shm.processes() if one.state == ProcessState.SERVING]
+        serving = [process.index for process in self._shm.processes() if process.state == ProcessState.SERVING]
         late = self._running.wait_until_taken(version, serving, TAKEN_OVER_WITHIN_S)
         if late:
             log.warning(
-                "%d processes have not taken over the new settings within %g s, at the places %s of the process table; "
-                "they will when their event loops continue",
+                "%d processes have not applied the new settings within %g s (indexes %s of the process table); "
+                "they apply them when their event loops continue",
                 len(late), TAKEN_OVER_WITHIN_S, ", ".join(map(str, late)),
             )  # fmt: skip
 
     # -- loggers --------------------------------------------------------------------------------------------------
 
     def levels_changed(self) -> dict[str, str]:
-        """The level of each logger that has one since it was changed at run time."""
+        """Level by logger, for the loggers whose level was set at run time."""
         return self._running.read()[1].loggers
 
     def levels(self) -> dict[str, str]:
-        """The level of every logger, its own or that of its parent."""
+        """The effective level of every logger."""
         return effective(configured(self._config, self.levels_changed()))
 
     def alter_levels(self, change: Change, validate_only: bool) -> None:
-        """Change the levels of loggers in all processes, until the broker stops. Raises Refusal."""
+        """Change levels of loggers in all processes until the broker stops. Raises Refusal."""
         present = self.levels_changed()
         changed = change(present)
         if validate_only or changed == present:
@@ -170,15 +172,15 @@ class BrokerSettings:
     # -- groups ---------------------------------------------------------------------------------------------------
 
     def groups(self) -> list[str]:
-        """Ids of the groups that have settings of their own. Raises StoreError."""
+        """Ids of the groups with stored settings. Raises StoreError."""
         return sorted(znodes.decode_name(name) for name in self._store.children(znodes.GROUP_CONFIGS))
 
     def of_group(self, group_id: str) -> dict[str, str]:
-        """A group's own settings. Raises StoreError."""
+        """The stored settings of a group. Raises StoreError."""
         return read_settings(self._store, znodes.group_config_path(group_id))
 
     def alter_group(self, group_id: str, change: Change, validate_only: bool) -> None:
-        """Change a group's own settings, whether or not there is such a group. Raises Refusal, StoreError, NotController."""
+        """Change the settings of a group, which need not exist. Raises Refusal, StoreError, NotController."""
         present = self.of_group(group_id)
         settings = change(present)
         try:
@@ -188,6 +190,6 @@ class BrokerSettings:
         if validate_only or settings == present:
             return
         self._controller.write_settings(znodes.group_config_path(group_id), settings, keep_empty=False)
-        others = {name: own for name, own in self._config.groups.items() if name != group_id}
-        self._config.groups = others | ({group_id: values} if values else {})
+        other_groups = {name: own for name, own in self._config.groups.items() if name != group_id}
+        self._config.groups = other_groups | ({group_id: values} if values else {})
         log.info("changed the settings of group %s: %s", group_id, change_text(present, settings))

@@ -1,9 +1,9 @@
-"""The controller: makes topic changes durable in the metadata store, then real in the shared table, then known.
+"""The controller: writes topic changes to the metadata store, then applies them to the shared table, then announces them.
 
-Runs in the coordinator's controller thread, one change after the other. The store's transaction is the truth: a
-change that is in it happens, even if the controller dies right after, because its successor's `recover` brings slots
-and directories to it; a change that is not in it did not happen, and its client may try again. Whenever the store
-refuses or fails, the image in memory is thrown away and read anew before the next change.
+Runs in the coordinator's controller thread, one change after the other. The transaction of the store decides. A change that
+it contains takes effect even if the controller dies after it, because `recover` of the successor applies it to slots and
+directories. A change that it does not contain did not happen, and the client can retry. When the store refuses a transaction
+or fails, the controller discards the image in memory and loads it again before the next change.
 """
 
 import logging
@@ -43,7 +43,7 @@ from odradek.protocol.errors import ErrorCode
 
 log = logging.getLogger("odradek.controller")
 
-Wish = TypeVar("Wish", NewTopic, NewPartitions)
+Request = TypeVar("Request", NewTopic, NewPartitions)
 
 
 class NotController(Exception):
@@ -52,7 +52,7 @@ class NotController(Exception):
 
 @dataclass
 class Outcome:
-    """What became of one wish: ``code`` NONE and the topic as it is now (or would be), or the error and its message."""
+    """The result of one request: ``code`` NONE and the topic after the change (or validation), or an error and its message."""
 
     name: str
     code: ErrorCode
@@ -62,12 +62,12 @@ class Outcome:
 
 
 class Controller:
-    """Topic changes of a cluster.
+    """Changes of the topics of a cluster.
 
-    :param store: with a session begun.
-    :param chance: where the first replicas of topics are put.
-    :ivar deleted: topics deleted so far.
-    :raises ConfigError: a policy that the configuration names cannot be loaded.
+    :param store: a store with an open session.
+    :param rng: chooses the brokers of the first replicas of topics.
+    :ivar deleted: the number of topics that this object has deleted.
+    :raises ConfigError: a policy in the configuration cannot be loaded.
     """
 
     def __init__(
@@ -76,14 +76,14 @@ class Controller:
         partitions: LocalPartitions,
         config: BrokerConfig,
         broker_id: int,
-        chance: random.Random | None = None,
+        rng: random.Random | None = None,
     ) -> None:
         self.policies = Policies(config)
         self._store = store
         self._partitions = partitions
         self._config = config
         self._broker_id = broker_id
-        self._chance = chance or random.Random()
+        self._rng = rng or random.Random()
         self._epoch_version = -1
         self._stale = True
         self.epoch = 0
@@ -91,7 +91,7 @@ class Controller:
         self.metadata_version = 0
         self.deleted = 0
 
-    # -- office ---------------------------------------------------------------------------------------------------
+    # -- election -------------------------------------------------------------------------------------------------
 
     def become_controller(self) -> None:
         """Become the controller in a new epoch and recover. Raises NotController, StoreError."""
@@ -107,19 +107,21 @@ class Controller:
         self.recover()
 
     def recover(self) -> None:
-        """Read the store anew and bring states, slots and directories to it. Raises StoreError.
+        """Load the image from the store again, and apply it to states, slots and directories. Raises StoreError.
 
-        Completes what a dead controller left half done: topics without all states or slots, and deletions.
+        Completes the changes of a controller that died: topics with missing states or slots, and deletions.
         """
         self._stale = True
         image = load_image(self._store)
         deleted = self._finish_pending_deletions(image)
         kept = self._partitions.kept()
         for name, entry in list(kept.items()):
-            known = image.topics.get(name)
-            if known is None or known.topic_id is None or known.topic_id.bytes != entry.topic_id:
-                log.warning("topic %s (%s) is not in the metadata: taken out of service", name, entry.topic_id.hex())
-                self._take_out({name: entry.settled + entry.unsettled})
+            topic = image.topics.get(name)
+            if topic is None or topic.topic_id is None or topic.topic_id.bytes != entry.topic_id:
+                log.warning(
+                    "topic %s (id %s) is not in the metadata store: deleting its partitions", name, entry.topic_id.hex()
+                )
+                self._delete_unknown({name: entry.settled + entry.unsettled})
                 del kept[name]
         self._store_epochs(self._partitions.unstored_epochs())
         for topic in image.topics.values():
@@ -137,19 +139,21 @@ class Controller:
         self._stale = not deleted
 
     def _finish_pending_deletions(self, image: ClusterImage) -> bool:
-        """Whether all deletions that had begun are finished; else the next change of topics tries again. Raises StoreError."""
+        """Finish begun deletions. False if that failed; the next change of topics retries it. Raises StoreError."""
         names = sorted(image.deleting)
         topics = _partitions_of(image, names)
         self._partitions.delete(topics)
         try:
             self._remove_deleted(image, names, topics)
         except OSError as error:
-            log.error("the deletion of %s waits for room on a disk: %s", ", ".join(names), error)
+            log.error(
+                "cannot finish the deletion of %s: %s; the next change of topics retries it", ", ".join(names), error
+            )
             return False
         return True
 
-    def _take_out(self, topics: Mapping[str, Sequence[int]]) -> None:
-        """Delete partitions that are not in the metadata store."""
+    def _delete_unknown(self, topics: Mapping[str, Sequence[int]]) -> None:
+        """Delete partitions whose topic is not in the metadata store."""
         self._partitions.delete(topics)
         try:
             self._partitions.forget(topics)
@@ -159,9 +163,9 @@ class Controller:
     # -- leader epochs --------------------------------------------------------------------------------------------
 
     def open_waiting(self) -> None:
-        """Open the logs that waited for room, if there is room now, with recovery. Raises StoreError.
+        """Open the logs that waited for disk space and have it now, with recovery. Raises StoreError.
 
-        Each is led in a new leader epoch; in a cluster that may return to Kafka only if it lost records.
+        Each gets a new leader epoch; in a cluster that was adopted from Kafka, only a log that lost records.
         """
         waiting = self._partitions.to_open()
         if waiting:
@@ -170,27 +174,28 @@ class Controller:
             self._partitions.open_waiting(waiting, self._begin_epoch)
 
     def _begin_epochs(self, waiting: Sequence[tuple[str, int, int]]) -> None:
-        """Begin a new leader epoch for each log of `waiting` that needs one whatever its files contain. Raises StoreError.
+        """Begin a new leader epoch for each log of `waiting` that needs one independent of its files. Raises StoreError.
 
-        A log gets one epoch, however many attempts to open it fail: its slot says whether it has one that nobody was served in.
-        If a predecessor stored that epoch and died before it was in the slot, the slot gets it now.
+        A log gets only one epoch, even if several attempts to open it fail: its slot records that it has an epoch in which no
+        client was served. If a predecessor stored that epoch and died before it wrote the slot, the slot gets it now.
         """
         epochs = self._partitions.epochs_not_begun(waiting)
         if epochs and not was_adopted(self._store):
-            self._store_epochs({place: (slot, epoch + 1) for place, (slot, epoch) in epochs.items()})
+            self._store_epochs({key: (slot, epoch + 1) for key, (slot, epoch) in epochs.items()})
 
     def _begin_epoch(self, topic: str, partition: int, slot: int, leader_epoch: int) -> None:
-        """Begin a leader epoch for a log that turned out to need it, before the log is served. Raises StoreError.
+        """Begin a leader epoch for a log whose files require one, before clients are served from it. Raises StoreError.
 
-        The slot has it first: the next attempt finds the log already cut, and no sign that records were lost.
+        The slot gets the epoch first: if storing it fails, the next attempt to open the log finds it already cut, and cannot
+        detect that records were lost.
         """
         self._partitions.mark_epoch(slot, leader_epoch)
         self._store_epochs({(topic, partition): (slot, leader_epoch)})
 
     def _store_epochs(self, epochs: Mapping[tuple[str, int], tuple[int, int]]) -> None:
-        """Make leader epochs durable, then put them into their slots, before anybody is served in them. Raises StoreError.
+        """Store leader epochs, then write them to their slots, before clients are served in them. Raises StoreError.
 
-        :param epochs: {(topic, partition): (slot, leader epoch)}. If the store has a newer one already, the slot gets that.
+        :param epochs: {(topic, partition): (slot, leader epoch)}. If the store has a newer epoch, the slot gets that one.
         """
         if not epochs:
             return
@@ -199,66 +204,66 @@ class Controller:
             topics.setdefault(topic, []).append(partition)
         stored = []
         changes = []
-        for place, (state, version) in load_states(self._store, topics.items()).items():
-            epoch = epochs[place][1]
+        for key, (state, version) in load_states(self._store, topics.items()).items():
+            epoch = epochs[key][1]
             if state.leader_epoch < epoch and state.leader == self._broker_id:
                 state = state._replace(leader_epoch=epoch, controller_epoch=self.epoch)
-                changes.append((znodes.state_path(*place), znodes.encode_state(state), version))
+                changes.append((znodes.state_path(*key), znodes.encode_state(state), version))
                 version += 1
-            stored.append((*place, state.leader_epoch, version))
+            stored.append((*key, state.leader_epoch, version))
         write_states(self._store, changes, self._epoch_version)
         for entry in stored:
             self._partitions.put_epoch(*entry)
 
     def _complete_states(self, topic: Topic, partitions: list[int]) -> dict[int, tuple[znodes.PartitionState, int]]:
-        """The states of these partitions, those written now that are not there."""
+        """The states of these partitions; missing ones are created and stored."""
         states = load_states(self._store, [(topic.name, partitions)])
         absent = [partition for partition in partitions if (topic.name, partition) not in states]
         if absent:
             alive = [broker.id for broker in self.brokers()]
-            made = initial_states(Plan(topic, absent), alive, self.epoch)
-            write_missing_states(self._store, topic, made, self._epoch_version)
-            states.update({(topic.name, partition): (state, 0) for partition, state in made.items()})
+            initial = initial_states(Plan(topic, absent), alive, self.epoch)
+            write_missing_states(self._store, topic, initial, self._epoch_version)
+            states.update({(topic.name, partition): (state, 0) for partition, state in initial.items()})
         return {partition: states[topic.name, partition] for partition in partitions}
 
     def brokers(self) -> list[Broker]:
-        """The brokers that live. Raises StoreError."""
-        found = []
+        """The live brokers. Raises StoreError."""
+        brokers = []
         for name in self._store.children(znodes.BROKER_IDS):
             registration = znodes.decode_broker(int(name), self._store.get(znodes.broker_path(int(name)))[0])
-            found.append(Broker(int(name), registration.rack))
-        return found
+            brokers.append(Broker(int(name), registration.rack))
+        return brokers
 
     # -- changes --------------------------------------------------------------------------------------------------
 
-    def create_topics(self, wishes: Sequence[NewTopic], validate_only: bool = False) -> list[Outcome]:
-        """Create topics, each for itself: an outcome for each distinct name, in the order of the wishes."""
+    def create_topics(self, requests: Sequence[NewTopic], validate_only: bool = False) -> list[Outcome]:
+        """Create topics independently of each other; one outcome for each distinct name, in the order of the requests."""
 
-        def plan(wish: NewTopic, image: ClusterImage, brokers: list[Broker]) -> Plan:
-            made = plan_topic(wish, image, self._config, brokers, self._chance)
-            self.policies.check_topic(wish, made)
-            return made
+        def make_plan(request: NewTopic, image: ClusterImage, brokers: list[Broker]) -> Plan:
+            plan = plan_topic(request, image, self._config, brokers, self._rng)
+            self.policies.check_topic(request, plan)
+            return plan
 
-        return self._change(wishes, plan, validate_only)
+        return self._change(requests, make_plan, validate_only)
 
-    def create_partitions(self, wishes: Sequence[NewPartitions], validate_only: bool = False) -> list[Outcome]:
-        """Add partitions to topics, likewise."""
+    def create_partitions(self, requests: Sequence[NewPartitions], validate_only: bool = False) -> list[Outcome]:
+        """Add partitions to topics, independently of each other; one outcome for each distinct name."""
 
-        def plan(wish: NewPartitions, image: ClusterImage, brokers: list[Broker]) -> Plan:
-            return plan_partitions(wish, image, self._config, brokers, self._chance)
+        def make_plan(request: NewPartitions, image: ClusterImage, brokers: list[Broker]) -> Plan:
+            return plan_partitions(request, image, self._config, brokers, self._rng)
 
-        return self._change(wishes, plan, validate_only)
+        return self._change(requests, make_plan, validate_only)
 
     def auto_create(self, names: Sequence[str]) -> list[Outcome]:
-        """Create topics with the broker's defaults because a client asked for them; existing ones are fine.
+        """Create topics that a client requested, with the broker's defaults; existing topics are no error.
 
-        Those of the broker itself get the settings that their coordinators need.
+        Internal topics get the settings that their coordinators need.
         """
-        wishes = [
+        requests = [
             internal_topic(name, self._config, len(self.brokers())) if name in INTERNAL else NewTopic(name)
             for name in dict.fromkeys(names)
         ]
-        outcomes = self.create_topics(wishes)
+        outcomes = self.create_topics(requests)
         for outcome in outcomes:
             topic = self.image.topics.get(outcome.name)
             if outcome.code == ErrorCode.TOPIC_ALREADY_EXISTS and topic is not None:
@@ -268,39 +273,43 @@ class Controller:
 
     def _change(
         self,
-        wishes: Sequence[Wish],
-        plan: Callable[[Wish, ClusterImage, list[Broker]], Plan],
+        requests: Sequence[Request],
+        make_plan: Callable[[Request, ClusterImage, list[Broker]], Plan],
         validate_only: bool,
     ) -> list[Outcome]:
-        """Plan every wish, make the plans durable together, then real; what the store refuses is looked at again."""
+        """Plan all requests, then store and apply the plans together."""
         outcomes: dict[str, Outcome] = {}
         plans: list[Plan] = []
         try:
             self._refresh()
             brokers = self.brokers()
         except (StoreError, NotController) as error:
-            return [_failed(name, error) for name in dict.fromkeys(wish.name for wish in wishes)]
+            return [_failed(name, error) for name in dict.fromkeys(request.name for request in requests)]
         scratch = self.image.copy()
         room = self._partitions.room()
-        counts = Counter(wish.name for wish in wishes)
-        for wish in wishes:
+        counts = Counter(request.name for request in requests)
+        for request in requests:
             try:
-                if counts[wish.name] > 1:
-                    raise Refusal(ErrorCode.INVALID_REQUEST, f"Topic '{wish.name}' is named {counts[wish.name]} times.")
-                made = plan(wish, scratch, brokers)
-                room -= sum(self._broker_id in made.topic.assignment.partitions[p] for p in made.added)
+                if counts[request.name] > 1:
+                    raise Refusal(
+                        ErrorCode.INVALID_REQUEST,
+                        f"The request contains the topic '{request.name}' {counts[request.name]} times.",
+                    )
+                plan = make_plan(request, scratch, brokers)
+                room -= sum(self._broker_id in plan.topic.assignment.partitions[p] for p in plan.added)
                 if room < 0:
                     raise Refusal(
                         ErrorCode.INVALID_PARTITIONS,
-                        f"Topic '{wish.name}' would need {-room} partition(s) more than this broker can hold.",
+                        f"Topic '{request.name}' needs {-room} partition(s) more than this broker can hold "
+                        "(odradek.max.partitions).",
                     )
             except Refusal as refusal:
-                outcomes[wish.name] = Outcome(wish.name, refusal.code, refusal.message)
+                outcomes[request.name] = Outcome(request.name, refusal.code, refusal.message)
                 continue
-            made.states = initial_states(made, [broker.id for broker in brokers], self.epoch)
-            scratch.put(made.topic)
-            plans.append(made)
-            outcomes[wish.name] = Outcome(wish.name, ErrorCode.NONE, None, made.topic, made.topic.topic_id)
+            plan.states = initial_states(plan, [broker.id for broker in brokers], self.epoch)
+            scratch.put(plan.topic)
+            plans.append(plan)
+            outcomes[request.name] = Outcome(request.name, ErrorCode.NONE, None, plan.topic, plan.topic.topic_id)
         if plans and not validate_only:
             self._carry_out(plans, outcomes)
         return list(outcomes.values())
@@ -309,37 +318,37 @@ class Controller:
         try:
             write_plans(self._store, plans, self._epoch_version)
         except StoreError as error:
-            log.warning("topic change refused by the metadata store: %s", error)
+            log.warning("the metadata store refused a change of topics: %s; loading its state again", error)
             self._stale = True
             self._settle(plans, outcomes, error)
             return
         slots = []
-        self._stale = True  # until slots and image have followed
-        for made in plans:
+        self._stale = True  # until slots and image are updated
+        for plan in plans:
             slots += self._partitions.ensure(
-                made.topic, {p: (state, 0) for p, state in made.states.items()}, self._begin_epoch
+                plan.topic, {p: (state, 0) for p, state in plan.states.items()}, self._begin_epoch
             )
-            self.image.put(made.topic)
-            log.info("added %d partitions to topic %s", len(made.added), made.topic.name)
-            _warn(made.topic, {} if made.replaces is None else made.topic.config)
+            self.image.put(plan.topic)
+            log.info("added %d partitions to topic %s", len(plan.added), plan.topic.name)
+            _warn_about_settings(plan.topic, {} if plan.replaces is None else plan.topic.config)
         self.metadata_version = self._partitions.announce(slots)
         self._stale = False
 
     def _settle(self, plans: list[Plan], outcomes: dict[str, Outcome], error: StoreError) -> None:
-        """After a failure: what is in the store has happened, the rest gets a retriable error."""
+        """Set the outcomes after a failure: plans that are in the store succeeded, the others get a retriable error."""
         try:
             self._refresh()
         except (StoreError, NotController) as again:
-            for made in plans:
-                outcomes[made.topic.name] = _failed(made.topic.name, again)
+            for plan in plans:
+                outcomes[plan.topic.name] = _failed(plan.topic.name, again)
             return
-        for made in plans:
-            found = self.image.topics.get(made.topic.name)
-            if found is None or found.assignment != made.topic.assignment:
-                outcomes[made.topic.name] = _failed(made.topic.name, error)
+        for plan in plans:
+            topic = self.image.topics.get(plan.topic.name)
+            if topic is None or topic.assignment != plan.topic.assignment:
+                outcomes[plan.topic.name] = _failed(plan.topic.name, error)
 
     def _refresh(self) -> None:
-        """Make sure that the image is what the store says. Raises StoreError, NotController."""
+        """Load the image again if it may differ from the store. Raises StoreError, NotController."""
         if not self._stale:
             return
         stat = self._store.exists(znodes.CONTROLLER_EPOCH)
@@ -351,9 +360,9 @@ class Controller:
     def alter_topic(
         self, name: str, change: Callable[[Mapping[str, str]], dict[str, str]], validate_only: bool = False
     ) -> Outcome:
-        """Change a topic's settings; in force in all processes when this returns.
+        """Change the settings of a topic; when this returns, all processes use them.
 
-        :param change: makes the new settings from the present ones; what it raises as Refusal is the outcome.
+        :param change: returns the new settings for the present ones; if it raises Refusal, that is the outcome.
         """
         try:
             self._refresh()
@@ -370,17 +379,17 @@ class Controller:
         return Outcome(name, ErrorCode.NONE, None, changed, changed.topic_id)
 
     def _store_config(self, topic: Topic, before: Mapping[str, str]) -> None:
-        """Durable first, then in the slots: a successor takes it from the store."""
-        self._stale = True  # until slots and image have followed
+        """Store the settings, then write them to the slots; a successor loads them from the store."""
+        self._stale = True  # until slots and image are updated
         self._write_settings(znodes.topic_config_path(topic.name), topic.config, True)
         self._partitions.configure(topic)
         self.image.put(topic)
         self._stale = False
         log.info("changed the settings of topic %s: %s", topic.name, change_text(before, topic.config))
-        _warn(topic, before)
+        _warn_about_settings(topic, before)
 
     def write_settings(self, path: str, settings: Mapping[str, str], keep_empty: bool = True) -> None:
-        """Make the settings of a node durable, parents included; without settings the node goes, unless it is to be kept.
+        """Store the settings of a node; create its parents. Without settings, the node is deleted, unless `keep_empty`.
 
         Raises StoreError, NotController.
         """
@@ -403,29 +412,30 @@ class Controller:
         transaction.commit()
 
     def configure_all(self) -> None:
-        """Put every topic's settings into its slots once more: the broker's defaults have changed."""
+        """Write the settings of all topics to their slots again after a change of the broker's defaults."""
         self._stale = True
         self._partitions.forget_settings()
         for topic in self.image.topics.values():
             self._partitions.configure(topic)
         self._stale = False
 
-    def delete_topics(self, wishes: Sequence[str | uuid.UUID]) -> list[Outcome]:
-        """Delete topics by name or id; an outcome for each wish, in order, ``name`` empty for an unknown id."""
+    def delete_topics(self, requests: Sequence[str | uuid.UUID]) -> list[Outcome]:
+        """Delete topics by name or id; one outcome for each request, in order, with an empty ``name`` for an unknown id."""
         try:
             self._refresh()
         except (StoreError, NotController) as error:
-            return [_named(_failed("", error), wish) for wish in wishes]
-        outcomes = [self._deletable(wish) for wish in wishes]
+            return [_named(_failed("", error), request) for request in requests]
+        outcomes = [self._deletable(request) for request in requests]
         counts = Counter(outcome.name for outcome in outcomes)
         for outcome in outcomes:
             if outcome.name and counts[outcome.name] > 1:
-                outcome.code, outcome.message = ErrorCode.INVALID_REQUEST, f"Topic '{outcome.name}' is named twice."
-        doomed = [outcome for outcome in outcomes if outcome.code == ErrorCode.NONE]
-        if not doomed:
+                outcome.code = ErrorCode.INVALID_REQUEST
+                outcome.message = f"The request contains the topic '{outcome.name}' more than once."
+        deletable = [outcome for outcome in outcomes if outcome.code == ErrorCode.NONE]
+        if not deletable:
             return outcomes
-        self._stale = True  # until all of it is done
-        names = [outcome.name for outcome in doomed]
+        self._stale = True  # until the deletion is complete
+        names = [outcome.name for outcome in deletable]
         topics = _partitions_of(self.image, names)
         slots: list[int] = []
         try:
@@ -434,8 +444,10 @@ class Controller:
             self._remove_deleted(self.image, names, topics)
             self._stale = False
         except (StoreError, OSError) as error:
-            log.warning("the deletion of topics was interrupted, the next change of topics finishes it: %s", error)
-            for outcome in doomed:
+            log.warning(
+                "cannot finish the deletion of %s: %s; the next change of topics retries it", ", ".join(names), error
+            )
+            for outcome in deletable:
                 if outcome.name in self.image.topics and outcome.name not in self.image.deleting:
                     failed = _failed(outcome.name, error)
                     outcome.code, outcome.message = failed.code, failed.message
@@ -443,20 +455,20 @@ class Controller:
             self.metadata_version = self._partitions.announce(slots)
         return outcomes
 
-    def _deletable(self, wish: str | uuid.UUID) -> Outcome:
-        if isinstance(wish, str):
-            topic, unknown = self.image.topics.get(wish), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    def _deletable(self, request: str | uuid.UUID) -> Outcome:
+        if isinstance(request, str):
+            topic, unknown = self.image.topics.get(request), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         else:
-            topic, unknown = self.image.by_id.get(wish), ErrorCode.UNKNOWN_TOPIC_ID
+            topic, unknown = self.image.by_id.get(request), ErrorCode.UNKNOWN_TOPIC_ID
         if topic is None or topic.name in self.image.deleting:
-            return _named(Outcome("", unknown, f"There is no topic '{wish}'."), wish)
+            return _named(Outcome("", unknown, f"The topic '{request}' does not exist."), request)
         if not self._config["delete.topic.enable"]:
             code, message = ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false on this broker."
             return Outcome(topic.name, code, message, topic, topic.topic_id)
         return Outcome(topic.name, ErrorCode.NONE, None, topic, topic.topic_id)
 
     def _mark_deleted(self, names: Sequence[str]) -> None:
-        """From here on the deletion happens, whoever completes it."""
+        """Store the mark of the deletion. After this, the deletion takes effect: a successor completes it."""
         transaction = self._store.transaction().check(znodes.CONTROLLER_EPOCH, self._epoch_version)
         for name in names:
             transaction.create(znodes.delete_topic_path(name))
@@ -464,9 +476,9 @@ class Controller:
         self.image.deleting.update(names)
 
     def _remove_deleted(self, image: ClusterImage, names: Sequence[str], topics: Mapping[str, Sequence[int]]) -> None:
-        """Finish deletions whose slots and directories are removed: the lines in the checkpoints first, then the nodes, the
-        mark of the deletion with the last ones. From then on the names are free. Offsets that groups have in the tree are
-        deleted later, see `odradek.metadata.offset_sweep`. Raises StoreError, OSError.
+        """Finish deletions whose slots and directories are already deleted: remove the checkpoint lines, then the nodes;
+        the last transaction also removes the mark of the deletion. The names can then be used again. Offsets of groups in the
+        tree are deleted later, see `odradek.metadata.offset_sweep`. Raises StoreError, OSError.
         """
         self._partitions.forget(topics)
         for name in names:
@@ -478,40 +490,40 @@ class Controller:
             transaction.commit()
             image.remove(name)
             self.deleted += 1
-            log.info("topic %s deleted", name)
+            log.info("deleted topic %s", name)
 
 
 def _partitions_of(image: ClusterImage, names: Sequence[str]) -> dict[str, list[int]]:
-    """The partitions of topics, by name; none of a topic that has no node any more."""
+    """The partitions of topics, by name; an empty list if the topic is not in the image."""
     return {
         name: list(image.topics[name].assignment.partitions) if name in image.topics else [] for name in names
     }  # fmt: skip
 
 
-def _named(outcome: Outcome, wish: str | uuid.UUID) -> Outcome:
-    """The outcome under what the client called the topic."""
-    if isinstance(wish, str):
-        outcome.name = wish
+def _named(outcome: Outcome, request: str | uuid.UUID) -> Outcome:
+    """Set the name or the id in the outcome as in the request."""
+    if isinstance(request, str):
+        outcome.name = request
     else:
-        outcome.topic_id = wish
+        outcome.topic_id = request
     return outcome
 
 
-def _warn(topic: Topic, before: Mapping[str, str]) -> None:
-    """Tell what was asked for and is not to be had. :param before: the topic's settings until now."""
+def _warn_about_settings(topic: Topic, before: Mapping[str, str]) -> None:
+    """Log warnings about changed settings without effect. :param before: the settings before the change."""
     changed = {name: value for name, value in topic.config.items() if before.get(name) != value}
     for name, value in without_effect(changed).items():
-        log.warning("topic %s: %s=%s has no effect here, see docs/configuration.md", topic.name, name, value)
-    fewest = min(map(len, topic.assignment.partitions.values()), default=1)
-    if int(changed.get("min.insync.replicas", 1)) > fewest:
+        log.warning("topic %s: %s=%s has no effect in this broker, see docs/configuration.md", topic.name, name, value)
+    replicas = min(map(len, topic.assignment.partitions.values()), default=1)
+    if int(changed.get("min.insync.replicas", 1)) > replicas:
         log.warning(
-            "topic %s: min.insync.replicas=%s is more than the %d replica(s) of its partitions: a write with acks=all is "
-            "acknowledged when these have it",
-            topic.name, changed["min.insync.replicas"], fewest,
+            "topic %s: min.insync.replicas=%s exceeds the %d replica(s) of its partitions: acks=all waits for these "
+            "replicas only",
+            topic.name, changed["min.insync.replicas"], replicas,
         )  # fmt: skip
 
 
 def _failed(name: str, error: Exception) -> Outcome:
-    """A retriable outcome: another controller, a store that moved on, or one that cannot be used now."""
+    """A retriable outcome: another broker is the controller, the store has changed, or it is unavailable."""
     retriable = isinstance(error, NotController | NodeError)
     return Outcome(name, ErrorCode.NOT_CONTROLLER if retriable else ErrorCode.KAFKA_STORAGE_ERROR, str(error))

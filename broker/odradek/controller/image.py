@@ -1,7 +1,7 @@
-"""What the metadata store says of all topics, in memory.
+"""The metadata of all topics in memory, loaded from the metadata store.
 
-Read by the first loader when the broker starts, and by the coordinator when it becomes controller, which then keeps its
-copy up to date with every change that it has made durable. One thread a process uses it.
+The first loader reads it when the broker starts. The coordinator reads it when it becomes the controller, and then updates its
+copy after every change that it has stored. One thread per process uses it.
 """
 
 import uuid
@@ -16,7 +16,7 @@ from odradek.metadata.znodes import PartitionState, TopicAssignment
 
 @dataclass
 class Topic:
-    """A topic as the store has it: its assignment, its own settings, and the version of the assignment's node."""
+    """A topic in the store: its assignment, its settings, and the version of the node with the assignment."""
 
     name: str
     assignment: TopicAssignment
@@ -25,15 +25,15 @@ class Topic:
 
     @property
     def topic_id(self) -> uuid.UUID | None:
-        """The topic's id; None only for topics that Kafka made before 2.8."""
+        """The topic id; None only for topics that Kafka before 2.8 created."""
         return self.assignment.topic_id
 
 
 @dataclass
 class ClusterImage:
-    """All topics by name and by id, and the names of those whose deletion has begun.
+    """All topics by name and by id, and the names of the topics whose deletion has begun.
 
-    :param by_folded_name: the names by what metrics make of them; see `folded`.
+    :param by_folded_name: topic names by the form in which metrics contain them, see `folded`.
     """
 
     topics: dict[str, Topic] = field(default_factory=dict)
@@ -42,16 +42,16 @@ class ClusterImage:
     by_folded_name: dict[str, str] = field(default_factory=dict)
 
     def copy(self) -> "ClusterImage":
-        """The same topics in an image of its own."""
+        """A copy that can be changed independently; it shares the topics."""
         return ClusterImage(dict(self.topics), dict(self.by_id), set(self.deleting), dict(self.by_folded_name))
 
     def colliding(self, name: str) -> str | None:
-        """An existing topic that differs from `name` only in dots and underscores, which metrics cannot tell apart."""
-        other = self.by_folded_name.get(folded(name))
-        return other if other != name else None
+        """A topic whose name differs from `name` only in dots and underscores, which are equal in metrics; else None."""
+        topic = self.by_folded_name.get(folded(name))
+        return topic if topic != name else None
 
     def put(self, topic: Topic) -> None:
-        """Add a topic, or replace the one of that name."""
+        """Add a topic, or replace the topic of that name."""
         self.remove(topic.name)
         self.topics[topic.name] = topic
         self.by_folded_name[folded(topic.name)] = topic.name
@@ -59,7 +59,7 @@ class ClusterImage:
             self.by_id[topic.topic_id] = topic
 
     def remove(self, name: str) -> None:
-        """Forget a topic, also that it was being deleted; nothing if there is none."""
+        """Remove a topic and its deletion mark, if it exists."""
         old = self.topics.pop(name, None)
         if old is not None and old.topic_id is not None:
             del self.by_id[old.topic_id]
@@ -69,15 +69,15 @@ class ClusterImage:
 
 
 def load_image(store: Store) -> ClusterImage:
-    """All of it from the store. Raises CorruptNode, StoreUnavailable."""
+    """Load the image from the store. Raises CorruptNode, StoreUnavailable."""
     image = ClusterImage()
     names = store.children(znodes.TOPICS)
     assignments = store.get_many([znodes.topic_path(name) for name in names])
     configs = store.get_many([znodes.topic_config_path(name) for name in names])
-    for name, found, config in zip(names, assignments, configs, strict=True):
-        if found is not None:
+    for name, assignment, config in zip(names, assignments, configs, strict=True):
+        if assignment is not None:
             settings = znodes.decode_config(znodes.topic_config_path(name), config[0]) if config else {}
-            image.put(Topic(name, znodes.decode_topic(name, found[0]), settings, found[1].version))
+            image.put(Topic(name, znodes.decode_topic(name, assignment[0]), settings, assignment[1].version))
     image.deleting.update(store.children(znodes.DELETE_TOPICS))
     return image
 
@@ -85,15 +85,15 @@ def load_image(store: Store) -> ClusterImage:
 def load_states(
     store: Store, topics: Iterable[tuple[str, Sequence[int]]]
 ) -> dict[tuple[str, int], tuple[PartitionState, int]]:
-    """Leader, in-sync replicas and partition epoch (the node's version) of the partitions given by topic.
+    """The state and the partition epoch (the version of the state's node) of these partitions, by (topic, partition).
 
-    A partition whose state is not written yet is left out. Raises CorruptNode, StoreUnavailable.
+    The result does not contain partitions whose state is not stored yet. Raises CorruptNode, StoreUnavailable.
     """
-    wanted = [(name, partition) for name, partitions in topics for partition in partitions]
-    found = store.get_many([znodes.state_path(name, partition) for name, partition in wanted])
-    decoded: dict[bytes, PartitionState] = {}  # of thousands of states most are the same
+    keys = [(name, partition) for name, partitions in topics for partition in partitions]
+    nodes = store.get_many([znodes.state_path(name, partition) for name, partition in keys])
+    decoded: dict[bytes, PartitionState] = {}  # most of thousands of states are equal
     states = {}
-    for (name, partition), node in zip(wanted, found, strict=True):
+    for (name, partition), node in zip(keys, nodes, strict=True):
         if node is not None:
             data, stat = node
             state = decoded.get(data)

@@ -1,8 +1,8 @@
-"""Partitions that this broker keeps, brought to what the metadata says: slots of the shared table, directories.
+"""The partitions of this broker: applies the metadata to the slots of the shared table and to the log directories.
 
-Runs in the coordinator's controller thread, and in the first loader before it. The slots' own locks protect them
-against the workers; against a second writer of the table protects that there is one coordinator. Everything here may
-be repeated: a successor of a coordinator that died half way calls the same functions and completes what is missing.
+Runs in the coordinator's controller thread, and before that in the first loader. The lock of each slot protects it against
+the workers. The table has one writer, because there is one coordinator. All functions can be repeated: the successor of a
+coordinator that died in the middle of a change calls them again, and they complete the change.
 """
 
 import logging
@@ -33,13 +33,13 @@ from odradek.storage.log_directory import CorruptMetadataError, encode_uuid, rea
 log = logging.getLogger("odradek.controller")
 
 BeginEpoch = Callable[[str, int, int, int], None]
-"""(topic, partition, slot, leader epoch): makes the epoch durable and puts it into the slot. Called before a log is served that
-must be led in a new leader epoch."""
+"""(topic, partition, slot, leader epoch): stores the epoch and writes it to the slot. Called before clients are served from a
+log that needs a new leader epoch."""
 
 AS_SENT = 255
 NO_CHECKPOINTS = Checkpoints({}, {}, {})
 CODECS = {"producer": AS_SENT, "uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
-"""``compression.type`` as the number of the record batch's codec."""
+"""``compression.type`` to the number of the codec in a record batch."""
 
 _NUMBERS = {
     "segment_bytes": "segment.bytes",
@@ -66,7 +66,7 @@ _BOUNDS = {
 
 
 class KeptTopic(NamedTuple):
-    """A topic in the shared table: its partitions that are open (or offline), and those that are not open yet."""
+    """A topic in the shared table: its partitions that are open or offline (settled), and those that are not open yet."""
 
     topic_id: bytes
     settled: list[int]
@@ -74,13 +74,13 @@ class KeptTopic(NamedTuple):
 
 
 class NoLogDirectory(Exception):
-    """There is no log directory in use to put a partition in."""
+    """No log directory is online, so a partition cannot be created."""
 
 
 def owner_of(directory: str, topic_id: bytes) -> bytes | None:
-    """The id of the topic whose partition's directory this is; None if it says nothing, or is not there.
+    """The id of the topic to which a partition directory belongs; None if it does not exist or contains no topic id.
 
-    Looks at the bytes first, because a start looks at thousands. Raises CorruptMetadataError, OSError.
+    Compares bytes before it parses the file, because a start reads thousands of them. Raises CorruptMetadataError, OSError.
     """
     try:
         descriptor = os.open(f"{directory}/{PARTITION_METADATA}", os.O_RDONLY | os.O_CLOEXEC)
@@ -92,11 +92,11 @@ def owner_of(directory: str, topic_id: bytes) -> bytes | None:
         os.close(descriptor)
     if content.endswith(_as_written(topic_id)):
         return topic_id
-    found = read_partition_metadata(directory)
-    return None if found is None else found.bytes
+    owner = read_partition_metadata(directory)
+    return None if owner is None else owner.bytes
 
 
-@lru_cache(maxsize=1)  # partitions of a topic come in a row
+@lru_cache(maxsize=1)  # callers handle the partitions of a topic one after the other
 def _as_written(topic_id: bytes) -> bytes:
     return f" {encode_uuid(uuid.UUID(bytes=topic_id))}".encode()
 
@@ -111,7 +111,7 @@ def _entries(path: str) -> int:
 
 
 def topic_settings(effective: Mapping[str, Value]) -> dict[str, int]:
-    """The fields of a slot's TopicSettings from all effective values of a topic (`BrokerConfig.topic_config`)."""
+    """The fields of a slot's TopicSettings. :param effective: all values of a topic (`BrokerConfig.topic_config`)."""
     settings = {name: int(str(effective[key])) for name, key in _NUMBERS.items()}
     policies = effective["cleanup.policy"]
     assert isinstance(policies, tuple)
@@ -129,7 +129,7 @@ def topic_settings(effective: Mapping[str, Value]) -> dict[str, int]:
 
 
 def _timestamp_bounds(effective: Mapping[str, Value]) -> dict[str, int]:
-    """How far off a timestamp may lie: ``message.timestamp.difference.max.ms`` holds where its successors have their
+    """The limits of timestamps. ``message.timestamp.difference.max.ms`` applies if the keys that replace it have their
     defaults, as in Kafka 3.9."""
     bounds = {name: int(str(effective[key])) for name, key in _BOUNDS.items()}
     difference = int(str(effective["message.timestamp.difference.max.ms"]))
@@ -144,7 +144,7 @@ class LocalPartitions:
     """The partitions of this broker in the shared table.
 
     :param table: the PartitionTable of this process.
-    :param log_dir_online: whether the log directory of an index, as in ``log.dirs``, is in use.
+    :param log_dir_online: whether the log directory with an index in ``log.dirs`` is online.
     """
 
     def __init__(
@@ -154,29 +154,33 @@ class LocalPartitions:
         self._config = config
         self._broker_id = broker_id
         self._log_dir_online = log_dir_online
-        self._last_settings: tuple[Topic, dict[str, int]] | None = None  # partitions of a topic come in a row
-        self._directories: list[int] | None = None  # subdirectories of each log directory, counted when first needed
+        self._last_settings: tuple[Topic, dict[str, int]] | None = None  # of the last topic
+        self._directories: list[int] | None = None  # subdirectories of each log directory, counted on first use
 
     def settings_of(self, topic: Topic) -> dict[str, int]:
-        """A topic's settings for its slots; the defaults, and a line in the log, if the store holds a bad value."""
+        """The settings of a topic for its slots. If a stored value is invalid, logs an error and returns the defaults."""
         if self._last_settings is None or self._last_settings[0] is not topic:
             try:
                 settings = topic_settings(self._config.topic_config(topic.config))
             except ConfigError as error:
-                log.error("topic %s keeps to the broker's defaults, a setting of its own is bad: %s", topic.name, error)
+                log.error(
+                    "topic %s uses the defaults of the broker, because one of its settings is invalid: %s",
+                    topic.name,
+                    error,
+                )
                 settings = topic_settings(self._config.topic_defaults)
             self._last_settings = (topic, settings)
         return self._last_settings[1]
 
     def forget_settings(self) -> None:
-        """The broker's defaults have changed: `settings_of` works them out anew."""
+        """Clear the cache of `settings_of` after a change of the broker's defaults."""
         self._last_settings = None
 
     def _emptiest(self) -> int:
-        """The log directory in use with the fewest partitions; a full one only if all are. Raises NoLogDirectory."""
+        """The online log directory with the fewest partitions; a full one only if all are full. Raises NoLogDirectory."""
         online = [index for index in range(len(self._config.log_dirs)) if self._log_dir_online(index)]
         if not online:
-            raise NoLogDirectory("every log directory is offline")
+            raise NoLogDirectory("all log directories are offline")
         shm = self._table.shm
         online = [index for index in online if shm.disk(index)[0] != DiskState.DISK_FULL] or online
         if self._directories is None:
@@ -194,10 +198,10 @@ class LocalPartitions:
         log_dir: int | None = None,
         epoch_unstored: bool = False,
     ) -> int:
-        """Give a partition a slot, not yet open; the slot.
+        """Create the slot of a partition, not yet open; return the slot.
 
-        :param log_dir: index of the directory that has its files; None to choose the emptiest.
-        :param epoch_unstored: the state is newer than what the metadata store says.
+        :param log_dir: index of the directory with its files; None for the directory with the fewest partitions.
+        :param epoch_unstored: the state is newer than that in the metadata store.
         """
         chosen = self._emptiest() if log_dir is None else log_dir
         assert topic.topic_id is not None
@@ -217,22 +221,22 @@ class LocalPartitions:
         )
 
     def kept(self) -> dict[str, KeptTopic]:
-        """What the table holds, announced or not: by topic name. Looks at every slot."""
-        found: dict[str, KeptTopic] = {}
+        """All partitions in the table, announced or not, by topic name. Reads every slot."""
+        topics: dict[str, KeptTopic] = {}
         for name, partition, slot in slots.in_use():
-            topic = found.get(name)
+            topic = topics.get(name)
             if topic is None:
-                topic = found[name] = KeptTopic(bytes(slots.describe(slot)["topic_id"]), [], [])
+                topic = topics[name] = KeptTopic(bytes(slots.describe(slot)["topic_id"]), [], [])
             settled = slots.state_of(slot) != SlotState.SLOT_LOADING
             (topic.settled if settled else topic.unsettled).append(partition)
-        return found
+        return topics
 
     def room(self) -> int:
-        """How many partitions more this broker can hold."""
+        """The number of partitions that this broker can still hold."""
         return self._table.room()
 
     def configure(self, topic: Topic) -> None:
-        """Put a topic's settings into the slots of its partitions, for all processes."""
+        """Write the settings of a topic to the slots of its partitions, where all processes read them."""
         settings = self.settings_of(topic)
         for partition in topic.assignment.partitions:
             slot = self._table.find(topic.name, partition)
@@ -242,10 +246,10 @@ class LocalPartitions:
     def ensure(
         self, topic: Topic, states: Mapping[int, tuple[PartitionState, int]], begin_epoch: BeginEpoch
     ) -> list[int]:
-        """Create and open what is missing of the partitions in `states` that this broker keeps; their slots.
+        """Create and open the partitions in `states` that this broker keeps and that are missing; return their slots.
 
-        If the directory of a partition cannot be created, the partition is offline, and the log says so: the topic exists. What
-        `begin_epoch` raises is raised here.
+        If the directory of a partition cannot be created, an error is logged and the partition is offline, but the topic
+        exists. Raises the exceptions of `begin_epoch`.
         """
         opened = []
         known: dict[int, Checkpoints] = {}
@@ -257,28 +261,29 @@ class LocalPartitions:
                 if slot < 0:
                     slot = self.create(topic, partition, state, partition_epoch)
             except (ValueError, NoLogDirectory) as error:
-                log.error("partition %s-%d cannot be served: %s", topic.name, partition, error)
+                log.error("cannot create partition %s-%d, it is offline: %s", topic.name, partition, error)
                 continue
-            # Usually nothing is there; what a dead predecessor or a loader may have begun is recovered.
+            # A predecessor that died, or a loader, may have created the directory: it is then recovered.
             self._open_existing(slot, known, begin_epoch)
             opened.append(slot)
         return opened
 
     def _open_existing(self, slot: int, known: dict[int, Checkpoints], begin_epoch: BeginEpoch) -> None:
-        """Open the log of a slot while clients may be served, with recovery if its directory exists."""
+        """Open the log of a slot while the broker serves clients, with recovery if its directory exists."""
         if not self._table.path(slot).exists():
             self.open(slot, clean=True, begin_epoch=begin_epoch)
             return
         state = slots.describe(slot)
-        found, place = self._checkpoints(known, state["log_dir"]), (state["topic"], state["partition"])
-        point, start = found.recovery_points.get(place, 0), found.log_start_offsets.get(place, 0)
-        if state["log_end_offset"] > 0:  # it was open before, and less may be on the device since
+        checkpoints, key = self._checkpoints(known, state["log_dir"]), (state["topic"], state["partition"])
+        point, start = checkpoints.recovery_points.get(key, 0), checkpoints.log_start_offsets.get(key, 0)
+        if state["log_end_offset"] > 0:  # it was open before, and the device may have less than the checkpoint says
             point = min(point, max(state["flushed_offset"], 0))
-        found = Checkpoints({place: point}, {place: max(state["log_start_offset"], start)}, found.cleaner_offsets)
-        self.open(slot, found, clean=False, begin_epoch=begin_epoch)
+        start = max(state["log_start_offset"], start)
+        checkpoints = Checkpoints({key: point}, {key: start}, checkpoints.cleaner_offsets)
+        self.open(slot, checkpoints, clean=False, begin_epoch=begin_epoch)
 
     def _checkpoints(self, known: dict[int, Checkpoints], log_dir: int) -> Checkpoints:
-        """The checkpoints of a log directory, read once for all logs of a call."""
+        """The checkpoints of a log directory, read once and then cached in `known`."""
         if log_dir not in known:
             known[log_dir] = checkpoints_to_load_by(self._table.log_dirs[log_dir])
         return known[log_dir]
@@ -292,20 +297,20 @@ class LocalPartitions:
         at_start: bool = False,
         begin_epoch: BeginEpoch | None = None,
     ) -> int:
-        """Create or load the log of a LOADING slot. If that fails, the log of the broker says why; the slot is OFFLINE then, or
-        still LOADING if the disk has no room.
+        """Create or load the log of a LOADING slot. If that fails, an error is logged, and the slot becomes OFFLINE, or stays
+        LOADING if the disk has no space.
 
-        Returns how many bytes were cut off the log; the log of the broker says which. A directory in the way that belongs to a
-        former topic of the same name is renamed, as Kafka does; the checkpoints are about that topic, and are ignored.
+        Returns the number of bytes that were cut off the log; warnings name them. An existing directory that belongs to a
+        former topic of the same name is renamed, as in Kafka, and the checkpoints of that topic are ignored.
 
-        :param checkpoints: of its log directory. :param clean: whether the log directory was closed in order.
-        :param begin_epoch: see `BeginEpoch`; None while the broker starts. What it raises is raised here.
+        :param checkpoints: those of the log directory. :param clean: whether the log directory was closed in order.
+        :param begin_epoch: see `BeginEpoch`; None while the broker starts. Its exceptions are raised here.
         """
         if slots.state_of(slot) != SlotState.SLOT_LOADING:
             return 0
         topic, partition, topic_id, log_dir = slots.log_of(slot)
         path = f"{self._table.log_dirs[log_dir]}/{topic}-{partition}"
-        place = (topic, partition)
+        key = (topic, partition)
         cleaned = checkpoints.cleaner_offsets
         try:
             owner = owner_of(path, topic_id)
@@ -314,9 +319,9 @@ class LocalPartitions:
                 checkpoints, cleaned = NO_CHECKPOINTS, {}
             loaded = self._table.open(
                 slot,
-                log_start_offset=checkpoints.log_start_offsets.get(place, 0),
-                recovery_point=checkpoints.recovery_points.get(place, 0),
-                cleaner_offset=None if cleaned is None else cleaned.get(place, -1),
+                log_start_offset=checkpoints.log_start_offsets.get(key, 0),
+                recovery_point=checkpoints.recovery_points.get(key, 0),
+                cleaner_offset=None if cleaned is None else cleaned.get(key, -1),
                 clean=clean,
                 producers_before_ms=int(time.time() * 1000) - self._config.integer("producer.id.expiration.ms"),
                 at_start=at_start,
@@ -325,9 +330,9 @@ class LocalPartitions:
             )
         except (OSError, CorruptMetadataError) as error:
             if isinstance(error, OSError) and error.errno in NO_ROOM:
-                log.error("partition %s waits for room on its disk: %s", path, error)
+                log.error("cannot open %s: %s; opening it when the disk has space", path, error)
                 return 0
-            log.error("partition %s is offline: %s", path, error)
+            log.error("cannot open %s, the partition is offline: %s", path, error)
             slot_life.set_offline(slot)
             return 0
         if loaded is None or not loaded.events:
@@ -338,7 +343,7 @@ class LocalPartitions:
         return int(loaded.lost_bytes)
 
     def to_open(self) -> list[tuple[str, int, int]]:
-        """(topic, partition, slot) of the logs that wait for room, where there is some now."""
+        """(topic, partition, slot) of the logs that wait for disk space and whose disk has space now."""
         shm = self._table.shm
         disks = [shm.disk(index) for index in range(shm.log_dir_count)]
         if not any(times for *_, times in disks):
@@ -351,27 +356,27 @@ class LocalPartitions:
         ]
 
     def with_slots(self, topic: str, partitions: Iterable[int]) -> list[tuple[str, int, int]]:
-        """(topic, partition, slot) of those partitions of a topic that have a slot."""
-        found = [(topic, partition, self._table.find(topic, partition)) for partition in partitions]
-        return [place for place in found if place[2] >= 0]
+        """(topic, partition, slot) of the partitions of a topic that have a slot."""
+        entries = [(topic, partition, self._table.find(topic, partition)) for partition in partitions]
+        return [entry for entry in entries if entry[2] >= 0]
 
     def epochs_not_begun(self, waiting: Iterable[tuple[str, int, int]]) -> dict[tuple[str, int], tuple[int, int]]:
-        """{(topic, partition): (slot, leader epoch)} of the logs that may have lost records, and whose epoch may be one that
-        clients were served in. A log without a directory was never written to.
+        """{(topic, partition): (slot, leader epoch)} of the logs that may have lost records, and in whose leader epoch clients
+        may have been served. It excludes logs without a directory, which were never written to.
 
         :param waiting: (topic, partition, slot).
         """
-        found = {}
+        epochs = {}
         for topic, partition, slot in waiting:
             state = slots.describe(slot)
             if state["begun_epoch"] == BegunEpoch.EPOCH_KEPT and self._table.path(slot).exists():
-                found[topic, partition] = (slot, int(state["leader_epoch"]))
-        return found
+                epochs[topic, partition] = (slot, int(state["leader_epoch"]))
+        return epochs
 
     def open_waiting(self, waiting: Iterable[tuple[str, int, int]], begin_epoch: BeginEpoch) -> None:
-        """Open logs that waited for room, with recovery.
+        """Open logs that waited for disk space, with recovery.
 
-        :param waiting: (topic, partition, slot). :param begin_epoch: see `BeginEpoch`; what it raises is raised here.
+        :param waiting: (topic, partition, slot). :param begin_epoch: see `BeginEpoch`; its exceptions are raised here.
         """
         known: dict[int, Checkpoints] = {}
         for _, _, slot in waiting:
@@ -379,7 +384,7 @@ class LocalPartitions:
 
     def _set_aside(self, path: str, topic: str, partition: int) -> None:
         aside = Path(path).with_name(marked_directory_name(topic, partition, STRAY))
-        log.warning("%s belongs to another topic of that name: renamed to %s", path, aside.name)
+        log.warning("%s belongs to a former topic of the same name; renaming it to %s", path, aside.name)
         Path(path).rename(aside)
 
     # -- at start-up ----------------------------------------------------------------------------------------------
@@ -394,11 +399,11 @@ class LocalPartitions:
         lost: bool = False,
         epoch_unstored: bool = False,
     ) -> int:
-        """Give a partition its slot, to be opened by any loader, unless it has one already; the slot, -1 if it can have none.
+        """Create the slot of a partition, which any loader opens, unless it exists; return the slot, or -1 if that fails.
 
-        :param log_dir: index of the log directory that has its files; None if none has: it begins empty.
-        :param lost: its files may be in a directory that is offline, so the partition is.
-        :param epoch_unstored: the state is newer than what the metadata store says.
+        :param log_dir: index of the log directory with its files; None if no directory has them: the log is empty.
+        :param lost: the files may be in an offline log directory, so the partition is offline.
+        :param epoch_unstored: the state is newer than that in the metadata store.
         """
         slot = self._table.find(topic.name, partition)
         if slot >= 0:
@@ -406,64 +411,66 @@ class LocalPartitions:
         try:
             slot = self.create(topic, partition, state, partition_epoch, log_dir, epoch_unstored)
         except (ValueError, NoLogDirectory) as error:
-            log.error("partition %s-%d cannot be served: %s", topic.name, partition, error)
+            log.error("cannot create partition %s-%d, it is offline: %s", topic.name, partition, error)
             return -1
         if lost:
             slot_life.set_offline(slot)
         return slot
 
     def discard(self, topic: Topic, partition: int, log_dir: int) -> None:
-        """Finish the deletion of a partition that a stopped broker had begun: its directory is renamed.
+        """Finish the deletion of a partition that began before the broker stopped: rename its directory.
 
-        Its lines in the checkpoints are removed by the coordinator, before the topic's name is free.
+        The coordinator removes its lines from the checkpoints before the topic name can be used again.
         """
         if self._table.find(topic.name, partition) < 0:
             self.create(topic, partition, PartitionState(0, NO_LEADER, 0, []), 0, log_dir)
         self._delete_slots(topic.name, [partition])
 
     def delete(self, topics: Mapping[str, Iterable[int]]) -> list[int]:
-        """Take the partitions of these topics out of service and rename their directories; the slots."""
+        """Stop serving the partitions of these topics and rename their directories; return the slots."""
         return [slot for name, partitions in topics.items() for slot in self._delete_slots(name, partitions)]
 
     def forget(self, topics: Mapping[str, Iterable[int]]) -> None:
-        """Remove the partitions of deleted topics from all checkpoints: what these say must not be taken for that of a
-        later topic of the same name.
+        """Remove the partitions of deleted topics from all checkpoints, so that their lines are not used for a later topic of
+        the same name.
 
-        :raises OSError: there was no room to write a checkpoint: the names must not be given to other topics yet.
+        :raises OSError: a checkpoint could not be written, such as on a full disk: the topic names cannot be used again yet.
         """
         self._table.forget({(name, partition) for name, partitions in topics.items() for partition in partitions})
 
     def _delete_slots(self, name: str, partitions: Iterable[int]) -> list[int]:
-        found = [slot for partition in partitions if (slot := self._table.find(name, partition)) >= 0]
-        for slot in found:
+        topic_slots = [slot for partition in partitions if (slot := self._table.find(name, partition)) >= 0]
+        for slot in topic_slots:
             try:
                 self._table.delete(slot)
                 if self._directories is not None:
                     self._directories[slots.log_dir_of(slot)] -= 1
             except OSError as error:
-                log.error("slot %d of topic %s stays until its log directory can be written: %s", slot, name, error)
-        return found
+                log.error(
+                    "cannot delete slot %d of topic %s until its log directory can be written: %s", slot, name, error
+                )
+        return topic_slots
 
     # -- leader epochs that this start began --------------------------------------------------------------------------
 
     def unstored_epochs(self) -> dict[tuple[str, int], tuple[int, int]]:
-        """{(topic, partition): (slot, leader epoch)} where the metadata store has an older epoch, or may have."""
+        """{(topic, partition): (slot, leader epoch)} of slots whose epoch is, or may be, newer than the stored one."""
         return {(topic, partition): (slot, epoch) for slot, topic, partition, epoch in slot_life.unstored_epochs()}
 
     def mark_epoch(self, slot: int, leader_epoch: int) -> None:
-        """The log of a LOADING slot must be led in this new leader epoch, which the metadata store does not have yet."""
+        """Set the new leader epoch of a LOADING slot, which is not in the metadata store yet."""
         slot_life.mark_epoch(slot, leader_epoch)
 
     def put_epoch(self, topic: str, partition: int, leader_epoch: int, partition_epoch: int) -> None:
-        """The metadata store has this leader epoch of a partition now, in a state node of this version."""
+        """Set the stored leader epoch of a partition. :param partition_epoch: the version of the state node."""
         slot = self._table.find(topic, partition)
         if slot >= 0:
             slot_life.put_epoch(slot, leader_epoch, partition_epoch)
 
     def announce(self, changed: Iterable[int]) -> int:
-        """Tell every process of slots that came, changed or went; the metadata version they must have reached."""
+        """Notify all processes of created, changed or deleted slots; return the metadata version that they must reach."""
         return self._table.announce(changed)
 
     def announce_all(self) -> int:
-        """The same for every slot there ever was: a dead predecessor may have left some unannounced."""
+        """`announce` every slot that was ever used: a predecessor may have died before it announced its last changes."""
         return self._table.announce(range(self._table.shm.slots_used))

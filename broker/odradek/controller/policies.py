@@ -1,9 +1,9 @@
-"""Policies of the operator: Python classes that may refuse new topics and changes of settings, as Java classes may in Kafka.
+"""Policies of the operator: Python classes that can refuse new topics and changes of settings, like Java classes in Kafka.
 
-`create.topic.policy.class.name` and `alter.config.policy.class.name` name a class as `package.module:Class`. An object of it is
-made in the coordinator, which calls it in its controller thread, one request after the other: one that waits makes all wait.
-The same checks are made of requests that only validate. Interfaces are those of Kafka's CreateTopicPolicy (KIP-108) and
-AlterConfigPolicy (KIP-133).
+`create.topic.policy.class.name` and `alter.config.policy.class.name` name a class as `package.module:Class`. The coordinator
+creates one object of it and calls it in the controller thread, one request after the other: a slow policy delays all requests
+of that thread. Requests with validate_only are checked too. The interfaces are those of Kafka's CreateTopicPolicy (KIP-108)
+and AlterConfigPolicy (KIP-133).
 """
 
 import logging
@@ -21,13 +21,13 @@ CREATE_TOPIC, ALTER_CONFIG = "create.topic.policy.class.name", "alter.config.pol
 
 
 class PolicyViolation(Exception):
-    """For a policy to raise: the request is refused with POLICY_VIOLATION and this message."""
+    """A policy raises this to refuse a request; the client receives POLICY_VIOLATION and the message."""
 
 
 class TopicRequest(NamedTuple):
-    """A topic that is to be created. The numbers are None where the replicas are given, and these where they are not.
+    """A topic to create. Either the two numbers are set, or `replicas_assignments`; the others are None.
 
-    :param replicas_assignments: brokers by partition. :param configs: the settings that the request names.
+    :param replicas_assignments: broker ids by partition. :param configs: the settings in the request.
     """
 
     topic: str
@@ -38,10 +38,10 @@ class TopicRequest(NamedTuple):
 
 
 class AlterRequest(NamedTuple):
-    """Settings that are to be changed.
+    """A change of settings.
 
-    :param resource_type: "TOPIC", "BROKER" or "GROUP". :param name: of the resource; "" for all brokers.
-    :param configs: the settings that the request names as they would be; those that it deletes are not in it.
+    :param resource_type: "TOPIC", "BROKER" or "GROUP". :param name: the name of the resource; "" for all brokers.
+    :param configs: the new values of the settings in the request, without the settings that it deletes.
     """
 
     resource_type: str
@@ -50,74 +50,78 @@ class AlterRequest(NamedTuple):
 
 
 class Policy(Protocol):
-    """What a policy's class has. It is made without arguments; `configure` need not be there."""
+    """The interface of a policy class. It is instantiated without arguments. `configure` is optional."""
 
     def configure(self, configs: Mapping[str, str]) -> None:
-        """Called once, with the broker's settings that somebody set, passwords left out."""
+        """Called once with the settings of the broker that are set, without passwords."""
 
     def validate(self, request: Any) -> None:
         """Raise PolicyViolation to refuse a `TopicRequest` or an `AlterRequest`."""
 
 
 def load(config: BrokerConfig, key: str) -> Policy | None:
-    """The object of the class that this key names; None if it names none.
+    """Create the policy that the key names; return None if the key is not set.
 
-    :raises ConfigError: there is no such class, it cannot be made, or it is no policy.
+    :raises ConfigError: the class does not exist, cannot be instantiated, or has no method `validate`.
     """
     policy: Policy | None = make_plugin(config, key, "validate", "request")
     return policy
 
 
 class Policies:
-    """Both of them; in the controller thread. Without any, nothing is refused.
+    """Both policies, used in the controller thread. Without a policy, every request passes.
 
-    :raises ConfigError: as `load`.
+    :raises ConfigError: see `load`.
     """
 
     def __init__(self, config: BrokerConfig) -> None:
         self._create_topic = load(config, CREATE_TOPIC)
         self._alter_config = load(config, ALTER_CONFIG)
 
-    def check_topic(self, wish: NewTopic, plan: Plan) -> None:
-        """Ask about a topic that could be created. Raises Refusal."""
+    def check_topic(self, new_topic: NewTopic, plan: Plan) -> None:
+        """Call the policy for a topic that passed all other checks. Raises Refusal."""
         if self._create_topic is None:
             return
         partitions = plan.topic.assignment.partitions
-        given = dict(partitions) if wish.assignments else None
-        configs = {name: value for name, value in wish.configs if value is not None}
+        assignments = dict(partitions) if new_topic.assignments else None
+        configs = {name: value for name, value in new_topic.configs if value is not None}
         request = TopicRequest(
-            wish.name,
-            None if given else len(partitions),
-            None if given else len(partitions[min(partitions)]),
-            given,
+            new_topic.name,
+            None if assignments else len(partitions),
+            None if assignments else len(partitions[min(partitions)]),
+            assignments,
             configs,
         )
-        _ask(self._create_topic, request, f"topic {wish.name}")
+        _validate(self._create_topic, request, f"topic {new_topic.name}")
 
     def checked(
         self, resource_type: str, name: str, named: Sequence[str], change: Callable[[Mapping[str, str]], dict[str, str]]
     ) -> Callable[[Mapping[str, str]], dict[str, str]]:
-        """The same change of settings, which raises Refusal if the policy does not want it. :param named: in the request."""
+        """Wrap a change of settings: it raises Refusal if the policy refuses it. :param named: the keys in the request."""
         policy = self._alter_config
         if policy is None:
             return change
 
-        def asked(present: Mapping[str, str]) -> dict[str, str]:
+        def checked_change(present: Mapping[str, str]) -> dict[str, str]:
             settings = change(present)
             configs = {key: settings[key] for key in named if key in settings}
-            _ask(policy, AlterRequest(resource_type, name, configs), f"settings of {resource_type.lower()} {name}")
+            subject = f"the settings of {resource_type.lower()} {name}" if name else "the settings of all brokers"
+            _validate(policy, AlterRequest(resource_type, name, configs), subject)
             return settings
 
-        return asked
+        return checked_change
 
 
-def _ask(policy: Policy, request: TopicRequest | AlterRequest, what: str) -> None:
+def _validate(policy: Policy, request: TopicRequest | AlterRequest, subject: str) -> None:
     try:
         policy.validate(request)
     except PolicyViolation as violation:
         raise Refusal(
-            ErrorCode.POLICY_VIOLATION, str(violation) or f"The policy of this broker refuses {what}."
+            ErrorCode.POLICY_VIOLATION, str(violation) or f"The policy of this broker refuses {subject}."
         ) from None
-    except Exception as error:  # it is the operator's code
-        log.exception("the policy fell over about %s", what)
-        raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, f"The policy fell over about {what}: {error}") from error
+    except Exception as error:  # the code of the operator can raise anything
+        log.exception(
+            "the policy %s raised an error while checking %s; refusing the request", type(policy).__name__, subject
+        )
+        message = f"The policy raised an unexpected error while checking {subject}: {error}"
+        raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, message) from error

@@ -1,7 +1,7 @@
-"""Producer ids: numbers that no two producers of the cluster ever share, handed out from blocks of 1000.
+"""Producer ids: numbers that are unique in the cluster, allocated from blocks of 1000.
 
-Runs in the coordinator's controller thread. A block is durable in the metadata store before its first id is used;
-what a dead coordinator had left of its block is lost, never used twice.
+Runs in the coordinator's controller thread. A block is stored in the metadata store before its first id is used. If the
+coordinator dies, the unused ids of its block are never used.
 """
 
 from odradek.metadata import znodes
@@ -13,11 +13,11 @@ MAX_PRODUCER_ID = 2**63 - 1
 
 
 class ProducerIdsExhausted(Exception):
-    """All of the 2**63 ids were handed out, or somebody wrote a block near their end into the store."""
+    """All 2**63 ids are allocated, or another program has stored a block near the end of the range."""
 
 
 class ProducerIds:
-    """The ids of one broker. A new object starts with a new block."""
+    """The producer ids of one broker. A new object starts with a new block."""
 
     def __init__(self, store: Store, broker_id: int) -> None:
         self._store = store
@@ -26,16 +26,16 @@ class ProducerIds:
         self._last = -1
 
     def next(self) -> int:
-        """An id that nobody had before. Raises StoreUnavailable, CorruptNode, ProducerIdsExhausted."""
+        """Allocate an id. Raises StoreUnavailable, CorruptNode, ProducerIdsExhausted."""
         if self._next > self._last:
             block = self._claim()
             self._next, self._last = block.first, block.last
-        found = self._next
+        producer_id = self._next
         self._next += 1
-        return found
+        return producer_id
 
     def _claim(self) -> ProducerIdBlock:
-        """The block after the last one of the cluster, ours from now on."""
+        """Allocate the next block of the cluster for this broker."""
         ensure_path(self._store, znodes.PRODUCER_ID_BLOCK)
         while True:
             data, stat = self._store.get(znodes.PRODUCER_ID_BLOCK)

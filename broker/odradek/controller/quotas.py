@@ -1,7 +1,7 @@
-"""Client quotas as stored: of users, client ids, both together, and addresses; defaults of each. In the controller thread.
+"""Client quotas in the metadata store: of users, client ids, users with client ids, and addresses, with defaults.
 
-They lie where Kafka 3.9 has them, `/config/users/<user>/clients/<client>` and the like, beside other settings of the same node,
-which stay. Nothing is throttled by them yet.
+Runs in the controller thread. The quotas are in the nodes of Kafka 3.9, such as `/config/users/<user>/clients/<client>`. Other
+settings in the same node are kept. The broker does not enforce quotas yet.
 """
 
 import ipaddress
@@ -19,7 +19,7 @@ from odradek.protocol.errors import ErrorCode
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 LARGEST_LONG = 2**63 - 1
 STEP = 200
-"""Entities."""
+"""The number of entities that `Quotas.describe` reads in one step."""
 WHOLE, FRACTIONAL = int, float
 OF_CLIENTS = {
     "producer_byte_rate": WHOLE,
@@ -30,30 +30,30 @@ OF_CLIENTS = {
 OF_ADDRESSES = {"connection_creation_rate": WHOLE}
 
 Entity = Mapping[str, str | None]
-"""Names by entity type; None is the default of that type."""
+"""Entity names by entity type. None is the default entity of that type."""
 
 
 class Edit(NamedTuple):
-    """A quota to be set, or (`value` None) removed."""
+    """A quota to set, or to remove (`value` None)."""
 
     key: str
     value: float | None
 
 
 class Filter(NamedTuple):
-    """What an entity must have of one type: this name, the default (`name` None), or (`any_name`) either."""
+    """A condition on one entity type: this name, the default (`name` None), or any of them (`any_name`)."""
 
     entity_type: str
     name: str | None
     any_name: bool = False
 
     def accepts(self, entity: Entity) -> bool:
-        """Whether an entity has it."""
+        """Whether an entity matches."""
         return self.entity_type in entity and (self.any_name or entity[self.entity_type] == self.name)
 
 
 class Quotas:
-    """The quotas in the store. :param controller: writes them, in its epoch."""
+    """The quotas in the store. :param controller: writes them in its controller epoch."""
 
     def __init__(self, store: Store, controller: Controller) -> None:
         self._store = store
@@ -62,21 +62,21 @@ class Quotas:
     def describe(
         self, filters: Sequence[Filter], strict: bool
     ) -> Generator[None, None, list[tuple[dict[str, str | None], dict[str, float]]]]:
-        """Return every entity that all filters accept, with its quotas; if `strict` only those without any other part.
+        """Return every entity that all filters accept, with its quotas; if `strict`, only entities without any other type.
 
         Yields after every `STEP` entities, because a client may have created any number of them. Raises StoreError.
         """
-        found = []
+        matches = []
         for number, (entity, path) in enumerate(self._entities(), 1):
             if number % STEP == 0:
                 yield
             if strict and len(entity) != len(filters):
                 continue
-            if all(one.accepts(entity) for one in filters):
+            if all(condition.accepts(entity) for condition in filters):
                 values = _quotas_in(read_settings(self._store, path))
                 if values:
-                    found.append((entity, values))
-        return found
+                    matches.append((entity, values))
+        return matches
 
     def alter(self, parts: Sequence[tuple[str, str | None]], edits: Sequence[Edit], validate_only: bool) -> None:
         """Set and remove quotas of one entity. Raises Refusal, StoreError, NotController."""
@@ -109,7 +109,7 @@ class Quotas:
 
 
 def path_of(entity: Entity) -> str:
-    """The node of an entity's quotas."""
+    """The path of the node with an entity's quotas."""
     nodes = {kind: znodes.DEFAULT_ENTITY if name is None else znodes.encode_name(name) for kind, name in entity.items()}
     return znodes.quota_path(nodes.get(USER), nodes.get(CLIENT_ID), nodes.get(IP))
 
@@ -132,9 +132,9 @@ def _checked_entity(parts: Sequence[tuple[str, str | None]]) -> dict[str, str | 
     entity: dict[str, str | None] = {}
     for kind, name in parts:
         if kind not in (USER, CLIENT_ID, IP):
-            raise _refused(f"Unhandled client quota entity type: {kind}; {USER}, {CLIENT_ID} and {IP} are known")
+            raise _refused(f"Unhandled client quota entity type: {kind}; must be {USER}, {CLIENT_ID} or {IP}")
         if kind in entity:
-            raise _refused(f"Entity type {kind} is named twice")
+            raise _refused(f"Entity type {kind} occurs twice; each type must occur once")
         if name == "":
             raise _refused(f"Empty {kind} not supported")
         entity[kind] = name
@@ -144,21 +144,23 @@ def _checked_entity(parts: Sequence[tuple[str, str | None]]) -> dict[str, str | 
 
 
 def _check_address(address: str | None) -> None:
-    """A host name is refused without a lookup: a slow name server would stop the controller."""
+    """Refuse all but IP addresses. Host names are not resolved, because a slow name server would block the controller."""
     try:
         if address is not None:
             ipaddress.ip_address(address)
     except ValueError:
-        raise _refused(f"{IP} {address!r} is not an IP address, such as 192.0.2.1 or 2001:db8::1") from None
+        raise _refused(
+            f"{IP} {address!r} is not an IP address; must be an address such as 192.0.2.1 or 2001:db8::1"
+        ) from None
 
 
 def _checked_value(edit: Edit, known: Mapping[str, type]) -> str | None:
-    """As it is stored; None to remove it."""
+    """The text to store; None to remove the quota."""
     if edit.value is None:
         return None
     kind = known.get(edit.key)
     if kind is None:
-        raise _refused(f"Invalid configuration key {edit.key}: {', '.join(known)} are known for this entity")
+        raise _refused(f"Invalid configuration key {edit.key}: must be one of {', '.join(known)} for this entity")
     if not edit.value > 0:
         raise _refused(f"Quota {edit.key} must be greater than 0")
     if kind is FRACTIONAL:

@@ -1,8 +1,7 @@
-"""Topic changes as pure logic: a wish and what exists, in; a plan or a refusal, out; and plans as store transactions.
+"""Planning of topic changes: pure functions that make a `Plan` or raise `Refusal`, and the store transactions of plans.
 
-Runs in the coordinator's controller thread. A plan is carried out by `Plan.operations`, of which the first
-transaction makes the topic exist (or have its new partitions) and the rest only completes it, so that a successor of
-a dead controller can complete it as well.
+Runs in the coordinator's controller thread. The first transaction of a plan (`write_plans`) creates the topic, or its new
+partitions; the other transactions only complete it. So the successor of a controller that died can complete it as well.
 """
 
 import random
@@ -21,14 +20,14 @@ from odradek.metadata.znodes import PartitionState, TopicAssignment
 from odradek.protocol.errors import ErrorCode
 
 DEFAULT = -1
-OPERATIONS_A_TRANSACTION = 1000  # far below what ZooKeeper takes in one request (1 MiB)
+OPERATIONS_A_TRANSACTION = 1000  # far below the size of a ZooKeeper request (1 MiB)
 INITIAL_LEADER_EPOCH = 0
 MOST_LISTED = 20
-"""Partitions, in an error's message."""
+"""The maximum number of partitions in an error message."""
 
 
 class Refusal(Exception):
-    """A wish that is not granted: Kafka's error code, and what is wrong and would be right."""
+    """A refused request: Kafka's error code and a message with the error and what is allowed."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
@@ -38,9 +37,9 @@ class Refusal(Exception):
 
 @dataclass
 class NewTopic:
-    """A topic as somebody wants it. DEFAULT stands for the broker's own number.
+    """A request to create a topic. DEFAULT means the number in the broker's configuration.
 
-    ``assignments``: replicas by partition index, instead of the two numbers; empty if the broker may choose.
+    ``assignments``: replicas by partition index, instead of the two numbers; empty if the broker chooses.
     """
 
     name: str
@@ -52,7 +51,7 @@ class NewTopic:
 
 @dataclass
 class NewPartitions:
-    """How many partitions a topic shall have in all; ``assignments``: replicas of each one added, or None."""
+    """A request to add partitions. ``count``: the new total; ``assignments``: the replicas of each new partition, or None."""
 
     name: str
     count: int
@@ -61,7 +60,7 @@ class NewPartitions:
 
 @dataclass
 class Plan:
-    """A topic as it shall be. ``added`` are the partitions that are new; ``replaces`` the version of the old node."""
+    """A topic after a change. ``added``: the new partitions; ``replaces``: the version of the existing node, or None."""
 
     topic: Topic
     added: list[int]
@@ -70,9 +69,9 @@ class Plan:
 
 
 def internal_topic(name: str, config: BrokerConfig, brokers: int) -> NewTopic:
-    """A topic of the broker itself, with the settings that its coordinator needs.
+    """A request to create an internal topic, with the settings that its coordinator needs.
 
-    Where there are fewer brokers than replicas are asked for it gets as many as there are: a broker alone serves groups.
+    The number of replicas is at most the number of brokers, so that a single broker can serve groups.
     """
     prefix = "offsets.topic" if name == topic_names.CONSUMER_OFFSETS else "transaction.state.log"
     factor = min(config.integer(f"{prefix}.replication.factor"), max(brokers, 1))
@@ -87,75 +86,78 @@ def internal_topic(name: str, config: BrokerConfig, brokers: int) -> NewTopic:
 
 
 def plan_topic(
-    wish: NewTopic, image: ClusterImage, config: BrokerConfig, brokers: Sequence[Broker], chance: random.Random
+    request: NewTopic, image: ClusterImage, config: BrokerConfig, brokers: Sequence[Broker], rng: random.Random
 ) -> Plan:
-    """The topic that a CreateTopics entry asks for. Raises Refusal."""
-    reason = topic_names.why_illegal(wish.name)
-    if reason is None and wish.name == topic_names.CLUSTER_METADATA:
-        reason = f"topic {wish.name} belongs to KRaft and cannot be created"
+    """Plan a new topic. Raises Refusal. :param rng: chooses the brokers of the first replicas."""
+    reason = topic_names.why_illegal(request.name)
+    if reason is None and request.name == topic_names.CLUSTER_METADATA:
+        reason = f"topic {request.name} belongs to KRaft and cannot be created"
     if reason is not None:
         raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
-    if wish.name in image.topics or wish.name in image.deleting:
-        state = "is being deleted; try again when it is gone" if wish.name in image.deleting else "already exists"
-        raise Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{wish.name}' {state}.")
-    other = image.colliding(wish.name)
+    if request.name in image.topics or request.name in image.deleting:
+        state = (
+            "is being deleted; retry when its deletion has finished"
+            if request.name in image.deleting
+            else "already exists"
+        )
+        raise Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{request.name}' {state}.")
+    other = image.colliding(request.name)
     if other is not None:
         raise Refusal(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"Topic '{wish.name}' collides with the existing topic '{other}': they differ only in . and _",
+            f"Topic '{request.name}' collides with the existing topic '{other}': they differ only in . and _",
         )
-    nulls = [name for name, value in wish.configs if value is None]
+    nulls = [name for name, value in request.configs if value is None]
     if nulls:
         raise Refusal(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {', '.join(nulls)}")
-    settings = checked_config({name: value for name, value in wish.configs if value is not None}, config)
-    if wish.assignments:
-        partitions = _manual_assignment(wish, brokers)
+    settings = checked_config({name: value for name, value in request.configs if value is not None}, config)
+    if request.assignments:
+        partitions = _manual_assignment(request, brokers)
     else:
-        count = _count(wish.num_partitions, config.integer("num.partitions"))
-        _refuse_too_many(wish.name, count, config.integer("odradek.max.partitions"))
-        factor = _factor(wish.replication_factor, config.integer("default.replication.factor"), brokers)
-        ring = chance.randrange(len(brokers)), chance.randrange(len(brokers))
+        count = _count(request.num_partitions, config.integer("num.partitions"))
+        _refuse_too_many(request.name, count, config.integer("odradek.max.partitions"))
+        factor = _factor(request.replication_factor, config.integer("default.replication.factor"), brokers)
+        ring = rng.randrange(len(brokers)), rng.randrange(len(brokers))
         partitions = assign_replicas(brokers, range(count), factor, start=ring[0], shift=ring[1])
-    return Plan(Topic(wish.name, TopicAssignment(new_uuid(), partitions), settings), sorted(partitions))
+    return Plan(Topic(request.name, TopicAssignment(new_uuid(), partitions), settings), sorted(partitions))
 
 
 def plan_partitions(
-    wish: NewPartitions, image: ClusterImage, config: BrokerConfig, brokers: Sequence[Broker], chance: random.Random
+    request: NewPartitions, image: ClusterImage, config: BrokerConfig, brokers: Sequence[Broker], rng: random.Random
 ) -> Plan:
-    """The topic with the partitions that a CreatePartitions entry asks for. Raises Refusal."""
-    topic = image.topics.get(wish.name)
-    if topic is None or wish.name in image.deleting:
-        raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{wish.name}' does not exist.")
+    """Plan new partitions of a topic. Raises Refusal. :param rng: chooses the brokers of the first replicas."""
+    topic = image.topics.get(request.name)
+    if topic is None or request.name in image.deleting:
+        raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{request.name}' does not exist.")
     old = topic.assignment.partitions
-    if wish.count <= len(old):
-        wrong = f"it cannot be lowered to {wish.count}" if wish.count < len(old) else f"{wish.count} is no increase"
+    if request.count <= len(old):
         raise Refusal(
             ErrorCode.INVALID_PARTITIONS,
-            f"Topic '{wish.name}' has {len(old)} partition(s): {wrong}, count must be greater.",
+            f"Topic '{request.name}' has {len(old)} partition(s); the new count must be greater, not {request.count}.",
         )
-    _refuse_too_many(wish.name, wish.count, config.integer("odradek.max.partitions"))
-    added = list(range(len(old), wish.count))
+    _refuse_too_many(request.name, request.count, config.integer("odradek.max.partitions"))
+    added = list(range(len(old), request.count))
     factor = len(old[min(old)]) if old else 1
-    if wish.assignments is None:
+    if request.assignments is None:
         if factor > len(brokers):
             raise _too_few_brokers(factor, brokers)
-        start, shift = _continue_ring(old, brokers, chance)
+        start, shift = _continue_ring(old, brokers, rng)
         partitions = assign_replicas(brokers, added, factor, start=start, shift=shift)
     else:
-        if len(wish.assignments) != len(added):
+        if len(request.assignments) != len(added):
             raise Refusal(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"Topic '{wish.name}' gets {len(added)} more partition(s), but assignments has {len(wish.assignments)}:"
-                " there must be one for each.",
+                f"Topic '{request.name}' gets {len(added)} new partition(s), but assignments has"
+                f" {len(request.assignments)} entries; it must have one entry for each new partition.",
             )
-        partitions = dict(zip(added, map(list, wish.assignments), strict=True))
+        partitions = dict(zip(added, map(list, request.assignments), strict=True))
         _check_replicas(partitions, brokers, factor)
     assignment = topic.assignment._replace(partitions={**old, **partitions})
     return Plan(Topic(topic.name, assignment, topic.config, topic.version + 1), added, replaces=topic.version)
 
 
 def checked_config(settings: dict[str, str], config: BrokerConfig) -> dict[str, str]:
-    """A topic's settings, if all are known and in range. Raises Refusal."""
+    """Check the settings of a topic and return them. Raises Refusal for unknown keys and invalid values."""
     try:
         config.topic_config(settings)
     except ConfigError as error:
@@ -163,32 +165,32 @@ def checked_config(settings: dict[str, str], config: BrokerConfig) -> dict[str, 
     return settings
 
 
-def _count(wanted: int, default: int) -> int:
-    if wanted == DEFAULT:
+def _count(requested: int, default: int) -> int:
+    if requested == DEFAULT:
         return default
-    if wanted < 1:
+    if requested < 1:
         raise Refusal(
             ErrorCode.INVALID_PARTITIONS,
-            f"Number of partitions must be at least 1, or -1 for the broker's num.partitions, not {wanted}.",
+            f"Number of partitions must be at least 1, or -1 for the broker's num.partitions, not {requested}.",
         )
-    return wanted
+    return requested
 
 
-def _refuse_too_many(name: str, count: int, most: int) -> None:
-    """Before anything is made for each of them: a request of a few bytes may ask for 2^31 partitions."""
-    if count > most:
+def _refuse_too_many(name: str, count: int, limit: int) -> None:
+    """Called before anything is allocated per partition: a request of a few bytes may contain a count of 2^31."""
+    if count > limit:
         raise Refusal(
             ErrorCode.INVALID_PARTITIONS,
-            f"Topic '{name}' cannot have {count} partitions: a broker can hold {most} (odradek.max.partitions).",
+            f"Topic '{name}' cannot have {count} partitions: a broker can hold at most {limit} (odradek.max.partitions).",
         )
 
 
-def _factor(wanted: int, default: int, brokers: Sequence[Broker]) -> int:
-    factor = default if wanted == DEFAULT else wanted
+def _factor(requested: int, default: int, brokers: Sequence[Broker]) -> int:
+    factor = default if requested == DEFAULT else requested
     if factor < 1:
         raise Refusal(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"Replication factor must be at least 1, or -1 for the broker's default.replication.factor, not {wanted}.",
+            f"Replication factor must be at least 1, or -1 for the broker's default.replication.factor, not {requested}.",
         )
     if factor > len(brokers):
         raise _too_few_brokers(factor, brokers)
@@ -202,78 +204,79 @@ def _too_few_brokers(factor: int, brokers: Sequence[Broker]) -> Refusal:
     )
 
 
-def _manual_assignment(wish: NewTopic, brokers: Sequence[Broker]) -> dict[int, list[int]]:
-    if wish.num_partitions != DEFAULT or wish.replication_factor != DEFAULT:
+def _manual_assignment(request: NewTopic, brokers: Sequence[Broker]) -> dict[int, list[int]]:
+    if request.num_partitions != DEFAULT or request.replication_factor != DEFAULT:
         raise Refusal(
             ErrorCode.INVALID_REQUEST,
-            f"Topic '{wish.name}' has assignments and also num_partitions={wish.num_partitions},"
-            f" replication_factor={wish.replication_factor}: with assignments both must be -1.",
+            f"Topic '{request.name}' has assignments and also num_partitions={request.num_partitions},"
+            f" replication_factor={request.replication_factor}: with assignments both must be -1.",
         )
-    partitions = {partition: list(replicas) for partition, replicas in wish.assignments}
-    if sorted(partition for partition, _ in wish.assignments) != list(range(len(wish.assignments))):
+    partitions = {partition: list(replicas) for partition, replicas in request.assignments}
+    if sorted(partition for partition, _ in request.assignments) != list(range(len(request.assignments))):
         raise Refusal(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"Topic '{wish.name}': assignments must name each partition from 0 to {len(wish.assignments) - 1} once,"
-            f" not {', '.join(str(partition) for partition, _ in wish.assignments[:MOST_LISTED])}"
-            f"{', ...' if len(wish.assignments) > MOST_LISTED else ''}.",
+            f"Topic '{request.name}': assignments must contain each partition from 0 to {len(request.assignments) - 1} once,"
+            f" not {', '.join(str(partition) for partition, _ in request.assignments[:MOST_LISTED])}"
+            f"{', ...' if len(request.assignments) > MOST_LISTED else ''}.",
         )
     _check_replicas(partitions, brokers, len(partitions[0]))
     return dict(sorted(partitions.items()))
 
 
 def _check_replicas(partitions: Mapping[int, Sequence[int]], brokers: Sequence[Broker], factor: int) -> None:
-    """Refuse replicas that are none, repeated, on unknown brokers, or not `factor` many."""
+    """Refuse empty replica lists, repeated or unknown brokers, and lists whose length is not `factor`."""
     known = {broker.id for broker in brokers}
     for partition, replicas in partitions.items():
         unknown = [broker for broker in replicas if broker not in known]
-        wrong = (
+        error = (
             "has no replicas"
             if not replicas
-            else f"names a broker twice: {list(replicas)}"
+            else f"contains a broker twice: {list(replicas)}"
             if len(set(replicas)) != len(replicas)
-            else f"names the broker(s) {unknown}; there are {sorted(known)}"
+            else f"contains the unknown broker(s) {unknown}; the brokers are {sorted(known)}"
             if unknown
-            else f"has {len(replicas)} replica(s) where the others have {factor}"
+            else f"has {len(replicas)} replica(s); it must have {factor}, as the other partitions"
             if len(replicas) != factor
             else None
         )
-        if wrong is not None:
-            raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The assignment of partition {partition} {wrong}.")
+        if error is not None:
+            raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The assignment of partition {partition} {error}.")
 
 
-def _continue_ring(
-    old: Mapping[int, Sequence[int]], brokers: Sequence[Broker], chance: random.Random
-) -> tuple[int, int]:
-    """Where in the ring partition 0's leader is now, so that new partitions go on after the last; the shift is lost."""
+def _continue_ring(old: Mapping[int, Sequence[int]], brokers: Sequence[Broker], rng: random.Random) -> tuple[int, int]:
+    """The start and shift for `assign_replicas` so that new partitions continue the ring of brokers.
+
+    The start is the index of partition 0's leader. The original shift is not stored, so the shift is random.
+    """
     ids = sorted(broker.id for broker in brokers)
     leader = old[min(old)][0] if old else -1
-    start = ids.index(leader) if leader in ids else chance.randrange(len(ids))
-    return start, chance.randrange(len(ids))
+    start = ids.index(leader) if leader in ids else rng.randrange(len(ids))
+    return start, rng.randrange(len(ids))
 
 
 # -- plans as transactions --------------------------------------------------------------------------------------------
 
 
 def initial_states(plan: Plan, alive: Iterable[int], controller_epoch: int) -> dict[int, PartitionState]:
-    """Leaders and in-sync replicas of the plan's new partitions: the living replicas, the first of them leads."""
-    living = set(alive)
+    """The states of the new partitions: all live replicas are in sync, and the first of them is the leader."""
+    live = set(alive)
     states = {}
     for partition in plan.added:
-        in_sync = [broker for broker in plan.topic.assignment.partitions[partition] if broker in living]
+        in_sync = [broker for broker in plan.topic.assignment.partitions[partition] if broker in live]
         leader = in_sync[0] if in_sync else znodes.NO_LEADER
         states[partition] = PartitionState(controller_epoch, leader, INITIAL_LEADER_EPOCH, in_sync)
     return states
 
 
 def write_plans(store: Store, plans: Sequence[Plan], controller_epoch_version: int) -> None:
-    """Make plans durable, many in a transaction; of a large one the first transaction holds the topic itself.
+    """Store plans, several in one transaction. The first transaction of a large plan contains the topic itself.
 
-    Partition states that do not fit go into transactions of their own afterwards: if this process dies in between, its
-    successor writes them with `write_missing_states`.
+    Further transactions contain the partition states that do not fit. If this process dies before them, its successor writes
+    the states with `write_missing_states`.
 
-    :param controller_epoch_version: of the node of the epoch: a controller that was succeeded writes nothing.
-    :raises BadVersion: if another controller was elected meanwhile, or the topic's node changed.
-    :raises NodeExists: if a topic exists that the image does not know.
+    :param controller_epoch_version: version of the epoch node, so that a controller with a successor cannot write.
+    :raises BadVersion: another controller was elected, or the node of the topic changed.
+    :raises NodeExists: a topic exists that is not in the image.
     """
     for operations in _chunks(plans):
         transaction = _begin(store, controller_epoch_version)
@@ -286,7 +289,7 @@ def write_plans(store: Store, plans: Sequence[Plan], controller_epoch_version: i
 
 
 def _chunks(plans: Sequence[Plan]) -> Iterator[list[tuple[str, str, bytes, int]]]:
-    """The operations of all plans by transaction; a plan that fits into one is not torn apart."""
+    """The operations of all plans, by transaction; a plan is split only if it does not fit into one."""
     pending: list[tuple[str, str, bytes, int]] = []
     for plan in plans:
         operations = _operations(plan)
@@ -325,16 +328,16 @@ def _operations(plan: Plan) -> list[tuple[str, str, bytes, int]]:
 def write_missing_states(
     store: Store, topic: Topic, states: Mapping[int, PartitionState], controller_epoch_version: int
 ) -> None:
-    """Complete a topic that a dead controller left without some of its partitions' states.
+    """Write the partition states that a controller did not write before it died.
 
-    Raises BadVersion, NodeExists if somebody else is at it.
+    Raises BadVersion or NodeExists if another controller writes them at the same time.
     """
     if store.exists(znodes.partitions_path(topic.name)) is None:
         store.create(znodes.partitions_path(topic.name))
     pending = list(states.items())
-    for at in range(0, len(pending), OPERATIONS_A_TRANSACTION // 2):
+    for first in range(0, len(pending), OPERATIONS_A_TRANSACTION // 2):
         transaction = _begin(store, controller_epoch_version)
-        for partition, state in pending[at : at + OPERATIONS_A_TRANSACTION // 2]:
+        for partition, state in pending[first : first + OPERATIONS_A_TRANSACTION // 2]:
             if store.exists(znodes.partition_path(topic.name, partition)) is None:
                 transaction.create(znodes.partition_path(topic.name, partition))
             transaction.create(znodes.state_path(topic.name, partition), znodes.encode_state(state))
@@ -342,16 +345,19 @@ def write_missing_states(
 
 
 def write_states(store: Store, changes: Sequence[tuple[str, bytes, int]], controller_epoch_version: int) -> None:
-    """Replace states of partitions (path, data, version), as the controller. Raises BadVersion if somebody else is at it."""
-    for at in range(0, len(changes), OPERATIONS_A_TRANSACTION):
+    """Replace states of partitions. Raises BadVersion if another controller changed them.
+
+    :param changes: (path, data, version).
+    """
+    for first in range(0, len(changes), OPERATIONS_A_TRANSACTION):
         transaction = _begin(store, controller_epoch_version)
-        for path, data, version in changes[at : at + OPERATIONS_A_TRANSACTION]:
+        for path, data, version in changes[first : first + OPERATIONS_A_TRANSACTION]:
             transaction.set(path, data, version)
         transaction.commit()
 
 
 def give_ids(store: Store, image: ClusterImage) -> None:
-    """Give an id to every topic that has none, as Kafka does with topics made before 2.8. Raises StoreError."""
+    """Assign an id to every topic without one, as Kafka does for topics from before 2.8. Raises StoreError."""
     for topic in [topic for topic in image.topics.values() if topic.topic_id is None]:
         assignment = topic.assignment._replace(topic_id=new_uuid())
         stat = store.set(znodes.topic_path(topic.name), znodes.encode_topic(assignment), topic.version)

@@ -1,1 +1,1 @@
-"""The tree-shaped metadata store and its back ends."""
+"""The metadata store: a tree of nodes, its embedded implementation, and the formats of the nodes."""

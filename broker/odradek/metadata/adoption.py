@@ -1,8 +1,8 @@
-"""Taking over log directories that Kafka wrote: what they hold, whether it can be served, and the store made of it.
+"""Adoption of log directories that Kafka wrote: surveys their content, reports obstacles, and creates the metadata store.
 
-Run by `odradek adopt`, while no broker runs on the directories. Nothing of Kafka's is changed: its logs, its
-`meta.properties` and its metadata log stay, so that Kafka can be started on them again. What is added is the metadata store,
-made under another name, flushed and then renamed: a crash leaves a directory that is Kafka's or one that is ours.
+`odradek adopt` runs it while no broker runs on the directories. It does not change Kafka's files (logs, `meta.properties`, the
+metadata log), so that Kafka can be started on them again. It adds the metadata store: it writes the store under another name,
+syncs it and renames it, so that a crash leaves either the directory as Kafka wrote it or a complete store.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from odradek.storage.verify import ALWAYS_COMPACTED, CLUSTER_METADATA, Directory
 UNFINISHED = FILE_NAME + ".adopting"
 FORMER = FILE_NAME + ".former"
 PRODUCER_IDS_FROM = ADOPTED_PRODUCER_IDS_FROM
-"""Where the ids of producers begin after a take-over: Kafka, once it is back, goes on from its own block and must never
-give out an id that a producer had here, because its partitions would take the new producer's batches for repeated ones."""
+"""The first producer id after an adoption. If Kafka runs on the directories again, it continues with its own blocks and must
+never allocate an id that a producer had here, because partitions would take the new producer's batches for duplicates."""
 BLOCK_SIZE = 1000
 KEEP = {"retention.ms": "-1", "retention.bytes": "-1"}
 COMPACT = {"cleanup.policy": "compact"}
@@ -48,12 +48,12 @@ INTERNAL_SETTINGS = {
 
 
 class AdoptionError(Exception):
-    """Directories that cannot be taken over whatever is forced; one line."""
+    """The directories cannot be adopted, even with --force. The message is one line."""
 
 
 @dataclass
 class AdoptedPartition:
-    """A partition as it will be. `directory`: index of the log directory that has it, None where none has."""
+    """A partition after the adoption. `directory`: index of the log directory with its files, or None."""
 
     replicas: list[int]
     state: PartitionState
@@ -63,7 +63,7 @@ class AdoptedPartition:
 
 @dataclass
 class AdoptedTopic:
-    """A topic as it will be."""
+    """A topic after the adoption."""
 
     name: str
     topic_id: uuid.UUID
@@ -73,10 +73,11 @@ class AdoptedTopic:
 
 @dataclass
 class Adoption:
-    """What was found and what will be made of it.
+    """The content of the directories, and the metadata to store.
 
-    `obstacles` must be forced, `warnings` should be known, `left` will not be taken over. `again`: the first directory has a
-    store of ours from before. `gap_limits`: of the logs in which offsets may be missing, by the partition's directory.
+    `obstacles` prevent the adoption unless it is forced, `warnings` are consequences, `left` is not adopted. `again`: one of
+    them already has a store of an earlier adoption. `gap_limits`: by partition directory, for logs in which offsets may be
+    missing.
     """
 
     directories: list[DirectoryFiles]
@@ -94,77 +95,80 @@ class Adoption:
 
     @property
     def compacted(self) -> set[str]:
-        """Topics in whose logs offsets may be missing."""
+        """The topics in whose logs offsets may be missing."""
         return {name for name, topic in self.topics.items() if "compact" in topic.configs.get("cleanup.policy", "")}
 
 
 def survey(directories: Sequence[DirectoryFiles], config: BrokerConfig) -> Adoption:
-    """What the directories are, from their files' names, `meta.properties` and, of KRaft, the metadata log.
+    """Determine the content of the directories from file names, `meta.properties` and the KRaft metadata log.
 
-    :param config: of the broker that will serve them; its `node.id`, where it is set, must be theirs.
-    :raises AdoptionError: they are no directories of one Kafka broker. :raises ClusterMetadataError: KRaft's log is damaged.
+    :param config: the configuration of the broker that will serve them; if `node.id` is set, it must match the directories.
+    :raises AdoptionError: the directories do not belong to one Kafka broker.
+    :raises ClusterMetadataError: the KRaft metadata log is damaged.
     """
     meta = _identity(directories, config)
     assert meta.cluster_id is not None and meta.node_id is not None
     metadata_dir = _metadata_directory(directories, config)
     if meta.version == 1 and metadata_dir is None:
-        ours = [files.path for files in directories if Path(files.path, FILE_NAME).exists()]
-        if ours:
+        with_store = [files.path for files in directories if Path(files.path, FILE_NAME).exists()]
+        if with_store:
             raise AdoptionError(
-                f"{ours[0]} is a directory of Odradek, which keeps its metadata in {FILE_NAME}: there is nothing to adopt"
+                f"{with_store[0]} is a directory of Odradek, which keeps its metadata in {FILE_NAME}: there is nothing to adopt"
             )
         raise AdoptionError(
-            f"{directories[0].path} belongs to a KRaft broker but does not contain {METADATA_DIRECTORY}, which has its topics: "
-            "name the directory that contains it as well, or set metadata.log.dir"
+            f"{directories[0].path} belongs to a KRaft broker but does not contain {METADATA_DIRECTORY} with its topics: "
+            "specify the directory that contains it as well, or set metadata.log.dir"
         )
     kraft = meta.version == 1
-    found = Adoption(list(directories), "KRaft" if kraft else "ZooKeeper", meta.cluster_id, meta.node_id)
-    found.again = any(Path(files.path, FILE_NAME).exists() for files in directories)
-    where = _places(found)
+    adoption = Adoption(list(directories), "KRaft" if kraft else "ZooKeeper", meta.cluster_id, meta.node_id)
+    adoption.again = any(Path(files.path, FILE_NAME).exists() for files in directories)
+    where = _directories_of_partitions(adoption)
     if kraft:
         assert metadata_dir is not None
-        _from_kraft(found, read_cluster(metadata_dir), where)
+        _from_kraft(adoption, read_cluster(metadata_dir), where)
     else:
-        _from_names(found, where)
-    _check_configs(found, config)
-    _warn_of_replicas(found)
+        _from_names(adoption, where)
+    _check_configs(adoption, config)
+    _warn_of_replicas(adoption)
     for files in directories:
         if files.locked:
-            found.obstacles.append(f"a broker runs on {files.path}: stop it first")
+            adoption.obstacles.append(f"a broker is running on {files.path}: stop it first")
         elif not files.clean:
-            found.warnings.append(f"{files.path} was not closed in order: the first start recovers its logs")
-        found.left += [f"{files.path}/{name}" for name in files.others if not name.startswith("odradek")]
-    _warn_of_aborted(found)
-    if "__transaction_state" in found.topics:
-        found.warnings.append(
-            "__transaction_state is kept as it is: transactions that are open now stay open until Kafka is back"
+            adoption.warnings.append(
+                f"{files.path} was not closed in order: the first start of this broker recovers its logs"
+            )
+        adoption.left += [f"{files.path}/{name}" for name in files.others if not name.startswith("odradek")]
+    _warn_of_aborted(adoption)
+    if "__transaction_state" in adoption.topics:
+        adoption.warnings.append(
+            "__transaction_state is kept unchanged: transactions that are open now stay open until Kafka runs again"
         )
-    return found
+    return adoption
 
 
 def _identity(directories: Sequence[DirectoryFiles], config: BrokerConfig) -> MetaProperties:
-    """The one broker whose all directories are. Raises AdoptionError, CorruptMetadataError."""
-    found = []
+    """The broker to which all directories belong. Raises AdoptionError, CorruptMetadataError."""
+    metas = []
     for files in directories:
         meta = read_meta_properties(files.path)
         if meta is None:
-            raise AdoptionError(f"{files.path} has no meta.properties: it is no log directory of Kafka")
+            raise AdoptionError(f"{files.path} contains no meta.properties: it is not a log directory of Kafka")
         if meta.cluster_id is None or meta.node_id is None:
-            raise AdoptionError(f"{files.path}/meta.properties names no cluster.id or no broker.id (node.id)")
-        found.append(meta)
-    first = found[0]
-    for files, meta in zip(directories, found, strict=True):
+            raise AdoptionError(f"{files.path}/meta.properties must contain cluster.id and broker.id (or node.id)")
+        metas.append(meta)
+    first = metas[0]
+    for files, meta in zip(directories, metas, strict=True):
         if meta.cluster_id != first.cluster_id:
             raise AdoptionError(
                 f"{files.path} belongs to cluster {meta.cluster_id}, {directories[0].path} to {first.cluster_id}: "
-                "only directories of one broker can be taken over together"
+                "only directories of one broker can be adopted together"
             )
         if (meta.node_id, meta.version) != (first.node_id, first.version):
-            raise AdoptionError(f"{files.path} belongs to another broker than {directories[0].path}")
+            raise AdoptionError(f"{files.path} and {directories[0].path} belong to different brokers")
     if config.node_id_is_configured and config.node_id != first.node_id:
         raise AdoptionError(
             f"{directories[0].path} belongs to node {first.node_id}, but node.id is {config.node_id}: "
-            "set node.id to that number, or not at all"
+            f"set node.id={first.node_id}, or leave it unset"
         )
     return first
 
@@ -172,45 +176,49 @@ def _identity(directories: Sequence[DirectoryFiles], config: BrokerConfig) -> Me
 def _metadata_directory(directories: Sequence[DirectoryFiles], config: BrokerConfig) -> Path | None:
     configured = config.get("metadata.log.dir")
     candidates = ([str(configured)] if configured else []) + [files.path for files in directories]
-    return next((path for one in candidates if (path := Path(one, METADATA_DIRECTORY)).is_dir()), None)
+    return next((path for parent in candidates if (path := Path(parent, METADATA_DIRECTORY)).is_dir()), None)
 
 
-def _places(found: Adoption) -> dict[Partition, int]:
-    """Which directory has which partition."""
+def _directories_of_partitions(adoption: Adoption) -> dict[Partition, int]:
+    """The index of the log directory with the files of each partition."""
     where: dict[Partition, int] = {}
-    for index, files in enumerate(found.directories):
+    for index, files in enumerate(adoption.directories):
         for key in files.logs:
             if key[0] == CLUSTER_METADATA:
-                found.left.append(f"{files.path}/{CLUSTER_METADATA}-{key[1]} (stays for the way back to Kafka)")
+                adoption.left.append(f"{files.path}/{CLUSTER_METADATA}-{key[1]} (needed only for the return to Kafka)")
             elif where.setdefault(key, index) != index:
-                first = found.directories[where[key]].path
-                found.obstacles.append(f"{key[0]}-{key[1]} is in {first} and in {files.path}: remove one of them")
+                first = adoption.directories[where[key]].path
+                adoption.obstacles.append(
+                    f"{key[0]}-{key[1]} is in {first} and in {files.path}: remove one of the two directories"
+                )
     return where
 
 
 # -- KRaft -----------------------------------------------------------------------------------------------------------
 
 
-def _from_kraft(found: Adoption, cluster: KraftCluster, where: Mapping[Partition, int]) -> None:
-    found.next_producer_id = cluster.next_producer_id
-    found.metadata_version = cluster.features.get("metadata.version")
-    others = sorted(cluster.brokers - {found.node_id})
+def _from_kraft(adoption: Adoption, cluster: KraftCluster, where: Mapping[Partition, int]) -> None:
+    adoption.next_producer_id = cluster.next_producer_id
+    adoption.metadata_version = cluster.features.get("metadata.version")
+    others = sorted(cluster.brokers - {adoption.node_id})
     if others:
-        found.warnings.append(f"the cluster has other brokers, {others}: what only they keep is not served")
-    for topic in sorted(cluster.topics.values(), key=lambda one: one.name):
+        adoption.warnings.append(
+            f"the cluster has other brokers, {others}: partitions that only they have will not be served"
+        )
+    for topic in sorted(cluster.topics.values(), key=lambda topic: topic.name):
         adopted = AdoptedTopic(topic.name, topic.topic_id, dict(cluster.topic_configs(topic.name)))
         for index in sorted(topic.partitions):
-            adopted.partitions[index] = _kraft_partition(found, topic, index, where)
-        found.topics[topic.name] = adopted
-    strays = [key for key in where if key[0] not in found.topics or key[1] not in found.topics[key[0]].partitions]
-    found.left += [
-        f"{found.directories[where[key]].path}/{key[0]}-{key[1]} (of no topic in the metadata)"
+            adopted.partitions[index] = _kraft_partition(adoption, topic, index, where)
+        adoption.topics[topic.name] = adopted
+    strays = [key for key in where if key[0] not in adoption.topics or key[1] not in adoption.topics[key[0]].partitions]
+    adoption.left += [
+        f"{adoption.directories[where[key]].path}/{key[0]}-{key[1]} (belongs to no topic in the metadata)"
         for key in sorted(strays)
     ]
-    found.left += [f"{count} {name}" for name, count in sorted(cluster.other.items()) if count > 0]
+    adoption.left += [f"{count} {name}" for name, count in sorted(cluster.other.items()) if count > 0]
     for (kind, name), settings in sorted(cluster.configs.items()):
         if kind != 2 and settings:
-            found.left.append(
+            adoption.left.append(
                 f"settings of {_RESOURCES.get(kind, 'resource')} {name or '(default)'}: {', '.join(settings)}"
             )
 
@@ -219,57 +227,57 @@ _RESOURCES = {4: "broker", 8: "broker logger", 16: "client metrics", 32: "group"
 
 
 def _kraft_partition(
-    found: Adoption, topic: KraftTopic, index: int, where: Mapping[Partition, int]
+    adoption: Adoption, topic: KraftTopic, index: int, where: Mapping[Partition, int]
 ) -> AdoptedPartition:
-    """A partition that has a directory here becomes this broker's alone; one that is elsewhere keeps its replicas."""
+    """A partition with this broker as a replica gets this broker as its only replica; another one keeps its replicas."""
     old: KraftPartition = topic.partitions[index]
-    place = where.get((topic.name, index))
+    log_dir = where.get((topic.name, index))
     name = f"{topic.name}-{index}"
-    if place is not None:
-        directory = Path(found.directories[place].path, name)
-        stated = read_partition_metadata(directory)
-        if stated not in (None, topic.topic_id):
-            found.left.append(f"{directory} (of a former topic of that name)")
-            place = None
-    if found.node_id not in old.replicas:
-        found.obstacles.append(f"{name} is on the brokers {old.replicas} only, and will not be served")
+    if log_dir is not None:
+        directory = Path(adoption.directories[log_dir].path, name)
+        owner = read_partition_metadata(directory)
+        if owner not in (None, topic.topic_id):
+            adoption.left.append(f"{directory} (belongs to a former topic of the same name)")
+            log_dir = None
+    if adoption.node_id not in old.replicas:
+        adoption.obstacles.append(f"{name} is on the brokers {old.replicas} only, and will not be served")
         return AdoptedPartition(
             old.replicas,
             PartitionState(0, NO_LEADER, old.leader_epoch, old.in_sync_replicas),
             old.partition_epoch,
             None,
         )
-    if place is None:
-        found.obstacles.append(f"{name} has no directory here: it would begin empty")
-    elif not old.has_all(found.node_id):
-        found.obstacles.append(
+    if log_dir is None:
+        adoption.obstacles.append(f"{name} has no directory here: it would be created empty")
+    elif not old.has_all(adoption.node_id):
+        adoption.obstacles.append(
             f"{name} was not in sync here (in-sync replicas {old.in_sync_replicas}): acknowledged records may be missing"
         )
-    state = PartitionState(0, found.node_id, old.leader_epoch, [found.node_id], old.leader_recovery_state)
-    return AdoptedPartition([found.node_id], state, old.partition_epoch, place)
+    state = PartitionState(0, adoption.node_id, old.leader_epoch, [adoption.node_id], old.leader_recovery_state)
+    return AdoptedPartition([adoption.node_id], state, old.partition_epoch, log_dir)
 
 
 # -- ZooKeeper -------------------------------------------------------------------------------------------------------
 
 
-def _from_names(found: Adoption, where: Mapping[Partition, int]) -> None:
-    """Topics by the names of directories: in ZooKeeper mode their settings are in ZooKeeper, where nobody looks."""
+def _from_names(adoption: Adoption, where: Mapping[Partition, int]) -> None:
+    """Take the topics from the names of directories. In ZooKeeper mode, their settings are in ZooKeeper, which is not read."""
     for key in sorted(where):
-        directory = Path(found.directories[where[key]].path, f"{key[0]}-{key[1]}")
-        topic = found.topics.get(key[0])
+        directory = Path(adoption.directories[where[key]].path, f"{key[0]}-{key[1]}")
+        topic = adoption.topics.get(key[0])
         if topic is None:
             topic = AdoptedTopic(key[0], read_partition_metadata(directory) or new_uuid(), {})
-            found.topics[key[0]] = topic
-        topic.partitions[key[1]] = _fresh_partition(found, where[key])
-    cleaned = {topic for files in found.directories for topic, _ in files.checkpoints.get(CLEANER_CHECKPOINT, {})}
+            adoption.topics[key[0]] = topic
+        topic.partitions[key[1]] = _fresh_partition(adoption, where[key])
+    cleaned = {topic for files in adoption.directories for topic, _ in files.checkpoints.get(CLEANER_CHECKPOINT, {})}
     kept = []
-    for topic in found.topics.values():
+    for topic in adoption.topics.values():
         missing = sorted(set(range(max(topic.partitions))) - set(topic.partitions))
         if missing:
-            found.obstacles.append(
-                f"partitions {missing} of {topic.name} have no directory here: they would begin empty"
+            adoption.obstacles.append(
+                f"partitions {missing} of {topic.name} have no directory here: they would be created empty"
             )
-            topic.partitions |= {index: _fresh_partition(found, None) for index in missing}
+            topic.partitions |= {index: _fresh_partition(adoption, None) for index in missing}
             topic.partitions = dict(sorted(topic.partitions.items()))
         if topic.name in INTERNAL_SETTINGS:
             topic.configs = dict(INTERNAL_SETTINGS[topic.name])
@@ -279,147 +287,151 @@ def _from_names(found: Adoption, where: Mapping[Partition, int]) -> None:
             topic.configs = dict(KEEP)
             kept.append(topic.name)
     if kept:
-        found.warnings.append(
-            f"the settings of {len(kept)} topic(s) are in ZooKeeper and not known: they keep everything "
-            "(retention.ms=-1, retention.bytes=-1) until they are set"
+        adoption.warnings.append(
+            f"the settings of {len(kept)} topic(s) are in ZooKeeper and unknown: these topics get retention.ms=-1 and "
+            "retention.bytes=-1 (no deletion) until you set other values"
         )
     if cleaned:
-        found.warnings.append(f"compacted, because Kafka's cleaner was at them: {', '.join(sorted(cleaned))}")
+        adoption.warnings.append(
+            f"topics that get cleanup.policy=compact, because Kafka's cleaner compacted them: {', '.join(sorted(cleaned))}"
+        )
 
 
-def _fresh_partition(found: Adoption, place: int | None) -> AdoptedPartition:
-    return AdoptedPartition([found.node_id], PartitionState(0, found.node_id, 0, [found.node_id]), 0, place)
+def _fresh_partition(adoption: Adoption, directory: int | None) -> AdoptedPartition:
+    return AdoptedPartition(
+        [adoption.node_id], PartitionState(0, adoption.node_id, 0, [adoption.node_id]), 0, directory
+    )
 
 
 # -- both ------------------------------------------------------------------------------------------------------------
 
 
-def _check_configs(found: Adoption, config: BrokerConfig) -> None:
-    """Leave out settings that this broker would refuse: one of them would take the others of its topic with it."""
-    for topic in found.topics.values():
+def _check_configs(adoption: Adoption, config: BrokerConfig) -> None:
+    """Remove settings that this broker refuses: with one of them, no setting of the topic would be used."""
+    for topic in adoption.topics.values():
         for name, value in list(topic.configs.items()):
             try:
                 config.topic_config({name: value})
             except ConfigError as error:
-                found.left.append(f"setting of topic {topic.name}: {error}")
+                adoption.left.append(f"setting of topic {topic.name}: {error}")
                 del topic.configs[name]
         if topic.configs.get("remote.storage.enable") == "true":
-            found.obstacles.append(f"{topic.name} has segments in remote storage, which are not taken over")
+            adoption.obstacles.append(f"{topic.name} has segments in remote storage, which cannot be adopted")
 
 
-def _warn_of_replicas(found: Adoption) -> None:
-    """Of topics whose writes with acks=all were acknowledged by more brokers until now."""
-    key, single = "min.insync.replicas", []
-    for topic in found.topics.values():
-        wanted = int(topic.configs.get(key, 1))
-        if any(len(partition.replicas) < wanted for partition in topic.partitions.values()):
-            single.append(f"{topic.name} ({key}={wanted})")
-    if single:
-        found.warnings.append(
-            f"these topics get one replica, fewer than their {key}: {', '.join(sorted(single))}; a write with acks=all is "
-            "acknowledged when this broker alone has it"
+def _warn_of_replicas(adoption: Adoption) -> None:
+    """Warn of topics with more min.insync.replicas than the one replica that their partitions get."""
+    key, names = "min.insync.replicas", []
+    for topic in adoption.topics.values():
+        required = int(topic.configs.get(key, 1))
+        if any(len(partition.replicas) < required for partition in topic.partitions.values()):
+            names.append(f"{topic.name} ({key}={required})")
+    if names:
+        adoption.warnings.append(
+            f"these topics get one replica, fewer than their {key}: {', '.join(sorted(names))}; acks=all waits for this "
+            "broker only"
         )
 
 
-def judge(found: Adoption, reports: Sequence[DirectoryReport]) -> None:
-    """Take in what the verification of the logs found: errors are obstacles, epochs and producer ids go on from there."""
+def judge(adoption: Adoption, reports: Sequence[DirectoryReport]) -> None:
+    """Add the results of the verification of the logs: errors as obstacles, and the highest leader epochs and producer ids."""
     for index, report in enumerate(reports):
         for finding in report.errors:
             place = "" if finding.offset is None else f", offset {finding.offset}"
-            found.obstacles.append(f"{finding.file}{place}: {finding.what}")
+            adoption.obstacles.append(f"{finding.file}{place}: {finding.what}")
         for key, log in report.logs.items():
-            found.next_producer_id = max(found.next_producer_id, log.max_producer_id + 1 - PRODUCER_IDS_FROM)
+            adoption.next_producer_id = max(adoption.next_producer_id, log.max_producer_id + 1 - PRODUCER_IDS_FROM)
             cleaned = report.files.checkpoints.get(CLEANER_CHECKPOINT, {}).get(key)
             if key[0] != CLUSTER_METADATA and (log.gaps_end or cleaned is not None):
-                found.gap_limits[Path(log.directory)] = max(log.gaps_end, cleaned or 0)
-            topic = found.topics.get(key[0])
+                adoption.gap_limits[Path(log.directory)] = max(log.gaps_end, cleaned or 0)
+            topic = adoption.topics.get(key[0])
             partition = topic.partitions.get(key[1]) if topic else None
             if partition is not None and partition.directory == index:
                 epoch = max(partition.state.leader_epoch, log.leader_epoch)
                 partition.state = partition.state._replace(leader_epoch=epoch)
 
 
-def _warn_of_aborted(found: Adoption) -> None:
-    """Fetch does not tell consumers which transactions were aborted; they must know before they rely on it."""
+def _warn_of_aborted(adoption: Adoption) -> None:
+    """Warn of logs with aborted transactions: Fetch responses of this broker do not list aborted transactions."""
     names = sorted(
         {
             topic
-            for files in found.directories
+            for files in adoption.directories
             for (topic, _), log in files.logs.items()
-            if topic in found.topics and any(name.endswith(TXN_INDEX) and size for name, size in log.names.items())
+            if topic in adoption.topics and any(name.endswith(TXN_INDEX) and size for name, size in log.names.items())
         }
     )
     if names:
-        found.warnings.append(
-            f"consumers with isolation.level=read_committed will see the records of aborted transactions in {', '.join(names)}"
+        adoption.warnings.append(
+            f"consumers with isolation.level=read_committed will read records of aborted transactions in {', '.join(names)}"
         )
 
 
-def first_producer_id(found: Adoption) -> int:
-    """The first id that will be given out: of no producer that Kafka or a former take-over knew."""
-    return PRODUCER_IDS_FROM + -(-max(found.next_producer_id, 0) // BLOCK_SIZE) * BLOCK_SIZE
+def first_producer_id(adoption: Adoption) -> int:
+    """The first producer id to allocate: above all ids of Kafka and of earlier adoptions."""
+    return PRODUCER_IDS_FROM + -(-max(adoption.next_producer_id, 0) // BLOCK_SIZE) * BLOCK_SIZE
 
 
-def carry_out(found: Adoption) -> None:
-    """Make the store in the first directory. May be repeated after a crash at any point. Raises StoreError, OSError.
+def carry_out(adoption: Adoption) -> None:
+    """Create the store in the first directory. It can be repeated after a crash at any point. Raises StoreError, OSError.
 
-    :raises AdoptionError: a store of ours from before belongs to another cluster.
+    :raises AdoptionError: the store of an earlier adoption belongs to another cluster.
     """
-    home = Path(found.directories[0].path)
-    _keep_producer_ids(found)
-    for directory, limit in found.gap_limits.items():
-        # Kafka keeps all gaps in a log, and so does a recovery here up to this limit.
+    home = Path(adoption.directories[0].path)
+    _keep_producer_ids(adoption)
+    for directory, limit in adoption.gap_limits.items():
+        # Kafka keeps all gaps in a log. A recovery here keeps those up to this limit.
         write_gap_limit(directory, limit)
     for name in (UNFINISHED, f"{UNFINISHED}-wal", f"{UNFINISHED}-shm"):
         (home / name).unlink(missing_ok=True)
     store = SqliteStore(home / UNFINISHED)
     try:
-        store.fill(_nodes(found))
+        store.fill(_nodes(adoption))
     finally:
-        store.close()  # the last connection folds the write-ahead log into the file
+        store.close()  # closing the last connection moves the write-ahead log into the file
     descriptor = os.open(home / UNFINISHED, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-    for files in found.directories:
+    for files in adoption.directories:
         old = Path(files.path, FILE_NAME)
         if old.exists():
-            SqliteStore(old).close()  # folds its write-ahead log in, which a rename would leave behind
+            SqliteStore(old).close()  # moves the write-ahead log into the file: a rename would lose it
             old.replace(Path(files.path, FORMER))
             fsync_directory(files.path)
     (home / UNFINISHED).replace(home / FILE_NAME)
     fsync_directory(home)
 
 
-def _keep_producer_ids(found: Adoption) -> None:
-    """What stores of ours from before gave out, one that a crashed take-over had put aside included."""
-    stores = [Path(files.path, name) for files in found.directories for name in (FILE_NAME, FORMER)]
+def _keep_producer_ids(adoption: Adoption) -> None:
+    """Add the producer ids that stores of earlier adoptions allocated, also a store that a crashed adoption renamed."""
+    stores = [Path(files.path, name) for files in adoption.directories for name in (FILE_NAME, FORMER)]
     for path in filter(Path.exists, stores):
         store = SqliteStore(path)
         try:
             (cluster, block) = store.get_many([znodes.CLUSTER_ID, znodes.PRODUCER_ID_BLOCK])
         finally:
             store.close()
-        if cluster is not None and znodes.decode_cluster_id(cluster[0]) != found.cluster_id:
+        if cluster is not None and znodes.decode_cluster_id(cluster[0]) != adoption.cluster_id:
             raise AdoptionError(
-                f"{path} is of cluster {znodes.decode_cluster_id(cluster[0])}, the directory of {found.cluster_id}: "
-                "move the file away if it is not needed"
+                f"{path} belongs to cluster {znodes.decode_cluster_id(cluster[0])}, its directory to {adoption.cluster_id}: "
+                "move the file away if you do not need it"
             )
         latest = znodes.decode_producer_id_block(block[0]) if block is not None else None
         if latest is not None:
-            found.next_producer_id = max(found.next_producer_id, latest.last + 1 - PRODUCER_IDS_FROM)
+            adoption.next_producer_id = max(adoption.next_producer_id, latest.last + 1 - PRODUCER_IDS_FROM)
 
 
-def _nodes(found: Adoption) -> list[tuple[str, bytes, int]]:
-    first = first_producer_id(found)
-    block = ProducerIdBlock(found.node_id, first - BLOCK_SIZE, first - 1)
+def _nodes(adoption: Adoption) -> list[tuple[str, bytes, int]]:
+    first = first_producer_id(adoption)
+    block = ProducerIdBlock(adoption.node_id, first - BLOCK_SIZE, first - 1)
     nodes = [(path, b"", 0) for path in znodes.PERSISTENT if path != znodes.PRODUCER_ID_BLOCK]
     nodes.append((znodes.PRODUCER_ID_BLOCK, znodes.encode_producer_id_block(block), 0))
-    nodes.append((znodes.CLUSTER_ID, znodes.encode_cluster_id(found.cluster_id), 0))
-    if _written_since_boot(found):
+    nodes.append((znodes.CLUSTER_ID, znodes.encode_cluster_id(adoption.cluster_id), 0))
+    if _written_since_boot(adoption):
         nodes.append((znodes.MACHINE_BOOT, machine_boot(), 0))
-    for topic in found.topics.values():
+    for topic in adoption.topics.values():
         assignment = TopicAssignment(
             topic.topic_id, {index: partition.replicas for index, partition in topic.partitions.items()}
         )
@@ -434,22 +446,22 @@ def _nodes(found: Adoption) -> list[tuple[str, bytes, int]]:
     return nodes
 
 
-def _written_since_boot(found: Adoption) -> bool:
-    """Whether Kafka ran since the machine was booted, so that nothing of what it wrote is lost: it renews its
-    checkpoints all the time."""
+def _written_since_boot(adoption: Adoption) -> bool:
+    """Whether Kafka ran since the machine was booted, so that no write is lost. Kafka writes its checkpoints
+    continuously, so their modification times show it."""
     booted_s = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-    checkpoints = [path for files in found.directories for path in Path(files.path).glob("*-checkpoint")]
+    checkpoints = [path for files in adoption.directories for path in Path(files.path).glob("*-checkpoint")]
     return any(path.stat().st_mtime > booted_s for path in checkpoints)
 
 
-def describe(found: Adoption) -> dict[str, object]:
-    """The numbers of it, for scripts."""
+def describe(adoption: Adoption) -> dict[str, object]:
+    """The adoption as JSON values, for scripts."""
     return {
-        "mode": found.mode,
-        "cluster_id": found.cluster_id,
-        "node_id": found.node_id,
-        "metadata_version": found.metadata_version,
-        "again": found.again,
+        "mode": adoption.mode,
+        "cluster_id": adoption.cluster_id,
+        "node_id": adoption.node_id,
+        "metadata_version": adoption.metadata_version,
+        "again": adoption.again,
         "topics": [
             {
                 "name": topic.name,
@@ -458,9 +470,9 @@ def describe(found: Adoption) -> dict[str, object]:
                 "here": sum(partition.directory is not None for partition in topic.partitions.values()),
                 "configs": topic.configs,
             }
-            for topic in found.topics.values()
+            for topic in adoption.topics.values()
         ],
-        "obstacles": found.obstacles,
-        "warnings": found.warnings,
-        "left": found.left,
+        "obstacles": adoption.obstacles,
+        "warnings": adoption.warnings,
+        "left": adoption.left,
     }

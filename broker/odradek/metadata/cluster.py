@@ -1,6 +1,7 @@
-"""Joining a cluster: the nodes every broker makes sure of, the cluster's id, the broker's registration, the controller.
+"""Joins a cluster: creates the persistent nodes and the cluster id, registers the broker, elects the controller.
 
-Runs in the coordinator's controller thread (the id also in the first loader); the store is what protects it.
+Runs in the coordinator's controller thread; `ensure_cluster_id` also in the first loader. The transactions of the store
+protect it.
 """
 
 import time
@@ -13,29 +14,30 @@ from odradek.metadata.store import BadVersion, NodeExists, NoNode, Store, ensure
 from odradek.storage.log_directory import encode_uuid
 
 ADOPTED_PRODUCER_IDS_FROM = 1 << 40
-"""Where the ids of producers begin after a take-over of Kafka's directories; no other cluster gets that far."""
+"""The first producer id after an adoption of Kafka's directories. Other clusters never reach it."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class WrongCluster(Exception):
-    """The log directories belong to another cluster than the metadata store."""
+    """The log directories and the metadata store belong to different clusters."""
 
 
 class BrokerIdTaken(Exception):
-    """Another broker, alive, is registered under this id."""
+    """Another live broker is registered with this id."""
 
 
 class Election(NamedTuple):
-    """The controller: ``broker_id`` and, if it is this broker, ``epoch``."""
+    """The result of an election: ``broker_id`` of the controller, and ``epoch`` if this broker is the controller."""
 
     broker_id: int
     epoch: int | None
 
 
 def new_uuid() -> uuid.UUID:
-    """A random uuid as Kafka makes them for topics and clusters.
+    """A random uuid for topics and clusters, like Kafka's.
 
-    Not one of the two reserved ones, and none whose text begins with a dash, which command lines take for an option.
+    It is not one of the two reserved ids, and its text does not begin with a dash, because command lines take that for an
+    option.
     """
     while True:
         value = uuid.uuid4()
@@ -44,30 +46,30 @@ def new_uuid() -> uuid.UUID:
 
 
 def ensure_cluster_id(store: Store, expected: str | None) -> str:
-    """The cluster's id; where the store has none yet it becomes `expected` (of meta.properties), or a new one.
+    """The cluster id in the store. If it does not exist, it is created as `expected` (from meta.properties), or as a new id.
 
-    Raises WrongCluster if the store's id is not the one expected.
+    Raises WrongCluster if the id in the store differs from `expected`.
     """
     for path in znodes.PERSISTENT:
         ensure_path(store, path)
     try:
-        wanted = expected or encode_uuid(new_uuid())
-        store.create(znodes.CLUSTER_ID, znodes.encode_cluster_id(wanted), make_parents=True)
-        return wanted
+        cluster_id = expected or encode_uuid(new_uuid())
+        store.create(znodes.CLUSTER_ID, znodes.encode_cluster_id(cluster_id), make_parents=True)
+        return cluster_id
     except NodeExists:
-        found = znodes.decode_cluster_id(store.get(znodes.CLUSTER_ID)[0])
-    if expected not in (None, found):
+        stored = znodes.decode_cluster_id(store.get(znodes.CLUSTER_ID)[0])
+    if expected not in (None, stored):
         raise WrongCluster(
-            f"the log directories belong to cluster {expected} (meta.properties), the metadata store to {found}:"
-            " point log.dirs or the metadata store at the right place"
+            f"the log directories belong to cluster {expected} (meta.properties), the metadata store to cluster {stored}:"
+            " set log.dirs to the directories of one cluster"
         )
-    return found
+    return stored
 
 
 def register_broker(store: Store, broker_id: int, registration: znodes.BrokerRegistration) -> int:
-    """Register under ``/brokers/ids`` in the store's session; the broker epoch.
+    """Register the broker under ``/brokers/ids`` in the session of the store; return the broker epoch.
 
-    A registration that this session made before (a predecessor's of the same broker) is replaced. Raises BrokerIdTaken.
+    A registration of the same session, made by a predecessor of this process, is replaced. Raises BrokerIdTaken.
     """
     path = znodes.broker_path(broker_id)
     data = znodes.encode_broker(registration)
@@ -89,20 +91,21 @@ def register_broker(store: Store, broker_id: int, registration: znodes.BrokerReg
 
 
 def elect_controller(store: Store, broker_id: int) -> Election:
-    """Become the controller if there is none, or if a predecessor in this session was it; each time in a new epoch.
+    """Become the controller, in a new epoch, if there is none or if a predecessor in this session was the controller.
 
-    The epoch is raised in the transaction that takes the office, so that nobody acts in an epoch that is not durable.
+    One transaction creates the controller node and increments the epoch, so that no broker acts in an epoch that is not
+    durable.
     """
     while True:
         epoch, epoch_version = _controller_epoch(store)
         transaction = store.transaction()
-        found = store.exists(znodes.CONTROLLER)
-        if found is not None and found.owner != (store.session.id if store.session else 0):
+        stat = store.exists(znodes.CONTROLLER)
+        if stat is not None and stat.owner != (store.session.id if store.session else 0):
             try:
                 return Election(znodes.decode_controller(store.get(znodes.CONTROLLER)[0]), None)
             except NoNode:
-                continue  # it resigned between the two looks
-        if found is not None:
+                continue  # the controller resigned between the two reads
+        if stat is not None:
             transaction.delete(znodes.CONTROLLER)
         transaction.create(
             znodes.CONTROLLER, znodes.encode_controller(broker_id, time.time_ns() // 1_000_000), ephemeral=True
@@ -111,12 +114,12 @@ def elect_controller(store: Store, broker_id: int) -> Election:
         try:
             transaction.commit()
         except (NodeExists, NoNode, BadVersion):
-            continue  # another broker was faster: look who it is
+            continue  # another broker was faster: read its id
         return Election(broker_id, epoch + 1)
 
 
 def _controller_epoch(store: Store) -> tuple[int, int]:
-    """Epoch of the last election (0: there was none) and the version of its node, which exists afterwards."""
+    """The epoch of the last election (0: none) and the version of its node, which is created if it does not exist."""
     try:
         store.create(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(0))
     except NodeExists:
@@ -129,25 +132,25 @@ def _controller_epoch(store: Store) -> tuple[int, int]:
 
 
 def was_adopted(store: Store) -> bool:
-    """Whether the cluster was Kafka's, and may go back to it."""
-    (found,) = store.get_many([znodes.PRODUCER_ID_BLOCK])
-    block = None if found is None else znodes.decode_producer_id_block(found[0])
+    """Whether the cluster was adopted from Kafka, and may be returned to Kafka."""
+    (node,) = store.get_many([znodes.PRODUCER_ID_BLOCK])
+    block = None if node is None else znodes.decode_producer_id_block(node[0])
     return block is not None and block.last + 1 >= ADOPTED_PRODUCER_IDS_FROM
 
 
 def may_have_lost_cache(store: Store) -> bool:
-    """Whether logs that were not closed in order may lack records that somebody has read, without a sign in their files.
+    """Whether logs that were not closed in order may lack records that clients have read, without a sign in their files.
 
-    In a cluster that may go back to Kafka only if the machine was booted since: Kafka does not know the leader epochs that
-    begin here, so none begins without need. In others any start of that kind counts: the logs may have been altered by
-    hand, or lie on a device that was away.
+    In an adopted cluster, only if the machine was booted since: Kafka does not know leader epochs that begin here, so none
+    begins without need. In other clusters, always: the logs may have been changed manually, or their device may have been
+    detached.
     """
-    (found,) = store.get_many([znodes.MACHINE_BOOT])
-    return not was_adopted(store) or found is None or found[0] != machine_boot()
+    (node,) = store.get_many([znodes.MACHINE_BOOT])
+    return not was_adopted(store) or node is None or node[0] != machine_boot()
 
 
 def machine_boot() -> bytes:
-    """What no other boot of this machine has in common with this one; nothing known: empty."""
+    """The boot id of the machine, different for every boot; empty if it cannot be read."""
     try:
         return BOOT_ID.read_bytes().strip()
     except OSError:
@@ -155,13 +158,13 @@ def machine_boot() -> bytes:
 
 
 def note_boot(store: Store) -> None:
-    """Remember for the next start which boot this is, where that start will ask.
+    """Store the boot id for the next start, in an adopted cluster.
 
-    Only after the leader epochs of this start are stored.
+    Called only after the leader epochs of this start are stored.
     """
     boot = machine_boot()
-    (found,) = store.get_many([znodes.MACHINE_BOOT])
-    if not boot or not was_adopted(store) or (found is not None and found[0] == boot):
+    (node,) = store.get_many([znodes.MACHINE_BOOT])
+    if not boot or not was_adopted(store) or (node is not None and node[0] == boot):
         return
     ensure_path(store, znodes.MACHINE_BOOT)
     store.set(znodes.MACHINE_BOOT, boot)

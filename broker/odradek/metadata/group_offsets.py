@@ -1,13 +1,13 @@
 """Committed offsets in the metadata tree, where groups kept them before Kafka 0.9.
 
-`/consumers/<group>/offsets/<topic>/<partition>` holds the offset as decimal text. Used in the controller's thread. A consumer
-of that time registers itself as a child of `/consumers/<group>/ids`. Offsets here do not expire; they are deleted with their
-topic or their group.
+The node `/consumers/<group>/offsets/<topic>/<partition>` contains the offset as decimal text. Used in the controller thread.
+Old consumers register themselves as children of `/consumers/<group>/ids`. Offsets in the tree do not expire; they are
+deleted with their topic or their group.
 
-The number of groups has no limit, so that a deletion of a topic does not look for its offsets. An offset counts only if its
-topic exists and is not newer than the offset, by the transactions that wrote the two nodes; `offset_sweep` deletes the other
-offsets later. Long work is done in portions (see docs/decisions/0026-offsets-in-the-tree.md), each in one transaction: what a
-portion does is durable, and done wholly or not at all.
+The number of groups has no limit, so the deletion of a topic does not search for its offsets. An offset is valid only if its
+topic exists and is not newer than the offset, according to the transactions that wrote the two nodes; `offset_sweep` deletes
+the other offsets later. Long work is done in portions (see docs/decisions/0026-offsets-in-the-tree.md). Each portion is one
+transaction: it is durable, and takes effect completely or not at all.
 """
 
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
@@ -17,23 +17,23 @@ from odradek.metadata.store import Store, delete_some, each_child
 
 CONSUMERS = "/consumers"
 PORTION = 250
-"""Offsets that are read or written in one step."""
+"""The maximum number of offsets that are read or written in one step."""
 
 Place = tuple[str, int]
 
 
 def may_be_in_tree(name: str) -> bool:
-    """Whether a group's id, or a topic's name, can be the name of a node."""
+    """Whether a group id or a topic name can be the name of a node."""
     return name not in ("", ".", "..") and "/" not in name and "\0" not in name
 
 
 def offset_path(group_id: str, topic: str, partition: int) -> str:
-    """The node of one offset."""
+    """The path of the node of one offset."""
     return f"{CONSUMERS}/{group_id}/offsets/{topic}/{partition}"
 
 
 def portions(places: Iterable[Place]) -> Iterator[list[Place]]:
-    """The places in lists of `PORTION`; the last list has the rest, which may be empty."""
+    """The places in lists of length `PORTION`; the last list contains the rest, which may be empty."""
     portion: list[Place] = []
     for place in places:
         portion.append(place)
@@ -44,12 +44,12 @@ def portions(places: Iterable[Place]) -> Iterator[list[Place]]:
 
 
 def read(store: Store, group_id: str, places: Sequence[Place]) -> dict[Place, int]:
-    """The offsets of a portion that exist. Data that is not a number is left out. Raises StoreError."""
+    """The valid offsets of a portion. Nodes whose data is not a number are skipped. Raises StoreError."""
     places = [place for place in places if may_be_in_tree(place[0])]
     created = creations(store, {topic for topic, _ in places})
-    found = store.get_many([offset_path(group_id, topic, partition) for topic, partition in places])
+    nodes = store.get_many([offset_path(group_id, topic, partition) for topic, partition in places])
     offsets = {}
-    for place, node in zip(places, found, strict=True):
+    for place, node in zip(places, nodes, strict=True):
         if node is not None and place[0] in created and created[place[0]] <= node[1].modified:
             text = node[0].decode("ascii", "replace").strip()
             if text.removeprefix("-").isdigit():
@@ -58,9 +58,9 @@ def read(store: Store, group_id: str, places: Sequence[Place]) -> dict[Place, in
 
 
 def creations(store: Store, topics: Collection[str]) -> dict[str, int]:
-    """The transactions that created these topics, without topics that do not exist. Raises StoreError."""
-    found = store.get_many([znodes.topic_path(topic) for topic in topics])
-    return {topic: node[1].created for topic, node in zip(topics, found, strict=True) if node is not None}
+    """The number of the transaction that created each of these topics that exist. Raises StoreError."""
+    nodes = store.get_many([znodes.topic_path(topic) for topic in topics])
+    return {topic: node[1].created for topic, node in zip(topics, nodes, strict=True) if node is not None}
 
 
 def read_in_steps(store: Store, group_id: str, places: Iterable[Place]) -> Generator[None, None, dict[Place, int]]:
@@ -74,18 +74,18 @@ def read_in_steps(store: Store, group_id: str, places: Iterable[Place]) -> Gener
 
 
 def write(store: Store, group_id: str, offsets: Mapping[Place, int]) -> None:
-    """Store the offsets of a portion in one transaction: all of them are durable when this returns.
+    """Store the offsets of a portion in one transaction; all are durable when this returns.
 
-    `/consumers` exists in every cluster. Raises StoreError; then none of them is stored.
+    The node `/consumers` exists in every cluster. Raises StoreError; then no offset is stored.
     """
     if not offsets:
         return
     data = {offset_path(group_id, *place): str(offset).encode() for place, offset in offsets.items()}
     group = f"{CONSUMERS}/{group_id}"
-    above = [group, f"{group}/offsets"]
-    above += [f"{group}/offsets/{topic}" for topic in dict.fromkeys(topic for topic, _ in offsets)]
+    parents = [group, f"{group}/offsets"]
+    parents += [f"{group}/offsets/{topic}" for topic in dict.fromkeys(topic for topic, _ in offsets)]
     transaction = store.transaction()
-    for path, node in zip(above, store.get_many(above), strict=True):
+    for path, node in zip(parents, store.get_many(parents), strict=True):
         if node is None:
             transaction.create(path)
     for (path, text), node in zip(data.items(), store.get_many(list(data)), strict=True):
@@ -96,9 +96,9 @@ def write(store: Store, group_id: str, offsets: Mapping[Place, int]) -> None:
     transaction.commit()
 
 
-def groups(store: Store, after: str = "", most: int = PORTION) -> list[str]:
-    """The names of up to `most` groups in the tree, sorted, beginning with the first name above `after`. Raises StoreError."""
-    return store.some_children(CONSUMERS, after, most)
+def groups(store: Store, after: str = "", limit: int = PORTION) -> list[str]:
+    """The names of up to `limit` groups in the tree that are greater than `after`, sorted. Raises StoreError."""
+    return store.some_children(CONSUMERS, after, limit)
 
 
 def describe(store: Store, group_id: str) -> Generator[None, None, dict[Place, int]]:
@@ -120,9 +120,9 @@ def has_members(store: Store, group_id: str) -> bool:
 
 
 def delete_group(store: Store, group_id: str) -> Generator[None, None, bool]:
-    """Delete a group from the tree; returns whether there was one. Yields between two portions. Raises StoreError."""
+    """Delete a group from the tree; return whether it existed. Yields between two portions. Raises StoreError."""
     path = f"{CONSUMERS}/{group_id}"
-    found = store.exists(path) is not None
-    while found and not delete_some(store, path, PORTION):
+    existed = store.exists(path) is not None
+    while existed and not delete_some(store, path, PORTION):
         yield
-    return found
+    return existed

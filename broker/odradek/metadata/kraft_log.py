@@ -1,8 +1,8 @@
-"""Reading what a KRaft cluster is from the log that its nodes keep, `__cluster_metadata-0`. Nothing is written.
+"""Reads the metadata of a KRaft cluster from its metadata log, `__cluster_metadata-0`. Does not write.
 
-Run by `odradek adopt`. The newest snapshot that can be read is the start, the log behind it is replayed; the end of the log
-may be torn, because Kafka was killed. In a quorum of several controllers the last records may not have been committed;
-this reader cannot tell and takes them.
+`odradek adopt` uses it. The reader loads the newest snapshot and replays the log after it. The end of the log may be
+incomplete, if Kafka was killed. In a quorum of several controllers, the last records may not be committed; this reader cannot
+detect that and applies them.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _COUNTED = {
 
 
 class ClusterMetadataError(ValueError):
-    """A metadata log that cannot be read or understood; the message names the file."""
+    """The metadata log cannot be read or decoded. The message contains the file."""
 
 
 @dataclass
 class KraftPartition:
-    """A partition as its last record says."""
+    """A partition, as the log describes it."""
 
     replicas: list[int]
     in_sync_replicas: list[int]
@@ -52,7 +52,7 @@ class KraftPartition:
     eligible_leader_replicas: list[int] = field(default_factory=list)
 
     def has_all(self, broker_id: int) -> bool:
-        """Whether a broker's replica holds everything that was acknowledged."""
+        """Whether the replica of a broker has all acknowledged records."""
         return broker_id in self.in_sync_replicas or broker_id in self.eligible_leader_replicas
 
 
@@ -67,7 +67,7 @@ class KraftTopic:
 
 @dataclass
 class KraftCluster:
-    """What the log says. `other`: how many things of other kinds there are, by what people call them."""
+    """The content of the log. `other`: the number of objects of other kinds, by a readable name."""
 
     topics: dict[uuid.UUID, KraftTopic] = field(default_factory=dict)
     configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
@@ -79,11 +79,11 @@ class KraftCluster:
     torn: bool = False
 
     def topic_configs(self, name: str) -> dict[str, str]:
-        """A topic's own settings."""
+        """The settings of a topic."""
         return self.configs.get((cluster_metadata.TOPIC_RESOURCE, name), {})
 
     def apply(self, kind: cluster_metadata.Kind, record: Any) -> None:
-        """Take one record in."""
+        """Apply one record."""
         if kind.number in _COUNTED:
             name, step = _COUNTED[kind.number]
             self.other[name] += step
@@ -161,7 +161,7 @@ _HANDLERS = {
 
 
 def read_cluster(directory: str | os.PathLike[str]) -> KraftCluster:
-    """The cluster of the metadata log in `directory`. Raises ClusterMetadataError, OSError."""
+    """Read the metadata log in `directory`. Raises ClusterMetadataError, OSError."""
     path = Path(directory)
     names = [child.name for child in path.iterdir()]
     snapshots = sorted((int(match[1]), name) for name in names if (match := _SNAPSHOT.fullmatch(name)))
@@ -178,7 +178,7 @@ def read_cluster(directory: str | os.PathLike[str]) -> KraftCluster:
             raise ClusterMetadataError(f"{path / name}: the snapshot is damaged")
     elif segments and segments[0][0] > 0:
         raise ClusterMetadataError(
-            f"{path}: the log begins at {segments[0][0]}, and there is no snapshot of what was before"
+            f"{path}: the log begins at offset {segments[0][0]}, and a snapshot of the records before it is missing"
         )
     for number, (base, name) in enumerate(segments):
         last = number == len(segments) - 1
@@ -186,26 +186,26 @@ def read_cluster(directory: str | os.PathLike[str]) -> KraftCluster:
             continue
         if base > cluster.end_offset:
             raise ClusterMetadataError(
-                f"{path / name}: offsets {cluster.end_offset} to {base - 1} are missing before it"
+                f"{path / name}: the offsets {cluster.end_offset} to {base - 1} before this segment are missing"
             )
         _replay(cluster, path / name, cluster.end_offset)
         if cluster.torn and not last:
             raise ClusterMetadataError(
-                f"{path / name}: damaged before offset {cluster.end_offset}, and not at the log's end"
+                f"{path / name}: damaged at offset {cluster.end_offset}, which is not the end of the log"
             )
     return cluster
 
 
 def _replay(cluster: KraftCluster, path: Path, from_offset: int) -> None:
-    """Apply a file's records from `from_offset` on; those of a transaction when it ends."""
+    """Apply the records of a file from `from_offset` on. The records of a transaction are applied when it ends."""
     snapshot = path.suffix != LOG
     pending: list[tuple[cluster_metadata.Kind, Any]] | None = None
     for offset, kind, record in _records(cluster, path, from_offset, snapshot):
         if kind is cluster_metadata.BEGIN_TRANSACTION:
             pending = []
         elif kind is cluster_metadata.END_TRANSACTION:
-            for one in pending or []:
-                _apply(cluster, path, offset, *one)
+            for pending_kind, pending_record in pending or []:
+                _apply(cluster, path, offset, pending_kind, pending_record)
             pending = None
         elif kind is cluster_metadata.ABORT_TRANSACTION:
             pending = None
@@ -220,7 +220,7 @@ def _apply(cluster: KraftCluster, path: Path, offset: int, kind: cluster_metadat
         cluster.apply(kind, record)
     except KeyError as error:
         raise ClusterMetadataError(
-            f"{path}: the {kind.name} at offset {offset} names what does not exist: {error}"
+            f"{path}: the {kind.name} at offset {offset} refers to a topic or partition that does not exist: {error}"
         ) from error
 
 
@@ -229,18 +229,18 @@ def _records(
 ) -> Iterator[tuple[int, cluster_metadata.Kind, Any]]:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        for found in batch_file.read_file(descriptor, os.fstat(descriptor).st_size):
-            if isinstance(found, batch_file.Damage):
+        for item in batch_file.read_file(descriptor, os.fstat(descriptor).st_size):
+            if isinstance(item, batch_file.Damage):
                 cluster.torn = True
                 return
-            assert isinstance(found.content, RecordBatch), "KRaft began after format v1 had ended"
+            assert isinstance(item.content, RecordBatch), "metadata logs contain only record batches of format v2"
             if not snapshot:
-                if found.content.last_offset < from_offset:
+                if item.content.last_offset < from_offset:
                     continue
-                cluster.end_offset = found.content.last_offset + 1
-            if found.content.is_control:
+                cluster.end_offset = item.content.last_offset + 1
+            if item.content.is_control:
                 continue
-            for record in found.content.records():
+            for record in item.content.records():
                 if record.offset >= from_offset or snapshot:
                     yield record.offset, *_read(path, record.offset, record.value)
     except (ValueError, AssertionError) as error:

@@ -1,8 +1,8 @@
-"""Deletes offsets of deleted topics from the metadata tree, and groups that have nothing else there.
+"""Deletes offsets of deleted topics from the metadata tree, and groups without any other content there.
 
-Used in the controller's thread, in steps of limited length between other requests. Nobody waits for it: `group_offsets` does
+Runs in the controller thread, in steps of limited length between other requests. No request waits for it: `group_offsets` does
 not return these offsets. A pass over all groups begins after each start and after each deletion of topics; deletions during a
-pass are answered by one more pass. A death loses nothing, because the next start begins a new pass.
+pass cause one more pass. If the process dies, the next start begins a new pass.
 """
 
 from collections.abc import Collection, Iterator
@@ -12,17 +12,17 @@ from odradek.metadata.group_offsets import CONSUMERS, creations
 from odradek.metadata.store import Store, delete_nodes, each_child, lowest_nodes, parent_of
 
 STEP = 250
-"""Groups, topics of groups and offsets that a step looks at, and nodes that one transaction deletes."""
+"""The maximum number of groups, topics of groups and offsets that a step examines, and of nodes that a transaction deletes."""
 OF_TOPICS = ("offsets", "owners")
-"""Parts of a group's node that have a child for each topic."""
+"""The children of a group's node that have a child for each topic."""
 TOPIC_DEPTH = 4
-"""Slashes in the path of a topic's node in a group."""
+"""The number of slashes in the path of a topic's node in a group."""
 PARTS = 10
-"""More children than a group's node has."""
+"""A number that exceeds the number of children of a group's node."""
 
 
 class _Suspect(NamedTuple):
-    """A node that belonged to a deleted topic when the walk passed it: the topic's node in a group, or one offset."""
+    """A node that belonged to a deleted topic when the walk examined it: a topic's node in a group, or an offset."""
 
     group: str
     topic: str
@@ -30,7 +30,7 @@ class _Suspect(NamedTuple):
 
 
 class OffsetSweep:
-    """The passes over the offsets in one store; the first one begins with the first step."""
+    """The passes over the offsets in one store; the first pass begins with the first step."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -39,11 +39,11 @@ class OffsetSweep:
         self._left: list[_Suspect] = []
 
     def request(self) -> None:
-        """Topics were deleted: a pass begins after the one in progress."""
+        """Request a pass after the current one, because topics were deleted."""
         self._due = True
 
     def step(self) -> bool:
-        """Look at the next nodes and delete those of deleted topics. Returns whether there is more to do.
+        """Examine the next nodes and delete those of deleted topics. Returns whether work remains.
 
         Raises StoreError; the next step begins a new pass.
         """
@@ -54,7 +54,7 @@ class OffsetSweep:
             self._walk = self._nodes()
         try:
             if not self._left:
-                self._left = self._look()
+                self._left = self._find_suspects()
             if self._delete(self._left):
                 self._left = []
         except BaseException:
@@ -62,7 +62,7 @@ class OffsetSweep:
             raise
         return self._due or self._walk is not None or bool(self._left)
 
-    def _look(self) -> list[_Suspect]:
+    def _find_suspects(self) -> list[_Suspect]:
         assert self._walk is not None
         suspects = []
         for _ in range(STEP):
@@ -76,7 +76,7 @@ class OffsetSweep:
         return suspects
 
     def _nodes(self) -> Iterator[_Suspect | None]:
-        """The suspects of all groups, and None for everything else that was looked at."""
+        """Yield the suspects of all groups, and None for every other node that was examined."""
         for group in each_child(self._store, CONSUMERS):
             yield None
             for part in OF_TOPICS:
@@ -96,45 +96,46 @@ class OffsetSweep:
                 yield _Suspect(group, topic, f"{path}/{partition}")
 
     def _delete(self, suspects: list[_Suspect]) -> bool:
-        """Delete those of the suspects that still belong to a deleted topic, `STEP` nodes at most. Whether that is all.
+        """Delete the suspects that still belong to a deleted topic, at most `STEP` nodes. Returns whether none remains.
 
-        Looks at each of them again, because other requests were executed since the walk passed it.
+        Checks each suspect again, because other requests were executed since the walk examined it.
         """
         created = creations(self._store, {suspect.topic for suspect in suspects})
         nodes: list[str] = []
-        whole = True
-        for suspect, found in zip(suspects, self._store.get_many([one.path for one in suspects]), strict=True):
-            if found is None:
+        complete = True
+        present = self._store.get_many([suspect.path for suspect in suspects])
+        for suspect, node in zip(suspects, present, strict=True):
+            if node is None:
                 continue
             if suspect.topic not in created:
                 nodes += lowest_nodes(self._store, suspect.path, STEP - len(nodes))
-                whole = bool(nodes) and nodes[-1] == suspect.path
-            elif found[1].modified < created[suspect.topic] and not found[1].children:
+                complete = bool(nodes) and nodes[-1] == suspect.path
+            elif node[1].modified < created[suspect.topic] and not node[1].children:
                 nodes.append(suspect.path)
             if len(nodes) >= STEP:
-                whole = False
+                complete = False
                 break
         delete_nodes(self._store, nodes)
         if nodes:
             self._delete_empty_topics(dict.fromkeys(map(parent_of, nodes)))
             self._delete_empty_groups(dict.fromkeys(suspect.group for suspect in suspects))
-        return whole
+        return complete
 
     def _delete_empty_topics(self, paths: Collection[str]) -> None:
-        """Delete those of the topics' nodes in groups that have no offsets any more."""
+        """Delete the nodes of topics in groups that have no offsets left."""
         topics = [path for path in paths if path.count("/") == TOPIC_DEPTH]
-        found = zip(topics, self._store.get_many(topics), strict=True)
-        delete_nodes(self._store, [path for path, node in found if node is not None and not node[1].children])
+        nodes = zip(topics, self._store.get_many(topics), strict=True)
+        delete_nodes(self._store, [path for path, node in nodes if node is not None and not node[1].children])
 
     def _delete_empty_groups(self, groups: Collection[str]) -> None:
-        """Delete those of the groups that have no offsets, owners or members any more."""
+        """Delete the groups that have no offsets, owners or members left."""
         nodes: list[str] = []
         for group in groups:
             path = f"{CONSUMERS}/{group}"
             if self._store.exists(path) is None:
                 continue
             parts = [f"{path}/{name}" for name in self._store.some_children(path, "", PARTS)]
-            found = self._store.get_many(parts)
-            if len(parts) < PARTS and not any(part is not None and part[1].children for part in found):
+            part_nodes = self._store.get_many(parts)
+            if len(parts) < PARTS and not any(node is not None and node[1].children for node in part_nodes):
                 nodes += [*parts, path]
         delete_nodes(self._store, nodes)

@@ -1,12 +1,12 @@
-"""The embedded metadata store: the tree in one SQLite file of the first log directory.
+"""The embedded metadata store: the tree in one SQLite file in the first log directory.
 
-Owned by the coordinator's controller thread, and before that by the first loader; never open in two processes that
-write at once (SQLite's own locks still keep the file whole if they do). Durable when a call returns: write-ahead log
-with ``synchronous=FULL``. Watches are kept in this process and hear only of changes made through this object, which
-is all of them: there is one writer.
+Owned by the coordinator's controller thread, and before that by the first loader. Two processes never write at the same time
+(if they did, SQLite's locks would still protect the file). A change is durable when the call returns: write-ahead log with
+``synchronous=FULL``. Watches are kept in this process. They are called only for changes through this object; these are all
+changes, because there is one writer.
 
-A session is a row; it ends by ``end_session`` or by ``expire_other_sessions``, which the coordinator calls when it
-starts: with one broker the sessions of earlier boots are dead, because the lock on the log directory says so.
+A session is a row. ``end_session`` ends it, or ``expire_other_sessions``, which the coordinator calls when it starts: with one
+broker, the sessions of earlier starts are dead, because this broker holds the lock on the log directory.
 """
 
 import logging
@@ -70,10 +70,10 @@ _ALL = -1  # as a LIMIT
 
 
 class SqliteStore:
-    """`Store` in the file `path` (or ``":memory:"``), created if it is not there.
+    """`Store` in the file `path` (or ``":memory:"``), which is created if it does not exist.
 
-    :param keeps_room: the store of a running broker, which must go on while the disk is full: see `StoreRoom`.
-    :raises StoreUnavailable: if the file cannot be opened, is no store, or was written by a newer broker.
+    :param keeps_room: reserve disk space, for a running broker that must work while the disk is full; see `StoreRoom`.
+    :raises StoreUnavailable: the file cannot be opened, is not a store, or was written by another version of the broker.
     """
 
     def __init__(self, path: str | Path, keeps_room: bool = False) -> None:
@@ -90,9 +90,11 @@ class SqliteStore:
             except sqlite3.Error as error:
                 if self._room is None or error.sqlite_errorcode & 0xFF not in NO_ROOM_CODES:
                     raise
-                # In this mode SQLite needs no file for its shared index; nobody else can read the store meanwhile.
+                # In this mode SQLite needs no file for its shared index; other processes cannot read the store.
                 log.warning(
-                    "metadata store %s: %s; opening it in exclusive mode, which takes no room", self.path, error
+                    "cannot open the metadata store %s: %s; opening it in exclusive mode, which needs no disk space",
+                    self.path,
+                    error,
                 )
                 self._db = self._open(exclusive=True)
             if self._room is not None:
@@ -113,21 +115,22 @@ class SqliteStore:
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=FULL")
         self._db.execute("BEGIN IMMEDIATE")
-        (found,) = self._db.execute("PRAGMA user_version").fetchone()
-        if found == 0:
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        if version == 0:
             for statement in filter(None, map(str.strip, _SCHEMA.split(";"))):
                 self._db.execute(statement)
             self._db.execute(f"PRAGMA user_version={FORMAT}")
-        elif found != FORMAT:
+        elif version != FORMAT:
             self._db.execute("ROLLBACK")
             raise StoreUnavailable(
-                f"{self.path} has format {found}, this broker knows {FORMAT}: start the broker version that wrote it"
+                f"{self.path} has format {version}, but this broker supports only format {FORMAT}: "
+                "start the broker version that wrote the file"
             )
         self._db.execute("COMMIT")
-        if found == 0 and self.path != ":memory:":
+        if version == 0 and self.path != ":memory:":
             directory = os.open(Path(self.path).parent, os.O_RDONLY | os.O_DIRECTORY)
             try:
-                os.fsync(directory)  # the file's name must outlive a power loss as its contents do
+                os.fsync(directory)  # so that the name of the file also survives a power loss
             finally:
                 os.close(directory)
 
@@ -140,7 +143,7 @@ class SqliteStore:
 
     @contextmanager
     def _changes(self) -> Iterator["_Changes"]:
-        """One durable transaction; rolled back if the body raises. Watches fire after it."""
+        """One durable transaction; rolled back if the body raises. Watches are called after it."""
         with self._errors():
             self._db.execute("BEGIN IMMEDIATE")
             try:
@@ -161,20 +164,20 @@ class SqliteStore:
     # -- sessions -------------------------------------------------------------------------------------------------
 
     def start_session(self, resume: Session | None = None) -> Session:
-        """See `Store`. A session named by `resume` that does not exist raises SessionExpired."""
+        """See `Store`. Raises SessionExpired if the session `resume` does not exist."""
         if resume is not None:
             with self._errors():
                 row = self._db.execute("SELECT password FROM session WHERE id = ?", (resume.id,)).fetchone()
             if row is None or row[0] != resume.password:
-                raise SessionExpired(f"session {resume.id:#x} is over")
+                raise SessionExpired(f"session {resume.id:#x} has ended")
             self.session = resume
             return resume
         return self.begin_session(Session((int.from_bytes(os.urandom(8), "big") >> 2) + 1, os.urandom(16)))
 
     def begin_session(self, session: Session) -> Session:
-        """Begin the session of that name, or resume it if it exists: for a broker and its successors.
+        """Begin this session, or resume it if it exists: for a coordinator and its successors.
 
-        Raises SessionExpired if it exists with another password.
+        Raises SessionExpired if the session exists with another password.
         """
         try:
             return self.start_session(session)
@@ -186,7 +189,7 @@ class SqliteStore:
         return session
 
     def expire_other_sessions(self) -> None:
-        """End every session but this object's own, with their ephemeral nodes."""
+        """End all sessions except the session of this object, and delete their ephemeral nodes."""
         with self._changes() as changes:
             changes.end_sessions(keep=self.session.id if self.session else 0)
 
@@ -210,22 +213,23 @@ class SqliteStore:
 
     def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
         """See `Store`."""
-        (found,) = self.get_many([path])
-        if found is None:
+        (node,) = self.get_many([path])
+        if node is None:
             raise NoNode(path)
         if watch is not None:
             self._data_watches.setdefault(path, []).append(watch)
-        return found
+        return node
 
     def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
         """See `Store`."""
-        found: dict[str, tuple[bytes, Stat]] = {}
+        nodes: dict[str, tuple[bytes, Stat]] = {}
         with self._errors():
             for first in range(0, len(paths), _NODES_AT_ONCE):
-                some = [check_path(path) for path in paths[first : first + _NODES_AT_ONCE]]
-                for path, data, *stat in self._db.execute(_SELECT_NODES.format(places=",".join("?" * len(some))), some):
-                    found[path] = (bytes(data), Stat(*stat))
-        return [found.get(path) for path in paths]
+                portion = [check_path(path) for path in paths[first : first + _NODES_AT_ONCE]]
+                statement = _SELECT_NODES.format(places=",".join("?" * len(portion)))
+                for path, data, *stat in self._db.execute(statement, portion):
+                    nodes[path] = (bytes(data), Stat(*stat))
+        return [nodes.get(path) for path in paths]
 
     def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
         """See `Store`."""
@@ -243,14 +247,14 @@ class SqliteStore:
             self._child_watches.setdefault(path, []).append(watch)
         return names
 
-    def some_children(self, path: str, after: str, most: int) -> list[str]:
+    def some_children(self, path: str, after: str, limit: int) -> list[str]:
         """See `Store`."""
         check_path(path)
         with self._errors():
             if self._db.execute("SELECT 1 FROM node WHERE path = ?", (path,)).fetchone() is None:
                 raise NoNode(path)
             rows = self._db.execute(
-                "SELECT name FROM node WHERE parent = ? AND name > ? ORDER BY name LIMIT ?", (path, after, most)
+                "SELECT name FROM node WHERE parent = ? AND name > ? ORDER BY name LIMIT ?", (path, after, limit)
             ).fetchall()
         return [name for (name,) in rows]
 
@@ -279,7 +283,7 @@ class SqliteStore:
             return changes.set(path, data, version)
 
     def set_many(self, changes: Sequence[tuple[str, bytes, int]]) -> None:
-        """See `Store`: one transaction, whatever their number."""
+        """See `Store`. Uses one transaction for all changes."""
         with self._changes() as transaction:
             transaction.set_many(changes)
             if self._data_watches:
@@ -296,9 +300,9 @@ class SqliteStore:
         return SqliteTransaction(self)
 
     def fill(self, nodes: Iterable[tuple[str, bytes, int]]) -> None:
-        """Create persistent nodes (path, data, version) in one transaction, parents where missing.
+        """Create persistent nodes (path, data, version) and missing parents in one transaction. Raises NodeExists.
 
-        For a store that is made from another one: no other call gives a node a version. Raises NodeExists.
+        For a new store with the content of another one: only this call can set the version of a node.
         """
         with self._changes() as changes:
             for path, data, version in nodes:
@@ -329,22 +333,22 @@ class SqliteTransaction:
     def create(
         self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False
     ) -> "SqliteTransaction":
-        """Adds a creation."""
+        """Add the creation of a node."""
         self._operations.append((_Changes.create, check_path(path), data, ephemeral, sequential))
         return self
 
     def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> "SqliteTransaction":
-        """Adds a change of data."""
+        """Add a change of data."""
         self._operations.append((_Changes.set, check_path(path), data, version))
         return self
 
     def delete(self, path: str, version: int = ANY_VERSION) -> "SqliteTransaction":
-        """Adds a deletion."""
+        """Add the deletion of a node."""
         self._operations.append((_Changes.delete, check_path(path), version))
         return self
 
     def check(self, path: str, version: int) -> "SqliteTransaction":
-        """Adds the condition that the node has this version (ANY_VERSION: that it exists)."""
+        """Add the condition that the node has this version (ANY_VERSION: that it exists)."""
         self._operations.append((_Changes.check, check_path(path), version))
         return self
 
@@ -352,17 +356,17 @@ class SqliteTransaction:
         """See `Transaction`."""
         operations, self._operations = self._operations, []
         with self._store._changes() as changes:
-            return [verb(changes, *arguments) for verb, *arguments in operations]
+            return [operation(changes, *arguments) for operation, *arguments in operations]
 
 
 def read_stat(db: sqlite3.Connection, path: str) -> Stat | None:
-    """The Stat of a node, None if there is no such node."""
+    """The Stat of a node; None if the node does not exist."""
     row = db.execute(_SELECT_NODE, (path,)).fetchone()
     return None if row is None else Stat(*row[1:])
 
 
 class _Changes:
-    """The verbs inside a transaction that has begun; collects what watches will be told."""
+    """The operations in an open transaction. Collects the events for watches."""
 
     def __init__(self, db: sqlite3.Connection, number: int, session: Session | None) -> None:
         self._db = db
@@ -371,7 +375,7 @@ class _Changes:
         self.events: list[Event] = []
 
     def create_parents(self, path: str) -> None:
-        """Create what is missing above `path`."""
+        """Create the missing parents of `path`."""
         missing = []
         node = path
         while node != "/" and (node := parent_of(node)) != "/":
@@ -420,9 +424,9 @@ class _Changes:
         statement = (
             f"UPDATE node SET data = ?2, version = ?3 + 1, modified = {self._number:d} WHERE path = ?1 AND version = ?3"
         )
-        done = self._db.executemany(statement, sorted(changes)).rowcount  # in the tree's order: a third faster
-        if changes and done != len(changes):
-            raise BadVersion(f"{len(changes) - done} of {len(changes)} nodes do not exist, or have another version")
+        changed = self._db.executemany(statement, sorted(changes)).rowcount  # sorted as the tree: a third faster
+        if changes and changed != len(changes):
+            raise BadVersion(f"{len(changes) - changed} of {len(changes)} nodes do not exist or have another version")
 
     def delete(self, path: str, version: int) -> None:
         self.check(path, version)
@@ -439,13 +443,13 @@ class _Changes:
             raise BadVersion(path)
 
     def add_session(self, session: Session) -> bool:
-        """False if there is one with this id."""
+        """Add a session. Returns False if a session with this id exists."""
         added = self._db.execute("INSERT OR IGNORE INTO session VALUES (?, ?)", (session.id, session.password))
         return added.rowcount == 1
 
     def end_sessions(self, keep: int) -> None:
-        for (found,) in self._db.execute("SELECT id FROM session WHERE id <> ?", (keep,)).fetchall():
-            self.end_session(found)
+        for (session_id,) in self._db.execute("SELECT id FROM session WHERE id <> ?", (keep,)).fetchall():
+            self.end_session(session_id)
 
     def end_session(self, session_id: int) -> None:
         for (path,) in self._db.execute("SELECT path FROM node WHERE owner = ?", (session_id,)).fetchall():

@@ -1,17 +1,17 @@
-"""Room on the disk that belongs to the embedded metadata store alone, so that it opens and writes while the disk is full.
+"""Reserves disk space for the embedded metadata store, so that it can open and write while the disk is full.
 
-A full disk is when the store is needed most: topics are deleted to make room, and a coordinator that died has to start again.
-What SQLite writes then lies in blocks that it has already:
+The store must work on a full disk: topics are deleted to free space, and a coordinator that died must start again. SQLite then
+writes only to blocks that are already allocated:
 
-- The write-ahead log (``-wal``) is extended to `LOG_BYTES` by zeros, which SQLite takes for the log's end and overwrites.
-  A checkpoint every `CHECKPOINT_PAGES` pages keeps what is in use below that.
-- The database file keeps at least `LEAST_FREE_PAGES` free pages, made by inserting a large value and deleting it.
-- SQLite deletes the write-ahead log when the last connection closes. A second name (``-reserve``) keeps the file, and
-  `before_open` puts it back in place as an empty log, its header overwritten.
+- The write-ahead log (``-wal``) is extended to `LOG_BYTES` with zeros, which SQLite takes for the end of the log and
+  overwrites. A checkpoint every `CHECKPOINT_PAGES` pages keeps the used part below that size.
+- The database file has at least `LEAST_FREE_PAGES` free pages, created by inserting and deleting a large value.
+- SQLite deletes the write-ahead log when the last connection closes. A second link (``-reserve``) keeps the file, and
+  `before_open` restores it as an empty log with an overwritten header.
 
-Where the disk has no room for any of this the store works without; every opening and every `LOOK_EVERY` changes try again. The
-shared index (``-shm``), 32 KiB that SQLite releases and takes again when it opens, is not needed in exclusive mode; the store
-uses that mode when there is no room for the index. Used in the thread that owns the store.
+If the disk has no space for this, the store works without the reserve, and retries on every opening and after every
+`LOOK_EVERY` changes. The shared index (``-shm``), 32 KiB that SQLite releases and allocates again when it opens, is not needed
+in exclusive mode; the store uses that mode if the disk has no space for the index. Used in the thread that owns the store.
 """
 
 import contextlib
@@ -30,11 +30,11 @@ FREE_PAGES = 128
 LOOK_EVERY = 64
 HEADER_BYTES = 32
 NO_ROOM_CODES = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
-"""Primary result codes with which SQLite reports that it found no room (and other failures of the file system)."""
+"""Primary result codes with which SQLite reports a full disk (and other failures of the file system)."""
 
 
 class StoreRoom:
-    """The room of the store in the file `path`."""
+    """The reserved space of the store in the file `path`."""
 
     def __init__(self, path: str) -> None:
         self._log = Path(f"{path}-wal")
@@ -42,40 +42,42 @@ class StoreRoom:
         self._changes = 0
 
     def before_open(self) -> None:
-        """Put the file that was kept in the place of the write-ahead log, unless there is one. Raises OSError."""
+        """Restore the reserved file as the write-ahead log, unless a log exists. Raises OSError."""
         if self._log.exists():
-            self._reserve.unlink(missing_ok=True)  # its author died between the two names of the file, or after that
+            self._reserve.unlink(missing_ok=True)  # the last process died while the file had both names, or later
         elif self._reserve.exists():
-            self._forget_content()
+            self._overwrite_header()
             self._reserve.rename(self._log)
 
     def after_open(self, db: sqlite3.Connection) -> None:
-        """Take the room; as much as there is."""
+        """Reserve the space, as far as the disk has it."""
         db.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}")
         db.execute("PRAGMA temp_store=MEMORY")
-        self._look(db)
+        self._check_reserve(db)
 
     def changed(self, db: sqlite3.Connection) -> None:
-        """A transaction was committed: it may have used free pages."""
+        """Called after a commit, which may have used free pages; checks the reserve every `LOOK_EVERY` calls."""
         self._changes += 1
         if self._changes % LOOK_EVERY == 0:
-            self._look(db)
+            self._check_reserve(db)
 
     def before_close(self) -> None:
-        """Keep the write-ahead log's blocks under another name."""
+        """Keep the blocks of the write-ahead log under another name."""
         self._reserve.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # no log, or a file system without links: the next opening takes new blocks
+        with contextlib.suppress(
+            OSError
+        ):  # no log, or a file system without links: the next opening allocates new blocks
             os.link(self._log, self._reserve)
 
     def after_close(self) -> None:
-        """What was kept is the store's alone, unless SQLite left the log to others. Raises OSError."""
+        """Truncate the reserved file, or delete it if SQLite kept the log for other connections. Raises OSError."""
         if self._log.exists():
             self._reserve.unlink(missing_ok=True)
         elif self._reserve.exists() and self._reserve.stat().st_size > LOG_BYTES:
             os.truncate(self._reserve, LOG_BYTES)
 
-    def _forget_content(self) -> None:
-        """What the log held is in the database by now, and older than what is written there next: it must not be replayed."""
+    def _overwrite_header(self) -> None:
+        """Make the log empty: its content is already in the database, and replaying it would undo later changes."""
         descriptor = os.open(self._reserve, os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.pwrite(descriptor, bytes(HEADER_BYTES), 0)
@@ -83,7 +85,7 @@ class StoreRoom:
         finally:
             os.close(descriptor)
 
-    def _look(self, db: sqlite3.Connection) -> None:
+    def _check_reserve(self, db: sqlite3.Connection) -> None:
         try:
             self._extend_log()
             (free,) = db.execute("PRAGMA freelist_count").fetchone()
@@ -92,16 +94,16 @@ class StoreRoom:
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            log.debug("no room to keep for the metadata store: %s", error)
+            log.debug("cannot reserve disk space for the metadata store: %s", error)
         except sqlite3.Error as error:
             if db.in_transaction:
                 db.execute("ROLLBACK")
             if error.sqlite_errorcode & 0xFF not in NO_ROOM_CODES:
                 raise
-            log.debug("no room to keep for the metadata store: %s", error)
+            log.debug("cannot reserve disk space for the metadata store: %s", error)
 
     def _extend_log(self) -> None:
-        """Raises OSError."""
+        """Allocate the blocks of the write-ahead log. Raises OSError."""
         if not self._log.exists() or self._log.stat().st_size >= LOG_BYTES:
             return
         descriptor = os.open(self._log, os.O_RDWR | os.O_CLOEXEC)
@@ -111,7 +113,7 @@ class StoreRoom:
             os.close(descriptor)
 
     def _free_pages(self, db: sqlite3.Connection, count: int) -> None:
-        """Add free pages. In two transactions: pages that one transaction takes and frees are never written."""
+        """Add free pages. Uses two transactions: pages that one transaction allocates and frees are never written."""
         (page_bytes,) = db.execute("PRAGMA page_size").fetchone()
         db.execute("BEGIN IMMEDIATE")
         db.execute("CREATE TABLE IF NOT EXISTS room (filler BLOB)")

@@ -1,9 +1,8 @@
-"""The metadata tree as the broker uses it: nodes, versions, sessions, watches, transactions.
+"""The interface of the metadata store: a tree of nodes with versions, sessions, watches and transactions.
 
-The semantics are ZooKeeper's, so that ZooKeeper and the embedded store can stand in for each other; one test suite
-holds both to them. Only the coordinator writes (and, before it is started, the first loader). Calls block until the
-change is durable: they belong into the controller's thread, never onto an event loop. A store object belongs to the
-thread that opened it.
+The semantics are ZooKeeper's, so that ZooKeeper and the embedded store are interchangeable; one test suite checks both. Only
+the coordinator writes, and before its start the first loader. Calls block until the change is durable: call them in the
+controller thread, never in an event loop. Only the thread that opened a store object may use it.
 
 Paths begin with a slash, do not end with one, and have no empty, ``.`` or ``..`` component and no NUL; ``/`` is the
 root.
@@ -16,11 +15,11 @@ ANY_VERSION = -1
 
 
 class StoreError(Exception):
-    """A call that the store did not carry out; nothing of it happened."""
+    """The store did not execute a call; it changed nothing."""
 
 
 class NodeError(StoreError):
-    """An operation that the state of the tree does not allow. ``path`` is the node at fault."""
+    """The state of the tree does not allow an operation. ``path``: the node."""
 
     meaning = "operation refused"
 
@@ -36,15 +35,15 @@ class NoNode(NodeError):
 
 
 class NodeExists(NodeError):
-    """A node to create is already there."""
+    """A node to create already exists."""
 
     meaning = "node exists"
 
 
 class BadVersion(NodeError):
-    """The node's version is not the one expected."""
+    """The version of the node is not the expected one."""
 
-    meaning = "version moved on"
+    meaning = "node was changed by another writer"
 
 
 class NotEmpty(NodeError):
@@ -56,30 +55,29 @@ class NotEmpty(NodeError):
 class NoChildrenForEphemerals(NodeError):
     """The parent of a node to create is ephemeral."""
 
-    meaning = "ephemeral nodes have no children"
+    meaning = "ephemeral nodes cannot have children"
 
 
 class NoSession(StoreError):
-    """An ephemeral node was to be created without a session."""
+    """An ephemeral node cannot be created without a session."""
 
 
 class SessionExpired(StoreError):
-    """The session to resume is gone, and its ephemeral nodes with it."""
+    """The session to resume has ended, and its ephemeral nodes are deleted."""
 
 
 class StoreUnavailable(StoreError):
-    """The store cannot be reached, read or written now (disk full, connection lost): worth trying again.
+    """The store cannot be reached, read or written now (disk full, connection lost); the call can be retried.
 
-    Of a store over a network it is not known whether the change happened.
+    With a store over a network, the change may have happened.
     """
 
 
 class Stat(NamedTuple):
-    """What is known of a node besides its data.
+    """The metadata of a node.
 
-    ``version`` counts changes of the data from 0; ``created`` and ``modified`` are numbers of transactions, growing
-    over the whole store; ``owner`` is the id of the session of an ephemeral node, else 0; ``children`` counts
-    children.
+    ``version``: the number of changes of the data; ``created`` and ``modified``: numbers of transactions, which increase over
+    the whole store; ``owner``: the session id of an ephemeral node, else 0; ``children``: the number of children.
     """
 
     version: int
@@ -90,14 +88,14 @@ class Stat(NamedTuple):
 
 
 class Session(NamedTuple):
-    """Names a session, so that a successor process can resume it. ``id`` is positive, below 2**63."""
+    """Identifies a session, so that a successor process can resume it. ``id`` is positive, below 2**63."""
 
     id: int
     password: bytes
 
 
 class Event(NamedTuple):
-    """What a watch is told: ``kind`` is one of CREATED, DELETED, CHANGED (data) and CHILDREN."""
+    """The argument of a watch. ``kind``: CREATED, DELETED, CHANGED (data) or CHILDREN."""
 
     kind: str
     path: str
@@ -110,7 +108,7 @@ Watch = Callable[[Event], None]
 
 
 class Transaction(Protocol):
-    """Operations that happen all or not at all, in the order given. Used once."""
+    """Operations that are executed in order, all or none. Used once."""
 
     def create(
         self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False
@@ -120,9 +118,9 @@ class Transaction(Protocol):
     def check(self, path: str, version: int) -> "Transaction": ...
 
     def commit(self) -> list[str | Stat | None]:
-        """Carry all out. A result for each: the path created, the Stat after a set, None for delete and check.
+        """Execute all operations. Returns for each: the path (create), the Stat (set), or None (delete, check).
 
-        Raises the StoreError of the first operation that cannot be done; then nothing was done.
+        Raises the StoreError of the first operation that fails; then none is executed.
         """
         ...
 
@@ -132,45 +130,48 @@ class Store(Protocol):
 
     @property
     def session(self) -> Session | None:
-        """The session under way, None before ``start_session``."""
+        """The current session; None before ``start_session``."""
         ...
 
     def start_session(self, resume: Session | None = None) -> Session:
-        """Begin a session, or take over the one of a predecessor with its ephemeral nodes.
+        """Begin a session, or resume the session of a predecessor with its ephemeral nodes.
 
-        Raises SessionExpired if there is none such to resume, or its password is another.
+        Raises SessionExpired if the session does not exist or has another password.
         """
         ...
 
     def end_session(self) -> None:
-        """End the session; its ephemeral nodes go at once."""
+        """End the session and delete its ephemeral nodes."""
         ...
 
     def close(self) -> None:
-        """Let go of the store. The session stays, for a successor to resume, until it expires."""
+        """Close the store. A successor can resume the session until it expires."""
         ...
 
     def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
-        """Data and Stat; the watch hears of the next change of the data or the deletion. Raises NoNode."""
+        """Data and Stat. The watch is called for the next change of the data or the deletion. Raises NoNode."""
         ...
 
     def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
-        """Stat, or None; the watch hears of the creation, the next change of the data or the deletion."""
+        """The Stat, or None. The watch is called for the creation, the next change of the data or the deletion."""
         ...
 
     def children(self, path: str, watch: Watch | None = None) -> list[str]:
-        """Names of the children, sorted; the watch hears when one comes or goes, or of the deletion. Raises NoNode."""
+        """Names of the children, sorted. The watch is called when a child is created or deleted, or the node is deleted.
+
+        Raises NoNode.
+        """
         ...
 
-    def some_children(self, path: str, after: str, most: int) -> list[str]:
-        """Names of up to `most` children, sorted, beginning with the first name above `after` ("" for the first of all).
+    def some_children(self, path: str, after: str, limit: int) -> list[str]:
+        """Names of up to `limit` children that are greater than `after` ("" for the first children), sorted.
 
-        For nodes that may have so many children that one call must not read all of them. Raises NoNode.
+        For nodes that may have too many children for one call. Raises NoNode.
         """
         ...
 
     def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
-        """What ``get`` gives for each path, None where there is no node; one round trip where there is a network."""
+        """The result of ``get`` for each path, None if the node does not exist; one round trip in a store over a network."""
         ...
 
     def create(
@@ -182,22 +183,22 @@ class Store(Protocol):
         sequential: bool = False,
         make_parents: bool = False,
     ) -> str:
-        """Create a node; the path it got.
+        """Create a node; return its path.
 
-        A sequential node's name gets ten digits appended that grow with every node created under its parent.
+        The name of a sequential node gets a suffix of ten digits, which increases with every node created under its parent.
 
         Raises NodeExists, NoNode (no parent), NoChildrenForEphemerals, NoSession.
         """
         ...
 
     def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
-        """Replace the data; the Stat after. Raises NoNode, BadVersion."""
+        """Replace the data; return the new Stat. Raises NoNode, BadVersion."""
         ...
 
     def set_many(self, changes: Sequence[tuple[str, bytes, int]]) -> None:
-        """Replace the data of many nodes (path, data, version that it has), in one transaction where the store can.
+        """Replace the data of many nodes (path, data, present version), in one transaction if the store supports that.
 
-        Raises BadVersion, also where there is no node.
+        Raises BadVersion, also if a node does not exist.
         """
         ...
 
@@ -209,7 +210,7 @@ class Store(Protocol):
 
 
 def check_path(path: str) -> str:
-    """The path, if it is well formed. Raises ValueError."""
+    """Return the path if it is valid. Raises ValueError."""
     if path == "/":
         return path
     if not path.startswith("/"):
@@ -218,7 +219,7 @@ def check_path(path: str) -> str:
         raise ValueError(f"path {path!r} must not contain NUL")
     for name in path[1:].split("/"):
         if name in ("", ".", ".."):
-            raise ValueError(f"path {path!r} must not have the component {name!r}")
+            raise ValueError(f"path {path!r} must not contain the component {name!r}")
     return path
 
 
@@ -228,16 +229,16 @@ def parent_of(path: str) -> str:
 
 
 def ensure_path(store: Store, path: str) -> None:
-    """Create a node without data, and its parents, where they are missing."""
+    """Create a node without data and its parents, if they do not exist."""
     if store.exists(path) is None:
         try:
             store.create(path, make_parents=True)
         except NodeExists:
-            pass  # somebody else was faster: what was wanted is there
+            pass  # another process created it
 
 
 def each_child(store: Store, path: str, at_once: int = 250) -> Iterator[str]:
-    """The names of all children of a node, sorted, read in portions when they are needed; none if there is no such node."""
+    """Yield the names of all children of a node, sorted, read in portions on demand; none if the node does not exist."""
     after = ""
     while True:
         try:
@@ -251,54 +252,54 @@ def each_child(store: Store, path: str, at_once: int = 250) -> Iterator[str]:
 
 
 def delete_tree(store: Store, path: str, batch: int = 256) -> None:
-    """Delete a node and all below it, children before parents, `batch` nodes a transaction; nothing if there is none.
+    """Delete a node, if it exists, and all nodes below it, children before parents, `batch` nodes per transaction.
 
-    Not atomic beyond a batch: what remains after a death is a smaller tree with its root.
+    Only a batch is atomic: if the process dies, a smaller tree with the same root remains.
     """
     while not delete_some(store, path, batch):
         pass
 
 
-def delete_some(store: Store, path: str, most: int) -> bool:
-    """Delete up to `most` nodes of the tree below and including `path` in one transaction, children before parents.
+def delete_some(store: Store, path: str, limit: int) -> bool:
+    """Delete up to `limit` nodes of the tree below and including `path` in one transaction, children before parents.
 
-    Returns whether no node of the tree is left. Nodes may be added to the tree between two calls.
+    Returns True if no node of the tree remains. Nodes may be added to the tree between two calls.
     """
-    nodes = lowest_nodes(store, path, most)
+    nodes = lowest_nodes(store, path, limit)
     delete_nodes(store, nodes)
     return not nodes or nodes[-1] == path
 
 
-def lowest_nodes(store: Store, path: str, most: int) -> list[str]:
-    """Up to `most` nodes of the tree below and including `path`, in an order in which they can be deleted.
+def lowest_nodes(store: Store, path: str, limit: int) -> list[str]:
+    """Up to `limit` nodes of the tree below and including `path`, in an order in which they can be deleted.
 
-    The last one is `path` if these are all nodes of the tree. Empty if there is no such node.
+    The last node is `path` if the result contains all nodes of the tree. Empty if `path` does not exist.
     """
-    found: list[str] = []
+    nodes: list[str] = []
 
     def add(node: str, has_children: bool) -> bool:
         after = ""
         while has_children:
-            names = store.some_children(node, after, most)
+            names = store.some_children(node, after, limit)
             children = [f"{node}/{name}" for name in names]
             for child, entry in zip(children, store.get_many(children), strict=True):
                 if entry is not None and not add(child, entry[1].children > 0):
                     return False
-            has_children = len(names) == most
+            has_children = len(names) == limit
             after = names[-1] if names else ""
-        if len(found) == most:
+        if len(nodes) == limit:
             return False
-        found.append(node)
+        nodes.append(node)
         return True
 
     stat = store.exists(path)
     if stat is not None:
         add(path, stat.children > 0)
-    return found
+    return nodes
 
 
 def delete_nodes(store: Store, paths: Sequence[str]) -> None:
-    """Delete nodes in one transaction, in this order. Raises NoNode, NotEmpty; then none is deleted."""
+    """Delete nodes in this order in one transaction. Raises NoNode, NotEmpty; then no node is deleted."""
     if not paths:
         return
     transaction = store.transaction()

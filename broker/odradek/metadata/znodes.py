@@ -1,8 +1,7 @@
-"""The nodes of the metadata tree: their paths, and their data as Apache Kafka 3.9 in ZooKeeper mode writes it.
+"""The nodes of the metadata tree: their paths, and their data in the formats of Apache Kafka 3.9 in ZooKeeper mode.
 
-Pure functions and values, the same in every process. Old consumers and tools that look into ZooKeeper find here what
-they expect. What cannot be decoded raises CorruptNode: the data is ours, so that is our fault or a stranger's hand in
-the store.
+Pure functions and values. Old consumers and tools that read ZooKeeper can read these nodes. Data that cannot be decoded raises
+CorruptNode: only this broker writes the store, so the cause is an error of the broker or a manual change of the store.
 """
 
 import json
@@ -33,7 +32,7 @@ CONTROLLER_EPOCH = "/controller_epoch"
 DELETE_TOPICS = "/admin/delete_topics"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 MACHINE_BOOT = "/odradek/machine_boot"
-"""Ours alone: the boot id of the machine under which the logs of an adopted cluster were last opened."""
+"""Not a node of Kafka: the boot id of the machine when the logs of an adopted cluster were last opened."""
 
 PERSISTENT = (
     "/consumers",
@@ -52,20 +51,20 @@ PERSISTENT = (
     IP_CONFIGS,
     GROUP_CONFIGS,
 )
-"""Nodes that every broker makes sure of when it starts."""
+"""Nodes that every broker creates, if they are missing, when it starts."""
 
 NO_LEADER = -1
 
 
 class CorruptNode(StoreError):
-    """A node whose data does not follow its format; the message names it."""
+    """The data of a node is not in the expected format. The message contains the path."""
 
 
 class TopicAssignment(NamedTuple):
-    """``/brokers/topics/T``: the truth about which topics and partitions exist.
+    """``/brokers/topics/T``: determines which topics and partitions exist.
 
     ``topic_id`` is None for topics of Kafka before 2.8. ``partitions`` maps the index of each partition to its
-    replicas, the preferred leader first; ``adding`` and ``removing`` are replicas of a reassignment under way.
+    replicas, the preferred leader first; ``adding`` and ``removing`` are replicas of a reassignment in progress.
     """
 
     topic_id: uuid.UUID | None
@@ -75,17 +74,17 @@ class TopicAssignment(NamedTuple):
 
 
 class PartitionState(NamedTuple):
-    """``/brokers/topics/T/partitions/P/state``; the node's version is the partition epoch."""
+    """``/brokers/topics/T/partitions/P/state``. The version of the node is the partition epoch."""
 
     controller_epoch: int
     leader: int
     leader_epoch: int
     in_sync_replicas: list[int]
-    leader_recovery_state: int = 0  # 1 after an unclean election, until recovered
+    leader_recovery_state: int = 0  # 1 from an unclean election until the leader has recovered
 
 
 class BrokerRegistration(NamedTuple):
-    """``/brokers/ids/N``: where clients and brokers reach it. ``timestamp_ms`` is when it registered."""
+    """``/brokers/ids/N``: the addresses for clients and brokers. ``timestamp_ms``: the time of the registration."""
 
     endpoints: list[Listener]
     rack: str | None
@@ -94,7 +93,7 @@ class BrokerRegistration(NamedTuple):
 
 
 class ProducerIdBlock(NamedTuple):
-    """``/latest_producer_id_block``: the block handed out last, ``first`` to ``last`` inclusive, and to whom."""
+    """``/latest_producer_id_block``: the last allocated block, ``first`` to ``last`` inclusive, and its broker."""
 
     broker_id: int
     first: int
@@ -102,54 +101,54 @@ class ProducerIdBlock(NamedTuple):
 
 
 def topic_path(topic: str) -> str:
-    """Where a topic's assignment is."""
+    """The path of a topic's assignment."""
     return f"{TOPICS}/{topic}"
 
 
 def partitions_path(topic: str) -> str:
-    """The parent of a topic's partitions."""
+    """The path of the parent of a topic's partitions."""
     return f"{TOPICS}/{topic}/partitions"
 
 
 def partition_path(topic: str, partition: int) -> str:
-    """The parent of a partition's state."""
+    """The path of the parent of a partition's state."""
     return f"{TOPICS}/{topic}/partitions/{partition}"
 
 
 def state_path(topic: str, partition: int) -> str:
-    """Where a partition's leader and in-sync replicas are."""
+    """The path of a partition's state (leader and in-sync replicas)."""
     return f"{TOPICS}/{topic}/partitions/{partition}/state"
 
 
 def topic_config_path(topic: str) -> str:
-    """Where a topic's own settings are."""
+    """The path of a topic's settings."""
     return f"{TOPIC_CONFIGS}/{topic}"
 
 
 def broker_config_path(broker: int | None) -> str:
-    """Where a broker's dynamic settings are; None for those of all brokers."""
+    """The path of a broker's dynamic settings; None for those of all brokers."""
     return f"{BROKER_CONFIGS}/{DEFAULT_ENTITY if broker is None else broker}"
 
 
 def encode_name(name: str) -> str:
-    """The node's name of a user, client or group, whatever characters it has; as Kafka's tools write it."""
+    """The node name of a user, client or group with any characters, encoded like Kafka's tools do."""
     if name in (".", ".."):
         return name.replace(".", "%2E")
     return quote(name, safe="").replace("~", "%7E")
 
 
 def decode_name(node: str) -> str:
-    """The name that a node stands for."""
+    """The user, client or group of a node name."""
     return unquote(node)
 
 
 def group_config_path(group_id: str) -> str:
-    """Where a group's own settings are."""
+    """The path of a group's settings."""
     return f"{GROUP_CONFIGS}/{encode_name(group_id)}"
 
 
 def quota_path(user: str | None, client_id: str | None, ip: str | None) -> str:
-    """Where the quotas of a user, a client id, both, or an address are; each as the node names it, None if it has no part."""
+    """The path of the quotas of a user, a client id, both, or an address. Arguments are node names, or None if not used."""
     if ip is not None:
         return f"{IP_CONFIGS}/{ip}"
     if user is None:
@@ -158,12 +157,12 @@ def quota_path(user: str | None, client_id: str | None, ip: str | None) -> str:
 
 
 def broker_path(broker_id: int) -> str:
-    """Where a broker registers."""
+    """The path of a broker's registration."""
     return f"{BROKER_IDS}/{broker_id}"
 
 
 def delete_topic_path(topic: str) -> str:
-    """The mark of a topic whose deletion has begun."""
+    """The path of the deletion mark of a topic."""
     return f"{DELETE_TOPICS}/{topic}"
 
 
@@ -176,7 +175,7 @@ def _decode(path: str, data: bytes, build: Callable[[Any], Any]) -> Any:
         return build(json.loads(data))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptNode(
-            f"metadata node {path} cannot be read ({type(error).__name__}: {error}): {data[:200]!r}"
+            f"cannot decode the metadata node {path} ({type(error).__name__}: {error}): {data[:200]!r}"
         ) from error
 
 
@@ -185,17 +184,17 @@ def _by_partition(replicas: Mapping[int, Sequence[int]]) -> dict[str, list[int]]
 
 
 def _replicas(value: Mapping[str, Sequence[int]] | None) -> dict[int, Sequence[int]]:
-    """Partitions with the same replicas share one list: there are few different ones, and very many partitions."""
+    """Decode replicas by partition. Partitions with equal replicas share one list, which saves memory."""
     known: dict[tuple[int, ...], list[int]] = {}
-    found: dict[int, Sequence[int]] = {}
+    by_partition: dict[int, Sequence[int]] = {}
     for partition, brokers in (value or {}).items():
         replicas = [int(broker) for broker in brokers]
-        found[int(partition)] = known.setdefault(tuple(replicas), replicas)
-    return found
+        by_partition[int(partition)] = known.setdefault(tuple(replicas), replicas)
+    return by_partition
 
 
 def encode_topic(assignment: TopicAssignment) -> bytes:
-    """Version 3, with the topic's id."""
+    """Encode a topic's assignment in version 3, which contains the topic id."""
     value: dict[str, Any] = {
         "version": 3,
         "partitions": _by_partition(assignment.partitions),
@@ -208,7 +207,7 @@ def encode_topic(assignment: TopicAssignment) -> bytes:
 
 
 def decode_topic(topic: str, data: bytes) -> TopicAssignment:
-    """Versions 1 to 3. Raises CorruptNode."""
+    """Decode a topic's assignment of version 1 to 3. Raises CorruptNode."""
 
     def build(value: Any) -> TopicAssignment:
         topic_id = value.get("topic_id")
@@ -223,7 +222,7 @@ def decode_topic(topic: str, data: bytes) -> TopicAssignment:
 
 
 def encode_state(state: PartitionState) -> bytes:
-    """Version 1."""
+    """Encode a partition's state in version 1."""
     value: dict[str, Any] = {
         "controller_epoch": state.controller_epoch,
         "leader": state.leader,
@@ -237,7 +236,7 @@ def encode_state(state: PartitionState) -> bytes:
 
 
 def decode_state(topic: str, partition: int, data: bytes) -> PartitionState:
-    """Version 1. Raises CorruptNode."""
+    """Decode a partition's state of version 1. Raises CorruptNode."""
     return _decode(
         state_path(topic, partition),
         data,
@@ -252,24 +251,24 @@ def decode_state(topic: str, partition: int, data: bytes) -> PartitionState:
 
 
 def encode_config(settings: Mapping[str, str]) -> bytes:
-    """Version 1 of a node of settings."""
+    """Encode settings in version 1."""
     return _encode({"version": 1, "config": dict(settings)})
 
 
 def decode_config(path: str, data: bytes) -> dict[str, str]:
-    """The settings of a node; none if it has no data. Raises CorruptNode."""
+    """Decode settings; empty if the node has no data. Raises CorruptNode."""
     if not data:
         return {}
     return _decode(path, data, lambda value: {str(k): str(v) for k, v in value.get("config", {}).items()})
 
 
 def encode_broker(broker: BrokerRegistration) -> bytes:
-    """Version 5. Top-level host and port are those of the first PLAINTEXT listener, for old consumers."""
-    plaintext = next((one for one in broker.endpoints if one.protocol == "PLAINTEXT"), None)
+    """Encode a registration in version 5. `host` and `port` are those of the first PLAINTEXT listener, for old consumers."""
+    plaintext = next((endpoint for endpoint in broker.endpoints if endpoint.protocol == "PLAINTEXT"), None)
     value: dict[str, Any] = {
         "features": {},
-        "listener_security_protocol_map": {one.name: one.protocol for one in broker.endpoints},
-        "endpoints": [str(one) for one in broker.endpoints],
+        "listener_security_protocol_map": {endpoint.name: endpoint.protocol for endpoint in broker.endpoints},
+        "endpoints": [str(endpoint) for endpoint in broker.endpoints],
         "jmx_port": broker.jmx_port,
         "port": plaintext.port if plaintext else -1,
         "host": plaintext.host if plaintext else None,
@@ -282,7 +281,7 @@ def encode_broker(broker: BrokerRegistration) -> bytes:
 
 
 def decode_broker(broker_id: int, data: bytes) -> BrokerRegistration:
-    """Versions 2 to 5. Raises CorruptNode."""
+    """Decode a registration of version 2 to 5. Raises CorruptNode."""
 
     def build(value: Any) -> BrokerRegistration:
         protocols = value.get("listener_security_protocol_map", {})
@@ -296,17 +295,17 @@ def decode_broker(broker_id: int, data: bytes) -> BrokerRegistration:
 
 
 def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:
-    """Version 2 of ``/controller``."""
+    """Encode ``/controller`` in version 2."""
     return _encode({"version": 2, "brokerid": broker_id, "timestamp": str(timestamp_ms), "kraftControllerEpoch": -1})
 
 
 def decode_controller(data: bytes) -> int:
-    """The id of the broker that is controller. Raises CorruptNode."""
+    """The id of the controller. Raises CorruptNode."""
     return _decode(CONTROLLER, data, lambda value: int(value["brokerid"]))
 
 
 def encode_controller_epoch(epoch: int) -> bytes:
-    """``/controller_epoch`` is a plain number."""
+    """Encode ``/controller_epoch``, a decimal number."""
     return str(epoch).encode()
 
 
@@ -316,24 +315,24 @@ def decode_controller_epoch(data: bytes) -> int:
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
-    """Version 1; the version is a text here, as in Kafka."""
+    """Encode ``/cluster/id`` in version 1. The version is a string, as in Kafka."""
     return _encode({"version": "1", "id": cluster_id})
 
 
 def decode_cluster_id(data: bytes) -> str:
-    """The cluster's id. Raises CorruptNode."""
+    """The cluster id. Raises CorruptNode."""
     return _decode(CLUSTER_ID, data, lambda value: str(value["id"]))
 
 
 def encode_producer_id_block(block: ProducerIdBlock) -> bytes:
-    """Version 1; the bounds are texts, because JSON's numbers end before theirs."""
+    """Encode a block in version 1. The bounds are strings, because they exceed the range of JSON numbers."""
     return _encode(
         {"version": 1, "broker": block.broker_id, "block_start": str(block.first), "block_end": str(block.last)}
     )
 
 
 def decode_producer_id_block(data: bytes) -> ProducerIdBlock | None:
-    """The last block handed out, None if none ever was. Raises CorruptNode."""
+    """The last allocated block; None if no block was allocated. Raises CorruptNode."""
     if not data:
         return None
     return _decode(

@@ -1,13 +1,13 @@
-"""The wire protocol without I/O: declarative schemas of every API and version, and the codec that runs them both ways.
+"""The wire protocol without I/O: declarative schemas of every API and version, with an encoder and a decoder.
 
-Every process uses it; it knows no socket, file or clock, and holds no state but the plans compiled on first use.
+Every process uses it. It uses no sockets, files or clocks, and its only state are the plans, which are compiled on first use.
 
-* One module per API (`metadata`, `create_topics`, ...), each with `Request`, `Response`, `API_KEY` and `SCHEMA`,
-  imported when asked for; `registry` finds them by key, `header` has the headers, `errors` Kafka's error codes.
+* `schemas` has one module per API (`metadata`, `create_topics`, ...), each with `Request`, `Response`, `API_KEY` and `SCHEMA`,
+  imported on first use. `registry` finds them by key, `schemas.header` has the headers, `errors` Kafka's error codes.
 * `decode(cls, version, buffer, offset=0) -> (message, end)` and `encode(message, version) -> bytes`;
-  `encode_frame(header, header_version, message, version) -> bytes` makes a whole frame in one buffer. ProtocolError
-  says what is wrong with bytes or objects, and where.
-* `schema` describes the language, `plans` turns a schema into what `odradek._ext.protocol.decoder` and `encoder` run.
+  `encode_frame(header, header_version, message, version) -> bytes` encodes a whole frame into one buffer. They raise
+  ProtocolError, which describes the error in the bytes or objects and its place.
+* `schema` defines the schema language; `plans` compiles a schema into plans for `odradek._ext.protocol.decoder` and `encoder`.
 """
 
 from odradek._ext.protocol.decoder import decode

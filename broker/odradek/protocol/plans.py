@@ -1,6 +1,6 @@
-"""From a schema to the plan of one version: which fields are there, in which form, and how few bytes they can take.
+"""Compiles a schema into the plan of one version: its fields, their wire types, and their minimum sizes.
 
-Run once for each structure and version that a process meets; the plan is then kept by the structure's layout.
+Runs once for each structure and version that a process uses; the layout of the structure then keeps the plan.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ WITH_LENGTH = frozenset({"string", "bytes", "records"})
 
 
 def compiler_of(structure: Structure, flexible: Versions) -> Callable[[int], Plan]:
-    """What compiles a plan of `structure`; `flexible` are the message's flexible versions."""
+    """A function that compiles the plan of `structure` for a version. :param flexible: the flexible versions of the message."""
 
     def compile_version(version: int) -> Plan:
         return compile_plan(structure, version, version in flexible)
@@ -26,7 +26,7 @@ def compiler_of(structure: Structure, flexible: Versions) -> Callable[[int], Pla
 
 
 def compile_plan(structure: Structure, version: int, flexible: bool) -> Plan:
-    """The plan of a structure in one version; its inner structures are compiled as needed."""
+    """Compile the plan of a structure in one version, and of its inner structures if necessary."""
     plain: list[tuple] = []
     tagged: list[tuple] = []
     absent: list[tuple] = []
@@ -53,7 +53,7 @@ def plan_of(structure: Structure, version: int) -> Plan:
 
 
 def wire_type(item: Field, version: int, flexible: bool) -> str:
-    """The name in CODES of what stands on the wire for a field."""
+    """The wire type of a field: a name in CODES."""
     if item.is_array:
         return "compact array" if flexible and item.flexible else "array"
     if item.structure is not None and version in item.nullable:

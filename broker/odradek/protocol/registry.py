@@ -1,6 +1,6 @@
-"""Which module describes which API. Modules are imported when first asked for.
+"""Maps API keys to the modules with their schemas, which are imported on first use.
 
-Nothing here changes after import.
+Constants, except for the cache of imported schemas.
 """
 
 from __future__ import annotations
@@ -107,17 +107,17 @@ MODULES = {
 }
 
 ALL_KEYS: tuple[int, ...] = tuple(MODULES)
-"""Kafka's."""
+"""The keys of Kafka's APIs."""
 
 PRIVATE = {
     20101: "explain_group",
     20102: "list_tree_offsets",
 }
-"""APIs of this project alone."""
+"""Odradek's own APIs."""
 
 
 class UnknownApiError(LookupError):
-    """An API key that no schema has."""
+    """No schema has this API key."""
 
 
 @cache

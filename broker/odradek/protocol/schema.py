@@ -1,9 +1,8 @@
-"""The schema language: one text describes a message in all its versions, and becomes a class and a plan per version.
+"""The schema language: one text describes all versions of a message, and is compiled into a class and a plan per version.
 
-Owned by nobody at run time: parsed once when an API's module is imported, immutable afterwards, safe from any process
-and thread.
+Schemas are parsed once, when the module of an API is imported, and immutable afterwards; all threads can use them.
 
-A schema has a line per field::
+A schema has one line per field::
 
     Topics                  []CreatableTopic    0+
       Name                  string              0+
@@ -12,13 +11,13 @@ A schema has a line per field::
 
 * The name is Kafka's (`NumPartitions`); the attribute is its snake_case (`num_partitions`).
 * The type is one of Kafka's: bool, int8, int16, uint16, int32, uint32, int64, float64, uuid, string, bytes, records,
-  the name of a structure, or one of these after `[]`. The fields of a structure stand indented below the field, or,
-  when several fields share it, below a line `struct Name 0+` at the end of the text.
+  the name of a structure, or one of these after `[]`. The fields of a structure are indented below the field or,
+  if several fields share the structure, below a line `struct Name 0+` at the end of the text.
 * Versions are `0+`, `0-3`, `2` or `none`.
-* `null` allows null in all the field's versions, `null=2+` in some. `default=` is what the field is when nothing sets
-  it; without it zero, false, "", empty, a structure of defaults, or null for records. `tag=N` makes it a tagged
-  field, from the first flexible version that has it. `ignorable`: a value is dropped silently when encoding a version
-  that lacks the field; otherwise that is an error. `flexible=none`: never compact, whatever the message's version.
+* `null` allows null in all versions of the field, `null=2+` in some. `default=` is the value of an unset field; without it,
+  the value is zero, false, "", empty, a structure of defaults, or null for records. `tag=N` makes it a tagged field in all
+  flexible versions that have it. `ignorable`: the encoder silently drops the value in versions without the field;
+  otherwise a value other than the default is an error there. `flexible=none`: never compact, in any version.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ SHARED, NEW_LIST, NEW_STRUCTURE = 0, 1, 2
 
 
 class SchemaError(ValueError):
-    """A schema's text that breaks the rules above: a mistake in this package."""
+    """The text of a schema violates the rules above: an error in this package."""
 
 
 class Versions(NamedTuple):
-    """A range of versions, ends included; empty when `last < first`."""
+    """A range of versions, both ends included; empty if `last < first`."""
 
     first: int
     last: int
@@ -65,7 +64,7 @@ NO_VERSIONS = Versions(0, -1)
 
 @dataclass(slots=True, eq=False)
 class Field:
-    """One line of a schema; `structure` is set when the type, or the type of an array's elements, is one."""
+    """One line of a schema. `structure` is set if the type, or the type of an array's elements, is a structure."""
 
     name: str
     type: str
@@ -87,13 +86,13 @@ class Field:
 
     @property
     def element(self) -> str:
-        """The type of an array's elements; of anything else its type."""
+        """The type of the elements of an array, else the type itself."""
         return self.type.removeprefix("[]")
 
 
 @dataclass(slots=True, eq=False)
 class Structure:
-    """A message or a structure within one: its fields in wire order, and the class of its objects."""
+    """A message, or a structure in a message: its fields in wire order, and the class of its objects."""
 
     name: str
     versions: Versions
@@ -102,14 +101,14 @@ class Structure:
 
 
 class ApiSchema(NamedTuple):
-    """An API: the versions its schemas know (not those that are served), and the classes of its messages."""
+    """An API: the versions of its schemas (the broker may serve fewer), and the classes of its messages."""
 
     key: int
     name: str
     min_version: int
     max_version: int
     flexible_since: int
-    """The first flexible version; above `max_version` when there is none."""
+    """The first flexible version; above `max_version` if there is none."""
     request: Any
     response: Any
 
@@ -120,7 +119,7 @@ def snake_case(name: str) -> str:
 
 
 def parse(name: str, text: str) -> tuple[Structure, dict[str, Structure]]:
-    """The message `name` of a schema's text, and its structures by name. Raises SchemaError."""
+    """Parse a schema: the message `name`, and its structures by name. Raises SchemaError."""
     message = Structure(name, Versions(0, NEWEST))
     structures: dict[str, Structure] = {}
     open_at: list[tuple[int, Structure]] = [(-1, message)]
@@ -140,7 +139,7 @@ def parse(name: str, text: str) -> tuple[Structure, dict[str, Structure]]:
         try:
             parsed = parse_field(words)
         except (ValueError, IndexError) as error:
-            raise SchemaError(f"{name}: cannot read {line.strip()!r}: {error}") from error
+            raise SchemaError(f"{name}: cannot parse the line {line.strip()!r}: {error}") from error
         open_at[-1][1].fields.append(parsed)
         if parsed.element not in SCALARS:
             parsed.structure = structures.setdefault(parsed.element, Structure(parsed.element, parsed.versions))
@@ -173,7 +172,7 @@ def parse_field(words: list[str]) -> Field:
 
 
 def default_of(item: Field) -> tuple[Any, int]:
-    """The default of a field and how it comes into an object: SHARED, NEW_LIST or NEW_STRUCTURE."""
+    """The default of a field, and how a new object gets it: SHARED, NEW_LIST or NEW_STRUCTURE."""
     text = item.default
     if text == "null" or (item.type == "records" and text is None):
         return None, SHARED
@@ -195,7 +194,7 @@ def default_of(item: Field) -> tuple[Any, int]:
 
 
 def build(structure: Structure, versions: Versions, flexible: Versions, module: str) -> Any:
-    """Makes the class of a structure whose inner structures have theirs, and binds its plans' compiler to it."""
+    """Create the class of a structure and its layout. The classes of its inner structures must exist."""
     attributes = tuple(item.attribute for item in structure.fields)
     structure.cls = type(
         structure.name,
@@ -217,9 +216,9 @@ def build(structure: Structure, versions: Versions, flexible: Versions, module: 
 
 
 def message(name: str, text: str, versions: str, flexible: str, module: str) -> Any:
-    """The class of a message, its structures as attributes by Kafka's names.
+    """Create the class of a message; its structures are attributes with Kafka's names. Raises SchemaError.
 
-    `versions` are those the schema knows, `flexible` those with compact lengths and tagged fields. Raises SchemaError.
+    :param versions: the versions of the schema. :param flexible: the versions with compact lengths and tagged fields.
     """
     root, structures = parse(name, text)
     known = Versions.parse(versions)
@@ -237,13 +236,13 @@ def message(name: str, text: str, versions: str, flexible: str, module: str) -> 
     cls = build(root, known, flexible_versions, module)
     for structure in structures.values():
         if structure.cls is None:
-            raise SchemaError(f"{name}: structure {structure.name} is used by no field")
+            raise SchemaError(f"{name}: no field uses the structure {structure.name}")
         setattr(cls, structure.name, structure.cls)
     return cls
 
 
 def api(key: int, name: str, versions: str, *, flexible: str, request: str, response: str) -> ApiSchema:
-    """An API from the texts of its two messages; `name` is Kafka's, without "Request". Raises SchemaError."""
+    """Create an API from the schemas of its two messages. Raises SchemaError. :param name: Kafka's, without "Request"."""
     known = Versions.parse(versions)
     since = known.last + 1 if flexible == "none" else Versions.parse(flexible).first
     module = f"odradek.protocol.schemas.{snake_case(name)}"

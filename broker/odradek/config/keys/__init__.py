@@ -1,1 +1,1 @@
-"""The rows of the configuration keys, a file for each area; `config.table` joins them."""
+"""The rows of the configuration keys, one file per area. `config.table` joins them."""

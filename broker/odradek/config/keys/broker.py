@@ -1,6 +1,6 @@
-"""The broker as a whole: who it is and what it lets clients do.
+"""The broker as a whole: its identity, processes, topics and policies.
 
-Rows of the table of keys: type, default and range as in Kafka 4.3, or 3.9 for what 4.x dropped.
+Rows of the key table. Types, defaults and ranges are those of Kafka 4.3, or of 3.9 for keys that Kafka 4.0 removed.
 """
 
 import re
@@ -31,7 +31,7 @@ from odradek.config.key import (
 )
 from odradek.config.loggers import LEVELS, LOGGERS
 
-TITLE = "The broker as a whole: who it is and what it lets clients do."
+TITLE = "The broker as a whole: its identity, processes, topics and policies."
 
 LOGGER_LEVEL = Pattern(
     rf"({'|'.join(map(re.escape, LOGGERS))})=(?i:{'|'.join(LEVELS)})",
@@ -41,107 +41,115 @@ LOGGER_LEVEL = Pattern(
 # fmt: off
 KEYS = (
     ConfigKey("node.id", INT, -1, Range(0, None, -1), HIGH, READ_ONLY, NOW,
-        "The id of this broker in its cluster. Unset: broker.id, else that of the data directory, else 1.",
+        "The id of this broker in its cluster. Default: broker.id, else the id that the data directory contains, else "
+        "1.",
         "broker", (Synonym("broker.id"),)),
     ConfigKey("broker.id", INT, -1, Range(0, None, -1), HIGH, READ_ONLY, NOW,
-        "The older name of node.id; both may be given if they agree.", "broker", (Synonym("node.id"),)),
+        "The older name of node.id. If both keys are set, they must be equal.", "broker", (Synonym("node.id"),)),
     ConfigKey("broker.id.generation.enable", BOOLEAN, True, None, MEDIUM, READ_ONLY, NONE,
-        "Whether ZooKeeper hands out ids to brokers that have none (until Kafka 3.9)."),
+        "Whether ZooKeeper generates an id for a broker that has none. Removed in Kafka 4.0."),
     ConfigKey("reserved.broker.max.id", INT, 1000, Range(0), MEDIUM, READ_ONLY, NONE,
-        "The largest id that a person may give if ids are also generated (until Kafka 3.9)."),
+        "The largest broker id that an operator may set if ZooKeeper also generates ids. Removed in Kafka 4.0."),
     ConfigKey("broker.rack", STRING, None, None, MEDIUM, READ_ONLY, NONE_YET,
-        "The rack or zone of this broker: for the placement of replicas and fetching from the nearest one."),
+        "The rack or zone of this broker. It decides where replicas are placed and which replica a consumer reads "
+        "from."),
     ConfigKey("process.roles", LIST, (), OneOf(("broker", "controller")), HIGH, READ_ONLY, NONE,
-        "Accepted from KRaft files. The list must contain broker, and also controller unless metadata.store is set, because "
-        "this broker cannot join the controllers of a KRaft cluster."),
+        "Accepted in KRaft configuration files. The list must contain broker, and also controller unless "
+        "metadata.store is set, because this broker cannot join the controllers of a KRaft cluster."),
     ConfigKey("auto.create.topics.enable", BOOLEAN, True, None, HIGH, READ_ONLY, NOW,
-        "Whether a Metadata request for a topic that does not exist creates it."),
+        "Whether the broker creates a topic that a Metadata request names and that does not exist."),
     ConfigKey("delete.topic.enable", BOOLEAN, True, None, HIGH, READ_ONLY, NOW,
-        "Whether topics may be deleted."),
+        "Whether clients can delete topics. If false, the broker refuses DeleteTopics requests."),
     ConfigKey("log.level", STRING, "INFO", OneOf(tuple(LEVELS), any_case=True), MEDIUM, READ_ONLY, NOW,
-        "The level of the log messages that the broker writes: messages less severe than this are dropped. kafka-configs with "
-        "--entity-type broker-loggers changes the level of single loggers, or of root, until the next start. Odradek's own "
-        "key."),
+        "The minimum level of log messages: the broker drops messages that are less severe. kafka-configs with "
+        "--entity-type broker-loggers changes the level of single loggers, or of root, until the next start. Odradek's "
+        "own key."),
     ConfigKey("log.levels", LIST, (), LOGGER_LEVEL, MEDIUM, READ_ONLY, NOW,
-        "Levels of single loggers, comma-separated, such as odradek.cleaner=DEBUG. A logger without an entry has the level of "
-        "its parent. docs/logs.md lists the loggers. Odradek's own key."),
+        "Levels of single loggers, comma-separated, such as odradek.cleaner=DEBUG. A logger without an entry has the "
+        "level of its parent. docs/logs.md lists the loggers. Odradek's own key."),
     ConfigKey("log.format", STRING, "text", OneOf(("text", "json")), MEDIUM, READ_ONLY, NOW,
-        "The format of log messages on the standard error stream: text for people, or json with one object a line and the "
+        "The format of log messages on the standard error stream: text, or json with one object per line and the "
         "fields that docs/logs.md lists. Odradek's own key."),
     ConfigKey("odradek.max.partitions", INT, 65536, Range(64, 1_048_576), LOW, READ_ONLY, NOW,
-        "The most partitions this broker can hold at once; unused room costs no memory. Odradek's own key."),
+        "The maximum number of partitions that this broker can hold. Unused slots take no memory. Odradek's own key."),
     ConfigKey("odradek.stop.timeout.ms", INT, 30000, Range(1), LOW, READ_ONLY, NOW,
-        "At the ordered stop, how long each kind of process may take to end before it is killed. Odradek's own key."),
+        "When the broker stops, the time in ms that each kind of process has to end before the supervisor kills it. "
+        "Odradek's own key."),
     ConfigKey("odradek.stuck.lock.ms", INT, 10000, Range(100), LOW, READ_ONLY, NOW,
-        "How long in ms a process may hold the lock of one partition before the supervisor kills and replaces it. Processes "
-        "that wait for a device are not killed. Odradek's own key."),
-    ConfigKey("odradek.stuck.process.ms", INT, 30000, Range(100), LOW, READ_ONLY, NOW,
-        "How long in ms the event loop of a process may make no progress before the supervisor kills and replaces the process. "
+        "The time in ms that a process may hold the lock of one partition before the supervisor kills and replaces it. "
         "Processes that wait for a device are not killed. Odradek's own key."),
+    ConfigKey("odradek.stuck.process.ms", INT, 30000, Range(100), LOW, READ_ONLY, NOW,
+        "The time in ms that the event loop of a process may make no progress before the supervisor kills and replaces "
+        "the process. Processes that wait for a device are not killed. Odradek's own key."),
     ConfigKey("num.partitions", INT, 1, Range(1), MEDIUM, READ_ONLY, NOW,
-        "Partitions of a topic that is created without saying how many."),
+        "The number of partitions of a new topic if the request that creates it does not specify a number."),
     ConfigKey("default.replication.factor", INT, 1, Range(1), MEDIUM, READ_ONLY, NOW,
-        "Replicas of a topic that is created without saying how many."),
+        "The number of replicas of a new topic if the request that creates it does not specify a number."),
     ConfigKey("message.max.bytes", INT, 1_048_588, Range(0), HIGH, CLUSTER_WIDE, NOW,
-        "The largest record batch accepted, as sent (compressed, with its header)."),
+        "The maximum size in bytes of a record batch as the client sends it (compressed, with its header). The broker "
+        "refuses larger batches with MESSAGE_TOO_LARGE."),
     ConfigKey("compression.type", STRING, "producer",
         OneOf(("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")), HIGH, CLUSTER_WIDE, NOW,
-        "The codec in which batches are stored; producer keeps what was sent."),
+        "The codec in which the broker stores record batches. producer: the broker stores each batch as the producer "
+        "sent it."),
     ConfigKey("compression.gzip.level", INT, -1, Range(1, 9, -1), MEDIUM, CLUSTER_WIDE, NOW,
-        "The level of gzip where the broker itself compresses."),
+        "The gzip level for batches that the broker itself compresses. -1 is the default level of the library."),
     ConfigKey("compression.lz4.level", INT, 9, Range(1, 17), MEDIUM, CLUSTER_WIDE, NOW,
-        "The level of lz4 where the broker itself compresses."),
+        "The lz4 level for batches that the broker itself compresses."),
     ConfigKey("compression.zstd.level", INT, 3, Range(-131_072, 22), MEDIUM, CLUSTER_WIDE, NOW,
-        "The level of zstd where the broker itself compresses."),
+        "The zstd level for batches that the broker itself compresses."),
     ConfigKey("min.insync.replicas", INT, 1, Range(1), HIGH, CLUSTER_WIDE, NOW,
-        "The number of in-sync replicas, including the leader, that a write with acks=all needs; with fewer the write is "
-        "refused (NOT_ENOUGH_REPLICAS). A partition with fewer replicas than that needs all of its replicas, as in Kafka from "
-        "version 3.7 on: with one replica, acks=all waits for the leader alone."),
+        "The number of in-sync replicas, including the leader, that a write with acks=all requires. With fewer, the "
+        "broker refuses the write with NOT_ENOUGH_REPLICAS. A partition that has fewer replicas than this number "
+        "requires all of them, as in Kafka since 3.7: with one replica, acks=all waits for the leader only."),
     ConfigKey("unclean.leader.election.enable", BOOLEAN, False, None, HIGH, CLUSTER_WIDE, NONE_YET,
-        "Whether a replica that is not in sync may lead if no other lives; that may lose records."),
+        "Whether a replica that is not in sync can become the leader if no in-sync replica is alive. Records may be "
+        "lost."),
     ConfigKey("unclean.leader.election.interval.ms", LONG, 300_000, Range(1), MEDIUM, READ_ONLY, NONE_YET,
-        "How often to look for partitions without leader that an unclean election would help."),
+        "The time in ms between two checks for partitions without a leader that an unclean election can bring back."),
     ConfigKey("auto.leader.rebalance.enable", BOOLEAN, True, None, HIGH, READ_ONLY, NONE_YET,
-        "Whether leadership returns to the preferred replicas by itself."),
+        "Whether the preferred replicas automatically become leaders again."),
     ConfigKey("leader.imbalance.check.interval.seconds", LONG, 300, Range(1), HIGH, READ_ONLY, NONE_YET,
-        "How often to look for partitions led by another than the preferred replica."),
+        "The time in seconds between two checks for partitions whose leader is not the preferred replica."),
     ConfigKey("leader.imbalance.per.broker.percentage", INT, 10, Range(0), HIGH, READ_ONLY, NONE_YET,
-        "The share of such partitions on a broker that starts a rebalance (until Kafka 3.9)."),
+        "The percentage of a broker's partitions whose leader is not the preferred replica at which leaders are moved "
+        "back. Removed in Kafka 4.0."),
     ConfigKey("controlled.shutdown.enable", BOOLEAN, True, None, MEDIUM, READ_ONLY, NONE_YET,
-        "Whether a stopping broker hands its leaderships over first."),
+        "Whether a broker that stops first moves the leadership of its partitions to other brokers."),
     ConfigKey("controlled.shutdown.max.retries", INT, 3, None, MEDIUM, READ_ONLY, NONE_YET,
-        "How often the hand-over is tried (until Kafka 3.9)."),
+        "How many times a broker that stops tries to move its leaderships. Removed in Kafka 4.0."),
     ConfigKey("controlled.shutdown.retry.backoff.ms", LONG, 5000, None, MEDIUM, READ_ONLY, NONE_YET,
-        "The pause between two tries of the hand-over (until Kafka 3.9)."),
+        "The time in ms between two attempts of a stopping broker to move its leaderships. Removed in Kafka 4.0."),
     ConfigKey("controller.socket.timeout.ms", INT, 30000, Range(1), MEDIUM, READ_ONLY, NONE_YET,
-        "How long the controller waits for an answer of a broker."),
+        "The time in ms that the controller waits for a response of a broker."),
     ConfigKey("create.topic.policy.class.name", CLASS, None, None, LOW, READ_ONLY, NOW,
-        "A Python class, package.module:Class, that may refuse new topics (docs/policies.md)."),
+        "A Python class, as package.module:Class, that can refuse new topics. See docs/policies.md."),
     ConfigKey("alter.config.policy.class.name", CLASS, None, None, LOW, READ_ONLY, NOW,
-        "A Python class, package.module:Class, that may refuse changes of configuration (docs/policies.md)."),
+        "A Python class, as package.module:Class, that can refuse configuration changes. See docs/policies.md."),
     ConfigKey("config.providers", LIST, (), OnlyDefault(()), LOW, CLUSTER_WIDE, NONE_YET,
-        "Java classes that replace ${...} in values: cannot be loaded here."),
+        "Java classes that replace ${...} in values. Not supported: the broker cannot load Java classes."),
     ConfigKey("inter.broker.protocol.version", STRING, None, VERSION, MEDIUM, READ_ONLY, NONE,
-        "The version brokers speak among themselves (until Kafka 3.9); here they agree by ApiVersions."),
+        "The protocol version that Kafka brokers use among themselves. Not needed here: brokers agree on versions with "
+        "ApiVersions requests. Removed in Kafka 4.0."),
     ConfigKey("unstable.api.versions.enable", BOOLEAN, False, None, HIGH, READ_ONLY, NONE,
-        "Whether unreleased versions of APIs are advertised."),
+        "Whether Kafka advertises API versions that are not released yet."),
     ConfigKey("unstable.feature.versions.enable", BOOLEAN, False, None, HIGH, READ_ONLY, NONE,
-        "Whether unreleased features may be turned on."),
+        "Whether Kafka permits features that are not released yet."),
     ConfigKey("eligible.leader.replicas.enable", BOOLEAN, False, None, HIGH, READ_ONLY, NONE,
-        "Whether eligible leader replicas are tracked (KIP-966, a setting until Kafka 3.9)."),
+        "Whether Kafka 3.9 tracks eligible leader replicas (KIP-966). Removed in Kafka 4.0."),
     ConfigKey("server.max.startup.time.ms", LONG, MAX_LONG, Range(0), MEDIUM, READ_ONLY, NONE,
-        "How long a start may take before Kafka gives up."),
+        "The time in ms that the start of a Kafka broker may take before it fails."),
     ConfigKey("initial.broker.registration.timeout.ms", INT, 60000, None, MEDIUM, READ_ONLY, NONE,
-        "How long a broker tries to register with a KRaft controller."),
+        "The time in ms that a Kafka broker tries to register with a KRaft controller when it starts."),
     ConfigKey("broker.heartbeat.interval.ms", INT, 2000, None, MEDIUM, READ_ONLY, NONE,
-        "How often a broker reports to a KRaft controller."),
+        "The time in ms between two heartbeats of a Kafka broker to its KRaft controller."),
     ConfigKey("broker.session.timeout.ms", INT, 9000, None, MEDIUM, READ_ONLY, NONE,
-        "How long a KRaft controller waits for a report before it fences the broker."),
+        "The time in ms without a heartbeat after which a KRaft controller fences a broker."),
     ConfigKey("telemetry.max.bytes", INT, 1_048_576, Range(1), LOW, READ_ONLY, NONE_YET,
-        "The largest push of client metrics accepted (KIP-714)."),
+        "The maximum size in bytes of client metrics in one PushTelemetry request (KIP-714)."),
     ConfigKey("metadata.store", STRING, None, OneOf(("embedded", "zookeeper")), HIGH, READ_ONLY, NOW,
-        "Where the broker keeps the cluster's metadata: embedded, in the first log directory, or zookeeper, which is not "
-        "supported yet: the broker refuses to start with it. Default: zookeeper if zookeeper.connect is set, else embedded. If "
-        "this key is not set, the broker also refuses to start with process.roles=broker, because the controllers of such a "
-        "cluster keep its metadata. Odradek's own key."),
+        "Where the broker keeps the metadata of the cluster. embedded: in the first log directory. zookeeper: not "
+        "supported yet, the broker refuses to start. Default: zookeeper if zookeeper.connect is set, else embedded. "
+        "Without this key, the broker also refuses to start with process.roles=broker, because the controllers of such "
+        "a cluster keep its metadata. Odradek's own key."),
 )

@@ -1,6 +1,6 @@
 """Consumer groups and their offsets.
 
-Rows of the table of keys: type, default and range as in Kafka 4.3, or 3.9 for what 4.x dropped.
+Rows of the key table. Types, defaults and ranges are those of Kafka 4.3, or of 3.9 for keys that Kafka 4.0 removed.
 """
 
 from odradek.config.key import (
@@ -28,74 +28,81 @@ TITLE = "Consumer groups and their offsets."
 # fmt: off
 KEYS = (
     ConfigKey("group.initial.rebalance.delay.ms", INT, 3000, Range(0), MEDIUM, READ_ONLY, NOW,
-        "How long the first rebalance of an empty group waits for more members."),
+        "The time in ms that the first rebalance of an empty classic group waits for more members."),
     ConfigKey("group.max.session.timeout.ms", INT, 1_800_000, Range(1), MEDIUM, READ_ONLY, NOW,
-        "The longest session timeout a classic member may ask for."),
+        "The maximum session timeout in ms that a member of a classic group may request."),
     ConfigKey("group.min.session.timeout.ms", INT, 6000, Range(1), MEDIUM, READ_ONLY, NOW,
-        "The shortest session timeout a classic member may ask for."),
+        "The minimum session timeout in ms that a member of a classic group may request."),
     ConfigKey("group.max.size", INT, MAX_INT, Range(1), MEDIUM, READ_ONLY, NOW,
-        "The most members of a classic group."),
+        "The maximum number of members of a classic group. Further members receive GROUP_MAX_SIZE_REACHED."),
     ConfigKey("group.coordinator.append.linger.ms", INT, -1, Range(-1), MEDIUM, READ_ONLY, NONE,
-        "How long Kafka's coordinator gathers writes; -1 adapts."),
+        "The time in ms that Kafka's group coordinator collects writes before it appends them. -1: adaptive."),
     ConfigKey("group.coordinator.background.threads", INT, 2, Range(1), HIGH, READ_ONLY, NONE,
-        "Threads in which Kafka's coordinator computes assignments."),
+        "The number of threads in which Kafka's group coordinator computes assignments."),
     ConfigKey("group.coordinator.cached.buffer.max.bytes", INT, 1_048_588, Range(524_288), MEDIUM, CLUSTER_WIDE, NONE,
-        "The largest buffer that Kafka's coordinator keeps."),
+        "The maximum size in bytes of a buffer that Kafka's group coordinator keeps for reuse."),
     ConfigKey("group.coordinator.new.enable", BOOLEAN, False, None, MEDIUM, READ_ONLY, NONE,
-        "Whether Kafka 3.9 uses its newer coordinator."),
+        "Whether Kafka 3.9 uses its newer group coordinator."),
     ConfigKey("group.coordinator.rebalance.protocols", LIST, ("classic", "consumer", "streams"),
         OneOf(("classic", "consumer", "share", "streams")), MEDIUM, READ_ONLY, NOW,
-        "The protocols that groups may use; classic cannot be left out. Without consumer, members of KIP-848 are refused with "
-        "UNSUPPORTED_VERSION. There are no groups of streams or share here, so these change nothing."),
+        "The protocols that groups may use. The list must contain classic. Without consumer, the broker refuses "
+        "members of the consumer protocol (KIP-848) with UNSUPPORTED_VERSION. streams and share have no effect: this "
+        "broker has no streams groups and share groups."),
     ConfigKey("group.coordinator.threads", INT, 4, Range(1), HIGH, READ_ONLY, NONE,
-        "Threads of Kafka's coordinator; here it is one process."),
+        "The number of threads of Kafka's group coordinator. Not used here: the coordinator is one process."),
     ConfigKey("group.consumer.assignment.interval.ms", INT, 1000, Range(0), MEDIUM, CLUSTER_WIDE, NOW,
-        "The least time between two assignments of a group (KIP-848)."),
+        "The minimum time in ms between two assignments of a group of the consumer protocol (KIP-848)."),
     ConfigKey("group.consumer.min.assignment.interval.ms", INT, 0, Range(0), MEDIUM, READ_ONLY, NOW,
-        "The least that a group may set for it."),
+        "The minimum value in ms of consumer.assignment.interval.ms, which can be set for one group."),
     ConfigKey("group.consumer.max.assignment.interval.ms", INT, 15000, Range(0), MEDIUM, READ_ONLY, NOW,
-        "The most that a group may set for it."),
+        "The maximum value in ms of consumer.assignment.interval.ms, which can be set for one group."),
     ConfigKey("group.consumer.assignors", LIST, ("uniform", "range"), None, MEDIUM, READ_ONLY, NOW,
-        "Assignors that the broker offers, the default first."),
+        "The server-side assignors that members of the consumer protocol (KIP-848) can choose. The first one is the "
+        "default."),
     ConfigKey("group.consumer.heartbeat.interval.ms", INT, 5000, Range(1), MEDIUM, READ_ONLY, NOW,
-        "How often a member of the newer protocol sends a heartbeat."),
+        "The time in ms between two heartbeats of a member of the consumer protocol (KIP-848). The broker sends it to "
+        "the members."),
     ConfigKey("group.consumer.min.heartbeat.interval.ms", INT, 5000, Range(1), MEDIUM, READ_ONLY, NOW,
-        "The least that a group may set for it."),
+        "The minimum value in ms of consumer.heartbeat.interval.ms, which can be set for one group."),
     ConfigKey("group.consumer.max.heartbeat.interval.ms", INT, 15000, Range(1), MEDIUM, READ_ONLY, NOW,
-        "The most that a group may set for it."),
+        "The maximum value in ms of consumer.heartbeat.interval.ms, which can be set for one group."),
     ConfigKey("group.consumer.session.timeout.ms", INT, 45000, Range(1), MEDIUM, READ_ONLY, NOW,
-        "A member of the newer protocol silent for so long is out."),
+        "The time in ms without a heartbeat after which the broker removes a member of the consumer protocol (KIP-848) "
+        "from its group."),
     ConfigKey("group.consumer.min.session.timeout.ms", INT, 45000, Range(1), MEDIUM, READ_ONLY, NOW,
-        "The least that a group may set for it."),
+        "The minimum value in ms of consumer.session.timeout.ms, which can be set for one group."),
     ConfigKey("group.consumer.max.session.timeout.ms", INT, 60000, Range(1), MEDIUM, READ_ONLY, NOW,
-        "The most that a group may set for it."),
+        "The maximum value in ms of consumer.session.timeout.ms, which can be set for one group."),
     ConfigKey("group.consumer.max.size", INT, MAX_INT, Range(1), MEDIUM, READ_ONLY, NOW,
-        "The most members of a group of the newer protocol."),
+        "The maximum number of members of a group of the consumer protocol (KIP-848). Further members receive "
+        "GROUP_MAX_SIZE_REACHED."),
     ConfigKey("group.consumer.migration.policy", STRING, "bidirectional",
         OneOf(("disabled", "downgrade", "upgrade", "bidirectional"), any_case=True), MEDIUM, READ_ONLY, NOW,
-        "Which changes between the classic and the newer protocol are allowed while a group lives."),
+        "Which changes between the classic and the consumer protocol a group with members can make. upgrade: classic "
+        "to consumer. downgrade: consumer to classic. bidirectional: both. disabled: none."),
     ConfigKey("group.consumer.regex.refresh.interval.ms", INT, 600_000, Range(10000), MEDIUM, READ_ONLY, NONE,
-        "How often Kafka matches subscriptions by pattern with the topics again, for what members may see can change without "
-        "the topics. Here it is done whenever topics come or go, and all members see all of them."),
+        "The time in ms between two matches of subscribed patterns with the topics in Kafka. Not used here: the broker "
+        "matches them whenever a topic is created or deleted."),
     ConfigKey("offset.metadata.max.bytes", INT, 4096, Range(0), HIGH, READ_ONLY, NOW,
-        "Longest metadata string, in bytes, that may be committed with an offset."),
+        "The maximum length in bytes of the metadata that a client commits with an offset."),
     ConfigKey("offsets.commit.required.acks", SHORT, -1, Range(-1, 1), HIGH, READ_ONLY, NONE_YET,
-        "The acks of offset commits (until Kafka 3.9)."),
+        "The acks of offset commits. Removed in Kafka 4.0."),
     ConfigKey("offsets.commit.timeout.ms", INT, 5000, Range(1), HIGH, READ_ONLY, NOW,
-        "How long, in milliseconds, the coordinator waits until a record that it writes for a client is replicated; "
-        "after that the client receives COORDINATOR_NOT_AVAILABLE."),
+        "The time in ms that the coordinator waits for the replication of a record that it writes for a client. After "
+        "that time, the client receives COORDINATOR_NOT_AVAILABLE."),
     ConfigKey("offsets.load.buffer.size", INT, 5_242_880, Range(1), HIGH, READ_ONLY, NONE_YET,
-        "Bytes read at a time while offsets are loaded."),
+        "The number of bytes that the coordinator reads at a time while it loads offsets."),
     ConfigKey("offsets.retention.check.interval.ms", LONG, 600_000, Range(1), HIGH, READ_ONLY, NOW,
-        "How often to look for expired offsets."),
+        "The time in ms between two checks for expired offsets."),
     ConfigKey("offsets.retention.minutes", INT, 10080, Range(1), HIGH, READ_ONLY, NOW,
-        "How long the offsets of an empty group are kept."),
+        "The time in minutes that a committed offset is kept if no member of the group subscribes to its topic. The "
+        "time starts at the commit, or when the group becomes empty if that is later."),
     ConfigKey("offsets.topic.compression.codec", INT, 0, Range(0, 4), HIGH, READ_ONLY, NOW,
-        "The codec of __consumer_offsets, by number."),
+        "The codec of the batches in __consumer_offsets: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."),
     ConfigKey("offsets.topic.num.partitions", INT, 50, Range(1), HIGH, READ_ONLY, NOW,
-        "Partitions of __consumer_offsets; not to be changed once it exists."),
+        "The number of partitions of __consumer_offsets. Do not change it after the topic has been created."),
     ConfigKey("offsets.topic.replication.factor", SHORT, 3, Range(1), HIGH, READ_ONLY, NOW,
-        "Replicas of __consumer_offsets; its creation waits for as many brokers."),
+        "The number of replicas of __consumer_offsets. The topic is not created until this many brokers are available."),
     ConfigKey("offsets.topic.segment.bytes", INT, 104_857_600, Range(1), HIGH, READ_ONLY, NOW,
-        "The segment size of __consumer_offsets."),
+        "The maximum size in bytes of a segment of __consumer_offsets."),
 )

@@ -1,6 +1,6 @@
 """Metrics, health and usage.
 
-Rows of the table of keys: type, default and range as in Kafka 4.3, or 3.9 for what 4.x dropped.
+Rows of the key table. Types, defaults and ranges are those of Kafka 4.3, or of 3.9 for keys that Kafka 4.0 removed.
 """
 
 from odradek.config.key import (
@@ -29,38 +29,39 @@ TITLE = "Metrics, health and usage."
 # fmt: off
 KEYS = (
     ConfigKey("metric.reporters", LIST, (), None, LOW, CLUSTER_WIDE, NONE,
-        "Java classes that report metrics; here metrics.listener serves them."),
+        "Java classes that report Kafka's metrics. Not used here: metrics.listener serves the metrics."),
     ConfigKey("kafka.metrics.reporters", LIST, (), None, LOW, READ_ONLY, NONE,
-        "The same for Kafka's older metrics."),
+        "Java classes that report Kafka's older (Yammer) metrics. Not used here: metrics.listener serves the metrics."),
     ConfigKey("kafka.metrics.polling.interval.secs", INT, 10, Range(1), LOW, READ_ONLY, NONE,
-        "How often they are called."),
+        "The time in seconds between two calls of the classes in kafka.metrics.reporters."),
     ConfigKey("auto.include.jmx.reporter", BOOLEAN, True, None, LOW, READ_ONLY, NONE,
-        "Whether JMX is among them (until Kafka 3.9)."),
+        "Whether Kafka also reports its metrics over JMX. Removed in Kafka 4.0."),
     ConfigKey("metrics.num.samples", INT, 2, Range(1), LOW, READ_ONLY, NONE,
-        "Samples over which Kafka's rates are measured."),
+        "The number of samples from which Kafka computes its rates."),
     ConfigKey("metrics.sample.window.ms", LONG, 30000, Range(1), LOW, READ_ONLY, NONE,
-        "The length of such a sample."),
+        "The length in ms of a sample from which Kafka computes its rates."),
     ConfigKey("metrics.recording.level", STRING, "INFO",
         OneOf(("INFO", "DEBUG", "TRACE"), any_case=True), LOW, READ_ONLY, NONE,
-        "How detailed Kafka's metrics are."),
+        "The level of detail of Kafka's metrics."),
     ConfigKey("metrics.listener", STRING, "127.0.0.1:9404", ADDRESS, MEDIUM, READ_ONLY, NOW,
-        "The address, as host:port, at which the broker serves /metrics, /healthz, /readyz and /usage over HTTP. Port 0 is a "
-        "free port, an empty host means all interfaces, and an empty value turns the listener off. Odradek's own key."),
+        "The address, as host:port, at which the broker serves /metrics, /healthz, /readyz and /usage over HTTP. Port "
+        "0 means a free port, an empty host means all interfaces, and an empty value disables the listener. Odradek's "
+        "own key."),
     ConfigKey("metrics.max.topics", INT, 10_000, Range(0), LOW, READ_ONLY, NOW,
-        "How many topics have series of their own in /metrics; the counts of all others are shown as topic=\"other\". "
-        "Odradek's own key."),
+        "The maximum number of topics that have their own series in /metrics. All other topics are counted together as "
+        "topic=\"other\". Odradek's own key."),
     ConfigKey("metrics.max.clients", INT, 1000, Range(0), LOW, READ_ONLY, NOW,
-        "How many clients (principal and client id) have series of their own in /metrics; all others are shown as \"other\". "
-        "Odradek's own key."),
+        "The maximum number of clients (principal and client id) that have their own series in /metrics. All other "
+        "clients are counted together as \"other\". Odradek's own key."),
     ConfigKey("metrics.usage.idle.ms", LONG, 3_600_000, Range(1000), LOW, READ_ONLY, NOW,
-        "After how many ms without use a client or topic may lose its place in the tables of usage to another. Odradek's own "
-        "key."),
+        "The time in ms without use after which the broker can give the entry of a client or topic in the usage tables "
+        "to another one. Odradek's own key."),
     ConfigKey("usage.spool.dir", STRING, "", None, LOW, READ_ONLY, NOW,
-        "The directory to which the broker writes its usage (the spool). Empty: files usage-* in the first log directory. "
-        "Odradek's own key."),
+        "The directory to which the broker writes usage data (the spool). Empty: files usage-* in the first log "
+        "directory. Odradek's own key."),
     ConfigKey("usage.spool.interval.ms", LONG, 60_000, Range(1000, 3_600_000), LOW, READ_ONLY, NOW,
-        "How often in ms the broker writes its usage to the spool. Odradek's own key."),
+        "The time in ms between two writes of usage data to the spool. Odradek's own key."),
     ConfigKey("usage.spool.max.bytes", LONG, 1 << 30, Range(0), LOW, READ_ONLY, NOW,
-        "The most bytes that all files of the spool may have together; beyond that the oldest are deleted. 0 turns the spool "
-        "off. Odradek's own key."),
+        "The maximum size in bytes of all files of the usage spool. Above it, the broker deletes the oldest files. 0 "
+        "disables the spool. Odradek's own key."),
 )

@@ -1,6 +1,6 @@
 """Connections, listeners and the threads and processes that serve them.
 
-Rows of the table of keys: type, default and range as in Kafka 4.3, or 3.9 for what 4.x dropped.
+Rows of the key table. Types, defaults and ranges are those of Kafka 4.3, or of 3.9 for keys that Kafka 4.0 removed.
 """
 
 from odradek.config.key import (
@@ -28,82 +28,93 @@ TITLE = "Connections, listeners and the threads and processes that serve them."
 # fmt: off
 KEYS = (
     ConfigKey("listeners", LIST, ("PLAINTEXT://:9092",), NonEmpty(), HIGH, READ_ONLY, NOW,
-        "Addresses to listen on: NAME://host:port, comma-separated; an empty host is all interfaces, port 0 a free "
-        "one."),
+        "The addresses at which the broker accepts connections, as comma-separated NAME://host:port. An empty host "
+        "means all interfaces, port 0 means a free port."),
     ConfigKey("advertised.listeners", LIST, None, NonEmpty(), HIGH, READ_ONLY, NOW,
-        "The addresses that the broker returns to clients. Default: the listeners, with this machine's name for those on all "
-        "interfaces."),
+        "The addresses that the broker returns to clients, as comma-separated NAME://host:port. Default: the value of "
+        "listeners, with the name of this machine in place of an empty host."),
     ConfigKey("listener.security.protocol.map", STRING,
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
         None, LOW, READ_ONLY, NOW,
-        "The security protocol of each listener name: NAME:PROTOCOL, comma-separated."),
+        "The security protocol of each listener name, as comma-separated NAME:PROTOCOL."),
     ConfigKey("early.start.listeners", LIST, None, None, HIGH, READ_ONLY, NONE,
-        "Listeners that Kafka opens before its authorizer is ready."),
+        "The listeners that Kafka opens before its authorizer is ready."),
     ConfigKey("inter.broker.listener.name", STRING, None, None, MEDIUM, READ_ONLY, NONE_YET,
-        "The listener that brokers use among themselves; unset, the one security.inter.broker.protocol picks."),
+        "The listener that brokers use among themselves. Default: an advertised listener with the protocol of "
+        "security.inter.broker.protocol."),
     ConfigKey("control.plane.listener.name", STRING, None, None, HIGH, READ_ONLY, NONE,
-        "A listener of its own for a controller's requests (until Kafka 3.9)."),
+        "A separate listener for requests of the controller. Removed in Kafka 4.0."),
     ConfigKey("num.network.threads", INT, None, Range(1), HIGH, READ_ONLY, NOW,
-        "Worker processes; each serves its share of the connections. Unset: the processor cores of this machine."),
+        "The number of worker processes. Each worker serves an equal part of the connections. Default: the number of "
+        "CPU cores that the broker may use."),
     ConfigKey("num.io.threads", INT, 8, Range(1), HIGH, CLUSTER_WIDE, NONE,
-        "Threads that execute requests in Kafka; here workers execute what they receive."),
+        "The number of threads that execute requests in Kafka. Not used here: each worker executes the requests that "
+        "it receives."),
     ConfigKey("background.threads", INT, 10, Range(1), HIGH, CLUSTER_WIDE, NONE,
-        "Threads for background work in Kafka; here the cleaner and the coordinator do it."),
+        "The number of threads for background work in Kafka. Not used here: the cleaner and the coordinator do this "
+        "work."),
     ConfigKey("queued.max.requests", INT, 500, Range(1), HIGH, READ_ONLY, NOW,
-        "Requests that may wait for execution before a worker stops reading from its connections."),
+        "The number of requests that may wait for execution, in all workers together. A worker with more than an equal "
+        "part of them stops reading from its connections."),
     ConfigKey("queued.max.request.bytes", LONG, -1, Range(1, None, -1), MEDIUM, READ_ONLY, NONE_YET,
-        "Bytes of requests that may wait before a worker stops reading; -1 is no limit."),
+        "The number of bytes of waiting requests at which a worker stops reading from its connections. -1: no limit."),
     ConfigKey("request.timeout.ms", INT, 30000, Range(1), HIGH, READ_ONLY, NONE_YET,
-        "How long this broker, as a client of others, waits for an answer."),
+        "The time in ms that this broker, as a client of other brokers, waits for a response."),
     ConfigKey("socket.request.max.bytes", INT, 104_857_600, Range(1), HIGH, READ_ONLY, NOW,
-        "The largest request accepted; a larger one closes its connection."),
+        "The maximum size in bytes of a Produce request (other requests: 16 MiB at most). The broker closes a "
+        "connection that sends a larger request."),
     ConfigKey("socket.send.buffer.bytes", INT, 102_400, Range(1, None, -1), HIGH, READ_ONLY, NOW,
-        "SO_SNDBUF of client sockets; -1 leaves it to the system."),
+        "The send buffer (SO_SNDBUF) of client connections, in bytes. -1: the operating system decides."),
     ConfigKey("socket.receive.buffer.bytes", INT, -1, Range(1, None, -1), HIGH, READ_ONLY, NOW,
-        "SO_RCVBUF of client sockets; -1 leaves it to the system."),
+        "The receive buffer (SO_RCVBUF) of client connections, in bytes. -1: the operating system decides."),
     ConfigKey("socket.listen.backlog.size", INT, 50, Range(1), MEDIUM, READ_ONLY, NOW,
-        "Connections that may wait to be accepted on a listener."),
+        "The number of connections to a listener that can wait to be accepted. If the key is not set, the broker uses "
+        "4096."),
     ConfigKey("socket.connection.setup.timeout.ms", LONG, 10000, None, MEDIUM, READ_ONLY, NONE_YET,
-        "How long this broker waits for a connection to another one, at first."),
+        "The time in ms that this broker waits for its first attempt to connect to another broker."),
     ConfigKey("socket.connection.setup.timeout.max.ms", LONG, 30000, None, MEDIUM, READ_ONLY, NONE_YET,
-        "The most that the wait for a connection to another broker grows to."),
+        "The maximum time in ms that this broker waits for a connection to another broker. The wait grows with each "
+        "failed attempt."),
     ConfigKey("connections.max.idle.ms", LONG, 600_000, None, MEDIUM, READ_ONLY, NOW,
-        "A connection without a request for so long is closed; negative means never."),
+        "The time in ms without a request after which the broker closes a connection. A negative value means never."),
     ConfigKey("odradek.connections.kept.bytes", LONG, 67_108_864, Range(1_048_576), MEDIUM, READ_ONLY, NOW,
-        "The most memory in bytes that all workers together keep for idle connections; each worker may use an equal share. It "
-        "holds the state of fetches without a session, incomplete requests, and responses that clients do not read. Above the "
-        "limit a worker drops the fetch state that was idle longest, and closes connections whose request is incomplete, or "
-        "whose response is unread, for 10 s; it begins with the client address that keeps most (clients behind one gateway "
-        "count as one). Odradek's own key."),
+        "The maximum memory in bytes that all workers together keep for idle connections. Each worker may use an equal "
+        "part of it. The memory contains the state of fetches without a session, incomplete requests, and responses "
+        "that clients do not read. Above the limit, a worker first drops the fetch state that has been idle longest. "
+        "It then closes connections whose request has been incomplete, or whose response has been unread, for 10 s. It "
+        "starts with the client address that uses most memory (clients behind one gateway count as one). Odradek's own "
+        "key."),
     ConfigKey("connections.max.reauth.ms", LONG, 0, None, MEDIUM, READ_ONLY, NONE_YET,
-        "How long a SASL session lasts before it must authenticate again; 0 is for ever."),
+        "The time in ms after which a SASL client must authenticate again. 0: never."),
     ConfigKey("connection.failed.authentication.delay.ms", INT, 100, Range(0), LOW, READ_ONLY, NONE_YET,
-        "How long the answer to a failed authentication is held back."),
+        "The time in ms by which the broker delays its response to a failed authentication."),
     ConfigKey("max.connections", INT, MAX_INT, Range(0), MEDIUM, CLUSTER_WIDE, NOW,
-        "Connections in all; beyond it new ones are not accepted until others close."),
+        "The maximum number of open connections. At the limit, the broker accepts no new connection until another one "
+        "is closed."),
     ConfigKey("max.connections.per.ip", INT, MAX_INT, Range(0), MEDIUM, CLUSTER_WIDE, NOW,
-        "Connections from one address; beyond it they are closed at once."),
+        "The maximum number of open connections from one IP address. The broker closes further connections at once."),
     ConfigKey("max.connections.per.ip.overrides", STRING, "",
         Pattern(r"|[^,]+:[0-9]+(,[^,]+:[0-9]+)*", "host:count, comma-separated"), MEDIUM, CLUSTER_WIDE, NOW,
-        "Limits for single addresses or hosts: host:count, comma-separated."),
+        "Values of max.connections.per.ip for single addresses or host names, as comma-separated host:count."),
     ConfigKey("max.connection.creation.rate", INT, MAX_INT, Range(0), MEDIUM, CLUSTER_WIDE, NONE_YET,
-        "New connections a second, in all or for a listener."),
+        "The maximum number of new connections per second, for the broker or for one listener."),
     ConfigKey("max.incremental.fetch.session.cache.slots", INT, 1000, Range(0), MEDIUM, READ_ONLY, NOW,
-        "The most incremental fetch sessions (KIP-227) that the broker keeps for all clients together. A client without a "
-        "session names all its partitions in every fetch."),
+        "The maximum number of incremental fetch sessions (KIP-227) that the broker keeps for all clients together. A "
+        "client without a session sends all its partitions in every Fetch request."),
     ConfigKey("odradek.fetch.session.max.partitions", INT, 250_000, Range(0), MEDIUM, READ_ONLY, NOW,
-        "The most partitions that the incremental fetch sessions of all clients together may contain, which limits their "
-        "memory: about 500 bytes a partition. The broker does not create a session that would exceed the limit, and ends a "
-        "session that grows beyond it; the client then names all its partitions in every fetch. Odradek's own key."),
+        "The maximum number of partitions in the incremental fetch sessions of all clients together. It limits their "
+        "memory: about 500 bytes per partition. The broker does not create a session that would exceed the limit, and "
+        "ends a session that grows beyond it; its client then sends all its partitions in every Fetch request. "
+        "Odradek's own key."),
     ConfigKey("odradek.fetch.max.wait.ms", INT, 300_000, Range(0), MEDIUM, READ_ONLY, NOW,
-        "The longest time in ms that a Fetch waits for records, even if the client's max_wait_ms is longer. After that the "
-        "broker responds with the records that it has. Odradek's own key."),
+        "The maximum time in ms that a Fetch request waits for records, even if the client's max_wait_ms is longer. "
+        "After that time, the broker responds with the records that it has. Odradek's own key."),
     ConfigKey("fetch.max.bytes", INT, 57_671_680, Range(1024), MEDIUM, READ_ONLY, NOW,
-        "The most bytes that a Fetch response carries, whatever the client asks for."),
+        "The maximum number of bytes of records in a Fetch response, even if the client requests more."),
     ConfigKey("odradek.produce.max.decompressed.bytes", LONG, 536_870_912, Range(134_217_728), MEDIUM, READ_ONLY, NOW,
-        "The most bytes that the compressed batches of one Produce request may have after decompression, all partitions "
-        "together. The broker refuses the partitions beyond the limit with NOT_ENOUGH_REPLICAS, which producers retry. A "
-        "single batch may have at most 128 MiB after decompression. Odradek's own key."),
+        "The maximum number of bytes that all compressed batches of one Produce request may have after decompression. "
+        "The broker refuses the partitions beyond the limit with NOT_ENOUGH_REPLICAS, and producers retry them. One "
+        "batch may have at most 128 MiB after decompression. Odradek's own key."),
     ConfigKey("max.request.partition.size.limit", INT, 2000, Range(1), MEDIUM, READ_ONLY, NOW,
-        "The most partitions that a DescribeTopicPartitions response lists."),
+        "The maximum number of partitions in a DescribeTopicPartitions response."),
 )

@@ -1,6 +1,6 @@
-"""Quotas: the windows in which use is measured, and limits of replication.
+"""Quotas: the time windows in which rates are measured, and limits of replication.
 
-Rows of the table of keys: type, default and range as in Kafka 4.3, or 3.9 for what 4.x dropped.
+Rows of the key table. Types, defaults and ranges are those of Kafka 4.3, or of 3.9 for keys that Kafka 4.0 removed.
 """
 
 from odradek.config.key import (
@@ -18,33 +18,33 @@ from odradek.config.key import (
     Range,
 )
 
-TITLE = "Quotas: the windows in which use is measured, and limits of replication."
+TITLE = "Quotas: the time windows in which rates are measured, and limits of replication."
 
 # fmt: off
 KEYS = (
     ConfigKey("quota.window.num", INT, 11, Range(1), LOW, READ_ONLY, NONE_YET,
-        "Windows over which client quotas are measured."),
+        "The number of time windows over which the rates of client quotas are measured."),
     ConfigKey("quota.window.size.seconds", INT, 1, Range(1), LOW, READ_ONLY, NONE_YET,
-        "The length of such a window."),
+        "The length in seconds of a time window of client quotas."),
     ConfigKey("controller.quota.window.num", INT, 11, Range(1), LOW, READ_ONLY, NONE_YET,
-        "Windows over which changes of topics are measured."),
+        "The number of time windows over which the rate of topic changes is measured."),
     ConfigKey("controller.quota.window.size.seconds", INT, 1, Range(1), LOW, READ_ONLY, NONE_YET,
-        "The length of such a window."),
+        "The length in seconds of a time window of the quota for topic changes."),
     ConfigKey("replication.quota.window.num", INT, 11, Range(1), LOW, READ_ONLY, NONE_YET,
-        "Windows over which replication is measured."),
+        "The number of time windows over which the rate of replication is measured."),
     ConfigKey("replication.quota.window.size.seconds", INT, 1, Range(1), LOW, READ_ONLY, NONE_YET,
-        "The length of such a window."),
+        "The length in seconds of a time window of the replication quota."),
     ConfigKey("alter.log.dirs.replication.quota.window.num", INT, 11, Range(1), LOW, READ_ONLY, NONE_YET,
-        "Windows over which moves between directories are measured."),
+        "The number of time windows over which the rate of moves between log directories is measured."),
     ConfigKey("alter.log.dirs.replication.quota.window.size.seconds", INT, 1, Range(1), LOW, READ_ONLY, NONE_YET,
-        "The length of such a window."),
+        "The length in seconds of a time window of the quota for moves between log directories."),
     ConfigKey("leader.replication.throttled.rate", LONG, MAX_LONG, Range(0), MEDIUM, CLUSTER_WIDE, NONE_YET,
-        "Bytes a second that leaders send to throttled replicas."),
+        "The maximum number of bytes per second that leaders send to throttled replicas."),
     ConfigKey("follower.replication.throttled.rate", LONG, MAX_LONG, Range(0), MEDIUM, CLUSTER_WIDE, NONE_YET,
-        "Bytes a second that throttled replicas fetch."),
+        "The maximum number of bytes per second that throttled replicas fetch."),
     ConfigKey("replica.alter.log.dirs.io.max.bytes.per.second", LONG, MAX_LONG,
         Range(0), MEDIUM, CLUSTER_WIDE, NONE_YET,
-        "Bytes a second that moves between directories may use."),
+        "The maximum number of bytes per second that moves between log directories use."),
     ConfigKey("client.quota.callback.class", CLASS, None, OnlyDefault(None), LOW, READ_ONLY, NONE_YET,
-        "A Java class that decides on quotas: cannot be loaded here."),
+        "A Java class that computes client quotas. Not supported: the broker cannot load Java classes."),
 )

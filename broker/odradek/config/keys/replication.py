@@ -1,6 +1,6 @@
-"""Following other brokers, and the in-sync set.
+"""Replication from other brokers, and the in-sync replicas.
 
-Rows of the table of keys: type, default and range as in Kafka 4.3, or 3.9 for what 4.x dropped.
+Rows of the key table. Types, defaults and ranges are those of Kafka 4.3, or of 3.9 for keys that Kafka 4.0 removed.
 """
 
 from odradek.config.key import (
@@ -19,33 +19,34 @@ from odradek.config.key import (
     Range,
 )
 
-TITLE = "Following other brokers, and the in-sync set."
+TITLE = "Replication from other brokers, and the in-sync replicas."
 
 # fmt: off
 KEYS = (
     ConfigKey("num.replica.fetchers", INT, 1, Range(1), HIGH, CLUSTER_WIDE, NONE_YET,
-        "Connections on which this broker follows each other broker."),
+        "The number of connections that this broker uses to replicate from each other broker."),
     ConfigKey("replica.fetch.backoff.ms", INT, 1000, Range(0), MEDIUM, READ_ONLY, NONE_YET,
-        "The pause of a follower after a failed fetch."),
+        "The time in ms that a follower waits after a failed fetch."),
     ConfigKey("replica.fetch.max.bytes", INT, 1_048_576, Range(0), MEDIUM, READ_ONLY, NONE_YET,
-        "Bytes that a follower asks for, a partition."),
+        "The maximum number of bytes per partition that a follower requests."),
     ConfigKey("replica.fetch.min.bytes", INT, 1, Range(0), HIGH, READ_ONLY, NONE_YET,
-        "Bytes that must be there before a follower is answered."),
+        "The number of bytes that the leader waits for before it responds to a follower's fetch."),
     ConfigKey("replica.fetch.response.max.bytes", INT, 10_485_760, Range(0), MEDIUM, READ_ONLY, NONE_YET,
-        "Bytes that a follower asks for, a request."),
+        "The maximum number of bytes that a follower requests in one fetch, all partitions together."),
     ConfigKey("replica.fetch.wait.max.ms", INT, 500, Range(0), HIGH, READ_ONLY, NONE_YET,
-        "How long a follower's fetch waits for records."),
+        "The maximum time in ms that a follower's fetch waits for records."),
     ConfigKey("replica.high.watermark.checkpoint.interval.ms", LONG, 5000, Range(1), HIGH, READ_ONLY, NONE_YET,
-        "How often the high watermarks are written to their checkpoint file. No effect yet: the broker writes them together "
-        "with the recovery points."),
+        "The time in ms between two writes of the high watermarks to their checkpoint file. Not used yet: the broker "
+        "writes them together with the recovery points."),
     ConfigKey("replica.lag.time.max.ms", LONG, 30000, Range(1), HIGH, READ_ONLY, NONE_YET,
-        "A follower that has not caught up for so long leaves the in-sync set."),
+        "The time in ms without catching up with the leader after which a follower leaves the in-sync replicas."),
     ConfigKey("replica.selector.class", STRING, None, OnlyDefault(None), MEDIUM, READ_ONLY, NONE_YET,
-        "A Java class that picks the replica a consumer reads from: cannot be loaded here."),
+        "A Java class that chooses the replica from which a consumer reads. Not supported: the broker cannot load Java "
+        "classes."),
     ConfigKey("replica.socket.receive.buffer.bytes", INT, 65536, Range(1, None, -1), HIGH, READ_ONLY, NONE_YET,
-        "SO_RCVBUF of a follower's connections; -1 leaves it to the system."),
+        "The receive buffer (SO_RCVBUF) of a follower's connections, in bytes. -1: the operating system decides."),
     ConfigKey("replica.socket.timeout.ms", INT, 30000, Range(1), HIGH, READ_ONLY, NONE_YET,
-        "How long a follower waits for an answer."),
+        "The time in ms that a follower waits for a response."),
     ConfigKey("follower.fetch.last.tiered.offset.enable", BOOLEAN, False, None, MEDIUM, CLUSTER_WIDE, NONE,
-        "Whether a new follower begins at the end of remote storage."),
+        "Whether a new follower starts at the end of the data in remote storage."),
 )

@@ -1,6 +1,6 @@
 """TLS, SASL, authorisation and delegation tokens.
 
-Rows of the table of keys: type, default and range as in Kafka 4.3, or 3.9 for what 4.x dropped.
+Rows of the key table. Types, defaults and ranges are those of Kafka 4.3, or of 3.9 for keys that Kafka 4.0 removed.
 """
 
 from odradek.config.key import (
@@ -28,34 +28,35 @@ TITLE = "TLS, SASL, authorisation and delegation tokens."
 KEYS = (
     ConfigKey("security.inter.broker.protocol", STRING, "PLAINTEXT",
         OneOf(("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")), MEDIUM, READ_ONLY, NONE_YET,
-        "The security protocol among brokers, if inter.broker.listener.name is not set."),
+        "The security protocol among brokers. Used if inter.broker.listener.name is not set. This version supports "
+        "PLAINTEXT only."),
     ConfigKey("security.providers", STRING, None, None, LOW, READ_ONLY, NONE,
         "Java classes that provide cryptography."),
     ConfigKey("authorizer.class.name", STRING, "", OnlyDefault(""), LOW, READ_ONLY, NONE_YET,
-        "What decides who may do what: none can be loaded yet."),
+        "The class that authorises requests. No authorizer is supported yet: every client may do everything."),
     ConfigKey("principal.builder.class", CLASS, None, None, MEDIUM, PER_BROKER, NONE,
-        "A Java class that makes a principal of a connection."),
+        "A Java class that derives the principal of a connection."),
     ConfigKey("delegation.token.secret.key", PASSWORD, None, None, MEDIUM, READ_ONLY, NONE_YET,
-        "The secret that signs delegation tokens; the same on all brokers.",
+        "The secret that signs delegation tokens. All brokers must have the same value.",
         "broker", (Synonym("delegation.token.master.key"),)),
     ConfigKey("delegation.token.master.key", PASSWORD, None, None, MEDIUM, READ_ONLY, NONE_YET,
         "The older name of delegation.token.secret.key."),
     ConfigKey("delegation.token.expiry.check.interval.ms", LONG, 3_600_000, Range(1), LOW, READ_ONLY, NONE_YET,
-        "How often to look for expired tokens."),
+        "The time in ms between two checks for expired delegation tokens."),
     ConfigKey("delegation.token.expiry.time.ms", LONG, 86_400_000, Range(1), MEDIUM, READ_ONLY, NONE_YET,
-        "How long a token is valid before it must be renewed."),
+        "The time in ms that a delegation token is valid without a renewal."),
     ConfigKey("delegation.token.max.lifetime.ms", LONG, 604_800_000, Range(1), MEDIUM, READ_ONLY, NONE_YET,
-        "How long a token can be renewed."),
+        "The maximum lifetime of a delegation token in ms, with all renewals."),
     ConfigKey("password.encoder.secret", PASSWORD, None, None, MEDIUM, READ_ONLY, NONE_YET,
-        "The secret that hides passwords in ZooKeeper (until Kafka 3.9)."),
+        "The secret that encrypts passwords in ZooKeeper. Removed in Kafka 4.0."),
     ConfigKey("password.encoder.old.secret", PASSWORD, None, None, MEDIUM, READ_ONLY, NONE_YET,
-        "The secret before, while it is being changed."),
+        "The previous value of password.encoder.secret, needed while that key is changed. Removed in Kafka 4.0."),
     ConfigKey("password.encoder.cipher.algorithm", STRING, "AES/CBC/PKCS5Padding", None, LOW, READ_ONLY, NONE_YET,
-        "The cipher of that."),
+        "The cipher that encrypts passwords in ZooKeeper. Removed in Kafka 4.0."),
     ConfigKey("password.encoder.iterations", INT, 4096, Range(1024), LOW, READ_ONLY, NONE_YET,
-        "The iterations of that."),
+        "The iterations of the key derivation for passwords in ZooKeeper. Removed in Kafka 4.0."),
     ConfigKey("password.encoder.key.length", INT, 128, Range(8), LOW, READ_ONLY, NONE_YET,
-        "The key length of that, in bits."),
+        "The length in bits of the key that encrypts passwords in ZooKeeper. Removed in Kafka 4.0."),
     ConfigKey("password.encoder.keyfactory.algorithm", STRING, None, None, LOW, READ_ONLY, NONE_YET,
-        "The key derivation of that."),
+        "The key derivation algorithm for passwords in ZooKeeper. Removed in Kafka 4.0."),
 )

@@ -1,6 +1,6 @@
-"""TLS of listeners.
+"""TLS for listeners.
 
-Rows of the table of keys: type, default and range as in Kafka 4.3, or 3.9 for what 4.x dropped.
+Rows of the key table. Types, defaults and ranges are those of Kafka 4.3, or of 3.9 for keys that Kafka 4.0 removed.
 """
 
 from odradek.config.key import (
@@ -19,54 +19,55 @@ from odradek.config.key import (
     OneOf,
 )
 
-TITLE = "TLS of listeners."
+TITLE = "TLS for listeners."
 
 # fmt: off
 KEYS = (
     ConfigKey("ssl.allow.dn.changes", BOOLEAN, False, None, LOW, READ_ONLY, NONE_YET,
-        "Whether a new key store may have another distinguished name."),
+        "Whether a new certificate of a listener may have a different distinguished name."),
     ConfigKey("ssl.allow.san.changes", BOOLEAN, False, None, LOW, READ_ONLY, NONE_YET,
-        "Whether a new key store may have other alternative names."),
+        "Whether a new certificate of a listener may have different alternative names."),
     ConfigKey("ssl.cipher.suites", LIST, (), None, MEDIUM, PER_BROKER, NONE_YET,
-        "Cipher suites that are offered; empty, those of the library."),
+        "The cipher suites that listeners accept. Empty: those of the TLS library."),
     ConfigKey("ssl.client.auth", STRING, "none", OneOf(("required", "requested", "none")), MEDIUM, PER_BROKER, NONE_YET,
-        "Whether clients show a certificate."),
+        "Whether clients present a certificate. required: a connection without a certificate fails. requested: the "
+        "certificate is optional. none: no certificate is requested."),
     ConfigKey("ssl.enabled.protocols", LIST, ("TLSv1.2", "TLSv1.3"), None, MEDIUM, PER_BROKER, NONE_YET,
-        "TLS versions that are offered."),
+        "The TLS versions that listeners accept."),
     ConfigKey("ssl.endpoint.identification.algorithm", STRING, "https", None, LOW, PER_BROKER, NONE_YET,
-        "Whether a host name must match its certificate: https, or empty."),
+        "Whether the host name of a server must match its certificate. https: yes. Empty: no."),
     ConfigKey("ssl.engine.factory.class", CLASS, None, None, LOW, PER_BROKER, NONE,
-        "A Java class."),
+        "A Java class that creates TLS engines."),
     ConfigKey("ssl.key.password", PASSWORD, None, None, MEDIUM, PER_BROKER, NONE_YET,
         "The password of the private key."),
     ConfigKey("ssl.keymanager.algorithm", STRING, "SunX509", None, MEDIUM, PER_BROKER, NONE,
-        "The Java algorithm of key managers."),
+        "The algorithm of Java's key manager."),
     ConfigKey("ssl.keystore.certificate.chain", PASSWORD, None, None, MEDIUM, PER_BROKER, NONE_YET,
-        "The certificates, as PEM text."),
+        "The certificate chain of the listeners, as PEM text."),
     ConfigKey("ssl.keystore.key", PASSWORD, None, None, MEDIUM, PER_BROKER, NONE_YET,
-        "The private key, as PEM text."),
+        "The private key of the listeners, as PEM text."),
     ConfigKey("ssl.keystore.location", STRING, None, None, MEDIUM, PER_BROKER, NONE_YET,
-        "The file with the private key and its certificates."),
+        "The path of the key store: the file that contains the private key and its certificates."),
     ConfigKey("ssl.keystore.password", PASSWORD, None, None, MEDIUM, PER_BROKER, NONE_YET,
-        "The password of that file."),
+        "The password of the key store (ssl.keystore.location)."),
     ConfigKey("ssl.keystore.type", STRING, "JKS", None, MEDIUM, PER_BROKER, NONE_YET,
-        "The format of that file."),
+        "The format of the key store (ssl.keystore.location)."),
     ConfigKey("ssl.principal.mapping.rules", STRING, "DEFAULT", None, LOW, READ_ONLY, NONE_YET,
-        "Rules that make principals of distinguished names."),
+        "The rules that map the distinguished name of a client certificate to a principal."),
     ConfigKey("ssl.protocol", STRING, "TLSv1.3", None, MEDIUM, PER_BROKER, NONE_YET,
-        "The TLS version to negotiate."),
+        "The TLS version that the broker, as a client, negotiates."),
     ConfigKey("ssl.provider", STRING, None, None, MEDIUM, PER_BROKER, NONE,
-        "The Java provider of TLS."),
+        "The Java security provider for TLS."),
     ConfigKey("ssl.secure.random.implementation", STRING, None, None, LOW, PER_BROKER, NONE,
-        "The Java source of random numbers."),
+        "The Java random number generator for TLS."),
     ConfigKey("ssl.trustmanager.algorithm", STRING, "PKIX", None, MEDIUM, PER_BROKER, NONE,
-        "The Java algorithm of trust managers."),
+        "The algorithm of Java's trust manager."),
     ConfigKey("ssl.truststore.certificates", PASSWORD, None, None, MEDIUM, PER_BROKER, NONE_YET,
         "The trusted certificates, as PEM text."),
     ConfigKey("ssl.truststore.location", STRING, None, None, MEDIUM, PER_BROKER, NONE_YET,
-        "The file with the trusted certificates."),
+        "The path of the trust store: the file that contains the trusted certificates."),
     ConfigKey("ssl.truststore.password", PASSWORD, None, None, MEDIUM, PER_BROKER, NONE_YET,
-        "The password of that file."),
+        "The password of the trust store (ssl.truststore.location)."),
     ConfigKey("ssl.truststore.type", STRING, "JKS", None, MEDIUM, PER_BROKER, NONE_YET,
-        "The format of that file."),
+        "The format of the trust store (ssl.truststore.location)."),
 )

@@ -1,6 +1,6 @@
-"""Configuration of a topic; what is not set for the topic comes from the broker's key of the same meaning.
+"""Configuration of a topic. A key that is not set for a topic has the value of the corresponding broker key.
 
-Rows of the table of keys: type, default and range as in Kafka 4.3, or 3.9 for what 4.x dropped.
+Rows of the key table. Types, defaults and ranges are those of Kafka 4.3, or of 3.9 for keys that Kafka 4.0 removed.
 """
 
 from odradek.config.key import (
@@ -26,114 +26,132 @@ from odradek.config.key import (
     Synonym,
 )
 
-TITLE = "Configuration of a topic; what is not set for the topic comes from the broker's key of the same meaning."
+TITLE = "Configuration of a topic. A key that is not set for a topic has the value of the corresponding broker key."
 
 # fmt: off
 KEYS = (
     ConfigKey("cleanup.policy", LIST, ("delete",), OneOf(("compact", "delete")), MEDIUM, CLUSTER_WIDE, NOW,
-        "What happens to old segments: delete, compact, or both.", "topic", (Synonym("log.cleanup.policy"),)),
+        "How the broker limits the size of logs. delete: it deletes old segments. compact: it keeps the last record of "
+        "each key. Both can be combined.", "topic", (Synonym("log.cleanup.policy"),)),
     ConfigKey("compression.type", STRING, "producer",
         OneOf(("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")), MEDIUM, CLUSTER_WIDE, NOW,
-        "The codec in which batches are stored; producer keeps what was sent.",
+        "The codec in which the broker stores record batches. producer: the broker stores each batch as the producer "
+        "sent it.",
         "topic", (Synonym("compression.type"),)),
     ConfigKey("compression.gzip.level", INT, -1, Range(1, 9, -1), MEDIUM, CLUSTER_WIDE, NOW,
-        "The level of gzip where the broker itself compresses.", "topic", (Synonym("compression.gzip.level"),)),
+        "The gzip level for batches that the broker itself compresses. -1 is the default level of the library.",
+        "topic", (Synonym("compression.gzip.level"),)),
     ConfigKey("compression.lz4.level", INT, 9, Range(1, 17), MEDIUM, CLUSTER_WIDE, NOW,
-        "The level of lz4 where the broker itself compresses.", "topic", (Synonym("compression.lz4.level"),)),
+        "The lz4 level for batches that the broker itself compresses.", "topic", (Synonym("compression.lz4.level"),)),
     ConfigKey("compression.zstd.level", INT, 3, Range(-131_072, 22), MEDIUM, CLUSTER_WIDE, NOW,
-        "The level of zstd where the broker itself compresses.", "topic", (Synonym("compression.zstd.level"),)),
+        "The zstd level for batches that the broker itself compresses.", "topic", (Synonym("compression.zstd.level"),)),
     ConfigKey("delete.retention.ms", LONG, 86_400_000, Range(0), MEDIUM, CLUSTER_WIDE, NOW,
-        "How long a tombstone stays after compaction.", "topic", (Synonym("log.cleaner.delete.retention.ms"),)),
+        "The time in ms that a tombstone stays in the log after its compaction, so that consumers can read it.",
+        "topic", (Synonym("log.cleaner.delete.retention.ms"),)),
     ConfigKey("file.delete.delay.ms", LONG, 60000, Range(0), MEDIUM, CLUSTER_WIDE, NOW,
-        "How long a file taken out of the log stays on disk, renamed.",
+        "The time in ms from the removal of a segment from the log to the deletion of its files. Until then the files "
+        "have the suffix .deleted.",
         "topic", (Synonym("log.segment.delete.delay.ms"),)),
     ConfigKey("flush.messages", LONG, MAX_LONG, Range(1), MEDIUM, CLUSTER_WIDE, NOW,
-        "Unsynced records with which an acknowledgement waits for the disk; 1: every one does. Producers share syncs.",
+        "The number of records that are not synced to the disk at which the append waits for a sync. 1: every "
+        "acknowledged record is on the disk. Producers share syncs.",
         "topic", (Synonym("log.flush.interval.messages"),)),
     ConfigKey("flush.ms", LONG, MAX_LONG, Range(0), MEDIUM, CLUSTER_WIDE, NOW,
-        "The age of unsynced records at which the log is synced.",
+        "The maximum time in ms that records stay unsynced. The broker then syncs the log; no request waits for it.",
         "topic", (Synonym("log.flush.interval.ms"), Synonym("log.flush.scheduler.interval.ms"))),
     ConfigKey("follower.replication.throttled.replicas", LIST, (),
         Pattern(r"\*|[0-9]+:[0-9]+", "partition:broker, comma-separated, or *"), MEDIUM, CLUSTER_WIDE, NONE_YET,
-        "Replicas whose following is throttled: partition:broker, comma-separated, or *.", "topic"),
+        "The followers whose replication is throttled, as comma-separated partition:broker, or * for all.", "topic"),
     ConfigKey("leader.replication.throttled.replicas", LIST, (),
         Pattern(r"\*|[0-9]+:[0-9]+", "partition:broker, comma-separated, or *"), MEDIUM, CLUSTER_WIDE, NONE_YET,
-        "Replicas whose leading is throttled: partition:broker, comma-separated, or *.", "topic"),
+        "The leaders whose replication is throttled, as comma-separated partition:broker, or * for all.", "topic"),
     ConfigKey("index.interval.bytes", INT, 4096, Range(0), MEDIUM, CLUSTER_WIDE, NOW,
-        "Bytes of log between two entries of the offset index.", "topic", (Synonym("log.index.interval.bytes"),)),
+        "The number of bytes of records between two entries of the offset index.",
+        "topic", (Synonym("log.index.interval.bytes"),)),
     ConfigKey("local.retention.bytes", LONG, -2, Range(-2), MEDIUM, CLUSTER_WIDE, NONE_YET,
-        "The size of a partition on this disk if it is also in remote storage; -2 follows retention.bytes.",
+        "The size in bytes of a partition on this disk if it is also in remote storage. -2: as retention.bytes.",
         "topic", (Synonym("log.local.retention.bytes"),)),
     ConfigKey("local.retention.ms", LONG, -2, Range(-2), MEDIUM, CLUSTER_WIDE, NONE_YET,
-        "How long records stay on this disk if they are also in remote storage; -2 follows retention.ms.",
+        "The time in ms that records are kept on this disk if they are also in remote storage. -2: as retention.ms.",
         "topic", (Synonym("log.local.retention.ms"),)),
     ConfigKey("max.compaction.lag.ms", LONG, MAX_LONG, Range(1), MEDIUM, CLUSTER_WIDE, NOW,
-        "The longest time in ms that a record of a compacted topic stays uncompacted. The active segment is rolled after this "
-        "time, even if no records are appended.", "topic", (Synonym("log.cleaner.max.compaction.lag.ms"),)),
+        "The maximum time in ms that a record of a compacted topic stays uncompacted. The log rolls its active segment "
+        "after this time, even if no records are appended.", "topic", (Synonym("log.cleaner.max.compaction.lag.ms"),)),
     ConfigKey("max.message.bytes", INT, 1_048_588, Range(0), MEDIUM, CLUSTER_WIDE, NOW,
-        "The largest record batch accepted, as sent (compressed, with its header).",
+        "The maximum size in bytes of a record batch as the client sends it (compressed, with its header). The broker "
+        "refuses larger batches with MESSAGE_TOO_LARGE.",
         "topic", (Synonym("message.max.bytes"),)),
     ConfigKey("message.timestamp.after.max.ms", LONG, 3_600_000, Range(0), MEDIUM, CLUSTER_WIDE, NOW,
-        "How far after the broker's clock a producer's timestamp may lie.",
+        "The maximum time in ms by which the producer's timestamp of a record may be later than the broker's clock. "
+        "The broker refuses the batch with INVALID_TIMESTAMP.",
         "topic", (Synonym("log.message.timestamp.after.max.ms"),)),
     ConfigKey("message.timestamp.before.max.ms", LONG, MAX_LONG, Range(0), MEDIUM, CLUSTER_WIDE, NOW,
-        "How far before the broker's clock a producer's timestamp may lie.",
+        "The maximum time in ms by which the producer's timestamp of a record may be earlier than the broker's clock. "
+        "The broker refuses the batch with INVALID_TIMESTAMP.",
         "topic", (Synonym("log.message.timestamp.before.max.ms"),)),
     ConfigKey("message.timestamp.type", STRING, "CreateTime",
         OneOf(("CreateTime", "LogAppendTime")), MEDIUM, CLUSTER_WIDE, NOW,
-        "Whether a record keeps its producer's time (CreateTime) or gets the broker's (LogAppendTime).",
+        "The timestamp of a stored record. CreateTime: the producer's. LogAppendTime: the broker's time of the append.",
         "topic", (Synonym("log.message.timestamp.type"),)),
     ConfigKey("message.timestamp.difference.max.ms", LONG, MAX_LONG, Range(0), MEDIUM, CLUSTER_WIDE, NOW,
-        "How far off the broker's clock a timestamp may lie, both ways (until Kafka 3.9).",
+        "The maximum time in ms by which the producer's timestamp of a record may be earlier or later than the "
+        "broker's clock. Removed in Kafka 4.0.",
         "topic", (Synonym("log.message.timestamp.difference.max.ms"),)),
     ConfigKey("message.format.version", STRING, None, VERSION, MEDIUM, CLUSTER_WIDE, NONE_YET,
-        "The record format for old consumers (until Kafka 3.9); version 2 is written.",
+        "The record format in which Kafka stores records for old consumers. This broker writes format 2. Removed in "
+        "Kafka 4.0.",
         "topic", (Synonym("log.message.format.version"),)),
     ConfigKey("message.downconversion.enable", BOOLEAN, True, None, LOW, CLUSTER_WIDE, NOW,
-        "Whether consumers of older versions get their older format (until Kafka 3.9).",
+        "Whether the broker converts records to the older formats that old consumers need. Removed in Kafka 4.0.",
         "topic", (Synonym("log.message.downconversion.enable"),)),
     ConfigKey("min.cleanable.dirty.ratio", DOUBLE, 0.5, Range(0, 1), MEDIUM, CLUSTER_WIDE, NOW,
-        "The share of uncompacted bytes at which the log is compacted.",
+        "The fraction of bytes in the log that are not compacted yet at which the broker compacts the log.",
         "topic", (Synonym("log.cleaner.min.cleanable.ratio"),)),
     ConfigKey("min.compaction.lag.ms", LONG, 0, Range(0), MEDIUM, CLUSTER_WIDE, NOW,
-        "How long a record stays uncompacted at least.", "topic", (Synonym("log.cleaner.min.compaction.lag.ms"),)),
+        "The minimum time in ms that a record stays in the log before it can be compacted.",
+        "topic", (Synonym("log.cleaner.min.compaction.lag.ms"),)),
     ConfigKey("min.insync.replicas", INT, 1, Range(1), MEDIUM, CLUSTER_WIDE, NOW,
-        "The number of in-sync replicas, including the leader, that a write with acks=all needs; with fewer the write is "
-        "refused (NOT_ENOUGH_REPLICAS). A partition with fewer replicas than that needs all of its replicas, as in Kafka from "
-        "version 3.7 on: with one replica, acks=all waits for the leader alone.",
+        "The number of in-sync replicas, including the leader, that a write with acks=all requires. With fewer, the "
+        "broker refuses the write with NOT_ENOUGH_REPLICAS. A partition that has fewer replicas than this number "
+        "requires all of them, as in Kafka since 3.7: with one replica, acks=all waits for the leader only.",
         "topic", (Synonym("min.insync.replicas"),)),
     ConfigKey("odradek.retention.exact", BOOLEAN, False, None, MEDIUM, CLUSTER_WIDE, NOW,
-        "Whether retention.ms also applies to single records. true: every check (log.retention.check.interval.ms) moves the "
-        "log start offset to the first record that is not older than retention.ms; files are still deleted as whole segments. "
-        "false: a record can be read as long as its segment exists. Odradek's own key.",
+        "Whether retention.ms also applies to single records. true: every check (log.retention.check.interval.ms) "
+        "moves the log start offset to the first record that is not older than retention.ms; files are still deleted "
+        "as whole segments. false: a record can be read as long as its segment exists. Odradek's own key.",
         "topic", (Synonym("odradek.retention.exact"),)),
     ConfigKey("preallocate", BOOLEAN, False, None, MEDIUM, CLUSTER_WIDE, NONE,
-        "Whether Kafka gives a new segment its whole size on disk at once. Not done here, see log.preallocate.",
+        "Whether Kafka allocates the whole size of a new segment on disk at once. Not used here: recovery relies on "
+        "files that are as long as their content.",
         "topic", (Synonym("log.preallocate"),)),
     ConfigKey("remote.log.copy.disable", BOOLEAN, False, OnlyDefault(False), MEDIUM, CLUSTER_WIDE, NONE_YET,
-        "Whether copying to remote storage is stopped.", "topic"),
+        "Whether the broker stops copying segments to remote storage.", "topic"),
     ConfigKey("remote.log.delete.on.disable", BOOLEAN, False, OnlyDefault(False), MEDIUM, CLUSTER_WIDE, NONE_YET,
-        "Whether remote data goes when remote storage is turned off.", "topic"),
+        "Whether the broker deletes the data in remote storage when remote storage is disabled.", "topic"),
     ConfigKey("remote.storage.enable", BOOLEAN, False, OnlyDefault(False), MEDIUM, CLUSTER_WIDE, NONE_YET,
-        "Whether old segments go to remote storage.", "topic"),
+        "Whether the broker copies closed segments to remote storage.", "topic"),
     ConfigKey("retention.bytes", LONG, -1, Range(-1), MEDIUM, CLUSTER_WIDE, NOW,
-        "The size of a partition beyond which its oldest segments go; -1 is no limit.",
+        "The size in bytes of a partition above which the broker deletes its oldest segments; at least this many bytes "
+        "remain. -1: no limit.",
         "topic", (Synonym("log.retention.bytes"),)),
     ConfigKey("retention.ms", LONG, 604_800_000, Range(-1), MEDIUM, CLUSTER_WIDE, NOW,
-        "How long records are kept; -1 is for ever.",
+        "The time in ms that records are kept if cleanup.policy contains delete. -1: no limit.",
         "topic", (Synonym("log.retention.ms"), Synonym("log.retention.minutes", 60_000),
             Synonym("log.retention.hours", 3_600_000))),
     ConfigKey("segment.bytes", INT, 1_073_741_824, Range(14), MEDIUM, CLUSTER_WIDE, NOW,
-        "The size at which a segment is closed and the next one begun.", "topic", (Synonym("log.segment.bytes"),)),
+        "The maximum size in bytes of a segment. An append that would exceed it rolls the log to a new segment.",
+        "topic", (Synonym("log.segment.bytes"),)),
     ConfigKey("segment.index.bytes", INT, 10_485_760, Range(4), MEDIUM, CLUSTER_WIDE, NOW,
-        "The size at which an index is full and its segment rolls.", "topic", (Synonym("log.index.size.max.bytes"),)),
+        "The maximum size in bytes of an index file. A full index rolls the log to a new segment.",
+        "topic", (Synonym("log.index.size.max.bytes"),)),
     ConfigKey("segment.jitter.ms", LONG, 0, Range(0), MEDIUM, CLUSTER_WIDE, NOW,
-        "The most that is taken off segment.ms by chance, so that not all roll at once.",
+        "The maximum random time in ms that is subtracted from segment.ms, so that not all logs roll at once.",
         "topic", (Synonym("log.roll.jitter.ms"), Synonym("log.roll.jitter.hours", 3_600_000))),
     ConfigKey("segment.ms", LONG, 604_800_000, Range(1), MEDIUM, CLUSTER_WIDE, NOW,
-        "The age at which a segment is closed even if it is small.",
+        "The age in ms at which the log rolls to a new segment, even if the active segment is not full.",
         "topic", (Synonym("log.roll.ms"), Synonym("log.roll.hours", 3_600_000))),
     ConfigKey("unclean.leader.election.enable", BOOLEAN, False, None, MEDIUM, CLUSTER_WIDE, NONE_YET,
-        "Whether a replica that is not in sync may lead if no other lives; that may lose records.",
+        "Whether a replica that is not in sync can become the leader if no in-sync replica is alive. Records may be "
+        "lost.",
         "topic", (Synonym("unclean.leader.election.enable"),)),
 )

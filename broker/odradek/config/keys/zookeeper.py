@@ -1,6 +1,6 @@
-"""ZooKeeper, the metadata store of clusters.
+"""ZooKeeper, the metadata store of Kafka clusters up to 3.9.
 
-Rows of the table of keys: type, default and range as in Kafka 4.3, or 3.9 for what 4.x dropped.
+Rows of the key table. Types, defaults and ranges are those of Kafka 4.3, or of 3.9 for keys that Kafka 4.0 removed.
 """
 
 from odradek.config.key import (
@@ -26,52 +26,53 @@ SERVERS = Pattern(
     "host:port, comma-separated, with an optional /chroot",
 )
 
-TITLE = "ZooKeeper, the metadata store of clusters."
+TITLE = "ZooKeeper, the metadata store of Kafka clusters up to 3.9."
 
 # fmt: off
 KEYS = (
     ConfigKey("zookeeper.connect", STRING, None, SERVERS, HIGH, READ_ONLY, NONE_YET,
-        "The ZooKeeper servers, as comma-separated host:port pairs with an optional /chroot at the end. Not supported yet: the "
-        "broker refuses to start with this key, unless metadata.store=embedded is set; then the key is ignored."),
+        "The ZooKeeper servers, as comma-separated host:port pairs with an optional /chroot at the end. Not supported "
+        "yet: the broker refuses to start with this key unless metadata.store=embedded is set. In that case it ignores "
+        "the key."),
     ConfigKey("zookeeper.connection.timeout.ms", INT, None, Range(1), HIGH, READ_ONLY, NONE_YET,
-        "How long to wait for ZooKeeper at the start; unset, zookeeper.session.timeout.ms.",
+        "The time in ms that the broker waits for ZooKeeper when it starts. Default: zookeeper.session.timeout.ms.",
         "broker", (Synonym("zookeeper.session.timeout.ms"),)),
     ConfigKey("zookeeper.session.timeout.ms", INT, 18000, Range(1), HIGH, READ_ONLY, NONE_YET,
-        "How long a session outlives its connection."),
+        "The time in ms after which ZooKeeper ends a session that has lost its connection."),
     ConfigKey("zookeeper.max.in.flight.requests", INT, 10, Range(1), HIGH, READ_ONLY, NONE_YET,
-        "Requests to ZooKeeper on their way at a time."),
+        "The maximum number of requests to ZooKeeper that wait for a response."),
     ConfigKey("zookeeper.set.acl", BOOLEAN, False, None, HIGH, READ_ONLY, NONE_YET,
         "Whether znodes are created with an ACL."),
     ConfigKey("zookeeper.clientCnxnSocket", STRING, None, None, MEDIUM, READ_ONLY, NONE,
-        "A Java class for the connection to ZooKeeper."),
+        "A Java class that implements the connection to ZooKeeper."),
     ConfigKey("zookeeper.metadata.migration.enable", BOOLEAN, False, None, HIGH, READ_ONLY, NONE,
-        "Whether Kafka moves its metadata from ZooKeeper to KRaft."),
+        "Whether Kafka migrates its metadata from ZooKeeper to KRaft."),
     ConfigKey("zookeeper.metadata.migration.min.batch.size", INT, 200, Range(1), MEDIUM, READ_ONLY, NONE,
-        "Records of a batch of that move."),
+        "The minimum number of records in a batch of Kafka's migration from ZooKeeper to KRaft."),
     ConfigKey("zookeeper.ssl.client.enable", BOOLEAN, False, None, MEDIUM, READ_ONLY, NONE_YET,
-        "Whether TLS is spoken to ZooKeeper."),
+        "Whether the connection to ZooKeeper uses TLS."),
     ConfigKey("zookeeper.ssl.cipher.suites", LIST, None, None, LOW, READ_ONLY, NONE_YET,
-        "Cipher suites for ZooKeeper."),
+        "The cipher suites for the connection to ZooKeeper."),
     ConfigKey("zookeeper.ssl.crl.enable", BOOLEAN, False, None, LOW, READ_ONLY, NONE_YET,
-        "Whether revocation lists are looked at."),
+        "Whether ZooKeeper's certificate is checked against revocation lists."),
     ConfigKey("zookeeper.ssl.enabled.protocols", LIST, None, None, LOW, READ_ONLY, NONE_YET,
-        "TLS versions for ZooKeeper."),
+        "The TLS versions for the connection to ZooKeeper."),
     ConfigKey("zookeeper.ssl.endpoint.identification.algorithm", STRING, "HTTPS", None, LOW, READ_ONLY, NONE_YET,
-        "Whether ZooKeeper's host name must match its certificate: HTTPS, or empty."),
+        "Whether ZooKeeper's host name must match its certificate. HTTPS: yes. Empty: no."),
     ConfigKey("zookeeper.ssl.keystore.location", STRING, None, None, MEDIUM, READ_ONLY, NONE_YET,
-        "The file with the key and certificate shown to ZooKeeper."),
+        "The path of the key store with the broker's private key and certificate for ZooKeeper."),
     ConfigKey("zookeeper.ssl.keystore.password", PASSWORD, None, None, MEDIUM, READ_ONLY, NONE_YET,
-        "The password of that file."),
+        "The password of the key store for ZooKeeper."),
     ConfigKey("zookeeper.ssl.keystore.type", STRING, None, None, MEDIUM, READ_ONLY, NONE_YET,
-        "The format of that file."),
+        "The format of the key store for ZooKeeper."),
     ConfigKey("zookeeper.ssl.ocsp.enable", BOOLEAN, False, None, LOW, READ_ONLY, NONE_YET,
-        "Whether OCSP is asked."),
+        "Whether the revocation of ZooKeeper's certificate is checked with OCSP."),
     ConfigKey("zookeeper.ssl.protocol", STRING, "TLSv1.2", None, LOW, READ_ONLY, NONE_YET,
-        "The TLS version to negotiate with ZooKeeper."),
+        "The TLS version that the broker negotiates with ZooKeeper."),
     ConfigKey("zookeeper.ssl.truststore.location", STRING, None, None, MEDIUM, READ_ONLY, NONE_YET,
-        "The file with the certificates that ZooKeeper is trusted by."),
+        "The path of the trust store with the certificates that ZooKeeper's certificate is checked against."),
     ConfigKey("zookeeper.ssl.truststore.password", PASSWORD, None, None, MEDIUM, READ_ONLY, NONE_YET,
-        "The password of that file."),
+        "The password of the trust store for ZooKeeper."),
     ConfigKey("zookeeper.ssl.truststore.type", STRING, None, None, MEDIUM, READ_ONLY, NONE_YET,
-        "The format of that file."),
+        "The format of the trust store for ZooKeeper."),
 )

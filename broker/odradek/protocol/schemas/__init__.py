@@ -1,1 +1,1 @@
-"""The schemas of Kafka's messages, a file for each API."""
+"""The schemas of Kafka's messages, one file per API."""

@@ -1,6 +1,6 @@
-"""AddOffsetsToTxn (25): adds a group's offsets to a transaction.
+"""AddOffsetsToTxn (25): adds the offsets of a group to a transaction.
 
-2: PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH. 4: TRANSACTION_ABORTABLE may come.
+2: PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH. 4: TRANSACTION_ABORTABLE is possible.
 """
 
 from odradek.protocol.schema import api

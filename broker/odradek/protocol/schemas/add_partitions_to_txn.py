@@ -1,7 +1,7 @@
 """AddPartitionsToTxn (24): adds partitions to a transaction before they are written.
 
-Up to 3 clients ask for one transaction; 4 and 5 are for brokers, which check or add several at once. 4: also to
-verify only. 5: TRANSACTION_ABORTABLE may come.
+0 to 3: sent by clients, for one transaction. 4 and 5: sent by brokers, to check or add the partitions of several
+transactions. 4: verification only. 5: TRANSACTION_ABORTABLE is possible.
 """
 
 from odradek.protocol.schema import api

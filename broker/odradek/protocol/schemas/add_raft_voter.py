@@ -1,6 +1,6 @@
 """AddRaftVoter (80): adds a voter to the metadata quorum.
 
-1: whether the answer waits until the change is committed.
+1: whether the response waits until the change is committed.
 """
 
 from odradek.protocol.schema import api

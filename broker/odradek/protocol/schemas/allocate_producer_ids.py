@@ -1,4 +1,4 @@
-"""AllocateProducerIds (67): a broker asks the controller for a block of producer ids."""
+"""AllocateProducerIds (67): a broker requests a block of producer ids from the controller."""
 
 from odradek.protocol.schema import api
 

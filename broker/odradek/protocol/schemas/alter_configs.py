@@ -1,4 +1,4 @@
-"""AlterConfigs (33): replaces the whole configuration of resources; IncrementalAlterConfigs changes parts."""
+"""AlterConfigs (33): replaces the whole configuration of resources; IncrementalAlterConfigs changes single keys."""
 
 from odradek.protocol.schema import api
 

@@ -1,6 +1,6 @@
-"""AlterPartition (56): a leader asks the controller to change the in-sync replicas.
+"""AlterPartition (56): a leader requests a change of the in-sync replicas from the controller.
 
-1: the leader's recovery state. 2: topic ids instead of names. 3: the in-sync replicas with their brokers' epochs.
+1: recovery state of the leader. 2: topic ids instead of names. 3: in-sync replicas with the epochs of their brokers.
 """
 
 from odradek.protocol.schema import api

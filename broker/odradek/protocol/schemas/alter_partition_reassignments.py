@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments (45): moves partitions to other replicas, or cancels that.
+"""AlterPartitionReassignments (45): moves partitions to other replicas, or cancels a reassignment.
 
 1: whether the number of replicas may change.
 """

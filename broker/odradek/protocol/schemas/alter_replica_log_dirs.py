@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs (34): moves replicas between a broker's log directories."""
+"""AlterReplicaLogDirs (34): moves replicas between the log directories of a broker."""
 
 from odradek.protocol.schema import api
 

@@ -1,4 +1,4 @@
-"""AlterUserScramCredentials (51): sets and deletes users' SCRAM credentials."""
+"""AlterUserScramCredentials (51): sets and deletes SCRAM credentials of users."""
 
 from odradek.protocol.schema import api
 

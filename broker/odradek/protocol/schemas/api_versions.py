@@ -1,8 +1,9 @@
-"""ApiVersions (18): what a broker can speak; the first request of most clients.
+"""ApiVersions (18): the APIs and versions that a broker serves; the first request of most clients.
 
-The response has the old header in every version, so that it can be read before anything is agreed. A request of a
-version that is not known gets a response v0 with UNSUPPORTED_VERSION. 3: the client's software, and the cluster's
-features in tagged fields. 4: a feature's least version may be 0 (before, such features were left out).
+The response has header version 0 in every version, so that clients can decode it before they know the broker's versions.
+A request with an unknown version gets a response v0 with UNSUPPORTED_VERSION. 3: the name and version of the client
+software, and the features of the cluster in tagged fields. 4: the minimum version of a feature can be 0 (earlier versions
+omit such features).
 """
 
 from odradek.protocol.schema import api

@@ -1,6 +1,6 @@
 """BeginQuorumEpoch (53): a new leader of the metadata quorum announces itself. Between controllers.
 
-1: the leader's endpoints, and the voter's key.
+1: endpoints of the leader, and the voter key.
 """
 
 from odradek.protocol.schema import api

@@ -1,6 +1,6 @@
-"""BrokerHeartbeat (63): a broker shows the KRaft controller that it lives.
+"""BrokerHeartbeat (63): a broker sends a heartbeat to the KRaft controller.
 
-1: log directories that failed. 2: log directories cordoned off.
+1: failed log directories. 2: cordoned log directories.
 """
 
 from odradek.protocol.schema import api

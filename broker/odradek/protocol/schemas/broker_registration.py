@@ -1,7 +1,7 @@
 """BrokerRegistration (62): a broker registers with the KRaft controller.
 
-1: whether it migrates from ZooKeeper. 2: log directories. 3: its previous epoch. 4: features may have the least
-version 0.
+1: whether the broker migrates from ZooKeeper. 2: log directories. 3: previous broker epoch. 4: the minimum version of a
+feature can be 0.
 """
 
 from odradek.protocol.schema import api

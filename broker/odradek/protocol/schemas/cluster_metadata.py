@@ -1,8 +1,8 @@
-"""Records of `__cluster_metadata`, the log in which Kafka's KRaft controllers keep what a cluster is.
+"""Records of `__cluster_metadata`, the log in which Kafka's KRaft controllers keep the metadata of a cluster.
 
-A record has no key; its value is three unsigned varints (frame version 1, number of the kind, version of the record) and the
-record. Described here is what says which topics exist, how they are set up, and which producer ids are taken; of other
-kinds the name is known, so that a tool can tell what it passes over.
+A record has no key. Its value consists of three unsigned varints (frame version 1, number of the kind, version of the record)
+and the record. This module has schemas for topics, partitions, configurations, brokers, features and producer ids. For other
+kinds it has only the name, so that a tool can report what it skips.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from odradek.protocol.schema import message
 FRAME_VERSION = 1
 MOST_VARINT_BYTES = 5
 UNCHANGED = -2
-"""``leader`` of a partition change that leaves it as it is."""
+"""``leader`` of a partition change that does not change the leader."""
 
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
 """``resource_type`` of configurations."""
 
 
 class Kind(NamedTuple):
-    """One kind of record; `schema` is None where only the name is known."""
+    """A kind of record; `schema` is None if only the name is known."""
 
     number: int
     name: str
@@ -181,38 +181,38 @@ for _number, _name in (
 
 
 class UnknownMetadataRecord(ValueError):
-    """A frame, kind or version that this release does not know: of a newer Kafka."""
+    """The frame, kind or version of a record is unknown: a newer Kafka wrote it."""
 
 
 def read_record(value: bytes) -> tuple[Kind, int, Any]:
-    """Kind, version and record (None where only the kind's name is known).
+    """Decode a record: kind, version and record (None if only the name of the kind is known).
 
     :raises UnknownMetadataRecord: a newer Kafka wrote it.
-    :raises ProtocolError: bytes that do not follow the format.
+    :raises ProtocolError: the bytes are not in this format.
     """
-    frame, at = _varint(value, 0)
+    frame, position = _varint(value, 0)
     if frame != FRAME_VERSION:
-        raise UnknownMetadataRecord(f"a record of frame version {frame}: {FRAME_VERSION} is known")
-    number, at = _varint(value, at)
-    version, at = _varint(value, at)
+        raise UnknownMetadataRecord(f"a record of frame version {frame}; only version {FRAME_VERSION} is supported")
+    number, position = _varint(value, position)
+    version, position = _varint(value, position)
     kind = KINDS.get(number)
     if kind is None:
         raise UnknownMetadataRecord(f"a record of kind {number}, version {version}")
     if kind.schema is None:
         return kind, version, None
     if version > kind.newest:
-        raise UnknownMetadataRecord(f"a {kind.name} of version {version}: 0 to {kind.newest} are known")
-    return kind, version, decode(kind.schema, version, value, at)[0]
+        raise UnknownMetadataRecord(f"a {kind.name} of version {version}; versions 0 to {kind.newest} are supported")
+    return kind, version, decode(kind.schema, version, value, position)[0]
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _varint(data: bytes, position: int) -> tuple[int, int]:
     value = 0
     for number in range(MOST_VARINT_BYTES):
-        if at >= len(data):
+        if position >= len(data):
             break
-        byte = data[at]
-        at += 1
+        byte = data[position]
+        position += 1
         value |= (byte & 0x7F) << (7 * number)
         if byte < 0x80:
-            return value, at
-    raise ProtocolError(f"no unsigned varint before position {at}")
+            return value, position
+    raise ProtocolError(f"no unsigned varint before position {position}")

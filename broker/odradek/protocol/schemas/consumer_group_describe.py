@@ -1,6 +1,6 @@
-"""ConsumerGroupDescribe (69): state and members of groups of the new protocol (KIP-848).
+"""ConsumerGroupDescribe (69): state and members of groups of the consumer protocol (KIP-848).
 
-1: whether a member speaks the classic or the new protocol.
+1: whether a member uses the classic or the consumer protocol.
 """
 
 from odradek.protocol.schema import api

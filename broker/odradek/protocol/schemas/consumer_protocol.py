@@ -1,8 +1,9 @@
-"""What consumers of classic groups say to each other through JoinGroup and SyncGroup, under the protocol type "consumer".
+"""Subscriptions and assignments of consumers in classic groups (protocol type "consumer"), sent in JoinGroup and SyncGroup.
 
-Each is preceded by its version as an int16; a reader of an unknown, newer version reads the newest it knows.
+Each begins with its version as an int16. A reader decodes an unknown, newer version as the newest version that it knows.
 
-1: the partitions a member owns, for cooperative rebalancing. 2: the generation of these. 3: the member's rack.
+1: the partitions that a member owns, for cooperative rebalancing. 2: the generation of the owned partitions. 3: the rack of
+the member.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""ControlledShutdown (7): a broker that will stop has its leaders moved away (ZooKeeper era, up to Kafka 3.9).
+"""ControlledShutdown (7): a broker that stops requests that its leaderships are moved (ZooKeeper mode, up to Kafka 3.9).
 
-0 alone among all requests has a header without client id. 2: the broker's epoch.
+0: the only request whose header has no client id. 2: broker epoch.
 """
 
 from odradek.protocol.schema import api

@@ -1,4 +1,4 @@
-"""ControllerRegistration (70): a controller registers with the KRaft quorum's leader."""
+"""ControllerRegistration (70): a controller registers with the leader of the KRaft quorum."""
 
 from odradek.protocol.schema import api
 

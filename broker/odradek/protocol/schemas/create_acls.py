@@ -1,6 +1,6 @@
-"""CreateAcls (30): creates access rules.
+"""CreateAcls (30): creates ACLs.
 
-1: kinds of pattern (literal, prefixed). 3: resources of type USER.
+1: pattern types (literal, prefixed). 3: resources of type USER.
 """
 
 from odradek.protocol.schema import api

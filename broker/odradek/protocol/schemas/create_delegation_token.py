@@ -1,6 +1,6 @@
 """CreateDelegationToken (38): creates a delegation token.
 
-3: for another owner than the one who asks.
+3: the owner can be another principal than the requester.
 """
 
 from odradek.protocol.schema import api

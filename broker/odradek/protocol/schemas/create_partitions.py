@@ -1,6 +1,6 @@
 """CreatePartitions (37): adds partitions to topics.
 
-3: THROTTLING_QUOTA_EXCEEDED may come.
+3: THROTTLING_QUOTA_EXCEEDED is possible.
 """
 
 from odradek.protocol.schema import api

@@ -1,8 +1,8 @@
-"""CreateTopics (19): creates topics, with partitions placed by the broker or by the request.
+"""CreateTopics (19): creates topics; the broker or the request assigns the replicas.
 
-1: validation alone, and error messages. 2: throttle time. 4: partition count and replication factor may be -1 for the
-broker's defaults. 5: the answer has what was made, configuration too (KIP-525). 6: THROTTLING_QUOTA_EXCEEDED may
-come. 7: topic ids.
+1: validate_only, and error messages. 2: throttle time. 4: number of partitions and replication factor can be -1 for the
+defaults of the broker. 5: the response describes the created topics with their configuration (KIP-525). 6:
+THROTTLING_QUOTA_EXCEEDED is possible. 7: topic ids.
 """
 
 from odradek.protocol.schema import api

@@ -1,6 +1,6 @@
-"""DeleteAcls (31): deletes the access rules that filters match.
+"""DeleteAcls (31): deletes the ACLs that match filters.
 
-1: kinds of pattern (literal, prefixed). 3: resources of type USER.
+1: pattern types (literal, prefixed). 3: resources of type USER.
 """
 
 from odradek.protocol.schema import api

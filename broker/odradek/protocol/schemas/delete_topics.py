@@ -1,7 +1,7 @@
 """DeleteTopics (20): deletes topics.
 
 1: throttle time. 3: TOPIC_DELETION_DISABLED instead of INVALID_REQUEST. 5: error messages, and
-THROTTLING_QUOTA_EXCEEDED may come. 6: topics by name or by id in a structure instead of a list of names.
+THROTTLING_QUOTA_EXCEEDED is possible. 6: structures with a topic name or a topic id instead of a list of names.
 """
 
 from odradek.protocol.schema import api

@@ -1,6 +1,6 @@
-"""DescribeAcls (29): the access rules that a filter matches.
+"""DescribeAcls (29): the ACLs that match a filter.
 
-1: kinds of pattern (literal, prefixed). 3: resources of type USER.
+1: pattern types (literal, prefixed). 3: resources of type USER.
 """
 
 from odradek.protocol.schema import api

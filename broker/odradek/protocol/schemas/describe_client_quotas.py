@@ -1,4 +1,4 @@
-"""DescribeClientQuotas (48): the client quotas that a filter matches."""
+"""DescribeClientQuotas (48): the client quotas that match a filter."""
 
 from odradek.protocol.schema import api
 

@@ -1,6 +1,6 @@
 """DescribeCluster (60): the brokers or the controllers of the cluster, and its id.
 
-1: the kind of endpoint asked for (1 brokers, 2 controllers; KIP-919). 2: on request also fenced brokers.
+1: the requested endpoint type (1 brokers, 2 controllers; KIP-919). 2: fenced brokers on request.
 """
 
 from odradek.protocol.schema import api

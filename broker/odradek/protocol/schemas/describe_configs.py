@@ -1,6 +1,6 @@
 """DescribeConfigs (32): the configuration of topics, brokers, loggers, client metrics and groups.
 
-1: where a value comes from, and on request its synonyms; 0 told only whether it is the default. 3: types and
+0: whether a value is the default. 1: the source of a value instead, and its synonyms on request. 3: types and
 documentation.
 """
 

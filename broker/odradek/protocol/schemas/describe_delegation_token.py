@@ -1,6 +1,6 @@
 """DescribeDelegationToken (41): the delegation tokens of owners.
 
-3: who asked for each token.
+3: the requester of each token.
 """
 
 from odradek.protocol.schema import api

@@ -1,7 +1,7 @@
 """DescribeGroups (15): state and members of classic groups.
 
 1: throttle time. 3: authorised operations, on request. 4: group instance ids. 6: error messages, and
-GROUP_ID_NOT_FOUND in place of a dead group.
+GROUP_ID_NOT_FOUND instead of the state Dead.
 """
 
 from odradek.protocol.schema import api

@@ -1,6 +1,6 @@
-"""DescribeLogDirs (35): the replicas in a broker's log directories, and their sizes.
+"""DescribeLogDirs (35): the replicas in the log directories of a broker, and their sizes.
 
-3: an error of the whole. 4: size of the directory's volume, and what is free. 5: whether a directory is cordoned off.
+3: top-level error code. 4: total and free bytes of the volume. 5: whether a directory is cordoned.
 """
 
 from odradek.protocol.schema import api

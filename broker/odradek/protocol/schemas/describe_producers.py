@@ -1,4 +1,4 @@
-"""DescribeProducers (61): the producers active on partitions, with epochs, sequences and transactions."""
+"""DescribeProducers (61): the active producers of partitions, with epochs, sequences and transactions."""
 
 from odradek.protocol.schema import api
 

@@ -1,6 +1,6 @@
 """DescribeQuorum (55): state of the metadata quorum and its replicas.
 
-1: times of the last fetch and of being caught up. 2: directory ids, endpoints and error messages.
+1: times of the last fetch and of the last time that a replica was caught up. 2: directory ids, endpoints and error messages.
 """
 
 from odradek.protocol.schema import api

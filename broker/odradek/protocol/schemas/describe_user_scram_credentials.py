@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials (50): mechanisms and iterations of users' SCRAM credentials."""
+"""DescribeUserScramCredentials (50): mechanisms and iterations of the SCRAM credentials of users."""
 
 from odradek.protocol.schema import api
 

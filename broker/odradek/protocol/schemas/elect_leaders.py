@@ -1,6 +1,6 @@
-"""ElectLeaders (43): has leaders elected.
+"""ElectLeaders (43): elects leaders of partitions.
 
-0 elects preferred leaders; 1 also unclean ones, and an error of the whole.
+0: preferred leaders. 1: also unclean elections, and a top-level error code.
 """
 
 from odradek.protocol.schema import api

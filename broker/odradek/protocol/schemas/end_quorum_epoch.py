@@ -1,6 +1,6 @@
 """EndQuorumEpoch (54): a leader of the metadata quorum resigns. Between controllers.
 
-1: directory ids of the successors, and the leader's endpoints.
+1: directory ids of the successors, and endpoints of the leader.
 """
 
 from odradek.protocol.schema import api

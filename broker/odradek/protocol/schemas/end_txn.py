@@ -1,7 +1,7 @@
 """EndTxn (26): commits or aborts a transaction.
 
-2: PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH. 4: TRANSACTION_ABORTABLE may come. 5: every transaction raises
-the epoch, and the answer has it (KIP-890).
+2: PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH. 4: TRANSACTION_ABORTABLE is possible. 5: every transaction
+increments the producer epoch, and the response contains it (KIP-890).
 """
 
 from odradek.protocol.schema import api

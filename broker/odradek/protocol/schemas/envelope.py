@@ -1,4 +1,4 @@
-"""Envelope (58): carries a client's request from a broker to the controller, with the client's principal and address."""
+"""Envelope (58): forwards the request of a client to the controller, with the principal and address of the client."""
 
 from odradek.protocol.schema import api
 

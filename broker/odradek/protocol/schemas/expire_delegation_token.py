@@ -1,4 +1,4 @@
-"""ExpireDelegationToken (40): ends a delegation token, now or at a given time."""
+"""ExpireDelegationToken (40): sets the expiry of a delegation token: now, or a time."""
 
 from odradek.protocol.schema import api
 

@@ -1,7 +1,7 @@
 """ExplainGroup (20101): the last events of a group. Odradek's own, see docs/decisions/0014-explain.md.
 
-Kafka numbers its APIs from 0; keys from 20000 on are private to this project. ApiVersions lists it only for clients that name
-their software "odradek".
+Kafka numbers its APIs from 0; keys from 20000 on are private to this project. ApiVersions lists them only for clients whose
+software name is "odradek".
 """
 
 from odradek.protocol.schema import api

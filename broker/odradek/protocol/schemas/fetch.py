@@ -1,13 +1,13 @@
-"""Fetch (1): reads batches of records, waiting for some if there are none yet; consumers and followers alike.
+"""Fetch (1): reads record batches, for consumers and followers; waits if there are no records yet.
 
-Of the request: 3 bounds the whole response and makes the order of partitions count, 4 has the isolation level, 5 the
-follower's log start offset, 7 fetch sessions (KIP-227), 9 the leader epoch the reader believes in, 11 its rack, 12
-the epoch of its last record (divergence is then told), 13 topic ids, 15 the replica and its epoch in a tagged field,
-17 the follower's directory, 18 the high watermark that the follower knows. Of the response: 1 the throttle time, 4
-the last stable offset and the aborted transactions, 5 the log start offset, 7 session and error of the whole, 11 the
-preferred read replica, 16 the addresses of new leaders.
+The request. 3: maximum size of the response, which makes the order of partitions significant. 4: isolation level. 5: log start
+offset of the follower. 7: fetch sessions (KIP-227). 9: leader epoch that the reader knows. 11: rack of the reader. 12: epoch
+of its last record, so that the response reports a divergence. 13: topic ids. 15: replica id and epoch in a tagged field. 17:
+directory of the follower. 18: high watermark that the follower knows.
 
-2: format v1 may be answered; 4: format v2; 10: zstd, below it UNSUPPORTED_COMPRESSION_TYPE.
+The response. 1: throttle time. 2: records can have format v1. 4: records can have format v2; last stable offset and aborted
+transactions. 5: log start offset. 7: session id and top-level error code. 10: records can be compressed with zstd; earlier
+versions get UNSUPPORTED_COMPRESSION_TYPE. 11: preferred read replica. 16: addresses of new leaders.
 """
 
 from odradek.protocol.schema import api

@@ -1,6 +1,6 @@
 """FetchSnapshot (59): reads a snapshot of the metadata log. Between controllers and brokers.
 
-1: the replica's directory, and endpoints of new leaders.
+1: directory of the replica, and endpoints of new leaders.
 """
 
 from odradek.protocol.schema import api

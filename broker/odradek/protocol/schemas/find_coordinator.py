@@ -1,7 +1,7 @@
-"""FindCoordinator (10): which broker coordinates a group, a transactional id or a share partition.
+"""FindCoordinator (10): finds the broker that coordinates a group, a transactional id or a share partition.
 
-1: the kind of key (0 group, 1 transaction), and error messages. 4: several keys. 5: TRANSACTION_ABORTABLE may come.
-6: share groups (kind 2, key "group:topicId:partition").
+1: key type (0 group, 1 transaction), and error messages. 4: several keys. 5: TRANSACTION_ABORTABLE is possible. 6: share
+groups (key type 2, key "group:topicId:partition").
 """
 
 from odradek.protocol.schema import api

@@ -1,4 +1,4 @@
-"""GetTelemetrySubscriptions (71): which metrics a client shall push (KIP-714)."""
+"""GetTelemetrySubscriptions (71): the metrics that a client should push (KIP-714)."""
 
 from odradek.protocol.schema import api
 

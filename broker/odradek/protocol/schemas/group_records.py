@@ -1,8 +1,8 @@
 """Keys and values of the records of `__consumer_offsets`.
 
-Each is preceded by an int16: of a key the number of its kind, of a value its version. A record without value is a tombstone.
-Offsets of groups before Kafka 0.9 have kind 0, with the same fields as kind 1. Values are written in the versions that Kafka
-writes for readers of any age: 3 for offsets and classic groups, 0 for the rest, whose later fields are tagged.
+Keys and values begin with an int16: in a key the number of its kind, in a value its version. A record without a value is a
+tombstone. Offsets of groups before Kafka 0.9 have kind 0, with the fields of kind 1. Values are written in versions that old
+readers can decode, as Kafka does: 3 for offsets and classic groups, 0 for the others, whose later fields are tagged.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from odradek.protocol.schema import message
 
 
 class Kind(NamedTuple):
-    """One kind of record. :param written: the version in which values are written."""
+    """A kind of record. :param written: the version in which values are written."""
 
     number: int
     key: Any
@@ -191,23 +191,23 @@ CONSUMER_GROUP_REGULAR_EXPRESSION = _kind(
 
 
 class UnknownRecord(ValueError):
-    """A record of a kind or version that is not known: of another release, or of groups that are not served here."""
+    """The kind or version of a record is unknown: of another release, or of groups that this broker does not support."""
 
 
 def record(kind: Kind, value: Any, **key: Any) -> tuple[bytes, bytes | None]:
-    """Key and value as they are in the log; a value of None makes a tombstone."""
+    """Encode key and value of a record; a value of None makes a tombstone."""
     head = _PREFIX.pack(kind.number) + encode(kind.key(**key), 0)
     return head, None if value is None else _PREFIX.pack(kind.written) + encode(value, kind.written)
 
 
 def read_record(key: bytes, value: bytes | None) -> tuple[Kind, Any, Any]:
-    """Kind, key and value (None for a tombstone) of a record.
+    """Decode a record: kind, key and value (None for a tombstone).
 
-    :raises UnknownRecord: a kind or version that this release does not know.
-    :raises ProtocolError: bytes that do not follow the format.
+    :raises UnknownRecord: the kind or version is unknown.
+    :raises ProtocolError: the bytes are not in this format.
     """
     if len(key) < _PREFIX.size or (value is not None and len(value) < _PREFIX.size):
-        raise ProtocolError("a key or value that ends within its version")
+        raise ProtocolError("a key or value that is shorter than its version field")
     (number,) = _PREFIX.unpack_from(key)
     kind = KINDS.get(number)
     if kind is None:
@@ -217,6 +217,8 @@ def read_record(key: bytes, value: bytes | None) -> tuple[Kind, Any, Any]:
         return kind, read_key, None
     (version,) = _PREFIX.unpack_from(value)
     if not 0 <= version <= kind.newest:
-        raise UnknownRecord(f"a value of version {version} for kind {number}: 0 to {kind.newest} are known")
+        raise UnknownRecord(
+            f"a value of version {version} for kind {number}, of which versions 0 to {kind.newest} are supported"
+        )
     read_value, _ = decode(kind.value, version, value, _PREFIX.size)
     return kind, read_key, read_value

@@ -1,6 +1,6 @@
-"""The headers of requests and responses, and which version of them an API's version has.
+"""The headers of requests and responses, and their versions for each version of an API.
 
-A request's header begins with its API key and version in every version; its own form follows from them.
+Every version of a request header begins with the API key and version, which determine the rest of the header.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ ResponseHeader: Any = message(
 
 
 def request_header_version(api_key: int, version: int) -> int:
-    """The version of a request's header: 2 for flexible versions, 1 else, 0 for ControlledShutdown v0.
+    """The version of a request header: 2 for flexible versions, else 1; 0 for ControlledShutdown v0.
 
-    Also for versions that the schema does not know: an ApiVersions request from the future has to be understood so
-    far. Raises UnknownApiError.
+    Also defined for versions that are not in the schema: the header of a newer ApiVersions request must be decodable.
+    Raises UnknownApiError.
     """
     if version >= registry.by_key(api_key).flexible_since:
         return 2
@@ -53,22 +53,22 @@ def request_header_version(api_key: int, version: int) -> int:
 
 
 def response_header_version(api_key: int, version: int) -> int:
-    """The version of a response's header: 1 if flexible, else 0; 0 for ApiVersions. Raises UnknownApiError."""
+    """The version of a response header: 1 for flexible versions, else 0; 0 for ApiVersions. Raises UnknownApiError."""
     if api_key == API_VERSIONS:
         return 0
     return 1 if version >= registry.by_key(api_key).flexible_since else 0
 
 
 def decode_request_header(buffer: Any, offset: int = 0) -> tuple[Any, int]:
-    """The header of the request at `offset` in `buffer` (without the frame's size), and the offset of its body.
+    """Decode the header of the request at `offset` in `buffer` (after the frame size); return it and the offset of the body.
 
-    Of an unknown API the form of the header is not known either: its client id is read if it is there, else it is
-    empty, and the offset means nothing. Raises ProtocolError.
+    The format of the header of an unknown API is unknown, too: the client id is decoded if possible, else it is empty, and the
+    offset is meaningless. Raises ProtocolError.
     """
     try:
         api_key, api_version = KEY_AND_VERSION.unpack_from(buffer, offset)
     except struct.error as error:
-        raise ProtocolError("needs more bytes than there are", message="RequestHeader", position=offset) from error
+        raise ProtocolError("ends before the API key and version", message="RequestHeader", position=offset) from error
     try:
         version = request_header_version(api_key, api_version)
     except registry.UnknownApiError:

@@ -1,4 +1,4 @@
-"""Heartbeat (12): a member of a classic group shows that it lives, and learns of rebalances.
+"""Heartbeat (12): a member of a classic group keeps its session alive and detects rebalances.
 
 1: throttle time. 3: group instance id.
 """

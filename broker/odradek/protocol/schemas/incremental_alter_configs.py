@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs (44): sets, deletes, appends to or subtracts from values of configurations."""
+"""IncrementalAlterConfigs (44): sets, deletes, appends to or subtracts from single values of configurations."""
 
 from odradek.protocol.schema import api
 

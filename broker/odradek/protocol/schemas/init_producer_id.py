@@ -1,7 +1,7 @@
-"""InitProducerId (22): gives a producer its id and epoch, and fences older producers with the same transactional id.
+"""InitProducerId (22): assigns an id and epoch to a producer, and fences older producers with the same transactional id.
 
-3: a producer names its id and epoch, to have the epoch raised (KIP-360). 4: PRODUCER_FENCED instead of
-INVALID_PRODUCER_EPOCH. 5: TRANSACTION_ABORTABLE may come. 6, not yet released by Kafka: two-phase commit (KIP-939).
+3: a producer sends its id and epoch to increment the epoch (KIP-360). 4: PRODUCER_FENCED instead of
+INVALID_PRODUCER_EPOCH. 5: TRANSACTION_ABORTABLE is possible. 6, not yet released by Kafka: two-phase commit (KIP-939).
 """
 
 from odradek.protocol.schema import api

@@ -1,4 +1,4 @@
-"""InitializeShareGroupState (83): sets up the state of share partitions. Between brokers."""
+"""InitializeShareGroupState (83): initialises the state of share partitions. Between brokers."""
 
 from odradek.protocol.schema import api
 

@@ -1,8 +1,8 @@
 """JoinGroup (11): a member joins a classic group, or joins again for a rebalance.
 
-1: a rebalance timeout of its own; 0 uses the session timeout. 2: throttle time. 4: a member without an id is given
-one and has to come again with it (MEMBER_ID_REQUIRED). 5: group instance id. 7: the protocol's type is answered. 8:
-the reason for joining. 9: a static leader is told to skip the assignment.
+1: separate rebalance timeout; 0 uses the session timeout. 2: throttle time. 4: a member without an id gets one and must join
+again with it (MEMBER_ID_REQUIRED). 5: group instance id. 7: protocol type in the response. 8: reason for joining. 9: the
+response can make a static leader skip the assignment.
 """
 
 from odradek.protocol.schema import api

@@ -1,8 +1,8 @@
-"""LeaderAndIsr (4): the controller makes brokers leaders and followers of partitions (ZooKeeper era, up to Kafka 3.9).
+"""LeaderAndIsr (4): the controller makes brokers leaders and followers of partitions (ZooKeeper mode, up to Kafka 3.9).
 
-1: whether a partition is new. 2: the broker's epoch, and partitions grouped by topic. 3: replicas being added and
+1: whether a partition is new. 2: broker epoch, and partitions grouped by topic. 3: replicas that are being added and
 removed. 5: topic ids, and whether the list is complete; the response is grouped by topic. 6: recovery state of the
-leader. 7: whether the controller is KRaft.
+leader. 7: whether the controller is a KRaft controller.
 """
 
 from odradek.protocol.schema import api

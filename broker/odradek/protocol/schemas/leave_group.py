@@ -1,6 +1,6 @@
 """LeaveGroup (13): members leave a classic group.
 
-Up to 2 one member leaves, from 3 on several, also by instance id. 1: throttle time. 5: the reason.
+0 to 2: one member leaves. 1: throttle time. 3: several members, also by instance id. 5: reason for leaving.
 """
 
 from odradek.protocol.schema import api

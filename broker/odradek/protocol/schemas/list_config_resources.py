@@ -1,6 +1,6 @@
 """ListConfigResources (74): the resources that have a configuration.
 
-0 lists client metrics only, and was named ListClientMetricsResources; 1 lists the types asked for.
+0: client metrics only (then named ListClientMetricsResources). 1: the requested types.
 """
 
 from odradek.protocol.schema import api

@@ -1,6 +1,6 @@
 """ListGroups (16): the groups that a broker coordinates.
 
-1: throttle time. 4: states, also to filter by. 5: types, also to filter by.
+1: throttle time. 4: group states, and a filter by state. 5: group types, and a filter by type.
 """
 
 from odradek.protocol.schema import api

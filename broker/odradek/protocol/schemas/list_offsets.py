@@ -1,9 +1,9 @@
-"""ListOffsets (2): finds the offset of a time, or one end of a partition.
+"""ListOffsets (2): finds the offset for a timestamp, or the start or end of a partition.
 
-0 answers a list of segments' offsets, 1 and later one offset and its timestamp. 2: isolation level. 4: leader epoch.
-Of the times below zero -1 is the end, -2 the start; 7 adds -3 (the greatest timestamp), 8 adds -4 (the start on local
-disk), 9 adds -5 (the end in tiered storage), 11 adds -6 (the earliest not yet uploaded). 10: a timeout, for a broker
-that has to ask remote storage.
+0: the response is a list of segment offsets. 1: it is one offset and its timestamp. 2: isolation level. 4: leader epoch. The
+timestamp -1 means the end, -2 the start; 7: -3 (the record with the greatest timestamp); 8: -4 (the start on the local disk);
+9: -5 (the end in tiered storage); 11: -6 (the earliest offset that is not uploaded yet). 10: timeout for reading remote
+storage.
 """
 
 from odradek.protocol.schema import api

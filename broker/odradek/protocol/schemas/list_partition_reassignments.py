@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (46): the reassignments under way."""
+"""ListPartitionReassignments (46): the reassignments in progress."""
 
 from odradek.protocol.schema import api
 

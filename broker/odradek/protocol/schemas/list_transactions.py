@@ -1,6 +1,6 @@
 """ListTransactions (66): the transactions that a broker coordinates.
 
-1: a filter by duration. 2: a filter by a pattern of transactional ids.
+1: filter by duration. 2: filter by a pattern of transactional ids.
 """
 
 from odradek.protocol.schema import api

@@ -1,6 +1,6 @@
 """ListTreeOffsets (20102): groups with offsets in the metadata tree. Odradek's own, see docs/decisions/0014-explain.md.
 
-Kafka has no API for the groups under `/consumers`: its tools of that time read ZooKeeper. Private as ExplainGroup is.
+Kafka has no API for the groups under `/consumers`: its old tools read ZooKeeper. Private to this project, like ExplainGroup.
 """
 
 from odradek.protocol.schema import api

@@ -1,9 +1,9 @@
 """Metadata (3): the brokers, and the partitions of topics with leaders, replicas and in-sync replicas.
 
-Topics: in 0 an empty list asks for all; from 1 null does, and an empty list for none. 1: racks, controller, internal
-topics. 2: cluster id. 4: whether missing topics are created. 5: offline replicas. 7: leader epochs. 8: authorised
-operations; those of the cluster left with 11. 10: topic ids in the answer; 12: also to ask by, with a null name. 13:
-an error of the whole.
+Topics in the request: in 0 an empty list means all topics; from 1 on null means all, and an empty list none. 1: racks,
+controller, internal topics. 2: cluster id. 4: whether missing topics are created. 5: offline replicas. 7: leader epochs. 8:
+authorised operations; removed for the cluster in 11. 10: topic ids in the response. 12: requests by topic id, with a null
+name. 13: top-level error code.
 """
 
 from odradek.protocol.schema import api

@@ -1,8 +1,8 @@
-"""OffsetCommit (8): stores a group's offsets.
+"""OffsetCommit (8): stores the offsets of a group.
 
-0 keeps offsets in the metadata tree, 1 and later in the group's coordinator. 1: generation and member, and a time for
-each offset; 2 to 4: one retention time for all instead. 3: throttle time. 6: leader epochs. 7: group instance id. 9:
-the member's epoch in the new protocol (KIP-848), and its errors. 10: topic ids instead of names.
+0: offsets in the metadata tree. 1: offsets in the group coordinator; generation and member id, and a timestamp for each
+offset. 2 to 4: one retention time for all offsets instead. 3: throttle time. 6: leader epochs. 7: group instance id. 9: member
+epoch of the consumer protocol (KIP-848), and its errors. 10: topic ids instead of names.
 """
 
 from odradek.protocol.schema import api

@@ -1,4 +1,4 @@
-"""OffsetDelete (47): deletes a group's committed offsets. Its versions were never made flexible."""
+"""OffsetDelete (47): deletes committed offsets of a group. It has no flexible versions."""
 
 from odradek.protocol.schema import api
 

@@ -1,8 +1,8 @@
-"""OffsetFetch (9): reads a group's committed offsets.
+"""OffsetFetch (9): reads the committed offsets of a group.
 
-0 reads the metadata tree, 1 and later the group's coordinator. 2: null asks for all partitions, and an error of the
-whole. 3: throttle time. 5: leader epochs. 7: whether to wait for transactions that would change the offsets. 8:
-several groups. 9: member and its epoch (KIP-848). 10: topic ids instead of names.
+0: offsets in the metadata tree. 1: offsets in the group coordinator. 2: null means all partitions; top-level error code. 3:
+throttle time. 5: leader epochs. 7: require_stable, which refuses offsets that an open transaction may change. 8: several
+groups. 9: member id and member epoch (KIP-848). 10: topic ids instead of names.
 """
 
 from odradek.protocol.schema import api

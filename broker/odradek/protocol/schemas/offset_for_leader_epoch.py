@@ -1,7 +1,6 @@
-"""OffsetForLeaderEpoch (23): where an epoch ends in the leader's log: how a reader finds where it diverged.
+"""OffsetForLeaderEpoch (23): the end offset of an epoch in the log of the leader, with which a reader detects a divergence.
 
-1: the answer names the epoch, too. 2: the epoch the asker believes current, and throttle time. 3: the asker's replica
-id.
+1: the epoch in the response. 2: the current leader epoch that the client knows, and throttle time. 3: replica id of the client.
 """
 
 from odradek.protocol.schema import api

@@ -1,12 +1,11 @@
-"""Produce (0): appends batches of records to partitions.
+"""Produce (0): appends record batches to partitions.
 
-0-2 carry message sets of formats v0 and v1; 3 and later record batches (format v2) and the transactional id. Acks of
-0 gets no response at all. Of the response: 1 adds the throttle time, 2 the append time, 5 the log start offset, 8 the
-errors of single records, 10 the current leader as a tagged field (KIP-951). 4: the error KAFKA_STORAGE_ERROR may
-come. 7: zstd may be used. 11: TRANSACTION_ABORTABLE may come. 12: the broker adds partitions to the transaction by
-itself (KIP-890). 13: topic ids instead of names.
+0 to 2: message sets of format v0 or v1. 3: record batches (format v2), and transactional id. With acks=0 there is no response.
+The response: 1: throttle time. 2: append time. 5: log start offset. 8: errors of single records. 10: current leader in a tagged
+field (KIP-951). Behaviour: 4: KAFKA_STORAGE_ERROR is possible. 7: zstd is allowed. 11: TRANSACTION_ABORTABLE is possible. 12:
+the broker adds partitions to the transaction (KIP-890). 13: topic ids instead of names.
 
-librdkafka picks its message format from the advertised range: a broker that leaves out 0 makes it send no v2 batches.
+librdkafka chooses its message format by the advertised versions: without version 0, it sends no v2 batches.
 """
 
 from odradek.protocol.schema import api

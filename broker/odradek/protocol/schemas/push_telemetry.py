@@ -1,4 +1,4 @@
-"""PushTelemetry (72): a client's metrics (KIP-714)."""
+"""PushTelemetry (72): a client pushes its metrics (KIP-714)."""
 
 from odradek.protocol.schema import api
 

@@ -1,7 +1,6 @@
 """ReadShareGroupStateSummary (87): reads the start offsets of share partitions. Between brokers.
 
-0 has the leader epoch since Kafka 4; the unreleased form in Kafka 3.9 had not. 1: the count of deliveries that are
-complete.
+0: contains the leader epoch since Kafka 4, unlike the unreleased form in Kafka 3.9. 1: number of completed deliveries.
 """
 
 from odradek.protocol.schema import api

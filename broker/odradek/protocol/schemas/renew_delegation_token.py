@@ -1,4 +1,4 @@
-"""RenewDelegationToken (39): prolongs a delegation token."""
+"""RenewDelegationToken (39): extends the lifetime of a delegation token."""
 
 from odradek.protocol.schema import api
 

@@ -1,6 +1,6 @@
 """SaslAuthenticate (36): carries SASL tokens.
 
-1: how long the session lasts before the client has to authenticate again (KIP-368).
+1: lifetime of the session, after which the client must authenticate again (KIP-368).
 """
 
 from odradek.protocol.schema import api

@@ -1,6 +1,6 @@
 """SaslHandshake (17): chooses a SASL mechanism.
 
-After 0 the tokens follow without Kafka's framing, after 1 in SaslAuthenticate requests.
+0: the tokens follow without Kafka's framing. 1: they follow in SaslAuthenticate requests.
 """
 
 from odradek.protocol.schema import api

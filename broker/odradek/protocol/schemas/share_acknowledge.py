@@ -1,6 +1,6 @@
 """ShareAcknowledge (79): acknowledges records of a share group.
 
-0 was an early access to the layout of 1. 2: renewal of acquired records.
+0: early access, with the fields of 1. 2: renewal of acquired records.
 """
 
 from odradek.protocol.schema import api

@@ -1,7 +1,7 @@
-"""ShareFetch (78): reads records that a share group's member acquires, and acknowledges earlier ones.
+"""ShareFetch (78): a member of a share group acquires records and acknowledges earlier ones.
 
-0 was an early access, with a limit of bytes for each partition. 1: limits of records and batch size, and how long
-records stay acquired. 2: renewal of acquired records, and a strict limit of records.
+0: early access, with a limit of bytes per partition. 1: limits of the number of records and the batch size, and the time that
+records stay acquired. 2: renewal of acquired records, and a strict limit of the number of records.
 """
 
 from odradek.protocol.schema import api

@@ -1,6 +1,6 @@
 """ShareGroupDescribe (77): state and members of share groups.
 
-0 was an early access to the same layout.
+0: early access, with the fields of 1.
 """
 
 from odradek.protocol.schema import api

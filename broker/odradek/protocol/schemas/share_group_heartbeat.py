@@ -1,6 +1,6 @@
-"""ShareGroupHeartbeat (76): a member of a share group (KIP-932) joins, stays and learns its assignment.
+"""ShareGroupHeartbeat (76): a member of a share group (KIP-932) joins, stays and gets its assignment.
 
-0 was an early access to the same layout.
+0: early access, with the fields of 1.
 """
 
 from odradek.protocol.schema import api

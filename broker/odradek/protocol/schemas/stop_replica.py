@@ -1,7 +1,7 @@
-"""StopReplica (5): the controller has brokers stop, or delete, replicas (ZooKeeper era, up to Kafka 3.9).
+"""StopReplica (5): the controller makes brokers stop or delete replicas (ZooKeeper mode, up to Kafka 3.9).
 
-0 names partitions one by one, 1 and 2 group them by topic and have the broker's epoch; in all three one flag deletes
-all. 3: a leader epoch and a flag for each partition. 4: whether the controller is KRaft.
+0: a list of partitions. 1 and 2: partitions grouped by topic, and the broker epoch. 0 to 2: one flag to delete all. 3: a leader
+epoch and a deletion flag for each partition. 4: whether the controller is a KRaft controller.
 """
 
 from odradek.protocol.schema import api

@@ -1,4 +1,4 @@
-"""StreamsGroupHeartbeat (88): a member of a streams group (KIP-1071) joins, reports topology and tasks, and learns its own."""
+"""StreamsGroupHeartbeat (88): a member of a streams group (KIP-1071) joins, reports its tasks, and gets its assignment."""
 
 from odradek.protocol.schema import api
 

@@ -1,6 +1,6 @@
-"""SyncGroup (14): the leader of a classic group hands in the assignments, every member takes its own.
+"""SyncGroup (14): the leader of a classic group sends the assignments, and every member gets its assignment.
 
-1: throttle time. 3: group instance id. 5: type and name of the protocol, checked against the group's.
+1: throttle time. 3: group instance id. 5: protocol type and name, which must match those of the group.
 """
 
 from odradek.protocol.schema import api

@@ -1,7 +1,7 @@
 """Keys and values of the records of `__transaction_state`.
 
-Each is preceded by an int16: of a key the number of its kind (0 is the only one), of a value its version. A record without
-value is a tombstone.
+Keys and values begin with an int16: in a key the number of its kind (0 is the only one), in a value its version. A record
+without a value is a tombstone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STATES = (
     "Dead",
     "PrepareEpochFence",
 )
-"""Names of ``transaction_status``, which is the index."""
+"""The names of the values of ``transaction_status``, which is the index."""
 
 Key: Any = message("TransactionLogKey", "TransactionalId  string  0+", versions="0", flexible="none", module=__name__)
 
@@ -53,13 +53,13 @@ Value: Any = message(
 
 
 def read_record(key: bytes, value: bytes | None) -> tuple[Any, Any]:
-    """Key and value (None for a tombstone) of a record.
+    """Decode a record: key and value (None for a tombstone).
 
-    :raises UnknownRecord: a kind or version that this release does not know.
-    :raises ProtocolError: bytes that do not follow the format.
+    :raises UnknownRecord: the kind or version is unknown.
+    :raises ProtocolError: the bytes are not in this format.
     """
     if len(key) < _PREFIX.size or (value is not None and len(value) < _PREFIX.size):
-        raise ProtocolError("a key or value that ends within its version")
+        raise ProtocolError("a key or value that is shorter than its version field")
     (kind,) = _PREFIX.unpack_from(key)
     if kind != 0:
         raise UnknownRecord(f"a record of kind {kind}")
@@ -68,5 +68,5 @@ def read_record(key: bytes, value: bytes | None) -> tuple[Any, Any]:
         return read_key, None
     (version,) = _PREFIX.unpack_from(value)
     if not 0 <= version <= NEWEST:
-        raise UnknownRecord(f"a value of version {version}: 0 to {NEWEST} are known")
+        raise UnknownRecord(f"a value of version {version}; versions 0 to {NEWEST} are supported")
     return read_key, decode(Value, version, value, _PREFIX.size)[0]

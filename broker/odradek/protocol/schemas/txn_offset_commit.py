@@ -1,7 +1,7 @@
-"""TxnOffsetCommit (28): stores a group's offsets as part of a transaction.
+"""TxnOffsetCommit (28): stores the offsets of a group as part of a transaction.
 
-2: leader epochs. 3: member, generation and instance id, for fencing. 4: TRANSACTION_ABORTABLE may come. 5: the broker
-adds the group's partition to the transaction by itself (KIP-890).
+2: leader epochs. 3: member id, generation and instance id, for fencing. 4: TRANSACTION_ABORTABLE is possible. 5: the broker
+adds the partition of the group to the transaction (KIP-890).
 """
 
 from odradek.protocol.schema import api

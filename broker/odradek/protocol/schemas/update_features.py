@@ -1,7 +1,7 @@
 """UpdateFeatures (57): changes the finalised versions of features.
 
-1: a kind of change instead of the permission to downgrade, validation alone, and error messages. 2: no results for
-single features.
+1: an upgrade type instead of a flag that allows downgrades, validate_only, and error messages. 2: no results for single
+features.
 """
 
 from odradek.protocol.schema import api

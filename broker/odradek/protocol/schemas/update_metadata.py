@@ -1,8 +1,8 @@
-"""UpdateMetadata (6): the controller tells brokers of all partitions and live brokers (ZooKeeper era, up to Kafka 3.9).
+"""UpdateMetadata (6): the controller sends all partitions and live brokers to a broker (ZooKeeper mode, up to Kafka 3.9).
 
-0 has one host and port a broker, 1 endpoints by security protocol, 2 racks, 3 listener names, 4 offline replicas. 5:
-the broker's epoch, and partitions grouped by topic. 7: topic ids. 8: whether the controller is KRaft, and whether the
-list is complete.
+0: one host and port per broker. 1: endpoints by security protocol. 2: racks. 3: listener names. 4: offline replicas. 5: broker
+epoch, and partitions grouped by topic. 7: topic ids. 8: whether the controller is a KRaft controller, and whether the list is
+complete.
 """
 
 from odradek.protocol.schema import api

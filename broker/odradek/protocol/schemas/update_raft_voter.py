@@ -1,4 +1,4 @@
-"""UpdateRaftVoter (82): a voter tells the quorum's leader its endpoints and versions."""
+"""UpdateRaftVoter (82): a voter sends its endpoints and versions to the leader of the quorum."""
 
 from odradek.protocol.schema import api
 

@@ -1,7 +1,7 @@
-"""Vote (52): a candidate of the metadata quorum asks for votes. Between controllers.
+"""Vote (52): a candidate of the metadata quorum requests a vote. Between controllers.
 
-1: directory ids and the voter's key. 2: votes asked for beforehand (KIP-996), and the candidate's fields are named
-after the replica (same bytes).
+1: directory ids and the voter key. 2: pre-votes (KIP-996); the fields of the candidate are renamed to those of a replica, with
+the same encoding.
 """
 
 from odradek.protocol.schema import api

@@ -1,6 +1,6 @@
 """WriteShareGroupState (85): writes the state of share partitions. Between brokers.
 
-1: the count of deliveries that are complete.
+1: number of completed deliveries.
 """
 
 from odradek.protocol.schema import api

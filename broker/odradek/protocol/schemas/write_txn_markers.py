@@ -1,4 +1,4 @@
-"""WriteTxnMarkers (27): the transaction coordinator has leaders write commit or abort markers.
+"""WriteTxnMarkers (27): the transaction coordinator makes leaders write commit or abort markers.
 
 2: the version of the transaction protocol.
 """
