@@ -15,12 +15,12 @@ from odradek.jobs.usage_report.gaps import Scraped, Span, coverage, scrape_cover
 from odradek.jobs.usage_report.page import capacity_sections, svg, text, traffic_sections
 from odradek.jobs.usage_report.page.charts import COUNT, BarChart, HeatChart, TimeChart, ticks
 from odradek.jobs.usage_report.page.text import Cell, Table, name_cell, table_lines
-from odradek.jobs.usage_report.report import Asked, compose
+from odradek.jobs.usage_report.report import CheckedOptions, compose
 from tests.jobs.report_figures import FIRST, LAG_COLUMNS, STATE_COLUMNS, figures, frame, hours, log_dir
 
 GB = 10**9
 HOUR_MS = HOUR * 1000
-ASKED = Asked(None, [], (), False)
+OPTIONS = CheckedOptions(None, [], (), False)
 
 
 def plain(said: str) -> str:
@@ -109,7 +109,7 @@ def after_a_gap() -> Any:
 
 def test_the_busiest_hour_is_not_one_that_holds_the_counts_of_a_gap() -> None:
     given = after_a_gap()
-    page, made = compose(given, [], ASKED, "")
+    page, made = compose(given, [], OPTIONS, "")
     assert int(busiest(given)["hour"].iloc[0]) == FIRST + 9 * HOUR
     assert "the busiest hour was Thu 20 Nov 09:00 UTC with 361 kB/s" in found_in(given)["traffic"]
     [tile] = [tile for tile in page.tiles if tile.key == "peak"]

@@ -261,7 +261,7 @@ def test_what_an_operator_must_know_is_found(page: Page, week: Summary) -> None:
     assert json.loads((week.files[1]).read_text()) == week.document
     said = "\n".join(week.lines())
     assert "/data/a of broker 1 will be full in" in said and "orders.placed" in said and str(week.files[0]) in said
-    tables = week.said[week.said.index("Days until each log directory is full:") :]
+    tables = week.text[week.text.index("Days until each log directory is full:") :]
     assert len(tables) > 15 and max(map(len, tables)) <= 100
 
 
