@@ -308,9 +308,9 @@ def test_the_sentence_on_missing_time_names_whole_hours_only_if_there_are_some()
 def test_a_damaged_interval_is_not_said_to_end_its_file() -> None:
     file = "usage-20251120T08-0badcafe.jsonl"
     said = found_in(figures(gaps=frame(GAP_COLUMNS, [
-        (FIRST, FIRST + 60, "1 interval missing; the file has an interval with rows of another checksum", f"{file}, byte 47"),
+        (FIRST, FIRST + 60, "1 interval missing; the file has an interval with a wrong checksum", f"{file}, byte 47"),
     ])))["damaged_files"]  # fmt: skip
-    assert said == f"1 file of the spool is damaged: {file}. The report skipped only the parts that cannot be read."
+    assert said == f"1 file of the spool is damaged: {file}. The report skipped only the parts that it could not read."
 
 
 def test_sections_with_one_row_say_so_in_the_singular() -> None:
