@@ -244,7 +244,7 @@ def test_without_bytes_by_log_directory_the_page_says_that_what_ifs_are_divided(
     disks = two_disks("retention.ms=7d,topic=audit.*", placed=False)
     assert not any(disk.knows_topics for disk in disks.values())
     [table] = [table for table in capacity_sections.capacity([*disks.values()]).tables if table.name == "disks"]
-    assert "is not known: the effect of each what-if is divided among the disks" in table.note
+    assert "the effect of each what-if is divided among the disks" in table.note
     [table] = [
         table for table in capacity_sections.capacity([*two_disks("growth=2").values()]).tables if table.name == "disks"
     ]
@@ -317,7 +317,9 @@ def test_sections_with_one_row_say_so_in_the_singular() -> None:
     row = [(FIRST, FIRST + 600, "10 intervals missing", "between a and b")]
     given = figures(gaps=frame(GAP_COLUMNS, row))
     [table] = capacity_sections.gaps(given, 600, ["a"]).tables
-    assert table.title == "1 finding" and "1 damaged file of" in capacity_sections.gaps(given, 600, ["a"]).lead
+    assert (
+        table.title == "1 gap or skipped part" and "1 damaged file of" in capacity_sections.gaps(given, 600, ["a"]).lead
+    )
     states = frame(STATE_COLUMNS, [state("a", GB, 1.0)])
     daily = frame(("date", "name", "stored", "topics"), [(FIRST // DAY, "a", GB, 1)])
     assert plain(capacity_sections.storage(figures(states=states, stored_daily=daily)).lead).startswith(
