@@ -41,7 +41,7 @@ another `since` begins at 0.
 
 **Retired entries.** The broker moves the values of entries that were unused for a long time to one entry per page, and deletes
 them. The spool already contains most or all of these values in the entries' last rows. So the row with principal "other" and
-client "retired" has only the rest: the retired values minus the last rows of deleted entries. Therefore the sum over all series is
+client "retired" has only the rest: the retired values minus the last rows of deleted entries. So the sum over all series is
 the broker's total. The row "retired" contains the subtracted values, so that the next reporter process can continue.
 
 **Failures.** A full or failing disk loses no counts: the writer tries again with the next interval, which is longer then. The

@@ -162,9 +162,5 @@ def _interval(rows: bytes, line: bytes, position: int) -> Iterator[Interval | Da
         yield Interval(*place, [])
         return
     found = len(lines) + bool(rest)
-    why = (
-        f"{found} row{'' if found == 1 else 's'} instead of {count}"
-        if found != count
-        else "a wrong checksum"
-    )
+    why = f"{found} row{'' if found == 1 else 's'} instead of {count}" if found != count else "a wrong checksum"
     yield Damage(f"has an interval with {why}", position)
