@@ -1,4 +1,4 @@
-"""``python -m bench``: run the rows on both brokers, interleaved, and write down what came out."""
+"""``python -m bench``: run the rows on both brokers, interleaved, and write the results."""
 
 import argparse
 import contextlib
@@ -21,14 +21,14 @@ ALL = {row.name: row for row in (*ROWS, *LIFE_ROWS)}
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--only", help=f"rows, with commas between: {', '.join(ALL)}")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", help=f"run only these rows, separated by commas: {', '.join(ALL)}")
+    parser.add_argument("--rounds", type=int, default=5, help="number of rounds per row and broker (default 5)")
     parser.add_argument(
-        "--quick", action="store_true", help="two rounds, without many-partitions; writes no RESULTS.md"
+        "--quick", action="store_true", help="two rounds, without many-partitions; do not write RESULTS.md"
     )
-    parser.add_argument("--ours-only", action="store_true")
-    parser.add_argument("--kafka-only", action="store_true")
-    parser.add_argument("--out", type=Path, default=ROOT / "bench")
+    parser.add_argument("--ours-only", action="store_true", help="measure only Odradek")
+    parser.add_argument("--kafka-only", action="store_true", help="measure only Kafka")
+    parser.add_argument("--out", type=Path, default=ROOT / "bench", help="directory of the results (default: bench)")
     return parser.parse_args()
 
 
@@ -37,7 +37,7 @@ def build_generator() -> None:
 
 
 def floors() -> dict[str, float]:
-    """Seconds of CPU a GB of bare pwrite and sendfile of the same bytes, in this run."""
+    """Return the CPU seconds per GB of plain pwrite and sendfile calls on the same bytes, in this run."""
     found = {}
     for kind in ("pwrite", "sendfile"):
         path = Path(tempfile.gettempdir()) / "odradek-bench-floor"
@@ -53,7 +53,7 @@ def floors() -> dict[str, float]:
 
 
 def run_rows(rows: list[Row], kinds: list[str], rounds: int) -> dict[str, dict[str, list[dict[str, float]]]]:
-    """Figures by row, broker and round. The brokers live through all rows; topics are new in each round."""
+    """Return the figures by row, broker and round. The brokers run during all rows; each round uses new topics."""
     found: dict[str, dict[str, list[dict[str, float]]]] = {row.name: {kind: [] for kind in kinds} for row in rows}
     servers: dict[str, Server] = {}
     with contextlib.ExitStack() as ends:
@@ -81,8 +81,8 @@ def run_rows(rows: list[Row], kinds: list[str], rounds: int) -> dict[str, dict[s
 
 
 def warm_up(server: Server) -> None:
-    """Let a JIT compile what will be measured: every kind of load once, unmeasured."""
-    say(f"warming {server.name} up")
+    """Run every kind of load once, unmeasured, so that a JIT compiles the code that will be measured."""
+    say(f"warming up {server.name}")
     server.create_topic("warm-up", 4)
     server.wait("warm-up", 4)
     generate(
@@ -141,12 +141,14 @@ def say(text: str) -> None:
 
 
 def compare(rows: list[Row], figures: dict[str, dict[str, list[dict[str, float]]]]) -> list[dict[str, Any]]:
-    """A line of the table for each target."""
+    """Return a line of the table for each target."""
     lines = []
     for row in rows:
         for target in row.targets:
             values = {
-                kind: (statistics.median if target.middle else min)([one[target.figure] for one in rounds])
+                kind: (statistics.median if target.middle else min)(
+                    [figures_of_round[target.figure] for figures_of_round in rounds]
+                )
                 for kind, rounds in figures[row.name].items()
                 if rounds
             }
@@ -175,11 +177,13 @@ def compare(rows: list[Row], figures: dict[str, dict[str, list[dict[str, float]]
 
 def main() -> int:
     options = arguments()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # unwinds, so that both brokers are ended
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
+    )  # an exception, so that both brokers are stopped
     names = options.only.split(",") if options.only else list(ALL)
     unknown = [name for name in names if name not in ALL]
     if unknown:
-        say(f"no such row: {', '.join(unknown)}; there are {', '.join(ALL)}")
+        say(f"bench: unknown row {', '.join(unknown)}; the rows are {', '.join(ALL)}")
         return 2
     kinds = [kind for kind in ("ours", "Kafka") if not (kind == "Kafka" and options.ours_only)]
     kinds = [kind for kind in kinds if not (kind == "ours" and options.kafka_only)]

@@ -1,4 +1,4 @@
-"""The two brokers under measurement, started as processes, measured from outside by what the kernel says of them."""
+"""The two measured brokers, started as processes; CPU time and memory come from the kernel, not from the brokers."""
 
 import os
 import shutil
@@ -23,11 +23,11 @@ _LOG_TAIL_BYTES = 2000
 
 
 class BenchError(Exception):
-    """A measurement that cannot be made, or whose result is not to be trusted; one line."""
+    """A measurement failed, or its result cannot be trusted; the message is one line."""
 
 
 def free_port() -> int:
-    """A port that nobody listens on now, nor on the next one (Kafka's controller takes that)."""
+    """Return a port that is free together with the next one, which Kafka's controller uses."""
     while True:
         with socket.socket() as first, socket.socket() as second:
             first.bind(("127.0.0.1", 0))
@@ -40,16 +40,16 @@ def free_port() -> int:
 
 
 def cpu_ns(pids: Iterable[int]) -> int:
-    """Nanoseconds on a processor of these processes so far: the kernel's CPU clock of each (clock_getcpuclockid(3)).
+    """Return the CPU time of these processes in nanoseconds, from the kernel's CPU clock of each (clock_getcpuclockid(3)).
 
-    It is the sum of what ``/proc/PID/task/*/schedstat`` shows, and also counts threads that have ended meanwhile, as a
-    JVM's compiler threads do. Raises OSError if one of the processes is gone.
+    It is the sum of ``/proc/PID/task/*/schedstat``, and also counts threads that have ended, as a JVM's compiler threads do.
+    Raises OSError if one of the processes does not exist any more.
     """
     return sum(time.clock_gettime_ns(~pid << 3 | _CPU_CLOCK_OF_PROCESS) for pid in pids)
 
 
 def _has_ended(pid: int) -> bool:
-    """True if no such process exists, or only what its parent has still to reap."""
+    """Whether the process does not exist, or is a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -57,7 +57,7 @@ def _has_ended(pid: int) -> bool:
 
 
 class Server:
-    """A broker in a directory of its own. `start` and `stop` may follow each other on the same data."""
+    """A broker with a separate directory. `start` and `stop` may be called repeatedly on the same data."""
 
     name = ""
 
@@ -71,7 +71,7 @@ class Server:
         raise NotImplementedError
 
     def stop(self) -> float:
-        """End the broker in order; seconds until the last of its processes is gone."""
+        """Stop the broker in order; return the seconds until its last process has ended."""
         began = time.monotonic()
         pids = self.pids()
         fds = [os.pidfd_open(pid) for pid in pids]
@@ -80,7 +80,7 @@ class Server:
         return time.monotonic() - began
 
     def kill(self) -> None:
-        """End all its processes by SIGKILL."""
+        """Kill all its processes with SIGKILL."""
         pids = self.pids()
         fds = [os.pidfd_open(pid) for pid in pids]
         for pid in pids:
@@ -99,20 +99,20 @@ class Server:
         self.pid = 0
 
     def pids(self) -> list[int]:
-        """All its processes, the one that was started first. Raises BenchError if that one has ended."""
+        """Return all its processes, the started one first. Raises BenchError if that one has ended."""
         alive = descendants(self.pid) if self.pid else []
         if not alive or _has_ended(self.pid):
-            raise BenchError(f"{self.name} has ended by itself: {self.log_tail()}")
+            raise BenchError(f"{self.name} has ended unexpectedly: {self.log_tail()}")
         return alive
 
     def end(self) -> None:
-        """Leave nothing behind: kill what still runs, remove the directory."""
+        """Clean up: kill the processes that still run, remove the directory."""
         if self.pid and not _has_ended(self.pid):
             self.kill()
         remove(self.directory)
 
     def cpu_ns(self) -> dict[int, int]:
-        """CPU time so far of each of its processes."""
+        """Return the CPU time of each of its processes."""
         return {pid: cpu_ns([pid]) for pid in self.pids()}
 
     def cpu_ns_since(self, before: dict[int, int]) -> int:
@@ -126,7 +126,7 @@ class Server:
         return sum(after.values()) - sum(before.values())
 
     def log_tail(self) -> str:
-        """The end of what it wrote to its log."""
+        """Return the end of its log."""
         log = self.directory / "server.log"
         return log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace") if log.exists() else ""
 
@@ -134,12 +134,12 @@ class Server:
         return pss_bytes(self.pids())
 
     def check(self) -> None:
-        """The port must be held by the very process that was started."""
+        """Check that the started process listens on the port."""
         if not any(listens_on(pid, self.port) for pid in self.pids()):
             raise BenchError(f"port {self.port} is not held by {self.name} (process {self.pid})")
 
     def wait(self, topics: str = "", partitions: int = 1) -> dict[str, Any]:
-        """Seconds on the monotonic clock at which it listened, answered, and served all partitions."""
+        """Return the times (monotonic seconds) at which it listened, answered a request, and served all partitions."""
         arguments = ["--timeout", str(TIMEOUT_S), "--partitions", str(partitions)]
         return generate("wait", self, *arguments, *(["--topic", topics] if topics else []))
 
@@ -157,7 +157,7 @@ class Server:
 
 
 class Ours(Server):
-    """Odradek, as `odradek start` runs it."""
+    """Odradek, started with `odradek start`."""
 
     name = "ours"
 
@@ -195,11 +195,13 @@ class Ours(Server):
 
 
 class Kafka(Server):
-    """Apache Kafka, as its own start script runs it (1 GB heap, G1)."""
+    """Apache Kafka, started with its start script (1 GB heap, G1)."""
 
     name = "Kafka"
     version = "4.3.0"
-    _background: "subprocess.Popen[bytes] | None" = None  # when it is our own child, see start_in_background
+    _background: "subprocess.Popen[bytes] | None" = (
+        None  # set by start_in_background, where the process is a child of this one
+    )
 
     def start(self) -> None:
         settings = {
@@ -221,7 +223,8 @@ class Kafka(Server):
         self.pid = int((self.directory / "pid").read_text())
 
     def start_in_background(self) -> None:
-        """Without the script's own waiting, for measurements of the start: its command line, once it was formatted."""
+        """Start it without the waiting of the script, for measurements of the start; the directory must be formatted
+        already."""
         jars = Path(os.environ.get("KAFKA_PEER_HOME", Path.home() / ".cache" / "kafka-peer")) / self.version
         command = ["java", "-Xms1G", "-Xmx1G", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
         command += ["-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"]
@@ -240,13 +243,13 @@ class Kafka(Server):
 
 
 class Kafka39(Kafka):
-    """The last Kafka that serves the formats before record batches."""
+    """The last version of Kafka that serves the message formats before record batches."""
 
     version = "3.9.1"
 
 
 def generate(load: str, server: Server | None, *arguments: str) -> dict[str, Any]:
-    """Run the generator; what it printed. Raises BenchError with its complaint."""
+    """Run the generator and return its result. Raises BenchError with its error message."""
     import json
 
     port = ["--port", str(server.port)] if server else []
@@ -260,7 +263,7 @@ def generate(load: str, server: Server | None, *arguments: str) -> dict[str, Any
 
 
 class Held:
-    """A generator that opens its window and waits: for what is measured between its two ends."""
+    """A generator that runs until it is stopped, for measurements during its window."""
 
     def __init__(self, load: str, server: Server, *arguments: str) -> None:
         self._process = subprocess.Popen(
@@ -294,7 +297,7 @@ class Held:
 
 
 def warm_memory(scratch: Path, size: int) -> None:
-    """Write and remove a file of that size: this machine's first touch of free memory is slow, and nobody's fault."""
+    """Write and remove a file of that size, because the first use of free memory is slow on some machines."""
     block = bytes(1 << 20)
     with open(scratch, "wb") as file:
         for _ in range(max(1, size >> 20)):

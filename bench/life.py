@@ -1,4 +1,5 @@
-"""The rows about a broker's own life: memory at rest, start, recovery, verifying, 10,000 partitions through stops and kills."""
+"""The rows that need separate brokers: memory at rest, start, recovery, verification, compaction, stops with 10,000
+partitions."""
 
 import os
 import random
@@ -25,7 +26,7 @@ DOWN_CONVERTED_BYTES = 200_000_000
 
 
 def _launch(server: Server, first: bool) -> float:
-    """Start without waiting; the monotonic time in ns at which that began."""
+    """Start without waiting; return the monotonic time in ns of the start."""
     if isinstance(server, Kafka) and not first:
         began = time.monotonic_ns()
         server.start_in_background()
@@ -37,7 +38,7 @@ def _launch(server: Server, first: bool) -> float:
 
 @contextmanager
 def _fresh(kind: type[Server], settings: dict[str, str] | None = None) -> Iterator[Server]:
-    """A broker of its own, not started yet; it is ended and its directory removed."""
+    """Yield a new broker that is not started; at the end kill it and remove its directory."""
     server = kind(Path(tempfile.mkdtemp(prefix="odradek-bench-")), settings)
     try:
         yield server
@@ -46,7 +47,7 @@ def _fresh(kind: type[Server], settings: dict[str, str] | None = None) -> Iterat
 
 
 def _serve(server: Server, topic: str, partitions: int = 1) -> None:
-    """Start it, and make a topic."""
+    """Start the broker, and create a topic."""
     server.start()
     server.wait()
     server.create_topic(topic, partitions)
@@ -54,7 +55,7 @@ def _serve(server: Server, topic: str, partitions: int = 1) -> None:
 
 
 def _fill_bulk(server: Server, topic: str, size: int) -> Figures:
-    """Bytes in batches of 64 KiB into the four logs of a topic."""
+    """Write this many bytes in batches of 64 KiB to the four partitions of a topic."""
     scratch(size)
     return generate(
         "produce", server, "--topic", topic, "--partitions", str(RECOVERED_LOGS), "--conns", "4", "--inflight", "3",
@@ -63,7 +64,7 @@ def _fill_bulk(server: Server, topic: str, size: int) -> Figures:
 
 
 def rest_and_start(kind: type[Server]) -> Figures:
-    """Start on a directory that has been used once; memory at rest."""
+    """Measure the start on a directory that has been used once, and the memory at rest."""
     with _fresh(kind) as server:
         server.start()
         server.wait()
@@ -110,8 +111,8 @@ def many_partitions(kind: type[Server]) -> Figures:
 
 
 def recovery(kind: type[Server]) -> Figures:
-    """Two GB in four logs of one segment each, never flushed: `kill -9`, start; what that start takes more than one after
-    an ordered stop is the recovery."""
+    """Two GB in four logs of one segment each, never flushed: `kill -9`, start. The time of recovery is the difference to a
+    start after an ordered stop."""
     topic = "recovered"
     with _fresh(kind) as server:
         _serve(server, topic, RECOVERED_LOGS)
@@ -152,7 +153,7 @@ def verify(kind: type[Server]) -> Figures:
 
 
 def compaction(kind: type[Server]) -> Figures:
-    """Half a GB with every key eight times: how long the first pass over it takes, and what CPU.
+    """Half a GB with every key eight times: time and CPU of the first pass.
 
     The topic becomes a compacted one when all is written, so that the pass has it all before it. Another, smaller one goes
     first and warms a JIT up.
@@ -174,7 +175,7 @@ def compaction(kind: type[Server]) -> Figures:
 
 
 def beside_compaction(kind: type[Server]) -> Figures:
-    """p99 of a producer with one request in flight, alone and beside a compaction that takes longer than it is measured."""
+    """p99 of a producer with one request in flight, alone and during a compaction that takes longer than the measurement."""
     with _fresh(kind, {"log.cleaner.backoff.ms": "100"}) as server:
         _serve(server, "beside")
         _write_keyed(server, "warmed-up", COMPACTED_BATCHES // 4)
@@ -190,7 +191,7 @@ def beside_compaction(kind: type[Server]) -> Figures:
 
 
 def fetch_downconverted(kind: type[Server]) -> Figures:
-    """Record batches of 100 records of 1,000 B, read by Fetch version 2 (Kafka 4 refuses it, so Kafka is 3.9 here)."""
+    """Record batches of 100 records of 1,000 B, read with Fetch version 2 (Kafka 4 refuses it, so the peer is Kafka 3.9)."""
     topic, count = "converted", DOWN_CONVERTED_BYTES // (100 * 1010)
     with _fresh(Kafka39 if kind is Kafka else kind) as server:
         _serve(server, topic)
@@ -204,7 +205,7 @@ def fetch_downconverted(kind: type[Server]) -> Figures:
 
 
 def _write_keyed(server: Server, topic: str, batches: int) -> None:
-    """Batches of 1 MiB: as many as there are in eight rounds over the same keys, in segments of 64 MiB."""
+    """Write batches of 1 MiB in eight rounds over the same keys, in segments of 64 MiB."""
     random_bytes = random.Random(5)
     server.create_topic(topic, 1, **{"segment.bytes": str(64 << 20), "min.cleanable.dirty.ratio": "0.01"})
     server.wait(topic)
@@ -229,7 +230,7 @@ def _make_compacted(server: Server, topic: str) -> None:
 
 
 def _compact(server: Server, topic: str) -> float:
-    """Seconds from the change of its policy until a first pass over all but its active segment is noted down."""
+    """Return the seconds from the change of the topic's policy until the checkpoint covers all but its active segment."""
     began = time.monotonic()
     _make_compacted(server, topic)
     while not _cleaned(server, topic):
@@ -250,7 +251,7 @@ def _log_bytes(server: Server, topic: str) -> int:
 
 
 def many_groups(kind: type[Server]) -> Figures:
-    """What a new broker's processes hold more in memory once many groups have committed; it has served one before."""
+    """Return the memory that a new broker needs more after many groups have committed; one group has committed before."""
     topic = "read"
     with _fresh(kind) as server:
         _serve(server, topic, KEPT_OFFSETS)
@@ -263,7 +264,7 @@ def many_groups(kind: type[Server]) -> Figures:
 
 
 def _fill(server: Server, topics: list[str]) -> None:
-    """One record into each partition: logs that hold nothing need no recovery."""
+    """Write one record to each partition, because empty logs need no recovery."""
     for topic in topics:
         generate("fill", server, "--topic", topic, "--partitions", str(PARTITIONS))
 

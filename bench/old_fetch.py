@@ -1,6 +1,7 @@
-"""A consumer of message format v1: Fetch of version 2, one in flight, over a raw socket; for the row `fetch-downconverted`.
+"""A consumer of message format v1: Fetch version 2, one request in flight, over a raw socket; for the row
+`fetch-downconverted`.
 
-It opens no message: it goes from one to the next by their sizes, which tells the offset to go on from.
+It does not decode messages: it reads only their offsets and sizes.
 """
 
 import socket
@@ -13,13 +14,14 @@ _HEAD = struct.Struct(">ihhih5s")  # size, key, version, correlation, client id
 _BODY = struct.Struct(">iiii")  # replica, wait, least bytes, topics
 _PARTITION = struct.Struct(">iiqi")  # partitions, partition, offset, most bytes
 _MESSAGE = struct.Struct(">qi")
-_ANSWER = struct.Struct(">iii")  # correlation, throttle time, topics
-_ANSWERED = struct.Struct(">iihqi")  # partitions, partition, error, high watermark, bytes
+_RESPONSE = struct.Struct(">iii")  # correlation, throttle time, topics
+_PARTITION_RESPONSE = struct.Struct(">iihqi")  # partitions, partition, error, high watermark, bytes
 FETCH, VERSION, CLIENT_ID = 1, 2, b"bench"
 
 
 def read_all(port: int, topic: str, end_offset: int, max_bytes: int) -> dict[str, float]:
-    """Read partition 0 of `topic` up to `end_offset`: bytes of message sets, messages, seconds. Raises BenchError, OSError."""
+    """Read partition 0 of `topic` up to `end_offset`; return bytes of message sets, messages, seconds. Raises BenchError,
+    OSError."""
     name = topic.encode()
     offset = total = messages = 0
     with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
@@ -30,21 +32,21 @@ def read_all(port: int, topic: str, end_offset: int, max_bytes: int) -> dict[str
             body += _PARTITION.pack(1, 0, offset, max_bytes)
             head = _HEAD.pack(_HEAD.size - 4 + len(body), FETCH, VERSION, 1, len(CLIENT_ID), CLIENT_ID)
             connection.sendall(head + body)
-            answer = _exactly(connection, struct.unpack(">i", _exactly(connection, 4))[0])
-            at = _ANSWER.size + 2 + len(name)
-            _, _, error, _, size = _ANSWERED.unpack_from(answer, at)
-            at += _ANSWERED.size
+            response = _exactly(connection, struct.unpack(">i", _exactly(connection, 4))[0])
+            at = _RESPONSE.size + 2 + len(name)
+            _, _, error, _, size = _PARTITION_RESPONSE.unpack_from(response, at)
+            at += _PARTITION_RESPONSE.size
             if error or not size:
-                raise BenchError(f"a Fetch of version {VERSION} at offset {offset}: error {error}, {size} bytes")
+                raise BenchError(f"Fetch version {VERSION} at offset {offset} failed: error {error}, {size} bytes")
             end = at + size
             while at + _MESSAGE.size <= end:
-                found, length = _MESSAGE.unpack_from(answer, at)
+                message_offset, length = _MESSAGE.unpack_from(response, at)
                 at += _MESSAGE.size + length
                 if at > end:
-                    break  # cut off: it comes whole with the next
-                if found < offset:
-                    raise BenchError(f"offset {found} came after {offset - 1}")
-                offset = found + 1
+                    break  # truncated: the next response begins with it
+                if message_offset < offset:
+                    raise BenchError(f"received offset {message_offset} after offset {offset - 1}; offsets must ascend")
+                offset = message_offset + 1
                 messages += 1
                 total += _MESSAGE.size + length
     return {"bytes": total, "messages": messages, "seconds": time.monotonic() - began}

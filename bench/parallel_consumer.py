@@ -1,7 +1,7 @@
-"""``python -m bench.parallel_consumer``: records a second of slow work, a plain poll loop against ParallelConsumer.
+"""``python -m bench.parallel_consumer``: records per second with a slow handler, of a plain poll loop and of ParallelConsumer.
 
-Each record costs its handler a wait (``--work-ms``), as a call to a database does. Measured from the first record handled to
-the last, with records over all partitions and with all of them in one, in order by key. Prints a table; needs no Java.
+The handler waits for each record (``--work-ms``), as for a call to a database. Measured from the first handled record to
+the last, with records in all partitions and with all records in one partition, in order by key. Prints a table; needs no Java.
 """
 
 import argparse
@@ -19,7 +19,7 @@ PARTITIONS, KEYS = 6, 1000
 
 
 class Work:
-    """The slow handler, which notes when the first record began and when the last of `count` was done."""
+    """The slow handler; it records the times of the first record and of the last of `count` records."""
 
     def __init__(self, work_s: float, count: int) -> None:
         self._work_s, self._count = work_s, count
@@ -49,7 +49,7 @@ def fill(servers: str, topic: str, count: int, partitions: int) -> None:
         producer.produce(topic, b"x" * 200, str(number % KEYS).encode(), partition=number % partitions)
         producer.poll(0)
     if producer.flush(60):
-        raise RuntimeError(f"not all of {count} records could be produced to {topic}")
+        raise RuntimeError(f"could not produce all of the {count} records to {topic} within 60 s")
 
 
 def plain(config: dict[str, Any], topic: str, work: Work) -> None:
@@ -69,7 +69,7 @@ def parallel(workers: int) -> Callable[[dict[str, Any], str, Work], None]:
         thread.start()
         while not work.finished.wait(1.0):
             if not thread.is_alive():
-                raise RuntimeError("the consumer ended before its work was done")
+                raise RuntimeError("the ParallelConsumer ended before it had handled all records")
         consumer.stop()
         thread.join()
 
@@ -78,15 +78,29 @@ def parallel(workers: int) -> Callable[[dict[str, Any], str, Work], None]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--work-ms", type=float, default=5.0)
+    parser.add_argument("--work-ms", type=float, default=5.0, help="ms that the handler waits per record (default 5)")
     parser.add_argument(
-        "--records", type=int, default=500, help="for the plain loop; as many for each worker, up to 10 times"
+        "--records",
+        type=int,
+        default=500,
+        help="number of records for the plain loop; with N workers N times as many, at most 10 times (default 500)",
     )
-    parser.add_argument("--workers", type=int, nargs="+", default=[1, 4, 16, 64])
+    parser.add_argument(
+        "--workers",
+        type=int,
+        nargs="+",
+        default=[1, 4, 16, 64],
+        help="numbers of workers to measure (default 1 4 16 64)",
+    )
     arguments = parser.parse_args()
-    print(f"work of {arguments.work_ms:g} ms a record, {KEYS} keys, order by key\n")
-    print(f"{'':24}{f'{PARTITIONS} partitions':>20}{'one hot partition':>20}   records a second (times the plain loop)")
-    ways = [("plain poll loop", 1, plain), *((f"{one} workers", one, parallel(one)) for one in arguments.workers)]
+    print(f"work of {arguments.work_ms:g} ms per record, {KEYS} keys, order by key\n")
+    print(
+        f"{'':24}{f'{PARTITIONS} partitions':>20}{'one hot partition':>20}   records per second (times the plain loop)"
+    )
+    ways = [
+        ("plain poll loop", 1, plain),
+        *((f"{count} workers", count, parallel(count)) for count in arguments.workers),
+    ]
     base: dict[int, float] = {}
     with Broker({"group.initial.rebalance.delay.ms": 0}, {"all": PARTITIONS, "hot": PARTITIONS}) as broker:
         written = arguments.records * 10

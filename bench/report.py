@@ -1,4 +1,4 @@
-"""The results as a table, as RESULTS.md and as JSON."""
+"""Writes the results as a table, as RESULTS.md and as JSON."""
 
 import json
 import os
@@ -24,7 +24,7 @@ def _verdict(met: bool | None) -> str:
 
 
 def table(lines: list[dict[str, Any]]) -> str:
-    """Markdown, one line a compared figure."""
+    """Return a Markdown table, one line per compared figure."""
     head = ["measure", "figure", "ours", "Kafka", "ratio", "target", ""]
     rows = [
         [
@@ -42,7 +42,7 @@ def table(lines: list[dict[str, Any]]) -> str:
 
 
 def machine() -> dict[str, str]:
-    """What it was measured on."""
+    """Return a description of the machine and of the versions."""
     cpu = next(
         (
             row.partition(":")[2].strip()
@@ -75,7 +75,7 @@ def write(
     *,
     results: bool,
 ) -> None:
-    """`results.json`, and RESULTS.md when all rows were run; a partial run goes to `last.json` beside it."""
+    """Write `results.json` and RESULTS.md if all rows were run (`results`), else `last.json`."""
     where = machine()
     content = {"machine": where, "rounds": rounds, "floors": floors, "lines": lines, "figures": figures}
     (out / ("results.json" if results else "last.json")).write_text(json.dumps(content, indent=1) + "\n")
@@ -88,11 +88,12 @@ def write(
         f"{where['date']}, commit {where['commit']}; {where['cpu']}, {where['memory']}, Linux {where['kernel']}, "
         f"Python {where['python']}, against Apache Kafka {where['kafka']} on the same machine in the same run, {rounds} rounds "
         "interleaved (10,000 partitions: one). CPU is the least of the rounds, of all the broker's processes; rates and "
-        "latencies are medians. The machine is shared: ratios count, not single figures.",
+        "latencies are medians. The machine is shared, so compare ratios, not single figures.",
         "",
         table(lines),
         "",
-        f"Floor in the same run: bare `pwrite` {floors['pwrite']:.3g} s CPU a GB, bare `sendfile` {floors['sendfile']:.3g}.",
+        f"Floor in the same run, in CPU seconds per GB: plain `pwrite` {floors['pwrite']:.3g}, plain `sendfile` "
+        f"{floors['sendfile']:.3g}.",
         "",
         f"{len(lines) - len(missed)} of {len(lines)} figures met their target."
         + (" Missed: " + "; ".join(f"{line['title']}, {line['unit']}" for line in missed) + "." if missed else ""),

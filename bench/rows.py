@@ -1,4 +1,4 @@
-"""The rows of the benchmark: what is done to a broker, what of it is compared, and what must come out (DESIGN's targets)."""
+"""The rows of the benchmark: the load, the compared figures, and the target for each figure."""
 
 import os
 import tempfile
@@ -30,7 +30,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Row:
-    """A load, run once a round on each broker."""
+    """A load that runs once per round on each broker."""
 
     name: str
     title: str
@@ -43,7 +43,7 @@ class Row:
 
 
 def measured(load: str, server: Server, *arguments: str) -> Figures:
-    """Run a load; the generator's figures, and the CPU that the broker used in the measured window."""
+    """Run a load; return the generator's figures and the CPU time of the broker in the measured window."""
     held = Held(load, server, *arguments)
     before = server.cpu_ns()
     held.go()
@@ -115,7 +115,7 @@ def bulk_produce(batch_bytes: int, *more: str) -> Callable[[Server, str], Figure
 
 
 def compressed(codec: int, batch_bytes: int) -> Callable[[Server, str], Figures]:
-    """Batches that the producer compressed: both brokers open them to check their records."""
+    """Batches that the producer compressed; both brokers decompress them to check their records."""
 
     def run(server: Server, topic: str) -> Figures:
         with tempfile.TemporaryDirectory() as directory:
@@ -133,7 +133,7 @@ def compressed(codec: int, batch_bytes: int) -> Callable[[Server, str], Figures]
 
 
 def compressed_batch(codec: int, batch_bytes: int) -> bytes:
-    """A batch of text-like records whose uncompressed records are about `batch_bytes`."""
+    """Return a compressed batch of text-like records of about `batch_bytes` uncompressed."""
     import random
 
     from odradek.storage.batch import Record, build_batch
@@ -181,7 +181,7 @@ COMMITTED_PARTITIONS, REBALANCED_MEMBERS, REBALANCES = 8, 100, 30
 
 
 def commits(inflight: int) -> Callable[[Server, str], Figures]:
-    """Commits of eight partitions each by eight consumers, each of a group of its own."""
+    """Commits of eight partitions each by eight consumers, each in a separate group."""
 
     def run(server: Server, topic: str) -> Figures:
         figures = measured(
@@ -197,7 +197,7 @@ def commits(inflight: int) -> Callable[[Server, str], Figures]:
 
 
 def rebalance(server: Server, topic: str) -> Figures:
-    """From the first JoinGroup of a round to the last SyncGroup answer."""
+    """Time from the first JoinGroup of a round to the last SyncGroup response."""
     figures = measured(
         "rebalance", server, "--topic", topic, "--conns", str(REBALANCED_MEMBERS), "--groups", str(REBALANCES)
     )
@@ -216,7 +216,7 @@ def idle_connections(server: Server, topic: str) -> Figures:
 
 
 def synced_produce(server: Server, topic: str) -> Figures:
-    """Every acknowledgement waits for the device: how well producers share syncs."""
+    """Every acknowledgement waits for a sync: measures how many producers share one sync."""
     figures = measured("produce", server, "--topic", topic, "--conns", "8", "--seconds", "5", "--warmup", "0.5")
     return {"rate": figures["requests"] / figures["seconds"], "p99": figures["p99_us"]}
 
@@ -225,7 +225,7 @@ COLD_BATCH, COLD_BATCHES = 65536, 8000
 
 
 def cold_reader(server: Server, topic: str) -> Figures:
-    """p99 of a producer with one request in flight, alone and beside a consumer whose records are not in memory."""
+    """p99 of a producer with one request in flight, alone and during a consumer that reads records from disk."""
     cold = f"{topic}-cold"
     server.create_topic(cold, 1)
     server.wait(cold, 1)

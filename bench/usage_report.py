@@ -1,10 +1,9 @@
-"""How long the usage report takes, and how much memory: ``python -m bench.usage_report --hours 24 --topics 10000``.
+"""Measures time and memory of the usage report: ``python -m bench.usage_report --hours 24 --topics 10000``.
 
-Makes a spool as the broker writes it (`broker/odradek/metrics/spool.py`): each minute every topic is written and read,
-so that every interval has a row for each, which is the worst case; files of hours that are over are compressed. Then
-runs the job on it, in a process of its own, as ``odradek report usage`` does, and reads every 0.2 s how much memory it
-and its children have: the sum of their proportional set sizes (PSS), of which the greatest counts. What is made is
-removed afterwards.
+Makes a spool as the broker writes it (`broker/odradek/metrics/spool.py`): each minute every topic is written or read, so that
+every interval has a row for each topic, which is the worst case; all files are compressed. Then it runs the job on the spool in
+a separate process, as ``odradek report usage`` does, and samples the memory of the process and its children every 0.2 s: the
+maximum of the sum of their proportional set sizes (PSS). The spool and the report are removed at the end.
 """
 
 import argparse
@@ -29,14 +28,14 @@ BOOT = "0123456789abcdef"
 
 
 def name_of(topic: int) -> bytes:
-    """Of a topic by number."""
+    """Return the name of a topic by number."""
     return b"events.domain-%d.stream-%05d" % (topic % 60, topic)
 
 
 def make_hour(directory: Path, hour: int, topics: int) -> tuple[int, int]:
-    """The file of one hour; returns its bytes, and those before compression.
+    """Write the file of one hour; return its size, and the size before compression.
 
-    Counters go on from hour to hour: a topic's traffic a minute is a number of its own times a walk that all share.
+    Counters continue from hour to hour: the traffic of a topic per minute is a rate that differs by topic, with some noise.
     """
     begin_ms = int((FIRST + timedelta(hours=hour)).timestamp() * 1000)
     chance = random.Random(hour)
@@ -81,7 +80,7 @@ def make_hour(directory: Path, hour: int, topics: int) -> tuple[int, int]:
 
 
 def look(process: int, cpu: dict[int, int]) -> int:
-    """Bytes (PSS) of a process and all its descendants; what CPU each has used, in ticks, is put into `cpu`."""
+    """Return the memory (PSS, bytes) of a process and all its descendants; put the CPU time of each, in ticks, into `cpu`."""
     parents: dict[int, list[int]] = {}
     used: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
@@ -94,11 +93,11 @@ def look(process: int, cpu: dict[int, int]) -> int:
             used[int(entry.name)] = int(fields[11]) + int(fields[12])
     total, waiting = 0, [process]
     while waiting:
-        one = waiting.pop()
-        waiting += parents.get(one, [])
-        cpu[one] = max(cpu.get(one, 0), used.get(one, 0))
+        pid = waiting.pop()
+        waiting += parents.get(pid, [])
+        cpu[pid] = max(cpu.get(pid, 0), used.get(pid, 0))
         try:
-            for line in Path(f"/proc/{one}/smaps_rollup").read_text().splitlines():
+            for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
                 if line.startswith("Pss:"):
                     total += int(line.split()[1]) * 1024
         except OSError:
@@ -107,7 +106,7 @@ def look(process: int, cpu: dict[int, int]) -> int:
 
 
 def measure(spool: Path, out: Path, hours: int, memory: str) -> tuple[float, float, int]:
-    """Seconds of the wall clock, seconds of CPU, and the most bytes."""
+    """Run the job; return its wall clock time and CPU time in seconds, and its maximum memory in bytes."""
     command = [
         sys.executable, "-m", "odradek.jobs.usage_report", "--spool", str(spool), "--out", str(out), "--master", "local[2]",
         "--from", FIRST.isoformat(), "--to", (FIRST + timedelta(hours=hours)).isoformat(), "--memory", memory,
@@ -120,35 +119,35 @@ def measure(spool: Path, out: Path, hours: int, memory: str) -> tuple[float, flo
             most = max(most, look(job.pid, cpu))
             time.sleep(0.2)
     if job.returncode:
-        raise SystemExit(f"the job failed: exit code {job.returncode}")
+        raise SystemExit(f"the usage report failed with exit code {job.returncode}; see its messages above")
     return time.monotonic() - begun, sum(cpu.values()) / os.sysconf("SC_CLK_TCK"), most
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--hours", type=int, default=24)
-    parser.add_argument("--topics", type=int, default=10_000)
-    parser.add_argument("--directory", type=Path, default=None, help="where the spool and the report go meanwhile")
-    parser.add_argument("--memory", default="1g", help="heap of Spark's driver")
-    given = parser.parse_args()
-    directory = Path(tempfile.mkdtemp(prefix="usage-report-", dir=given.directory))
+    parser.add_argument("--hours", type=int, default=24, help="hours in the spool (default 24)")
+    parser.add_argument("--topics", type=int, default=10_000, help="topics in the spool (default 10000)")
+    parser.add_argument("--directory", type=Path, default=None, help="directory for the temporary spool and report")
+    parser.add_argument("--memory", default="1g", help="heap size of Spark's driver (default 1g)")
+    options = parser.parse_args()
+    directory = Path(tempfile.mkdtemp(prefix="usage-report-", dir=options.directory))
     try:
         spool = directory / "spool"
         spool.mkdir()
         begun = time.monotonic()
         with ProcessPoolExecutor(os.cpu_count()) as pool:
-            hours = range(given.hours)
-            sizes = list(pool.map(make_hour, [spool] * given.hours, hours, [given.topics] * given.hours))
+            hours = range(options.hours)
+            sizes = list(pool.map(make_hour, [spool] * options.hours, hours, [options.topics] * options.hours))
         packed, raw = (sum(column) for column in zip(*sizes, strict=True))
         print(
-            f"spool: {given.hours} hours of {given.topics} topics, {raw / 1e9:.2f} GB, {packed / 1e9:.2f} GB compressed, "
+            f"spool: {options.hours} hours of {options.topics} topics, {raw / 1e9:.2f} GB, {packed / 1e9:.2f} GB compressed, "
             f"made in {time.monotonic() - begun:.0f} s", flush=True,
         )  # fmt: skip
         load = os.getloadavg()[0]
-        seconds, cpu, most = measure(spool, directory / "out", given.hours, given.memory)
+        seconds, cpu, most = measure(spool, directory / "out", options.hours, options.memory)
         tables = sum(path.stat().st_size for path in (directory / "out" / "tables").rglob("*.parquet"))
         rate = f"{raw / 1e6 / seconds:.0f} MB/s"
-        used = f"{seconds:.0f} s, {cpu:.0f} s of CPU, {rate}, most memory {most / 1e6:.0f} MB"
+        used = f"{seconds:.0f} s, {cpu:.0f} s of CPU, {rate}, maximum memory {most / 1e6:.0f} MB"
         print(f"job: {used}, tables {tables / 1e6:.1f} MB; load before {load:.1f}")
     finally:
         shutil.rmtree(directory)

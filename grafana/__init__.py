@@ -1,5 +1,5 @@
-"""Grafana's dashboards for Odradek, made from code: `python -m grafana` writes them to `grafana/dashboards/`.
+"""Grafana dashboards for Odradek, generated: `python -m grafana` writes them to `grafana/dashboards/`.
 
-Used by people who change dashboards and by tests; nothing of it runs in the broker, and it imports nothing of the broker.
-`panels` makes one panel of each kind, `board` puts panels into a dashboard, one module a dashboard says what is on it.
+Used by developers who change dashboards and by tests. It does not run in the broker and imports no module of the broker.
+`panels` builds the panels, `board` arranges panels in a dashboard, and one module per dashboard defines its contents.
 """

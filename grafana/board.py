@@ -1,7 +1,7 @@
-"""A dashboard: variables, links, annotations, and rows of panels placed on Grafana's grid of 24 columns. Pure.
+"""A dashboard: variables, links, annotations, and rows of panels on Grafana's grid of 24 columns. Pure functions.
 
-Series that the whole cluster has once (topics' offsets, groups, the controller's counts) are chosen by ``CLUSTER``, those that
-each broker tells of itself by ``BROKER``: to look at one broker must not make the cluster disappear.
+``CLUSTER`` selects series that exist once per cluster (offsets of topics, groups, counts of the controller), ``BROKER`` selects
+series that each broker reports about itself. So the series of the cluster stay visible if the user selects a single broker.
 """
 
 from collections.abc import Sequence
@@ -18,11 +18,12 @@ RATE = "$__rate_interval"
 
 
 def largest(number: int, query: str, *labels: str) -> str:
-    """A query for a graph: of `query` the series with the highest values in the shown time, the same ones at every point.
+    """Return a query for a graph: the `number` series of `query` with the highest values in the displayed time range.
 
-    A plain topk() chooses anew at each point, so that lines begin and end where series change their ranks.
+    The same series are shown at every point. A plain topk() selects at each point separately, so that lines begin and end where
+    series change their ranks.
 
-    :param labels: of the query's series; each may be several, as PromQL writes them.
+    :param labels: the labels of the query's series; one argument may contain several, separated by commas as in PromQL.
     """
     highest = f"max_over_time(({query})[$__range:$__interval] @ end())"
     return f"{query} and on ({', '.join(labels)}) topk({number}, {highest})"
@@ -34,9 +35,9 @@ GRID = 24
 
 @dataclass(frozen=True)
 class Variable:
-    """A list to choose from, all by default.
+    """A selection list at the top of a dashboard; all values are selected by default.
 
-    :param everything: the regular expression that stands for all; ``.+`` where the empty value means something else.
+    :param everything: the regular expression for all values; ``.+`` excludes series whose label is empty.
     """
 
     name: str
@@ -54,9 +55,9 @@ CLIENT = Variable(
 
 @dataclass(frozen=True)
 class Row:
-    """Panels side by side, each with its width in columns; what does not fit goes to the next line.
+    """Panels side by side, each with its width in columns; panels that do not fit continue on the next line.
 
-    :param height: of its panels, in Grafana's units of 30 pixels.
+    :param height: the height of its panels, in Grafana's units of 30 pixels.
     """
 
     title: str
@@ -66,7 +67,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Board:
-    """:param history: an own variable ``$history``: how far back trends look."""
+    """The contents of one dashboard.
+
+    :param history: whether the dashboard has a variable ``$history``: the period from which trends are computed.
+    """
 
     uid: str
     title: str
@@ -77,8 +81,8 @@ class Board:
 
 
 def to_model(board: Board) -> model.Dashboard:
-    """The dashboard with all panels placed and numbered. Raises ValueError for a panel that is wider than the grid."""
-    made = (
+    """Return the dashboard with all panels placed and numbered. Raises ValueError for a panel that is wider than the grid."""
+    dashboard = (
         build.Dashboard(board.title)
         .uid(board.uid)
         .description(board.description)
@@ -110,38 +114,40 @@ def to_model(board: Board) -> model.Dashboard:
         )
     )
     for variable in _variables(board):
-        made.with_variable(variable)
+        dashboard.with_variable(variable)
     number, y = 1, 0
     for row in board.rows:
-        made.with_row(build.Row(row.title).id(number).grid_pos(model.GridPos(h=1, w=GRID, x=0, y=y)))
+        dashboard.with_row(build.Row(row.title).id(number).grid_pos(model.GridPos(h=1, w=GRID, x=0, y=y)))
         number, y, x = number + 1, y + 1, 0
         for width, panel in row.panels:
             if width > GRID:
-                raise ValueError(f"row {row.title!r} of {board.uid}: a panel of {width} columns, there are {GRID}")
+                raise ValueError(
+                    f"row {row.title!r} of {board.uid}: a panel is {width} columns wide; the grid has {GRID}"
+                )
             if x + width > GRID:
                 x, y = 0, y + row.height
-            made.with_panel(panel.id(number).grid_pos(model.GridPos(h=row.height, w=width, x=x, y=y)))
+            dashboard.with_panel(panel.id(number).grid_pos(model.GridPos(h=row.height, w=width, x=x, y=y)))
             number, x = number + 1, x + width
         y += row.height
-    return made.build()
+    return dashboard.build()
 
 
 def _variables(board: Board) -> list[build.QueryVariable | build.DatasourceVariable | build.CustomVariable]:
-    made = [
+    variables = [
         build.DatasourceVariable("datasource").label("Data source").type("prometheus"),
         _query(Variable("job", "Job", "label_values(odradek_build_info, job)"), multi=False),
         _query(Variable("instance", "Broker", 'label_values(odradek_build_info{job=~"$job"}, instance)')),
     ]
-    made += [_query(variable) for variable in board.variables]
+    variables += [_query(variable) for variable in board.variables]
     if board.history:
-        chosen = model.VariableOption(selected=True, text="1d", value="1d")
-        made.append(build.CustomVariable("history").label("Trend over").values("1h,6h,1d,7d").current(chosen))
-    return made
+        default = model.VariableOption(selected=True, text="1d", value="1d")
+        variables.append(build.CustomVariable("history").label("Trend over").values("1h,6h,1d,7d").current(default))
+    return variables
 
 
 def _query(variable: Variable, multi: bool = True) -> build.QueryVariable:
-    """All is the choice to begin with, but where only one can be chosen: there it is the first that is found."""
-    made = (
+    """Build the variable. The default is All, or the first value if only one can be selected."""
+    built = (
         build.QueryVariable(variable.name)
         .label(variable.title)
         .datasource(DATASOURCE)
@@ -151,13 +157,13 @@ def _query(variable: Variable, multi: bool = True) -> build.QueryVariable:
         .multi(multi)
     )
     if multi:
-        chosen = model.VariableOption(selected=True, text=["All"], value=["$__all"])
-        made.include_all(True).all_value(variable.everything).current(chosen)
-    return made
+        everything = model.VariableOption(selected=True, text=["All"], value=["$__all"])
+        built.include_all(True).all_value(variable.everything).current(everything)
+    return built
 
 
 class _Annotation(build.AnnotationQuery):
-    """Marks at the times that are the values of a query, in milliseconds since 1970; the SDK knows no fields for that."""
+    """Marks at the times that a query returns as values, in milliseconds since 1970; the SDK has no fields for that."""
 
     def __init__(self, name: str, expr: str, color: str, text: str, enabled: bool = True) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Clients: who uses how much of what, with which software, and who is held back."""
+"""Dashboard of clients: traffic, requests, errors, throttling, software and connections of each client."""
 
 from grafana.board import BROKER, CLIENT, RATE, TOPIC, Board, Row, largest
 from grafana.panels import ORANGE, RED, YELLOW, Link, Query, bars, number, rows, time_series
@@ -17,7 +17,7 @@ def _used(name: str, chosen: str = CHOSEN, by: str = "client_id", window: str = 
 
 
 def both_ways(chosen: str, by: str) -> str:
-    """Bytes a second in and out together. An entry that has only one of them counts too: a plain + would leave it out."""
+    """Return a query for bytes per second, in and out together. A plain + would omit series that have only one of the two."""
     ways = " or ".join(
         f'label_replace(rate(odradek_usage_bytes_{way}_total{{{chosen}}}[{RATE}]), "way", "{way}", "", "")'
         for way in ("in", "out")
@@ -37,8 +37,7 @@ COUNTS = Row(
             4,
             number(
                 "Clients",
-                "Client ids that used the broker. Clients beyond metrics.max.clients are counted together as the "
-                "client `other`.",
+                "Number of selected client ids. All clients beyond metrics.max.clients are counted as one client, `other`.",
                 "none",
                 Query(f"count(count by (client_id) (odradek_usage_connection_seconds_total{{{CHOSEN}}}))", "clients"),
             ),
@@ -47,7 +46,7 @@ COUNTS = Row(
             4,
             number(
                 "Received",
-                "Bytes received from the selected clients in the selected time range, whole requests included.",
+                "All bytes of requests received from the selected clients in the selected time range.",
                 "bytes",
                 Query(f"sum(increase(odradek_usage_bytes_in_total{{{CHOSEN}}}[$__range]))", "in"),
             ),
@@ -56,7 +55,7 @@ COUNTS = Row(
             4,
             number(
                 "Sent",
-                "Bytes sent to the selected clients in the selected time range.",
+                "All bytes of responses sent to the selected clients in the selected time range.",
                 "bytes",
                 Query(f"sum(increase(odradek_usage_bytes_out_total{{{CHOSEN}}}[$__range]))", "out"),
             ),
@@ -109,7 +108,8 @@ TRAFFIC = Row(
             12,
             time_series(
                 "Bytes in",
-                "All bytes received from a client: records, requests, headers.",
+                "All bytes of requests received from each client per second: records, headers and everything else. The "
+                "fifteen clients with the most.",
                 "Bps",
                 Query(largest(15, _used("bytes_in"), "client_id"), "{{client_id}}"),
                 stacked=True,
@@ -120,7 +120,7 @@ TRAFFIC = Row(
             12,
             time_series(
                 "Bytes out",
-                "All bytes sent to a client.",
+                "All bytes of responses sent to each client per second. The fifteen clients with the most.",
                 "Bps",
                 Query(largest(15, _used("bytes_out"), "client_id"), "{{client_id}}"),
                 stacked=True,
@@ -131,7 +131,7 @@ TRAFFIC = Row(
             12,
             time_series(
                 "Records written",
-                "Records of a client that were appended.",
+                "Records of each client that were appended per second. The fifteen clients with the most.",
                 "recps",
                 Query(largest(15, _used("records_in"), "client_id"), "{{client_id}}"),
                 stacked=True,
@@ -142,7 +142,7 @@ TRAFFIC = Row(
             12,
             time_series(
                 "Records read",
-                "Records that were sent to a client.",
+                "Records that were sent to each client per second. The fifteen clients with the most.",
                 "recps",
                 Query(largest(15, _used("records_out"), "client_id"), "{{client_id}}"),
                 stacked=True,
@@ -153,7 +153,7 @@ TRAFFIC = Row(
             8,
             time_series(
                 "Requests",
-                "Requests of a client.",
+                "Requests of each client per second. The fifteen clients with the most.",
                 "reqps",
                 Query(largest(15, _used("requests", CHOSEN + ',topic=""'), "client_id"), "{{client_id}}"),
                 link=ONLY,
@@ -163,7 +163,8 @@ TRAFFIC = Row(
             8,
             time_series(
                 "Errors",
-                "Errors returned to a client: one per request, for Produce and Fetch one per partition.",
+                "Errors returned to each client per second: one per request, for Produce and Fetch one per partition. The "
+                "fifteen clients with the most.",
                 "reqps",
                 Query(largest(15, _used("errors"), "client_id"), "{{client_id}}"),
                 link=ONLY,
@@ -173,7 +174,7 @@ TRAFFIC = Row(
             8,
             time_series(
                 "Connections",
-                "Mean number of open connections of a client.",
+                "Mean number of open connections of each client. The fifteen clients with the most.",
                 "none",
                 Query(largest(15, _used("connection_seconds"), "client_id"), "{{client_id}}"),
                 stacked=True,
@@ -184,14 +185,14 @@ TRAFFIC = Row(
 )
 
 SPLIT = Row(
-    "What they do",
+    "Usage by API and topic",
     9,
     [
         (
             8,
             time_series(
                 "Bytes by API",
-                "Bytes in and out of the selected clients, by API.",
+                "Bytes per second received from and sent to the selected clients, by API.",
                 "Bps",
                 Query(largest(10, both_ways(CHOSEN, "api"), "api"), "{{api}}"),
                 stacked=True,
@@ -201,7 +202,7 @@ SPLIT = Row(
             8,
             time_series(
                 "Requests by API",
-                "Requests of the selected clients, by API.",
+                "Requests of the selected clients per second, by API.",
                 "reqps",
                 Query(largest(10, _used("requests", CHOSEN + ',topic=""', "api"), "api"), "{{api}}"),
                 stacked=True,
@@ -211,7 +212,7 @@ SPLIT = Row(
             8,
             bars(
                 "Topics",
-                "The ten topics for which the selected clients sent and received the most bytes of records.",
+                "The ten topics of which the selected clients sent and received the most bytes of records per second.",
                 "Bps",
                 Query("topk(10, " + both_ways(CHOSEN_TOPIC + ',topic!=""', "topic") + ")", "{{topic}}"),
                 link=TO_TOPIC,
@@ -221,7 +222,7 @@ SPLIT = Row(
             24,
             rows(
                 "Usage",
-                "What each client used in the selected time range.",
+                "Usage of each client in the selected time range.",
                 "short",
                 {"client_id": "Client", "principal": "Principal"},
                 Query(_in_range("bytes_in"), "In", unit="bytes"),
@@ -266,7 +267,7 @@ CONNECTIONS = Row(
             8,
             time_series(
                 "By listener",
-                "Open connections by listener.",
+                "Open connections of all clients, by listener.",
                 "none",
                 Query(
                     f"sum by (listener) (kafka_server_socket_server_metrics_connection_count{{{BROKER}}})",
@@ -279,7 +280,7 @@ CONNECTIONS = Row(
             8,
             time_series(
                 "Closed",
-                "Connections closed, by reason. `refused`: closed on arrival because their address already had "
+                "Connections closed per second, by reason. `refused`: closed immediately because their address already had "
                 "max.connections.per.ip connections.",
                 "cps",
                 Query(f"sum by (reason) (rate(odradek_connections_closed_total{{{BROKER}}}[{RATE}]))", "{{reason}}"),
@@ -291,8 +292,8 @@ CONNECTIONS = Row(
             12,
             time_series(
                 "Versions of Produce and Fetch",
-                "Requests by version: clients below version 3 of Produce and 4 of Fetch "
-                "cost a conversion of every record.",
+                "Produce and Fetch requests per second, by version. The broker must convert every record for clients that use "
+                "Produce below version 3 or Fetch below version 4.",
                 "reqps",
                 Query(
                     "sum by (request, version) (rate(kafka_network_requestmetrics_requests_total"
@@ -306,7 +307,7 @@ CONNECTIONS = Row(
             12,
             time_series(
                 "Bad frames",
-                "Connections that were closed because they sent bytes that are not a valid Kafka request.",
+                "Connections per second that the broker closed because they sent bytes that are not a valid Kafka request.",
                 "cps",
                 Query(f"sum by (instance) (rate(odradek_bad_frames_total{{{BROKER}}}[{RATE}]))", "{{instance}}"),
                 steps=[(1, ORANGE)],
@@ -318,7 +319,7 @@ CONNECTIONS = Row(
 BOARD = Board(
     UID,
     "Odradek / Clients and usage",
-    "Who uses how much of the broker: bytes, records, requests, errors and connections by client, topic and API.",
+    "Usage of the broker by client, topic and API: bytes, records, requests, errors and connections.",
     [COUNTS, TRAFFIC, SPLIT, CONNECTIONS],
     variables=[CLIENT, TOPIC],
 )

@@ -1,4 +1,4 @@
-"""Consumer groups and their lag in records and seconds, and readers that never commit."""
+"""Dashboard of consumer groups and of readers that never commit: lag in records and in seconds, and progress."""
 
 from grafana.board import BROKER, CLIENT, CLUSTER, GROUP, RATE, TOPIC, Board, Row, largest
 from grafana.panels import ORANGE, RED, YELLOW, Link, Query, number, rows, time_series
@@ -30,7 +30,7 @@ COUNTS = Row(
             5,
             number(
                 "Members",
-                "Members of the selected groups.",
+                "Number of members of the selected groups.",
                 "none",
                 Query(f'sum(kafka_consumergroup_members{{{CLUSTER},consumergroup=~"$consumergroup"}})', "members"),
             ),
@@ -58,7 +58,7 @@ COUNTS = Row(
             4,
             number(
                 "Without members",
-                "Groups with committed offsets but without members: nobody consumes for them.",
+                "Selected groups that have committed offsets but no members: no consumer reads for them.",
                 "none",
                 Query(
                     f'count(kafka_consumergroup_members{{{CLUSTER},consumergroup=~"$consumergroup"}} == 0) or vector(0)',
@@ -78,7 +78,8 @@ LAG = Row(
             12,
             time_series(
                 "Lag in records",
-                "Records between a group's committed offsets and the ends of the logs, summed over partitions.",
+                "Records between the committed offsets of a group and the high watermarks, summed over the partitions of a "
+                "topic. The fifteen largest.",
                 "short",
                 Query(
                     largest(15, f"sum by ({GROUP_TOPIC}) (kafka_consumergroup_lag_sum{{{CHOSEN}}})", GROUP_TOPIC),
@@ -90,8 +91,8 @@ LAG = Row(
             12,
             time_series(
                 "Lag in seconds",
-                "How long ago the log went past the committed offset, of the partition that is "
-                "furthest behind. This, not the number of records, is what users feel.",
+                "Time since the high watermark passed the committed offset of a group, for the partition of the topic with "
+                "the largest lag. The delay that users of the data see. The fifteen largest.",
                 "s",
                 Query(
                     largest(15, f"max by ({GROUP_TOPIC}) (odradek_consumergroup_lag_seconds{{{CHOSEN}}})", GROUP_TOPIC),
@@ -104,7 +105,7 @@ LAG = Row(
             12,
             time_series(
                 "Consumed",
-                "Rate at which committed offsets advance.",
+                "Records per second by which the committed offsets of each group advance.",
                 "recps",
                 Query(
                     largest(
@@ -119,9 +120,9 @@ LAG = Row(
         (
             12,
             time_series(
-                "Lag at this pace",
-                "The lag divided by how fast the group consumes: how long it would take to read "
-                "what it lacks now. Groups that make no progress are not shown.",
+                "Time to catch up",
+                "The lag divided by the rate at which the group consumes: the time to consume the current lag if no new "
+                "records were produced. Groups that do not consume are not shown.",
                 "s",
                 Query(
                     f"sum by (consumergroup, topic) (kafka_consumergroup_lag_sum{{{CHOSEN}}}) / (sum by (consumergroup, "
@@ -166,7 +167,7 @@ MEMBERS = Row(
             8,
             time_series(
                 "Members",
-                "Members of each group. A step is usually a deployment; a saw-tooth is a consumer that is removed "
+                "Number of members of each group. A step is usually a deployment; a saw-tooth is a consumer that is removed "
                 "and joins again.",
                 "none",
                 Query(
@@ -183,7 +184,7 @@ MEMBERS = Row(
             8,
             time_series(
                 "States",
-                "Groups in each state. Classic groups do not consume while they are in PreparingRebalance.",
+                "Number of groups in each state. Classic groups do not consume while they are in PreparingRebalance.",
                 "none",
                 Query(
                     f"sum by (state) (kafka_coordinator_group_groupmetadatamanager_numgroups{{{CLUSTER}}})", "{{state}}"
@@ -195,7 +196,7 @@ MEMBERS = Row(
             8,
             time_series(
                 "Requests of groups",
-                "Requests of the group protocols, by API.",
+                "Requests of the group protocols per second, by API.",
                 "reqps",
                 Query(
                     "sum by (request) (rate(kafka_network_requestmetrics_requests_total"
@@ -209,14 +210,15 @@ MEMBERS = Row(
 )
 
 READING = Row(
-    "Readers, whether they commit or not (Spark, Flink, assigned consumers)",
+    "Readers, with and without commits (Spark, Flink, assigned consumers)",
     10,
     [
         (
             8,
             time_series(
                 "Lag in records",
-                "Records between the last one sent to a client and the end of the log.",
+                "Records between the last record sent to a client and the high watermark, summed over the partitions of a "
+                "topic. The fifteen largest.",
                 "short",
                 Query(
                     largest(15, f"sum by ({READER_TOPIC}) (odradek_reader_lag{{{READERS}}})", READER_TOPIC),
@@ -228,7 +230,8 @@ READING = Row(
             8,
             time_series(
                 "Lag in seconds",
-                "How long ago the log went past the last record sent to a client.",
+                "Time since the high watermark passed the position of a client, for the partition of the topic with the "
+                "largest lag. The fifteen largest.",
                 "s",
                 Query(
                     largest(15, f"max by ({READER_TOPIC}) (odradek_reader_lag_seconds{{{READERS}}})", READER_TOPIC),
@@ -241,7 +244,7 @@ READING = Row(
             8,
             time_series(
                 "Read",
-                "Rate at which the positions of clients advance.",
+                "Records per second by which the positions of each client advance.",
                 "recps",
                 Query(
                     largest(
@@ -284,7 +287,7 @@ READING = Row(
 BOARD = Board(
     UID,
     "Odradek / Consumer groups and lag",
-    "How far groups and readers are behind, in records and in seconds, and whether they catch up.",
+    "Lag of consumer groups and readers, in records and in seconds, and whether they catch up.",
     [COUNTS, LAG, MEMBERS, READING],
     variables=[GROUP, TOPIC, CLIENT],
 )

@@ -1,4 +1,4 @@
-"""The dashboard to open first: is it well, how much goes through, how fast, who, until when."""
+"""The overview dashboard: health, traffic, latency, the largest users, and disk space."""
 
 from grafana.board import BROKER, CLUSTER, RATE, Board, Row, largest
 from grafana.clients import both_ways
@@ -14,7 +14,7 @@ BROKER_STATES = {
     6: ("about to stop", ORANGE),
     7: ("stopping", ORANGE),
 }
-"""Kafka's numbers (org.apache.kafka.metadata.BrokerState)."""
+"""Kafka's numbers of broker states (org.apache.kafka.metadata.BrokerState)."""
 
 TO_TOPIC = Link("Topic ${__field.labels.topic}", "odradek-topics", {"topic": "topic"})
 TO_GROUP = Link("Group ${__field.labels.consumergroup}", "odradek-groups", {"consumergroup": "consumergroup"})
@@ -28,7 +28,7 @@ HEALTH = Row(
             4,
             number(
                 "Broker",
-                "The state that the broker reports.",
+                "The state of the broker: running, or shutting down.",
                 "none",
                 Query(f"kafka_server_kafkaserver_brokerstate{{{BROKER}}}", "{{instance}}"),
                 names=BROKER_STATES,
@@ -140,7 +140,7 @@ HEALTH = Row(
             4,
             number(
                 "Largest lag",
-                "The age of the oldest uncommitted record, over all consumer groups.",
+                "The largest lag of all consumer groups in seconds: the age of the oldest uncommitted record.",
                 "s",
                 Query(f"max(odradek_consumergroup_lag_seconds{{{CLUSTER}}})", "lag"),
                 steps=[(60, YELLOW), (300, RED)],
@@ -156,8 +156,8 @@ TRAFFIC = Row(
         (
             8,
             time_series(
-                "Records' bytes",
-                "Bytes of record batches written by producers and sent to consumers.",
+                "Bytes of records",
+                "Bytes of record batches per second: in from producers, out to consumers.",
                 "Bps",
                 Query(f'sum(rate(kafka_server_brokertopicmetrics_bytesin_total{{{BROKER},topic=""}}[{RATE}]))', "in"),
                 Query(f'sum(rate(kafka_server_brokertopicmetrics_bytesout_total{{{BROKER},topic=""}}[{RATE}]))', "out"),
@@ -167,7 +167,7 @@ TRAFFIC = Row(
             8,
             time_series(
                 "Records",
-                "Records appended.",
+                "Records appended per second.",
                 "recps",
                 Query(
                     f'sum by (instance) (rate(kafka_server_brokertopicmetrics_messagesin_total{{{BROKER},topic=""}}[{RATE}]))',
@@ -208,7 +208,8 @@ TRAFFIC = Row(
             12,
             time_series(
                 "Errors",
-                "Error codes in responses, without NONE. Clients retry many of them themselves.",
+                "Error codes in responses per second, without NONE: the ten most frequent. Clients retry after many of "
+                "these errors.",
                 "cps",
                 Query(
                     largest(
@@ -243,9 +244,10 @@ LATENCY = Row(
         (
             8,
             time_series(
-                "Time to answer",
-                "99th percentile of the time to answer a request, over the last five minutes. A Fetch waits for "
-                "data as long as its client asks for.",
+                "Response time",
+                "99th percentile of the time from the arrival of a request to the end of its response, over the last "
+                "five minutes, for the eight slowest APIs. A Fetch request waits for records as long as its client allows "
+                "(fetch.max.wait.ms).",
                 "ms",
                 Query(
                     largest(
@@ -261,8 +263,8 @@ LATENCY = Row(
             8,
             time_series(
                 "Produce, by phase",
-                "The 99th percentile of each phase of Produce: from arrival to execution, "
-                "execution, waiting for others (flush, replicas), sending.",
+                "99th percentile of each phase of Produce requests, over the last five minutes. queue: arrival to execution; "
+                "local: execution; remote: waiting for a flush or for replicas; send: sending the response.",
                 "ms",
                 *_split("Produce"),
             ),
@@ -271,7 +273,8 @@ LATENCY = Row(
             8,
             time_series(
                 "Fetch, by phase",
-                "The 99th percentile of each phase of Fetch; remote is the wait for data.",
+                "99th percentile of each phase of Fetch requests, over the last five minutes. queue: arrival to execution; "
+                "local: execution; remote: waiting for records; send: sending the response.",
                 "ms",
                 *_split("Fetch"),
             ),
@@ -280,14 +283,14 @@ LATENCY = Row(
 )
 
 WHO = Row(
-    "Who",
+    "Largest users",
     9,
     [
         (
             8,
             bars(
                 "Clients by bytes",
-                "The ten clients with the most bytes, in and out.",
+                "The ten clients with the most bytes per second, in and out together.",
                 "Bps",
                 Query(f"topk(10, {both_ways(BROKER, 'client_id')})", "{{client_id}}"),
                 link=TO_CLIENT,
@@ -297,7 +300,7 @@ WHO = Row(
             8,
             bars(
                 "Topics by bytes in",
-                "The ten topics with the most bytes from producers.",
+                "The ten topics with the most bytes of records per second from producers.",
                 "Bps",
                 Query(
                     "topk(10, sum by (topic) "
@@ -332,7 +335,7 @@ CAPACITY = Row(
             8,
             time_series(
                 "Free space",
-                "Free share of the file system below each log directory.",
+                "Free fraction of the file system of each log directory.",
                 "percentunit",
                 Query(
                     f"odradek_log_dir_free_bytes{{{BROKER}}} / odradek_log_dir_total_bytes{{{BROKER}}}",
@@ -345,7 +348,7 @@ CAPACITY = Row(
             8,
             time_series(
                 "Workers busy",
-                "Share of its time in which each worker's loop does something. Near 1 clients wait.",
+                "Fraction of the time in which the event loop of each worker is busy. Near 100% its clients wait.",
                 "percentunit",
                 Query(f"rate(odradek_worker_busy_seconds_total{{{BROKER}}}[{RATE}])", "{{instance}} worker {{worker}}"),
                 steps=[(0.7, YELLOW), (0.9, RED)],
@@ -356,7 +359,7 @@ CAPACITY = Row(
             8,
             states(
                 "Processes",
-                "Whether each process serves.",
+                "Whether each process of the broker is up.",
                 Query(f"odradek_process_up{{{BROKER}}}", "{{process}} {{ordinal}}"),
                 {1: ("up", GREEN), 0: ("down", RED)},
             ),
@@ -365,7 +368,7 @@ CAPACITY = Row(
             24,
             rows(
                 "Topics",
-                "The ten largest topics.",
+                "The ten topics with the most bytes on disk.",
                 "bytes",
                 {"topic": "Topic"},
                 Query(f"topk(10, sum by (topic) (odradek_topic_stored_bytes{{{BROKER}}}))", "Stored"),

@@ -1,7 +1,7 @@
-"""Panels: one function a kind, so that all of a kind look alike. Pure; each returns a builder that `board` places.
+"""Panels: one function per kind, so that all panels of a kind look alike. Pure; each returns a builder that `board` places.
 
-What every panel has is an argument without default: a title, a sentence for whoever wonders what it shows, a unit of
-Grafana's (https://grafana.com/docs/grafana/latest/panels-visualizations/configure-standard-options/), queries.
+The arguments without defaults are what every panel has: a title, a description that explains its contents, a unit of
+Grafana (https://grafana.com/docs/grafana/latest/panels-visualizations/configure-standard-options/), and queries.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,14 +28,15 @@ DATASOURCE = model.DataSourceRef(type_val="prometheus", uid="${datasource}")
 
 Panel = timeseries.Panel | stat.Panel | table.Panel | bargauge.Panel | heatmap.Panel | statetimeline.Panel
 Steps = Sequence[tuple[float, str]]
-"""From which value on which colour; below the first it is green."""
+"""(value, colour): the colour from this value upwards; below the first value the colour is green."""
 
 
 @dataclass(frozen=True)
 class Query:
-    """:param legend: Grafana's template of a series' name, such as ``{{topic}}``; in tables the name of the value's column.
+    """A PromQL query of a panel.
 
-    :param unit: of this column in a table, if it is another than the panel's.
+    :param legend: Grafana's template for the name of a series, such as ``{{topic}}``; in tables the heading of the column.
+    :param unit: the unit of this column in a table, if it differs from the panel's.
     """
 
     expr: str
@@ -45,7 +46,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Link:
-    """A link of each series to another dashboard; ``variables`` are taken from the labels of the same series."""
+    """A link from each series to another dashboard. ``variables``: {variable of that dashboard: label of the series}."""
 
     title: str
     uid: str
@@ -53,8 +54,8 @@ class Link:
 
     def build(self, in_table: bool) -> build.DashboardLink:
         source = "__data.fields" if in_table else "__field.labels"
-        chosen = "".join(f"&var-{name}=${{{source}.{label}}}" for name, label in self.variables.items())
-        url = f"/d/{self.uid}?${{datasource:queryparam}}&${{job:queryparam}}{chosen}&${{__url_time_range}}"
+        values = "".join(f"&var-{name}=${{{source}.{label}}}" for name, label in self.variables.items())
+        url = f"/d/{self.uid}?${{datasource:queryparam}}&${{job:queryparam}}{values}&${{__url_time_range}}"
         return build.DashboardLink(self.title).url(url).type(model.DashboardLinkType.LINK)
 
 
@@ -69,9 +70,9 @@ def time_series(
     high: float | None = None,
     link: Link | None = None,
 ) -> timeseries.Panel:
-    """Lines over time, the legend a table of last, mean and largest value. ``steps`` are drawn as dashed lines.
+    """Lines over time; the legend is a table of the last, mean and largest value. ``steps`` are drawn as dashed lines.
 
-    :param low, high: ends of the axis in the panel's unit; None lets Grafana choose.
+    :param low, high: ends of the axis in the panel's unit; with None Grafana chooses them.
     """
     panel = (
         timeseries.Panel()
@@ -114,10 +115,10 @@ def number(
     text: bool = False,
     decimals: int | None = None,
 ) -> stat.Panel:
-    """One large value of now.
+    """The current value as a large number.
 
-    :param names: text and colour for a value, for states.
-    :param text: show the series' name instead of its value.
+    :param names: the text and colour for each value of a state.
+    :param text: show the name of the series instead of its value.
     """
     panel = (
         stat.Panel()
@@ -145,7 +146,7 @@ def bars(
     high: float | None = None,
     link: Link | None = None,
 ) -> bargauge.Panel:
-    """Values of now beside each other."""
+    """Current values as horizontal bars."""
     panel = (
         bargauge.Panel()
         .display_mode(options.BarGaugeDisplayMode.BASIC)
@@ -162,7 +163,7 @@ def bars(
 
 
 def states(title: str, description: str, query: Query, names: Mapping[int, tuple[str, str]]) -> statetimeline.Panel:
-    """A band a series, coloured by what its value means."""
+    """One band per series, coloured by its state."""
     panel = (
         statetimeline.Panel()
         .mappings([_mapping(names)])
@@ -179,7 +180,7 @@ def states(title: str, description: str, query: Query, names: Mapping[int, tuple
 
 
 def histogram(title: str, description: str, unit: str, query: Query) -> heatmap.Panel:
-    """Prometheus' buckets over time; the query keeps the label ``le``."""
+    """Buckets of a Prometheus histogram over time; the query must keep the label ``le``."""
     panel = (
         heatmap.Panel()
         .calculate(False)
@@ -206,9 +207,9 @@ def rows(
     links: Mapping[str, Link] | None = None,
     steps: Mapping[str, Steps] | None = None,
 ) -> table.Panel:
-    """A table of now: a row for each combination of ``labels``, a column for each query, the largest of the first on top.
+    """A table of current values: one row per combination of ``labels``, one column per query, sorted by the first query.
 
-    :param labels: label to the heading of its column; all queries are grouped by just these.
+    :param labels: {label: heading of its column}; all queries must be grouped by exactly these labels.
     :param links, steps: by the heading of a column.
     """
     letters = [chr(ord("A") + index) for index in range(len(queries))]
@@ -252,7 +253,7 @@ def _finish(
     instant: bool = False,
     query_format: PromQueryFormat = PromQueryFormat.TIME_SERIES,
 ) -> Panel:
-    """What all kinds have."""
+    """Set what all kinds of panels have, and add the queries."""
     panel.title(title).description(description).datasource(DATASOURCE).unit(unit).thresholds(_thresholds(steps))
     for index, query in enumerate(queries):
         target = (

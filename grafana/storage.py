@@ -1,4 +1,4 @@
-"""Storage: what is free, how fast it goes, when it will be gone, and what takes it."""
+"""Dashboard of storage: free space, growth, the time until disks are full, the largest topics, and recovery."""
 
 from grafana.board import BROKER, RATE, TOPIC, Board, Row, largest
 from grafana.panels import GREEN, ORANGE, RED, YELLOW, Link, Query, bars, number, rows, states, time_series
@@ -7,13 +7,13 @@ UID = "odradek-storage"
 
 DAY = 86_400
 FAR = 3650 * DAY
-"""What stands for never: dashboards show nothing beyond ten years."""
+"""Ten years in seconds: the value that means never."""
 BROKER_TOPIC = f'{BROKER},topic=~"$topic"'
 DIRECTORY = "{{instance}} {{log_dir}}"
 FREE = f"odradek_log_dir_free_bytes{{{BROKER}}}"
 TOTAL = f"odradek_log_dir_total_bytes{{{BROKER}}}"
 UNTIL_FULL = f"clamp_max({FREE} / clamp_min(-deriv({FREE}[$history]), 1e-9), {FAR})"
-"""Seconds; the slope is that of the line through the samples of ``$history``."""
+"""Seconds; the slope is that of a line fitted to the samples of ``$history``."""
 FULL_STEPS = [(0, RED), (2 * DAY, ORANGE), (7 * DAY, YELLOW), (30 * DAY, GREEN)]
 TO_TOPIC = Link("Topic ${__field.labels.topic}", "odradek-topics", {"topic": "topic"})
 
@@ -36,7 +36,7 @@ STATE = Row(
             6,
             number(
                 "Least free",
-                "The free share of the fullest file system.",
+                "The free fraction of the fullest file system.",
                 "percentunit",
                 Query(f"min({FREE} / {TOTAL})", "free"),
                 steps=[(0, RED), (0.1, ORANGE), (0.2, YELLOW), (0.3, GREEN)],
@@ -45,14 +45,17 @@ STATE = Row(
         (
             4,
             number(
-                "Stored", "Bytes of all logs.", "bytes", Query(f"sum(odradek_topic_stored_bytes{{{BROKER}}})", "stored")
+                "Stored",
+                "Bytes on disk of all logs.",
+                "bytes",
+                Query(f"sum(odradek_topic_stored_bytes{{{BROKER}}})", "stored"),
             ),
         ),
         (
             4,
             number(
                 "Failed directories",
-                "Log directories that are offline until the next restart.",
+                "Log directories that have failed. They stay offline until the broker restarts.",
                 "none",
                 Query(f"count(odradek_log_dir_online{{{BROKER}}} == 0) or vector(0)", "offline"),
                 steps=[(1, RED)],
@@ -62,7 +65,8 @@ STATE = Row(
             4,
             number(
                 "Times full",
-                "How often a log directory became full and refused producers, in the selected time range.",
+                "Number of times in the selected time range that a log directory became full, so that the broker refused "
+                "producers.",
                 "none",
                 Query(f"sum(increase(odradek_log_dir_full_total{{{BROKER}}}[$__range]))", "times"),
                 steps=[(0.5, RED)],
@@ -104,7 +108,7 @@ CAPACITY = Row(
             8,
             bars(
                 "Used",
-                "Used share of each file system, other programs included.",
+                "Used fraction of the file system of each log directory, including files of other programs.",
                 "percentunit",
                 Query(f"1 - {FREE} / {TOTAL}", DIRECTORY),
                 steps=[(0.7, YELLOW), (0.85, ORANGE), (0.95, RED)],
@@ -115,8 +119,8 @@ CAPACITY = Row(
             8,
             states(
                 "State of the disks",
-                "State low: the broker deletes removed segments at once. State full: it refuses producers until "
-                "there is room.",
+                "State low: the broker deletes expired segments sooner. State full: it refuses producers until there is free "
+                "space again.",
                 Query(f"odradek_log_dir_full_state{{{BROKER}}}", DIRECTORY),
                 {0: ("roomy", GREEN), 1: ("low", ORANGE), 2: ("full", RED)},
             ),
@@ -134,14 +138,14 @@ CAPACITY = Row(
 )
 
 GROWTH = Row(
-    "What takes it",
+    "Usage and growth by topic",
     9,
     [
         (
             12,
             time_series(
                 "Stored by topic",
-                "Bytes of the logs, the fifteen largest topics.",
+                "Bytes on disk of the logs of the fifteen largest topics.",
                 "bytes",
                 Query(
                     largest(15, f"sum by (topic) (odradek_topic_stored_bytes{{{BROKER_TOPIC}}})", "topic"), "{{topic}}"
@@ -154,8 +158,8 @@ GROWTH = Row(
             12,
             time_series(
                 "Growth by topic",
-                "Net growth of the logs (written minus deleted) over the period chosen under Trend over. "
-                "The fifteen topics that grow most.",
+                "Net growth of the logs (written minus deleted bytes) per second, over the period chosen under Trend over. "
+                "The fifteen topics with the highest growth.",
                 "Bps",
                 Query(
                     largest(
@@ -171,7 +175,7 @@ GROWTH = Row(
             12,
             time_series(
                 "Written",
-                "Bytes of records written, all topics: the growth without retention.",
+                "Bytes of records written per second, all topics: the growth that there would be without retention.",
                 "Bps",
                 Query(
                     f'sum(rate(kafka_server_brokertopicmetrics_bytesin_total{{{BROKER},topic=""}}[{RATE}]))', "written"
@@ -182,7 +186,7 @@ GROWTH = Row(
             12,
             time_series(
                 "Segments",
-                "Segments of all logs.",
+                "Number of segments of all logs.",
                 "none",
                 Query(f"sum by (instance) (kafka_log_log_numlogsegments{{{BROKER}}})", "{{instance}}"),
             ),
@@ -209,14 +213,14 @@ GROWTH = Row(
 )
 
 RECOVERY = Row(
-    "Recovery and the spool of usage",
+    "Recovery and the usage spool",
     8,
     [
         (
             6,
             bars(
                 "Recovered bytes",
-                "Bytes of logs that the last start has checked so far.",
+                "Fraction of the bytes to recover that the last start of the broker has checked so far.",
                 "percentunit",
                 Query(
                     f"odradek_recovered_bytes{{{BROKER}}} / (odradek_recovery_bytes{{{BROKER}}} > 0) "
@@ -230,7 +234,7 @@ RECOVERY = Row(
             6,
             bars(
                 "Opened logs",
-                "Number of opened logs in each log directory.",
+                "Fraction of the logs in each log directory that the last start of the broker has opened so far.",
                 "percentunit",
                 Query(
                     f"odradek_recovered_logs{{{BROKER}}} / (odradek_recovery_logs{{{BROKER}}} > 0) "
@@ -243,9 +247,9 @@ RECOVERY = Row(
         (
             6,
             bars(
-                "Cut off at the start",
-                "Bytes removed from the ends of logs at a start because they were not a complete batch: "
-                "unacknowledged data after a crash.",
+                "Truncated at the start",
+                "Bytes that the last start of the broker truncated from the ends of logs, because they were not a complete "
+                "record batch: unacknowledged data after a crash of the broker.",
                 "bytes",
                 Query(f"odradek_recovery_truncated_bytes{{{BROKER}}}", DIRECTORY),
                 steps=[(1, ORANGE)],
@@ -255,7 +259,7 @@ RECOVERY = Row(
             6,
             number(
                 "Spool",
-                "Bytes of the usage spool; usage.spool.max.bytes limits it.",
+                "Bytes of the files of the usage spool; usage.spool.max.bytes limits them.",
                 "bytes",
                 Query(f"sum(odradek_spool_bytes{{{BROKER}}})", "spool"),
             ),
@@ -264,8 +268,8 @@ RECOVERY = Row(
             24,
             time_series(
                 "Intervals of the spool",
-                "Usage intervals written to the spool (one every usage.spool.interval.ms), and intervals that could "
-                "not be written.",
+                "Intervals written to the usage spool per second (one every usage.spool.interval.ms), and failed attempts to "
+                "write.",
                 "cps",
                 Query(
                     f"sum by (instance) (rate(odradek_spool_intervals_total{{{BROKER}}}[{RATE}]))",
@@ -282,7 +286,7 @@ RECOVERY = Row(
 BOARD = Board(
     UID,
     "Odradek / Storage and capacity",
-    "Free disk space, how fast it shrinks, when it will be used up, and which topics use it.",
+    "Free disk space, its trend, the time until disks are full, and which topics use the space.",
     [STATE, CAPACITY, GROWTH, RECOVERY],
     variables=[TOPIC],
     history=True,

@@ -1,4 +1,4 @@
-"""Topics: what is written and read, how it is distributed over partitions, and whether all replicas are in sync."""
+"""Dashboard of topics: traffic, writers and readers, distribution over partitions, and replicas."""
 
 from grafana.board import BROKER, CLIENT, CLUSTER, RATE, TOPIC, Board, Row, largest
 from grafana.panels import ORANGE, RED, YELLOW, Link, Query, bars, number, rows, time_series
@@ -33,7 +33,7 @@ COUNTS = Row(
             4,
             number(
                 "Partitions",
-                "Partitions of the selected topics.",
+                "Number of partitions of the selected topics.",
                 "none",
                 Query(f"sum(kafka_topic_partitions{{{CLUSTER_TOPIC}}})", "partitions"),
             ),
@@ -42,8 +42,8 @@ COUNTS = Row(
             4,
             number(
                 "Records kept",
-                "Offsets between the start and the end of the logs of the selected topics. With compaction or "
-                "control records there are fewer records than offsets.",
+                "Offsets between the log start and the high watermark, summed over the selected topics. With compaction "
+                "or control records there are fewer records than offsets.",
                 "short",
                 Query(
                     f"sum(kafka_topic_partition_current_offset{{{CLUSTER_TOPIC}}}) "
@@ -56,7 +56,7 @@ COUNTS = Row(
             4,
             number(
                 "Stored",
-                "Bytes of the logs of the selected topics.",
+                "Bytes on disk of the logs of the selected topics.",
                 "bytes",
                 Query(f"sum(odradek_topic_stored_bytes{{{BROKER_TOPIC}}})", "stored"),
             ),
@@ -95,7 +95,7 @@ TRAFFIC = Row(
             8,
             time_series(
                 "Bytes in",
-                "Bytes of record batches from producers, the fifteen topics with the most.",
+                "Bytes of record batches per second from producers, the fifteen topics with the most.",
                 "Bps",
                 Query(_traffic("bytesin"), "{{topic}}"),
                 stacked=True,
@@ -106,7 +106,7 @@ TRAFFIC = Row(
             8,
             time_series(
                 "Bytes out",
-                "Bytes of record batches to consumers, the fifteen topics with the most.",
+                "Bytes of record batches per second to consumers, the fifteen topics with the most.",
                 "Bps",
                 Query(_traffic("bytesout"), "{{topic}}"),
                 stacked=True,
@@ -117,7 +117,7 @@ TRAFFIC = Row(
             8,
             time_series(
                 "Records in",
-                "Records appended, the fifteen topics with the most.",
+                "Records appended per second, the fifteen topics with the most.",
                 "recps",
                 Query(_traffic("messagesin"), "{{topic}}"),
                 stacked=True,
@@ -128,7 +128,7 @@ TRAFFIC = Row(
             8,
             time_series(
                 "Produce requests",
-                "Produce requests that named the topic.",
+                "Produce requests per second that contain the topic, the fifteen topics with the most.",
                 "reqps",
                 Query(_traffic("totalproducerequests"), "{{topic}}"),
             ),
@@ -137,7 +137,7 @@ TRAFFIC = Row(
             8,
             time_series(
                 "Fetch requests",
-                "Fetch requests that named the topic.",
+                "Fetch requests per second that contain the topic, the fifteen topics with the most.",
                 "reqps",
                 Query(_traffic("totalfetchrequests"), "{{topic}}"),
             ),
@@ -146,7 +146,7 @@ TRAFFIC = Row(
             8,
             time_series(
                 "Failed requests",
-                "Produce and Fetch requests for which the topic had an error.",
+                "Partitions of the topic that Produce and Fetch requests returned with an error, per second.",
                 "reqps",
                 Query(
                     "sum by (topic) "
@@ -164,7 +164,7 @@ TRAFFIC = Row(
             12,
             time_series(
                 "Refused bytes",
-                "Bytes of batches that were refused as too large, in all topics.",
+                "Bytes per second of record batches that the broker refused for any reason, in all topics.",
                 "Bps",
                 Query(
                     f'sum(rate(kafka_server_brokertopicmetrics_bytesrejected_total{{{BROKER},topic=""}}[{RATE}]))',
@@ -176,7 +176,8 @@ TRAFFIC = Row(
             12,
             time_series(
                 "Offsets",
-                "Rate at which the log end offsets advance, from the cluster's metrics.",
+                "Records per second by which the high watermarks of the topic advance, the fifteen topics with the most. "
+                "Computed from offsets, which exist once per cluster.",
                 "recps",
                 Query(
                     largest(
@@ -248,7 +249,7 @@ PARTITIONS = Row(
             8,
             bars(
                 "Skew",
-                "The largest partition of a topic as a multiple of their mean. 1 is even; above 2 check "
+                "Size of the largest partition of a topic divided by the mean of its partitions. 1 is even; above 2 check "
                 "the distribution of keys. The ten most uneven topics.",
                 "none",
                 Query(
@@ -263,7 +264,7 @@ PARTITIONS = Row(
             8,
             time_series(
                 "Size",
-                "Bytes of the logs, the fifteen largest topics.",
+                "Bytes on disk of the logs of the fifteen largest topics.",
                 "bytes",
                 Query(largest(15, f"sum by (topic) (kafka_log_log_size{{{BROKER_TOPIC}}})", "topic"), "{{topic}}"),
                 stacked=True,
@@ -273,7 +274,7 @@ PARTITIONS = Row(
             8,
             time_series(
                 "Segments",
-                "Segments of the logs. Each uses open files and memory maps.",
+                "Number of segments of the fifteen topics with the most. Each segment uses open files and memory maps.",
                 "none",
                 Query(
                     largest(15, f"sum by (topic) (kafka_log_log_numlogsegments{{{BROKER_TOPIC}}})", "topic"),
@@ -286,7 +287,7 @@ PARTITIONS = Row(
             24,
             rows(
                 "Partitions",
-                "Each partition with its log and replicas.",
+                "Log and replicas of each partition.",
                 "none",
                 {"topic": "Topic", "partition": "Partition"},
                 Query(f"sum by (topic, partition) (kafka_log_log_size{{{BROKER_TOPIC}}})", "Size", unit="bytes"),
@@ -308,7 +309,7 @@ PARTITIONS = Row(
 BOARD = Board(
     UID,
     "Odradek / Topics",
-    "What is written to and read from topics, by whom, how it is distributed over partitions, and "
+    "Traffic of topics, the clients that write and read them, the distribution over partitions, and "
     "whether all replicas are in sync.",
     [COUNTS, TRAFFIC, WHO, PARTITIONS],
     variables=[TOPIC, CLIENT],

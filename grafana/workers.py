@@ -1,4 +1,4 @@
-"""Workers and the other processes: load, delay, waiting requests, memory, restarts."""
+"""Dashboard of the broker's processes: load, delays, waiting requests, memory, restarts."""
 
 from grafana.board import BROKER, RATE, Board, Row
 from grafana.panels import GREEN, ORANGE, RED, YELLOW, Query, bars, histogram, number, rows, states, time_series
@@ -22,7 +22,7 @@ STATE = Row(
             4,
             number(
                 "Workers",
-                "Worker processes; their number is num.network.threads.",
+                "Number of worker processes (num.network.threads).",
                 "none",
                 Query(f"count(odradek_worker_connections{{{BROKER}}})", "workers"),
             ),
@@ -31,7 +31,7 @@ STATE = Row(
             4,
             number(
                 "Connections",
-                "Open connections of all workers.",
+                "Number of open connections of all workers.",
                 "none",
                 Query(f"sum(odradek_worker_connections{{{BROKER}}})", "connections"),
             ),
@@ -40,7 +40,7 @@ STATE = Row(
             4,
             number(
                 "Idle",
-                "Share of the last minute in which workers were idle.",
+                "Fraction of the last minute in which the workers were idle.",
                 "percentunit",
                 Query(f"avg(kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent{{{BROKER}}})", "idle"),
                 steps=[(0, RED), (0.1, YELLOW), (0.3, GREEN)],
@@ -59,7 +59,7 @@ STATE = Row(
             8,
             states(
                 "Processes",
-                "Whether each process serves.",
+                "Whether each process of the broker is up.",
                 Query(f"odradek_process_up{{{BROKER}}}", PROCESS),
                 {1: ("up", GREEN), 0: ("down", RED)},
             ),
@@ -75,7 +75,7 @@ LOAD = Row(
             8,
             time_series(
                 "Busy",
-                "Share of the time in which a worker's event loop is busy. Near 1 its clients wait.",
+                "Fraction of the time in which the event loop of each worker is busy. Near 100% its clients wait.",
                 "percentunit",
                 Query(_by_worker("odradek_worker_busy_seconds_total"), WORKER),
                 high=1,
@@ -85,9 +85,9 @@ LOAD = Row(
         (
             8,
             time_series(
-                "Delay of the loop",
-                "Duration of one turn of a worker's event loop, during which its other clients wait: 99th percentile "
-                "and median.",
+                "Event loop delay",
+                "How late the event loop of each worker runs a timer, which is how long its clients wait for the loop: 99th "
+                "percentile and median.",
                 "s",
                 Query(
                     "histogram_quantile(0.99, sum by (instance, worker, le) "
@@ -105,8 +105,8 @@ LOAD = Row(
         (
             8,
             histogram(
-                "Turns of the loop",
-                "Distribution of the durations of event-loop turns, all workers together.",
+                "Distribution of event loop delays",
+                "Number of measurements of the event loop delay by duration, all workers together.",
                 "s",
                 Query(
                     f"sum by (le) (increase(odradek_worker_loop_delay_seconds_bucket{{{BROKER}}}[{RATE}]))", "{{le}}"
@@ -127,7 +127,7 @@ LOAD = Row(
             8,
             time_series(
                 "Bytes in",
-                "Bytes read from sockets.",
+                "Bytes per second that each worker reads from client sockets.",
                 "Bps",
                 Query(_by_worker("odradek_socket_bytes_in_total"), WORKER),
                 stacked=True,
@@ -137,7 +137,7 @@ LOAD = Row(
             8,
             time_series(
                 "Bytes out",
-                "Bytes written to sockets, including those sent by sendfile.",
+                "Bytes per second that each worker writes to client sockets, including bytes sent with sendfile.",
                 "Bps",
                 Query(_by_worker("odradek_socket_bytes_out_total"), WORKER),
                 stacked=True,
@@ -147,7 +147,7 @@ LOAD = Row(
             8,
             time_series(
                 "By sendfile",
-                "Bytes that went from the page cache to sockets without a copy.",
+                "Bytes per second that each worker sends with sendfile, from the page cache without a copy.",
                 "Bps",
                 Query(_by_worker("odradek_sendfile_bytes_total"), WORKER),
                 stacked=True,
@@ -157,7 +157,7 @@ LOAD = Row(
             8,
             time_series(
                 "Never sent",
-                "Bytes of responses that were not sent because the connection was closed.",
+                "Bytes of responses per second that each worker did not send because the connection was closed.",
                 "Bps",
                 Query(_by_worker("odradek_unsent_bytes_total"), WORKER),
             ),
@@ -166,8 +166,8 @@ LOAD = Row(
             8,
             time_series(
                 "Idle, by Kafka's metrics",
-                "Shares of the last minute in which network threads and request handlers of Kafka "
-                "would be idle; a worker is both.",
+                "Kafka's metrics for the fraction of the last minute in which network threads and request handlers were "
+                "idle. A worker is both, so the two are equal.",
                 "percentunit",
                 Query(
                     f"kafka_network_socketserver_networkprocessoravgidle_percent{{{BROKER}}}", "{{instance}} network"
@@ -200,7 +200,7 @@ WAITING = Row(
             8,
             time_series(
                 "Purgatory, by Kafka's metrics",
-                "Delayed requests by Kafka's names of delayed operations.",
+                "Delayed requests under Kafka's names of delayed operations.",
                 "none",
                 Query(
                     f"sum by (delayedoperation) (kafka_server_delayedoperationpurgatory_purgatorysize{{{BROKER}}})",
@@ -213,11 +213,11 @@ WAITING = Row(
             8,
             time_series(
                 "Locks of partitions",
-                "How often a process found a partition's lock taken, and how often it recovered the lock of a dead "
-                "process.",
+                "How often per second a process found the lock of a partition held by another process, and how often it "
+                "recovered the lock of a dead process.",
                 "cps",
-                Query(f"sum(rate(odradek_lock_busy_total{{{BROKER}}}[{RATE}]))", "found taken"),
-                Query(f"sum(rate(odradek_lock_recoveries_total{{{BROKER}}}[{RATE}]))", "taken over"),
+                Query(f"sum(rate(odradek_lock_busy_total{{{BROKER}}}[{RATE}]))", "busy"),
+                Query(f"sum(rate(odradek_lock_recoveries_total{{{BROKER}}}[{RATE}]))", "recovered"),
             ),
         ),
     ],
@@ -231,7 +231,7 @@ PROCESS_ROW = Row(
             8,
             time_series(
                 "CPU",
-                "Cores that each process uses.",
+                "Number of CPU cores that each process uses.",
                 "none",
                 Query(
                     f"sum by (instance, process, ordinal) (rate(process_cpu_seconds_total{{{PROCESSES}}}[{RATE}]))",
@@ -244,7 +244,7 @@ PROCESS_ROW = Row(
             8,
             time_series(
                 "Resident memory",
-                "Resident memory of each process, shared pages included.",
+                "Resident memory of each process, including shared pages.",
                 "bytes",
                 Query(f"process_resident_memory_bytes{{{PROCESSES}}}", PROCESS),
             ),
@@ -253,7 +253,7 @@ PROCESS_ROW = Row(
             8,
             time_series(
                 "Virtual memory",
-                "Address space of each process. Most of it is the sparse shared mapping.",
+                "Address space of each process. Most of it is the sparse mapping of the shared memory.",
                 "bytes",
                 Query(f"process_virtual_memory_bytes{{{PROCESSES}}}", PROCESS),
             ),
@@ -261,8 +261,9 @@ PROCESS_ROW = Row(
         (
             8,
             bars(
-                "Open descriptors",
-                "Share of the descriptors that a process may open. At 1 connections and segments fail.",
+                "Open file descriptors",
+                "Open file descriptors of each process as a fraction of its limit. At 100% it cannot accept connections or "
+                "open segments.",
                 "percentunit",
                 Query(f"process_open_fds{{{PROCESSES}}} / process_max_fds{{{PROCESSES}}}", PROCESS),
                 steps=[(0.7, YELLOW), (0.9, RED)],
@@ -273,7 +274,7 @@ PROCESS_ROW = Row(
             16,
             rows(
                 "Processes",
-                "Each process: start time, number of restarts, resources.",
+                "Restarts, start time, open file descriptors and resident memory of each process.",
                 "none",
                 {"instance": "Broker", "process": "Process", "ordinal": "Number"},
                 Query(
@@ -299,7 +300,6 @@ PROCESS_ROW = Row(
 BOARD = Board(
     UID,
     "Odradek / Workers and processes",
-    "How busy the processes are, how long turns of their loops take, which requests wait, what the "
-    "processes use, and which died.",
+    "Load of the broker's processes, delays of their event loops, waiting requests, memory and other resources, and restarts.",
     [STATE, LOAD, WAITING, PROCESS_ROW],
 )

@@ -121,7 +121,7 @@ def make_tables(
         coverage.append((hour, "spool", 60, 3_600_000))
     gaps = []
     if gap is not None:
-        gaps.append((gap[0], gap[1], "the broker did not run, or did not write what it counted", "between boots"))
+        gaps.append((gap[0], gap[1], "the broker did not run, or did not write its usage spool", "between boots"))
         at = gap[1] + HOUR
         gaps.append((at, at + 60, "1 interval missing; the file ends in the middle of an interval",
                      "usage-20261117T08-0badcafe.jsonl.gz, byte 4711"))  # fmt: skip

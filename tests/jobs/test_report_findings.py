@@ -15,12 +15,12 @@ from odradek.jobs.usage_report.gaps import Scraped, Span, coverage, scrape_cover
 from odradek.jobs.usage_report.page import capacity_sections, svg, text, traffic_sections
 from odradek.jobs.usage_report.page.charts import COUNT, BarChart, HeatChart, TimeChart, ticks
 from odradek.jobs.usage_report.page.text import Cell, Table, name_cell, table_lines
-from odradek.jobs.usage_report.report import Asked, compose
+from odradek.jobs.usage_report.report import CheckedOptions, compose
 from tests.jobs.report_figures import FIRST, LAG_COLUMNS, STATE_COLUMNS, figures, frame, hours, log_dir
 
 GB = 10**9
 HOUR_MS = HOUR * 1000
-ASKED = Asked(None, [], (), False)
+OPTIONS = CheckedOptions(None, [], (), False)
 
 
 def plain(said: str) -> str:
@@ -109,7 +109,7 @@ def after_a_gap() -> Any:
 
 def test_the_busiest_hour_is_not_one_that_holds_the_counts_of_a_gap() -> None:
     given = after_a_gap()
-    page, made = compose(given, [], ASKED, "")
+    page, made = compose(given, [], OPTIONS, "")
     assert int(busiest(given)["hour"].iloc[0]) == FIRST + 9 * HOUR
     assert "the busiest hour was Thu 20 Nov 09:00 UTC with 361 kB/s" in found_in(given)["traffic"]
     [tile] = [tile for tile in page.tiles if tile.key == "peak"]
@@ -244,7 +244,7 @@ def test_without_bytes_by_log_directory_the_page_says_that_what_ifs_are_divided(
     disks = two_disks("retention.ms=7d,topic=audit.*", placed=False)
     assert not any(disk.knows_topics for disk in disks.values())
     [table] = [table for table in capacity_sections.capacity([*disks.values()]).tables if table.name == "disks"]
-    assert "is not known: the effect of each what-if is divided among the disks" in table.note
+    assert "the effect of each what-if is divided among the disks" in table.note
     [table] = [
         table for table in capacity_sections.capacity([*two_disks("growth=2").values()]).tables if table.name == "disks"
     ]
@@ -308,16 +308,18 @@ def test_the_sentence_on_missing_time_names_whole_hours_only_if_there_are_some()
 def test_a_damaged_interval_is_not_said_to_end_its_file() -> None:
     file = "usage-20251120T08-0badcafe.jsonl"
     said = found_in(figures(gaps=frame(GAP_COLUMNS, [
-        (FIRST, FIRST + 60, "1 interval missing; the file has an interval with rows of another checksum", f"{file}, byte 47"),
+        (FIRST, FIRST + 60, "1 interval missing; the file has an interval with a wrong checksum", f"{file}, byte 47"),
     ])))["damaged_files"]  # fmt: skip
-    assert said == f"1 file of the spool is damaged: {file}. The report skipped only the parts that cannot be read."
+    assert said == f"1 file of the spool is damaged: {file}. The report skipped only the parts that it could not read."
 
 
 def test_sections_with_one_row_say_so_in_the_singular() -> None:
     row = [(FIRST, FIRST + 600, "10 intervals missing", "between a and b")]
     given = figures(gaps=frame(GAP_COLUMNS, row))
     [table] = capacity_sections.gaps(given, 600, ["a"]).tables
-    assert table.title == "1 finding" and "1 damaged file of" in capacity_sections.gaps(given, 600, ["a"]).lead
+    assert (
+        table.title == "1 gap or skipped part" and "1 damaged file of" in capacity_sections.gaps(given, 600, ["a"]).lead
+    )
     states = frame(STATE_COLUMNS, [state("a", GB, 1.0)])
     daily = frame(("date", "name", "stored", "topics"), [(FIRST // DAY, "a", GB, 1)])
     assert plain(capacity_sections.storage(figures(states=states, stored_daily=daily)).lead).startswith(

@@ -261,7 +261,7 @@ def test_what_an_operator_must_know_is_found(page: Page, week: Summary) -> None:
     assert json.loads((week.files[1]).read_text()) == week.document
     said = "\n".join(week.lines())
     assert "/data/a of broker 1 will be full in" in said and "orders.placed" in said and str(week.files[0]) in said
-    tables = week.said[week.said.index("Days until each log directory is full:") :]
+    tables = week.text[week.text.index("Days until each log directory is full:") :]
     assert len(tables) > 15 and max(map(len, tables)) <= 100
 
 
@@ -297,7 +297,7 @@ def test_one_day_and_a_short_history_say_what_is_missing(session: Any, place: Pa
     assert "retention" not in page.cells["storage"]["orders.placed"]  # not known: no number
     assert "nothing to compare" in page.said and made.document["traffic"]["compared_bytes"] is None
     assert len(page.charts["traffic"]["times"]) == 24
-    assert "Give --owners FILE" in page.said and made.document["costs"] is None
+    assert "add --owners FILE" in page.said and made.document["costs"] is None
 
 
 def test_an_empty_period_is_said_to_be_empty(session: Any, place: Path, tmp_path: Path) -> None:
@@ -312,7 +312,7 @@ def test_an_empty_period_is_said_to_be_empty(session: Any, place: Path, tmp_path
     page = Page((tmp_path / "report.html").read_text())
     assert list(page.findings) == ["no_data"] and made.document["worst"] == "bad"
     assert page.charts == {} and page.tiles["known_hours"] == 0
-    assert "There are no data of this period at all." in page.said
+    assert "There are no data of this period." in page.said
 
 
 @pytest.mark.parametrize(

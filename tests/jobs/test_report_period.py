@@ -36,11 +36,11 @@ def test_on_the_first_day_the_report_is_of_today_so_far(spool: Path) -> None:
     said: list[str] = []
     chosen = job._with_data(made(spool), said.append)
     assert (chosen.from_ms, chosen.to_ms) == (TODAY, TODAY + DAY_MS)
-    assert said == ["There are no data of yesterday yet; the report is of today so far, 2026-03-10."]
+    assert said == ["There are no data for yesterday yet; this report covers today until now (2026-03-10)."]
 
 
 def test_a_period_that_was_asked_for_is_not_exchanged_and_the_error_says_what_would_be_right(spool: Path) -> None:
-    with pytest.raises(ReportError, match=r"files are of the hours from .* try --from today --to tomorrow$"):
+    with pytest.raises(ReportError, match=r"files cover the hours from .* try --from today --to tomorrow$"):
         job._with_data(made(spool, "yesterday"), print)
     assert job._with_data(made(spool, "today", "tomorrow"), print).to_ms == TODAY + DAY_MS
 

@@ -49,7 +49,7 @@ def test_a_period_is_said_in_many_ways(from_: str | None, to: str | None, expect
         (
             "yesterday",
             "yesterday",
-            "--to yesterday: must be after --from 2025-11-20T00:00:00Z; the end is not included",
+            "--to yesterday: must be after --from 2025-11-20T00:00:00Z; the end is exclusive",
         ),
         ("2025-11-20", "2025-11-19", "--to 2025-11-19: must be after --from 2025-11-20T00:00:00Z"),
         ("2025-11-22", "2025-11-23", "--from 2025-11-22: is in the future; now it is 2025-11-21T15:30:12Z"),
@@ -90,14 +90,14 @@ def test_wrong_options_are_one_line(tmp_path: Path, spool: Path, monkeypatch: py
         (free, "expected one of --spool DIR and --prometheus URL; neither is given"),
         ([*free, "--spool", str(spool), "--prometheus", "http://x"], "--spool DIR and --prometheus URL; both are given"),
         ([*free, "--spool", str(tmp_path / "gone")], f"--spool {tmp_path / 'gone'}: does not exist"),
-        ([*free, "--spool", str(tmp_path / "file")], f"--spool {tmp_path / 'file'}: is no directory"),
+        ([*free, "--spool", str(tmp_path / "file")], f"--spool {tmp_path / 'file'}: is not a directory"),
         ([*free, "--prometheus", "localhost:9090"], "--prometheus 'localhost:9090': expected a URL, for example http://localhost:9090"),
         ([*free, "--prometheus", "http://h:99999"], "--prometheus 'http://h:99999': expected a URL"),
         ([*free, "--prometheus", "http://h", "--step", "0"], "--step 0: expected 1 to 3600 seconds"),
         ([*free, "--spool", str(spool), "--from", "soon"], "--from 'soon': expected a date"),
-        (["--out", str(tmp_path / "file" / "x"), "--spool", str(spool)], "cannot be written: Not a directory"),
-        (["--out", "/proc/nowhere", "--spool", str(spool)], "--out /proc/nowhere: cannot be written"),
-        ([*free, "--spool", str(spool), "--from", "2025-01-01", "--to", "2025-01-02"], "holds nothing from 2025-01-01T00"),
+        (["--out", str(tmp_path / "file" / "x"), "--spool", str(spool)], "cannot write to this directory: Not a directory"),
+        (["--out", "/proc/nowhere", "--spool", str(spool)], "--out /proc/nowhere: cannot write to this directory"),
+        ([*free, "--spool", str(spool), "--from", "2025-01-01", "--to", "2025-01-02"], "has no data from 2025-01-01T00"),
         ([*free, "--spool", str(spool), "--prices", str(prices)], "prices.toml"),
         ([*free, "--spool", str(spool), "--what-if", "retention=never"], "retention=never"),
     ):  # fmt: skip
@@ -203,7 +203,7 @@ def test_a_second_run_into_the_same_directory_waits_for_nobody(tmp_path: Path, s
     with (out / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         code, error = said("--spool", str(spool), "--out", str(out))
-    assert (code, error) == (1, f"odradek: --out {out}: another run is writing there; wait for its end\n")
+    assert (code, error) == (1, f"odradek: --out {out}: another run is writing to this directory; wait until it ends\n")
 
 
 def test_spark_submit_takes_the_same_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

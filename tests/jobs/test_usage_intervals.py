@@ -110,12 +110,12 @@ def test_compressed_files_are_read_in_members_and_named_where_they_end(tmp_path:
     path.write_bytes(packed[:-10])
     found, damages = parts(path)
     assert 15 < len(found) < 20 and found == intervals[: len(found)]
-    assert damages == [Damage("is a half-written gzip that ends early", len(packed) - 10, "compressed byte")]
+    assert damages == [Damage("is an incomplete gzip file", len(packed) - 10, "compressed byte")]
     path.write_bytes(b"")
-    assert parts(path) == ([], [Damage("is a half-written gzip that ends early", 0, "compressed byte")])
+    assert parts(path) == ([], [Damage("is an incomplete gzip file", 0, "compressed byte")])
     path.write_bytes(b"plain text")
     [damage] = parts(path)[1]
-    assert damage.reason == "is no valid gzip"
+    assert damage.reason == "is not valid gzip"
     assert parts(tmp_path / "gone.jsonl")[1] == [Damage("cannot be read (No such file or directory)", 0)]
 
 
@@ -133,7 +133,7 @@ def test_an_interval_whose_line_holds_something_else_is_a_damage(tmp_path: Path,
     path.write_bytes(rows + spools.line(line))
     assert len(parts(path)[0]) == 1
     path.write_bytes(rows + spools.line(line | change))
-    assert parts(path) == ([], [Damage("has an interval's line that cannot be read", len(rows))])
+    assert parts(path) == ([], [Damage("has an interval line that cannot be parsed", len(rows))])
 
 
 def test_rows_that_cannot_be_read_are_told_in_spite_of_their_checksum(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_rows_that_cannot_be_read_are_told_in_spite_of_their_checksum(tmp_path: 
     path.write_bytes(rows + spools.line(line))
     facts = [row for batch in read_share(find(tmp_path), DAY, DAY + HOUR_MS) for row in batch.to_pylist()]
     assert [row["kind"] for row in facts] == ["span", "damage"]
-    assert facts[-1]["reason"] == "holds 4 rows with a right checksum that cannot be read"
+    assert facts[-1]["reason"] == "has 4 rows with a valid checksum that cannot be parsed"
 
 
 def test_files_are_found_by_name_and_time_and_boot(tmp_path: Path) -> None:
@@ -232,15 +232,25 @@ def gaps_of(*spans: Span, damages: Any = (), hours: int = 2) -> list[tuple[float
 def test_what_is_whole_has_no_gaps_and_what_is_not_has_them_where_they_are() -> None:
     assert gaps_of(span("a", (1, 120), (0, 120))) == []
     assert gaps_of(span("a", (1, 120), (-1, 119))) == [], "the next interval ends behind the period"
-    assert gaps_of() == [(0, 120, "no interval is there")]
-    assert gaps_of(span("a", (1, 50), (10, 60))) == [(0, 10, "no interval is there"), (60, 120, "no interval is there")]
+    assert gaps_of() == [(0, 120, "there is no interval")]
+    assert gaps_of(span("a", (1, 50), (10, 60))) == [(0, 10, "there is no interval"), (60, 120, "there is no interval")]
     [missing] = gaps_of(span("a", (1, 50), (0, 50)), span("a", (54, 123), (53, 120)))
     assert missing == (50, 53, "3 intervals missing")
-    damage = ("a", 50, DAY + 50 * MINUTE_MS, "has an interval with rows of another checksum", "file, byte 7")
+    damage = (
+        "a",
+        50,
+        DAY + 50 * MINUTE_MS,
+        "has an interval with a wrong checksum",
+        "file, byte 7",
+    )
     [missing] = gaps_of(span("a", (1, 50), (0, 50)), span("a", (52, 120), (51, 120)), damages=[damage])
-    assert missing == (50, 51, "1 interval missing; the file has an interval with rows of another checksum")
+    assert missing == (
+        50,
+        51,
+        "1 interval missing; the file has an interval with a wrong checksum",
+    )
     [down] = gaps_of(span("a", (1, 50), (0, 50)), span("b", (1, 60), (60, 120)))
-    assert down == (50, 60, "the broker did not run, or did not write what it counted")
+    assert down == (50, 60, "the broker did not run, or did not write its usage spool")
 
 
 def test_a_clock_that_was_set_is_told() -> None:

@@ -117,16 +117,16 @@ def test_what_may_pass_is_tried_again_with_growing_pauses(proxy: Proxy) -> None:
 @pytest.mark.parametrize(
     ("status", "content", "message"),
     [
-        (503, b'{"status":"error","error":"starting\\nup"}', r"answers 503: starting up; tried 5 times"),
-        (401, b"Unauthorized\n", r"answers 401: Unauthorized$"),
-        (404, b"<html>not here</html>", r"answers 404: <html>not here</html>$"),
-        (200, b"<html>a login page</html>", r"its answer is not that of a Prometheus: b'<html>a login"),
+        (503, b'{"status":"error","error":"starting\\nup"}', r"returned HTTP 503: starting up; tried 5 times"),
+        (401, b"Unauthorized\n", r"returned HTTP 401: Unauthorized$"),
+        (404, b"<html>not here</html>", r"returned HTTP 404: <html>not here</html>$"),
+        (200, b"<html>a login page</html>", r"the response is not that of a Prometheus: b'<html>a login"),
         (200, b'{"status":"error","data":{},"error":"odd"}', r"odd$"),
-        (200, b'{"status":"success","data":{"resultType":"vector","result":[]}}', r"is no matrix of samples"),
+        (200, b'{"status":"success","data":{"resultType":"vector","result":[]}}', r"is not a matrix of samples"),
         (
             400,
             b'{"status":"error","errorType":"bad_data","error":"parse error: unexpected"}',
-            r"answers 400: parse error",
+            r"returned HTTP 400: parse error",
         ),
     ],
 )
@@ -137,12 +137,12 @@ def test_an_error_is_one_line(proxy: Proxy, status: int, content: bytes, message
     assert "\n" not in str(caught.value) and proxy.url in str(caught.value)
 
 
-def test_a_partial_answer_is_an_error_and_no_number(proxy: Proxy) -> None:
+def test_a_partial_response_is_an_error(proxy: Proxy) -> None:
     def warn(document: dict[str, Any]) -> None:
         document["warnings"] = ["1 of 2 stores did not answer"]
 
     proxy.change = warn
-    with pytest.raises(ReportError, match="gives a partial answer only: 1 of 2 stores did not answer"):
+    with pytest.raises(ReportError, match="returned a partial response: 1 of 2 stores did not answer"):
         collected(Prometheus(proxy.url, match='topic="plain"').samples(QUERY, START, END))
 
 
@@ -150,7 +150,7 @@ def test_one_that_does_not_answer_in_time_is_an_error(proxy: Proxy) -> None:
     done = threading.Event()
     proxy.faults = [lambda handler: done.wait(120)] * 5
     try:
-        with pytest.raises(ReportError, match=r"did not answer within 1 s; tried 5 times"):
+        with pytest.raises(ReportError, match=r"did not respond within 1 s; tried 5 times"):
             collected(Prometheus(proxy.url, timeout_s=1, sleep=lambda _: None).samples(QUERY, START, END))
     finally:
         done.set()

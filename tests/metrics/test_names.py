@@ -72,7 +72,7 @@ odradek_spool_intervals_total odradek_spool_bytes odradek_spool_failures_total
 """
 
 
-def test_dashboards_find_every_name_and_label_that_they_expect():
+def test_every_name_and_label_that_dashboards_use_exists():
     expected = {}
     for word in EXPECTED.split():
         name, _, labels = word.rstrip("}").partition("{")
@@ -80,12 +80,12 @@ def test_dashboards_find_every_name_and_label_that_they_expect():
     assert {name: metric.labels for name, metric in METRICS.items()} == expected
 
 
-def test_no_name_stands_twice():
+def test_no_name_occurs_twice():
     names = [metric.name for _, section in SECTIONS for metric in section]
     assert len(set(names)) == len(names)
 
 
-def test_names_end_as_their_types_demand():
+def test_names_have_the_endings_of_their_types():
     for name, metric in METRICS.items():
         assert name.endswith("_total") == (metric.type == COUNTER), name
         if re.search("_(count|sum|bucket)$", name):

@@ -163,7 +163,7 @@ def test_a_disk_that_fails_is_told_once_and_costs_no_count(tmp_path, caplog, err
     assert [one for one in told_of(caplog) if error.strerror in one] == told_of(caplog)[:1]
     clock.advance(MINUTE)
     assert writer.write([row(4)])
-    assert "goes on after 2 intervals" in told_of(caplog)[-1]
+    assert "continues after 2 failed intervals" in told_of(caplog)[-1]
     found = intervals(tmp_path)
     assert [(one.seq, one.from_ms, one.to_ms) for one in found] == [
         (1, NOON, NOON + MINUTE), (2, NOON + MINUTE, NOON + 4 * MINUTE),
@@ -294,7 +294,7 @@ def test_damaged_intervals_are_skipped_and_named_with_their_place(tmp_path):
     path.write_bytes(b"".join(lines)[:-10])  # the end of seq 5
     damages = [part for part in read_file(path) if isinstance(part, Damage)]
     assert [one.position for one in damages] == [ends[1], ends[3], ends[4] - len(row_line(4))]
-    assert "another checksum" in damages[0].reason and "0 rows instead of 1" in damages[1].reason
+    assert "wrong checksum" in damages[0].reason and "0 rows instead of 1" in damages[1].reason
     assert str(damages[2]) == f"{path}, byte {damages[2].position}: ends in the middle of an interval"
     history = History(tmp_path, 0, FOREVER)
     assert len(history.damages) == 3 and [(one.missing, one.boot) for one in history.gaps] == [(1, "b0")]

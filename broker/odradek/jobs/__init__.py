@@ -1,1 +1,1 @@
-"""Batch work in PySpark: programs of their own, which import nothing else of the broker."""
+"""Batch jobs in PySpark: separate programs that import nothing else of the broker."""

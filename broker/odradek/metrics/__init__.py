@@ -1,1 +1,1 @@
-"""What the broker counts: read from the meter pages, named, published, spooled."""
+"""The broker's metrics: read from the meter pages, named, published over HTTP, and written to the usage spool."""

@@ -1,7 +1,7 @@
-"""All families of `/metrics`: from the mapping, the meter pages and the coordinator's groups. A custom collector.
+"""The collector: all metric families of `/metrics`, from the shared memory, the meter pages and the coordinator's groups.
 
-One a reporter. Its methods are called in the reporter's threads, those that serve HTTP among them; who does holds `lock`.
-Nothing here waits for another process: groups come with the call, or are not known.
+One per reporter. The reporter's threads call its methods, including the threads that serve HTTP; the caller holds `lock`.
+Nothing here waits for another process: the caller passes the groups, or None if they are unknown.
 """
 
 import logging
@@ -45,11 +45,15 @@ SIZES_AT_ONCE = 200
 LOOK_EVERY_MS = 10_000
 
 Groups = Sequence[GroupRow] | None
-"""None while the coordinator is not there or still loads."""
+"""None while the coordinator does not run or still loads groups."""
 
 
 class Settings(NamedTuple):
-    """:param max_topics: `metrics.max.topics`; the others likewise. :param listeners: names, by index."""
+    """The configuration of a collector.
+
+    :param max_topics: `metrics.max.topics`; `max_clients`: `metrics.max.clients`; `idle_ms`: `metrics.usage.idle.ms`.
+    :param listeners: names of the listeners, by index.
+    """
 
     max_topics: int
     max_clients: int
@@ -59,7 +63,9 @@ class Settings(NamedTuple):
 
 
 class Collector:
-    """:param memory: of what the predecessor left; that of another mapping is ignored.
+    """Collects the families, and keeps what they need between scrapes.
+
+    :param memory: the state that the previous reporter process saved; it is ignored if it belongs to another shared memory.
     :param clock: monotonic ms; `wall`: ms since 1970.
     """
 
@@ -116,32 +122,35 @@ class Collector:
         try:
             self._memory.save(marshal.dumps(state))
         except OSError as error:
-            log.warning("what is counted is not kept for a successor of this process: %s", error.strerror)
+            log.warning(
+                "cannot save the metrics' state, so usage counters may be too low after a restart of the reporter: %s",
+                error.strerror,
+            )
 
-    # -- looking ------------------------------------------------------------------------------------------------------
+    # -- reading ------------------------------------------------------------------------------------------------------
 
     def partitions(self) -> dict[str, list[Partition]]:
-        """All partitions, by topic."""
+        """Return all partitions, by topic."""
         return dict(self._by_topic())
 
     def _by_topic(self) -> Iterator[tuple[str, list[Partition]]]:
-        """The same, one topic after the other: of ten thousand partitions the rows take 5 MB."""
+        """Yield all partitions topic by topic, because the rows of ten thousand partitions take 5 MB."""
         self._directory.refresh()
         for topic in self._directory.by_name.values():
             yield topic.name, overview.partitions_of(topic)
 
     def settings_of(self, topic: str) -> tuple[int, int] | None:
-        """(retention in ms, retention in bytes) of a topic; None if there is none."""
-        found = self._directory.get(topic)
-        return None if found is None else overview.settings_of(found)
+        """Return (retention in ms, retention in bytes) of a topic; None if the topic does not exist."""
+        entry = self._directory.get(topic)
+        return None if entry is None else overview.settings_of(entry)
 
     def topic_id(self, topic: str) -> bytes | None:
-        """The topic's id; None if there is none."""
-        found = self._directory.get(topic)
-        return None if found is None else found.topic_id
+        """Return the topic's id; None if the topic does not exist."""
+        entry = self._directory.get(topic)
+        return None if entry is None else entry.topic_id
 
     def tick(self) -> bool:
-        """What is to be done each few seconds, scraped or not; whether directories are left to be measured."""
+        """Do the periodic work, which does not depend on scrapes; return whether directories remain to be measured."""
         with self.lock:
             now = self._clock()
             self.history.sample(now)
@@ -156,7 +165,7 @@ class Collector:
             return left
 
     def workers(self) -> list[Place]:
-        """The workers' places."""
+        """Return the places of the workers."""
         return [place for place in of_processes.places(self.shm) if place.kind == ProcessKind.WORKER]
 
     def _sample_busy(self) -> None:
@@ -171,38 +180,38 @@ class Collector:
         return {place.page: pages.counters(self.shm, place.page)["busy_us"] for place in self.workers()}
 
     def usage_rows(self) -> list[pages.UsageRow]:
-        """Usage as all pages have it."""
+        """Return the usage of all pages."""
         return [row for place in of_processes.places(self.shm) for row in pages.usage_rows(self.shm, place.page)]
 
     def _look_at_usage(self, topics: Iterable[tuple[str, list[Partition]]]) -> None:
-        used = self.usage_rows()
-        self._record_bytes = sum(row.bytes_in for row in used if row.topic is not None)
-        sizes = {topic: of_partitions.stored_bytes(found, self.sizes) or 0 for topic, found in topics}
-        for row in used:
+        usage = self.usage_rows()
+        self._record_bytes = sum(row.bytes_in for row in usage if row.topic is not None)
+        sizes = {topic: of_partitions.stored_bytes(partitions, self.sizes) or 0 for topic, partitions in topics}
+        for row in usage:
             if row.topic is not None and row.topic != of_partitions.OTHER:
                 sizes.setdefault(row.topic, 0)
-        came, gone = self._topics.update(sizes)
-        changed = self.ledger.look(used, self._wall() - self._settings.idle_ms, gone)
-        if changed or came or gone:
+        added, removed = self._topics.update(sizes)
+        changed = self.ledger.look(usage, self._wall() - self._settings.idle_ms, removed)
+        if changed or added or removed:
             self._save()
 
     def readers(self, rows: Rows) -> list[of_groups.Reader]:
-        """How far each client is behind that reads, without those that have ended (`of_groups.live_positions`)."""
-        where = {row.slot: (topic, row) for topic, found in rows.items() for row in found}
+        """Return the lag of all readers that have not ended (`of_groups.live_positions`)."""
+        where = {row.slot: (topic, row) for topic, partitions in rows.items() for row in partitions}
         positions = (position for place in self.workers() for position in pages.positions(self.shm, place.page))
         live = of_groups.live_positions(positions, self._wall(), self._settings.idle_ms)
         return list(of_groups.readers(live, where, self.history, self._clock()))
 
     def group_lags(self, group: GroupRow, rows: Rows) -> list[of_groups.Lag]:
-        """How far a group is behind."""
+        """Return the lag of a group."""
         return list(of_groups.group_lags(group, rows, self.history, self._clock()))
 
-    # -- telling ------------------------------------------------------------------------------------------------------
+    # -- families -----------------------------------------------------------------------------------------------------
 
     def families(self, groups: Groups) -> Iterator[Family]:
-        """Everything, as it is now. To be called, and used up, with `lock` held.
+        """Yield all families with their current values. The caller holds `lock` until the iterator ends.
 
-        :param groups: as of a moment before the call, so that no lag is negative.
+        :param groups: from before the call, so that no lag is negative.
         """
         shm = self.shm
         self.history.sample(self._clock())
@@ -217,9 +226,9 @@ class Collector:
         if groups is not None:
             yield from self._group_families(groups, rows)
         yield from of_groups.reader_families(
-            one
-            for one in self.readers(rows)
-            if (one.principal, one.client_id) in self.ledger.clients.names and one.lag.topic in topics
+            reader
+            for reader in self.readers(rows)
+            if (reader.principal, reader.client_id) in self.ledger.clients.names and reader.lag.topic in topics
         )
         yield from self._traffic_families(places, workers)
         yield from of_partitions.broker_families(rows, shm, places)
@@ -245,7 +254,7 @@ class Collector:
         yield from of_traffic.request_families(self.shm, places, self._times)
         yield from of_traffic.connection_families(self.shm, workers, self._settings.listeners)
         for name in ("limit", "full", "refused"):
-            value = sum(one[f"connections_{name}"] for one in words)
+            value = sum(counters[f"connections_{name}"] for counters in words)
             yield single(f"odradek_connections_{name}" + ("" if name == "limit" else "_total"), value)
         then, before = self._busy[0] if self._busy else (self._clock(), {})
         idle = of_processes.idle_share(before, self._busy_us(), (self._clock() - then) * 1000)
@@ -266,11 +275,11 @@ class Collector:
             yield single("odradek_spool_failures_total", self.spool.failures)
 
     def began_ms(self) -> int:
-        """When counting began at zero, by the wall clock."""
+        """Return the time at which all counters were zero, by the wall clock in ms."""
         return min(info.started_ms for info in self.shm.processes() if info.incarnation)
 
     def _lock_counts(self) -> tuple[int, int]:
-        """Sums over slots; what a slot loses when it is given to another partition is kept."""
+        """Return the sums over all slots; counts that a slot loses when another partition gets it are kept."""
         seen = overview.lock_counts()
         base_busy, base_recoveries, busy, recoveries = self._locks
         if seen[0] < busy or seen[1] < recoveries:
@@ -282,6 +291,6 @@ class Collector:
         return base_busy + seen[0], base_recoveries + seen[1]
 
     def collect(self) -> Iterator[ClientMetric]:
-        """As prometheus_client's registries want it; without groups, which this process does not have."""
+        """Implement prometheus_client's Collector; without groups, which this process does not have."""
         with self.lock:
             yield from client_metrics(self.families(None))

@@ -1,7 +1,7 @@
-"""Families of samples as text of both formats, for ten thousand partitions: without prometheus_client's work on each sample.
+"""Writes families of samples in Prometheus' text format or OpenMetrics, fast enough for ten thousand partitions.
 
-Pure functions. prometheus_client's own writers look at every character of every name and make a dictionary and a tuple of
-each sample; what is written here is held equal to theirs by a test. Which format a scraper wants is its decision.
+Pure functions. The writers of prometheus_client check every character of every name and make a dictionary and a tuple of
+each sample; a test checks that the output here equals theirs. prometheus_client decides which format a scraper accepts.
 """
 
 import math
@@ -16,7 +16,7 @@ Value = int | float
 
 
 class Labels:
-    """Names and values of a series' labels, in the order of their names. :param text: as they are written, braces included."""
+    """Labels of a series, sorted by name. `text` is their text in both formats, including the braces."""
 
     __slots__ = ("pairs", "text")
 
@@ -29,7 +29,7 @@ class Labels:
 NO_LABELS = Labels()
 
 Sample = tuple[str, Labels, Value]
-"""What is put behind the family's name (`_bucket`, `_sum`, ...; mostly nothing), labels, value."""
+"""(suffix of the family's name: `_bucket`, `_sum`, ..., usually empty; labels; value)."""
 
 
 class Family(NamedTuple):
@@ -40,14 +40,14 @@ class Family(NamedTuple):
 
 
 def escape(value: str) -> str:
-    """A label's value as it is written between quotes."""
+    """Return a label's value as it is written between quotes."""
     if "\\" in value or "\n" in value or '"' in value:
         return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
     return value
 
 
 def number(value: Value) -> str:
-    """As both formats write it."""
+    """Return a value as both formats write it."""
     if isinstance(value, float):
         if math.isinf(value):
             return "+Inf" if value > 0 else "-Inf"
@@ -56,7 +56,7 @@ def number(value: Value) -> str:
 
 
 def pieces(families: Iterable[Family], openmetrics: bool) -> Iterator[bytes]:
-    """The text, family by family; what has no sample is left out."""
+    """Yield the text family by family; families without samples are left out."""
     for metric, samples in families:
         name = metric.name
         lines = [
@@ -77,11 +77,11 @@ def pieces(families: Iterable[Family], openmetrics: bool) -> Iterator[bytes]:
 
 
 def client_metrics(families: Iterable[Family]) -> Iterator[ClientMetric]:
-    """The same as objects of prometheus_client."""
+    """Yield the families as objects of prometheus_client; families without samples are left out."""
     for metric, samples in families:
         name = metric.name.removesuffix("_total") if metric.type == COUNTER else metric.name
-        one = ClientMetric(name, metric.help, metric.type)
+        family = ClientMetric(name, metric.help, metric.type)
         for suffix, labels, value in samples:
-            one.add_sample(metric.name + suffix, dict(labels.pairs), value)
-        if one.samples:
-            yield one
+            family.add_sample(metric.name + suffix, dict(labels.pairs), value)
+        if family.samples:
+            yield family

@@ -1,7 +1,8 @@
-"""Groups as the coordinator tells them to the reporter: name, state, members, committed offsets; as compact bytes.
+"""The format in which the coordinator sends groups to the reporter: name, state, members and committed offsets.
 
-Pure functions. Big-endian. A group: two texts (u16 length), members u32, topics u32; then for each topic its name, a number n,
-n partitions (i32) and n offsets (i64). The coordinator makes it group by group, so that its loop turns in between.
+Pure functions. Big-endian. A group: two texts (u16 length), members u32, topics u32; then for each topic its name, a number n
+(u32), n partitions (i32) and n offsets (i64). The coordinator encodes group by group, so that its event loop can run in
+between.
 """
 
 import struct
@@ -14,11 +15,11 @@ _COUNT = struct.Struct(">I")
 
 
 class MalformedGroups(ValueError):
-    """Bytes that are no groups."""
+    """Bytes that are not in this format."""
 
 
 class GroupRow(NamedTuple):
-    """:param offsets: by topic, the committed offset by partition."""
+    """A group. :param offsets: {topic: {partition: committed offset}}."""
 
     group_id: str
     state: str
@@ -32,12 +33,12 @@ def _text(value: str) -> bytes:
 
 
 def encode_group(group_id: str, state: str, members: int, topics: int) -> bytes:
-    """The beginning of a group; `topics` times `encode_offsets` must follow."""
+    """Return the beginning of a group; `topics` results of `encode_offsets` must follow."""
     return _text(group_id) + _text(state) + _COUNTS.pack(members, topics)
 
 
 def encode_offsets(topic: str, offsets: Mapping[int, int]) -> bytes:
-    """What a group has committed in one topic."""
+    """Return the encoded committed offsets of a group in one topic."""
     count = len(offsets)
     return b"".join(
         (
@@ -50,7 +51,7 @@ def encode_offsets(topic: str, offsets: Mapping[int, int]) -> bytes:
 
 
 def decode_groups(payload: bytes) -> Iterator[GroupRow]:
-    """All groups. Raises MalformedGroups."""
+    """Yield all groups. Raises MalformedGroups."""
     position = 0
     try:
         while position < len(payload):
@@ -69,12 +70,12 @@ def decode_groups(payload: bytes) -> Iterator[GroupRow]:
                 position += 8 * count
             yield GroupRow(group_id, state, members, offsets)
     except struct.error as error:
-        raise MalformedGroups(f"groups end within a field: {error}") from None
+        raise MalformedGroups(f"the data end within a field: {error}") from None
 
 
 def _read_text(payload: bytes, position: int) -> tuple[str, int]:
     (length,) = _LENGTH.unpack_from(payload, position)
     end = position + _LENGTH.size + length
     if end > len(payload):
-        raise MalformedGroups("text beyond the end")
+        raise MalformedGroups(f"a text of {length} bytes exceeds the data")
     return payload[position + _LENGTH.size : end].decode("utf-8", "replace"), end

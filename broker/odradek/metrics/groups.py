@@ -1,4 +1,7 @@
-"""Families about consumer groups, and about readers, which may never commit: offsets, lag in records, lag in seconds."""
+"""Families about consumer groups, and about readers with or without commits: offsets, lag in records, lag in seconds.
+
+Pure functions; the collector calls them with its lock held.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,16 +16,19 @@ from odradek.metrics.pages import PositionRow
 from odradek.metrics.partitions import Rows, serves
 
 STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty", "Assigning", "Reconciling")
-"""What Kafka calls the states of groups, of both protocols."""
+"""Kafka's names of group states, of both protocols."""
 
 
 READER_ENDS_AFTER_MS = 2 * 60_000
-"""The series of a reader end this long after the last connection that read the partition was closed or turned to others. A
-reader that connects again sooner goes on with its series. Each alert about readers waits longer than this."""
+"""The series of a reader end this long after the last connection that read the partition was closed or stopped reading it. A
+reader that connects again sooner continues its series. Each alert about readers waits longer than this."""
 
 
 class Lag(NamedTuple):
-    """How far a reader is behind in one partition. :param lag: records. :param seconds: since the log went past `offset`."""
+    """The lag of a reader in one partition.
+
+    :param offset: the next offset to read. :param lag: records. :param seconds: since the high watermark passed `offset`.
+    """
 
     topic: str
     partition: int
@@ -32,7 +38,7 @@ class Lag(NamedTuple):
 
 
 class Reader(NamedTuple):
-    """A client that fetches, and how far it is behind in one partition."""
+    """A client that fetches, and its lag in one partition."""
 
     principal: str
     client_id: str
@@ -40,14 +46,14 @@ class Reader(NamedTuple):
 
 
 def lag_of(topic: str, row: Partition, offset: int, history: EndHistory, now_ms: int) -> Lag:
-    """The lag of a reader that goes on at `offset`. :param now_ms: by the clock of the history."""
+    """Return the lag of a reader whose next offset is `offset`. :param now_ms: by the clock of the history."""
     seconds = history.lag_seconds(row.slot, row.incarnation, offset, now_ms)
     behind = max(0, row.high_watermark - offset)
     return Lag(topic, row.partition, offset, behind, seconds if behind else 0.0)
 
 
 def group_lags(group: GroupRow, rows: Rows, history: EndHistory, now_ms: int) -> Iterator[Lag]:
-    """The lag of one group wherever it has committed, partitions that are not open here left out."""
+    """Yield the lag of a group in each partition with a committed offset whose log is open on this broker."""
     for topic, offsets in group.offsets.items():
         for row in rows.get(topic, ()):
             offset = offsets.get(row.partition)
@@ -58,7 +64,10 @@ def group_lags(group: GroupRow, rows: Rows, history: EndHistory, now_ms: int) ->
 def group_families(
     groups: Sequence[GroupRow], rows: Rows, topics: set[str], names: set[str], history: EndHistory, now_ms: int
 ) -> Iterator[Family]:
-    """What kafka_exporter tells of groups, and the lag in seconds. :param names: groups shown; `topics`: likewise."""
+    """Yield kafka_exporter's families of groups, and the lag in seconds.
+
+    :param topics: topics that have series. :param names: groups that have series.
+    """
     places: list[tuple[Labels, Lag]] = []
     sums: list[tuple[Labels, int, int]] = []
     for group in groups:
@@ -94,11 +103,12 @@ def group_families(
 def readers(
     positions: Iterable[PositionRow], where: Mapping[int, tuple[str, Partition]], history: EndHistory, now_ms: int
 ) -> Iterator[Reader]:
-    """How far each reader is behind, whichever worker it reads from.
+    """Yield the lag of each reader, over all workers.
 
-    Of several positions the newest counts that is still read; if none is, the newest.
+    If a reader has several positions in a partition, the newest one that an open connection still reads counts, else the
+    newest.
 
-    :param where: slot to topic and partition.
+    :param where: {slot: (topic, partition)}.
     """
     newest: dict[tuple[str, str, int], PositionRow] = {}
     for position in positions:
@@ -107,30 +117,36 @@ def readers(
         if known is None or (known.readers > 0, known.at_ms) <= (position.readers > 0, position.at_ms):
             newest[key] = position
     for position in newest.values():
-        found = where.get(position.slot)
-        if found is None or found[1].incarnation != position.incarnation or not serves(found[1]):
+        place = where.get(position.slot)
+        if place is None or place[1].incarnation != position.incarnation or not serves(place[1]):
             continue
-        lag = lag_of(found[0], found[1], position.offset, history, now_ms)
+        lag = lag_of(place[0], place[1], position.offset, history, now_ms)
         yield Reader(position.principal, position.client_id, lag)
 
 
 def live_positions(positions: Iterable[PositionRow], now_ms: int, idle_ms: int) -> Iterator[PositionRow]:
-    """Those of readers that have not ended. :param now_ms: by the wall clock. :param idle_ms: `metrics.usage.idle.ms`."""
+    """Yield the positions of readers that have not ended.
+
+    :param now_ms: by the wall clock. :param idle_ms: `metrics.usage.idle.ms`.
+    """
     for position in positions:
         if position.at_ms >= now_ms - (idle_ms if position.readers else min(idle_ms, READER_ENDS_AFTER_MS)):
             yield position
 
 
-def reader_families(found: Iterable[Reader]) -> Iterator[Family]:
-    """Position and lag of readers that have names."""
+def reader_families(named_readers: Iterable[Reader]) -> Iterator[Family]:
+    """Yield position and lag of readers. :param named_readers: readers whose client and topic have series."""
     shown = [
         (
             Labels(
-                principal=one.principal, client_id=one.client_id, topic=one.lag.topic, partition=str(one.lag.partition)
+                principal=reader.principal,
+                client_id=reader.client_id,
+                topic=reader.lag.topic,
+                partition=str(reader.lag.partition),
             ),
-            one.lag,
+            reader.lag,
         )
-        for one in found
+        for reader in named_readers
     ]
     yield Family(METRICS["odradek_reader_position"], [("", labels, lag.offset) for labels, lag in shown])
     yield Family(METRICS["odradek_reader_lag"], [("", labels, lag.lag) for labels, lag in shown])

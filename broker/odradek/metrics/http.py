@@ -1,8 +1,9 @@
-"""HTTP of the reporter: a thread a connection, on the standard library's server; what is told is handed in.
+"""HTTP server of the reporter: one thread per connection, on the standard library's server. The caller passes the contents.
 
-The socket is the supervisor's and outlives this process. A client that is slow or hangs holds up nobody: each has one request,
-a bounded time for it, and there are at most so many; when all places are taken, the one that has waited longest with its
-request goes. Requests for `/metrics` that come while one is made share the next one.
+The supervisor owns the listening socket, so it outlives this process. A client that is slow or hangs does not delay others:
+each connection has one request and a limited time for it, and the number of connections is limited. At the limit, a new
+connection replaces the one that has waited longest without sending its request. Requests for `/metrics` that arrive during a
+rendering share the next rendering.
 """
 
 import json
@@ -24,22 +25,22 @@ from prometheus_client.exposition import choose_encoder
 log = logging.getLogger("odradek.reporter")
 
 MOST_CONNECTIONS = 32
-PATIENCE_S = 10.0  # with a request, and with each of a slow reader's steps
-LONGEST_S = 60.0
+PATIENCE_S = 10.0  # timeout of each read and write of a connection
+LONGEST_S = 60.0  # maximum time of a connection
 LOOK_EVERY_S = 0.5
-GZIP_LEVEL = 1  # of ten megabytes, level 1 takes a tenth of the time of 9 and is a fifth larger
+GZIP_LEVEL = 1  # for ten megabytes, level 1 takes a tenth of the time of level 9, and the result is a fifth larger
 _PLAIN = "text/plain; charset=utf-8"
 _JSON = "application/json"
 
 Render = Callable[[bool], Iterable[bytes]]
-"""OpenMetrics or not, to the pieces of `/metrics`."""
+"""Renders `/metrics` in pieces; the argument selects OpenMetrics instead of the text format."""
 
 
 class Pages:
-    """What is served. Called in the threads of connections.
+    """The contents of the HTTP server. Its members are called in the threads of connections.
 
-    :param not_ready: why the broker is not ready; None if it is.
-    :param usage: the document of `/usage` for a query; raises ValueError for one that is wrong.
+    :param not_ready: returns the reason why the broker is not ready; None if it is ready.
+    :param usage: returns the document of `/usage` for a query; raises ValueError for a wrong query.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class Pages:
 
 
 class Shared:
-    """Renderings one after the other; who comes while one is made waits for the next, together with all who do."""
+    """Serializes renderings. All requests that arrive during a rendering wait for, and share, the next one."""
 
     def __init__(self, render: Render) -> None:
         self._render = render
@@ -65,7 +66,7 @@ class Shared:
         self._made: dict[tuple[bool, bool], tuple[int, bytes]] = {}
 
     def get(self, openmetrics: bool, gzip: bool) -> bytes:
-        """A rendering that began after the call."""
+        """Return a rendering that began after the call."""
         with self._counts:
             seen = self._begun
             self._waiting += 1
@@ -102,8 +103,8 @@ def accepts_gzip(header: str | None) -> bool:
     return False
 
 
-class Answer(NamedTuple):
-    """An answer to a GET."""
+class Response(NamedTuple):
+    """A response to a GET request."""
 
     status: HTTPStatus
     content_type: str
@@ -119,19 +120,25 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        """One of the paths."""
+        """Answer a GET or HEAD request."""
         self.server.has_request(self.connection)
         url = urlsplit(self.path)
         try:
-            answer = self._find(url.path, url.query)
-        except Exception:  # one of the three borders: a connection
-            log.exception("GET %s failed", self.path)
-            answer = Answer(HTTPStatus.INTERNAL_SERVER_ERROR, _PLAIN, b"an error of the broker; its log tells more\n")
-        self._send(answer)
+            response = self._respond(url.path, url.query)
+        except Exception:  # a connection is a border for exceptions: the server must continue
+            log.exception(
+                "the request GET %s of %s failed with an internal error; responding 500",
+                self.path,
+                self.client_address[0],
+            )
+            response = Response(
+                HTTPStatus.INTERNAL_SERVER_ERROR, _PLAIN, b"internal error of the broker; see its log\n"
+            )
+        self._send(response)
 
     do_HEAD = do_GET
 
-    def _find(self, path: str, query: str) -> "Answer":
+    def _respond(self, path: str, query: str) -> "Response":
         if path == "/metrics":
             return self._metrics()
         if path == "/usage":
@@ -139,50 +146,51 @@ class _Handler(BaseHTTPRequestHandler):
         if path == "/readyz":
             reason = self.server.pages.not_ready()
             if reason is not None:
-                return Answer(HTTPStatus.SERVICE_UNAVAILABLE, _PLAIN, f"not ready: {reason}\n".encode())
-            return Answer(HTTPStatus.OK, _PLAIN, b"ready\n")
+                return Response(HTTPStatus.SERVICE_UNAVAILABLE, _PLAIN, f"not ready: {reason}\n".encode())
+            return Response(HTTPStatus.OK, _PLAIN, b"ready\n")
         if path == "/healthz":
-            return Answer(HTTPStatus.OK, _PLAIN, b"ok\n")
+            return Response(HTTPStatus.OK, _PLAIN, b"ok\n")
         if path == "/":
-            return Answer(HTTPStatus.OK, _PLAIN, b"/metrics\n/healthz\n/readyz\n/usage\n")
-        return Answer(HTTPStatus.NOT_FOUND, _PLAIN, f"there is no {path}; see /\n".encode())
+            return Response(HTTPStatus.OK, _PLAIN, b"/metrics\n/healthz\n/readyz\n/usage\n")
+        return Response(HTTPStatus.NOT_FOUND, _PLAIN, f"no page {path}; / lists all pages\n".encode())
 
-    def _metrics(self) -> "Answer":
+    def _metrics(self) -> "Response":
         content_type = choose_encoder(self.headers.get("Accept", ""))[1]
         gzip = accepts_gzip(self.headers.get("Accept-Encoding"))
         data = self.server.pages.metrics.get(content_type.startswith("application/openmetrics-text"), gzip)
-        return Answer(HTTPStatus.OK, content_type, data, gzip)
+        return Response(HTTPStatus.OK, content_type, data, gzip)
 
-    def _usage(self, query: str) -> "Answer":
+    def _usage(self, query: str) -> "Response":
         try:
             document = self.server.pages.usage(parse_qs(query, keep_blank_values=True))
         except ValueError as error:
-            return Answer(HTTPStatus.BAD_REQUEST, _JSON, json.dumps({"error": str(error)}).encode() + b"\n")
-        return Answer(HTTPStatus.OK, _JSON, json.dumps(document).encode() + b"\n")
+            return Response(HTTPStatus.BAD_REQUEST, _JSON, json.dumps({"error": str(error)}).encode() + b"\n")
+        return Response(HTTPStatus.OK, _JSON, json.dumps(document).encode() + b"\n")
 
-    def _send(self, answer: "Answer") -> None:
+    def _send(self, response: "Response") -> None:
         self.close_connection = True
         headers = {
-            "Content-Type": answer.content_type,
-            "Content-Length": str(len(answer.data)),
+            "Content-Type": response.content_type,
+            "Content-Length": str(len(response.data)),
             "Connection": "close",
             "X-Content-Type-Options": "nosniff",
         }
-        if answer.gzip:
+        if response.gzip:
             headers["Content-Encoding"] = "gzip"
-        self.send_response(answer.status)
+        self.send_response(response.status)
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(answer.data)
+            self.wfile.write(response.data)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Requests are not told of; what is malformed is answered."""
+        """Do not log requests; malformed requests get an error response."""
 
 
 class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
-    """Serves in a thread of its own until the process ends. :param listening: stays the caller's."""
+    """Serves in a separate thread until the process ends. :param listening: the listening socket; the caller keeps owning
+    it."""
 
     daemon_threads = True
     block_on_close = False
@@ -194,26 +202,29 @@ class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         self.pages = pages
         self._most = most
         self._lock = threading.Lock()
-        self._open: dict[socket.socket, tuple[float, bool]] = {}  # since when, whether its request has come
+        self._open: dict[socket.socket, tuple[float, bool]] = {}  # (time of accept, whether its request has arrived)
         self._thread = threading.Thread(target=self.serve_forever, args=(LOOK_EVERY_S,), name="http", daemon=True)
 
     def start(self) -> None:
-        """Begin to accept."""
+        """Start to accept connections."""
         self._thread.start()
 
     def has_request(self, connection: socket.socket) -> None:
-        """A connection's request has come: nobody takes its place any more."""
+        """Note that a connection's request has arrived, so that no new connection replaces it."""
         with self._lock:
             if connection in self._open:
                 self._open[connection] = self._open[connection][0], True
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """A connection was accepted: a thread for it, if need be in the place of one that does not come to its request."""
+        """Start a thread for an accepted connection; at the limit close the oldest connection without a request, or the new
+        one."""
         with self._lock:
             if len(self._open) >= self._most:
-                idle = [(since, one) for one, (since, asked) in self._open.items() if not asked]
+                idle = [
+                    (since, connection) for connection, (since, has_request) in self._open.items() if not has_request
+                ]
                 if idle:
-                    self._cut(min(idle, key=lambda found: found[0])[1])
+                    self._cut(min(idle, key=lambda entry: entry[0])[1])
                 else:
                     request.close()
                     return
@@ -221,26 +232,26 @@ class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         super().process_request(request, client_address)
 
     def service_actions(self) -> None:
-        """Now and then: cut off who takes too long."""
+        """Close connections that have been open for too long; called periodically."""
         now = time.monotonic()
         with self._lock:
-            for one, (since, _) in list(self._open.items()):
+            for connection, (since, _) in list(self._open.items()):
                 if now - since > LONGEST_S:
-                    self._cut(one)
+                    self._cut(connection)
 
     def _cut(self, connection: socket.socket) -> None:
         del self._open[connection]
         try:
             connection.shutdown(socket.SHUT_RDWR)  # its thread sees the end, and closes
         except OSError:
-            pass  # its client was first
+            pass  # the client has closed the connection already
 
     def shutdown_request(self, request: Any) -> None:
-        """A connection's thread is done with it."""
+        """Close a connection; called by its thread at the end."""
         with self._lock:
             self._open.pop(request, None)
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client went away, or was too slow."""
+        """Log that a client closed its connection early, or was too slow."""
         log.debug("the HTTP connection of %s ended before its response: %s", client_address[0], sys.exc_info()[1])

@@ -1,8 +1,8 @@
-"""How old a reader's lag is: a thinning history of every partition's end, sampled each few seconds; no disk is read.
+"""The lag of readers in seconds, from a history of every partition's end that is sampled every few seconds; no disk is read.
 
-In the reporter. The end is the high watermark, as consumers see it. An offset's lag in seconds is the age of the moment when
-the end went past it: between two samples it is taken to have moved evenly. Of what was there before the first sample it is only
-known that it is at least that old.
+Runs in the reporter. The end is the high watermark, as consumers see it. The lag of an offset in seconds is the time since the
+end passed it; between two samples the end is assumed to move evenly. If the end passed an offset before the first sample, the
+result is a lower bound: the time since the first sample.
 """
 
 from array import array
@@ -14,7 +14,7 @@ MOST_POINTS = 64
 
 
 class _Ends:
-    """One partition's: `at_ms` and `offset` of points, both rising."""
+    """The history of one partition: `at_ms` and `offset` of its points, both ascending."""
 
     __slots__ = ("at_ms", "incarnation", "offset")
 
@@ -24,7 +24,7 @@ class _Ends:
         self.offset = array("q", (offset,))
 
     def put(self, at_ms: int, offset: int, same_until_ms: int) -> None:
-        """The end moved; at `same_until_ms` it had not."""
+        """Add a point: the end moved to `offset` at `at_ms`; at `same_until_ms` it was still the previous one."""
         while self.offset and self.offset[-1] > offset:  # a truncation
             self.offset.pop()
             self.at_ms.pop()
@@ -39,14 +39,17 @@ class _Ends:
         self.offset.append(offset)
 
     def _thin(self) -> None:
-        """Every second of the older half goes, never the first: the older, the coarser."""
+        """Remove every second point of the older half, but never the first: the older the points, the fewer."""
         half = len(self.at_ms) // 2
         self.at_ms = self.at_ms[:half:2] + self.at_ms[half:]
         self.offset = self.offset[:half:2] + self.offset[half:]
 
 
 class EndHistory:
-    """One a reporter; not for two threads at once. A partition whose end has not moved since the first look takes no memory."""
+    """The histories of all partitions; one per reporter, for one thread at a time.
+
+    A partition whose end has not moved since the first sample takes no memory.
+    """
 
     def __init__(self) -> None:
         self._incarnations = array("Q")
@@ -56,7 +59,7 @@ class EndHistory:
         self._last_ms: int | None = None
 
     def sample(self, now_ms: int) -> None:
-        """Look at all partitions. :param now_ms: a clock that does not jump, as for `passed_ms`."""
+        """Sample the ends of all partitions. :param now_ms: monotonic clock, the same as for `passed_ms`."""
         if self._first_ms is None or self._last_ms is None:
             overview.sample_ends(self._incarnations, self._now)
             self._first_ms = self._last_ms = now_ms
@@ -71,16 +74,16 @@ class EndHistory:
             if known is None or known.incarnation != incarnation:
                 if slot < len(before) and before[slot] == incarnation and ends_before[slot] >= 0:
                     known = _Ends(incarnation, self._first_ms, ends_before[slot])
-                else:  # it was not in service at the last look: it was made since, or its log was opened
+                else:  # it was not in service at the last sample: the partition was created, or its log was opened, since then
                     known = _Ends(incarnation, self._last_ms, 0)
                 self._of_slot[slot] = known
             known.put(now_ms, end, self._last_ms)
         self._last_ms = now_ms
 
     def passed_ms(self, slot: int, incarnation: int, offset: int) -> float | None:
-        """When the end went past `offset` (the record there was committed); None if it has not, or is not known.
+        """Return when the end passed `offset` (the record at `offset` was committed); None if it has not, or if it is unknown.
 
-        Not later than the first sample, if it was before that.
+        If that was before the first sample, the result is the time of the first sample.
         """
         ends = self._of_slot.get(slot)
         if ends is None or ends.incarnation != incarnation:
@@ -97,6 +100,6 @@ class EndHistory:
         return before_ms + part * (ends.at_ms[after] - before_ms)
 
     def lag_seconds(self, slot: int, incarnation: int, offset: int, now_ms: int) -> float:
-        """How long ago the end went past `offset`; 0 if it has not."""
+        """Return the seconds since the end passed `offset`; 0 if it has not."""
         passed = self.passed_ms(slot, incarnation, offset)
         return 0.0 if passed is None else max(0.0, (now_ms - passed) / 1000)

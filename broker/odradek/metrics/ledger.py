@@ -1,8 +1,9 @@
-"""Usage summed up so that no sum ever goes back: by what has a name, by topic, and by API.
+"""Usage counters that never decrease: sums by named client and topic, by topic, and by API.
 
-In the reporter. Pages lose what their entries say when these are retired, and names may be given late; so increments are
-added up, an entry's against what it said at the last look. What a look made is the same whenever it comes, but for entries
-retired since the last one and for names given meanwhile: after a change of either, `state` is to be saved for a successor.
+Runs in the reporter. Pages lose the values of entries when these are retired, and a client or topic may get its series late; so
+the ledger adds increments: an entry's values minus its values at the last look. The sums do not depend on when looks happen,
+except for entries retired since the last look and for names added meanwhile. After a change of either, the caller must save
+`state` for the next reporter process.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -18,15 +19,18 @@ UsageKey = tuple[str, str, str | None, int]
 """Principal, client id, topic (None: of no topic), API key; principal, client id and topic may be OTHER."""
 TopicKey = tuple[str, int]
 ApiKey = tuple[int, bool]
-"""API key, and whether with a topic."""
+"""(API key, whether with a topic)."""
 _Entry = tuple[int, str, str, str | None, int, int]
 
 NOBODY: Client = (OTHER, OTHER)
 
 
 class Ledger:
-    """:param clients: (principal, client id) that have names. :param topics: likewise; settled by the caller.
-    :param state: what `state` of the predecessor was; of the same mapping.
+    """The sums.
+
+    :param clients: the (principal, client id) that have series. :param topics: the topics that have series; the caller
+        updates them.
+    :param state: the `state` of the previous reporter process with the same shared memory.
     """
 
     def __init__(
@@ -44,7 +48,7 @@ class Ledger:
             clients.names = set(state["clients"])
 
     def state(self) -> dict[str, Any]:
-        """For a successor; plain values."""
+        """Return the state for the next reporter process; plain values for marshal."""
         return {
             "usage": self.usage,
             "of_topic": self.of_topic,
@@ -53,11 +57,11 @@ class Ledger:
             "clients": list(self.clients.names),
         }
 
-    def look(self, rows: Iterable[UsageRow], idle_before_ms: int, topics_gone: Collection[str] = ()) -> bool:
-        """Take over all rows of all pages; whether `state` is to be saved before anything of this is shown.
+    def look(self, rows: Iterable[UsageRow], idle_before_ms: int, removed_topics: Collection[str] = ()) -> bool:
+        """Add the increments of all rows of all pages; return whether `state` must be saved before the sums are published.
 
-        :param idle_before_ms: clients not seen since (wall clock) lose their names if others need them.
-        :param topics_gone: those that have lost their names since the last look.
+        :param idle_before_ms: clients not seen since then (wall clock) lose their series if other clients need them.
+        :param removed_topics: the topics that have lost their series since the last look.
         """
         now: dict[_Entry, tuple[int, ...]] = {}
         sizes: dict[Client, int] = {}
@@ -71,11 +75,11 @@ class Ledger:
                 sizes[client] = sizes.get(client, 0) + row.bytes_in + row.bytes_out
                 seen[client] = max(seen.get(client, 0), row.last_ms)
         idle = {client for client, last_ms in seen.items() if last_ms < idle_before_ms}
-        came, gone = self.clients.update(sizes, idle)
+        added, removed = self.clients.update(sizes, idle)
         last = self._last
         retired = any(entry not in now for entry in last)
-        if gone or topics_gone:
-            self._drop(gone, topics_gone)
+        if removed or removed_topics:
+            self._drop(removed, removed_topics)
         for entry, values in now.items():
             before = last.get(entry)
             if before == values:
@@ -83,7 +87,7 @@ class Ledger:
             grown = values if before is None else tuple(new - old for new, old in zip(values, before, strict=True))
             self._add(entry, grown)
         self._last = now
-        return bool(came or gone or topics_gone or retired)
+        return bool(added or removed or removed_topics or retired)
 
     def _add(self, entry: _Entry, grown: tuple[int, ...]) -> None:
         _, principal, client_id, topic, api, _ = entry
@@ -97,7 +101,7 @@ class Ledger:
             _increase(self.of_topic, (topic, api), grown)
 
     def _drop(self, clients: Collection[Client], topics: Collection[str]) -> None:
-        """Their series end; what is counted for them from now on is the others'."""
+        """End the series of these clients and topics; later counts of them are counted under OTHER."""
         self.usage = {
             key: values for key, values in self.usage.items() if key[:2] not in clients and key[2] not in topics
         }
@@ -105,10 +109,10 @@ class Ledger:
 
 
 def _increase(sums: dict[Any, list[int]], key: Any, grown: tuple[int, ...]) -> None:
-    found = sums.get(key)
-    if found is None:
+    values = sums.get(key)
+    if values is None:
         sums[key] = list(grown)
     else:
         for index, value in enumerate(grown):
             if value:
-                found[index] += value
+                values[index] += value

@@ -1,7 +1,8 @@
-"""How many bytes and segments each partition's log has: the active segment's from its slot, the others' from the directory.
+"""Bytes and segments of each partition's log: the active segment from its slot, closed segments from the directory.
 
-In the reporter. Closed segments change with the slot's generation only (rolls, removals, swaps, truncations), so a directory is
-read again when that moved; a bounded number at a time, so that ten thousand at a start do not hold up anything.
+Runs in the reporter. Closed segments change only with the slot's generation (rolls, removals, swaps, truncations), so a
+directory is read again when its generation has changed. The number of directories per call is limited, so that ten thousand
+logs at a start do not block the reporter.
 """
 
 import os
@@ -17,23 +18,26 @@ from odradek.storage import file_names
 
 
 class LogSize(NamedTuple):
-    """Of one log."""
+    """The size of one log."""
 
     size_bytes: int
     segments: int
 
 
 class LogSizes:
-    """:param log_dirs: paths by the number that slots have."""
+    """The sizes of all logs. :param log_dirs: paths, indexed by the log directory numbers in slots."""
 
     def __init__(self, log_dirs: Sequence[Path]) -> None:
         self._log_dirs = log_dirs
-        # By slot; of ten thousand logs a dictionary takes some megabytes.
+        # Arrays indexed by slot; a dictionary of ten thousand logs would take some megabytes.
         self._incarnation, self._generation = array("Q"), array("Q")
         self._bytes, self._segments = array("Q"), array("Q")
 
     def of(self, row: Partition) -> LogSize | None:
-        """None if it is not known yet; the sizes of some moment since the generation before, if it has just changed."""
+        """Return the size of a log; None if it is not measured yet.
+
+        If the generation has just changed, the size of closed segments is the one of the previous generation.
+        """
         slot = row.slot
         if slot >= len(self._incarnation) or self._incarnation[slot] != row.incarnation:
             return None
@@ -47,7 +51,7 @@ class LogSizes:
         )
 
     def refresh(self, topics: Iterable[tuple[str, Sequence[Partition]]], most: int) -> bool:
-        """Read at most so many directories of logs that changed; whether some are left."""
+        """Read at most `most` directories of logs that changed; return whether some remain."""
         left = most
         for topic, rows in topics:
             for row in rows:
@@ -72,7 +76,9 @@ class LogSizes:
         except (FileNotFoundError, NotADirectoryError):
             return  # deleted, or renamed, since the slot was read
         state = slots.describe(row.slot)
-        if (state["incarnation"], state["generation"]) == row[2:4]:  # else a roll came between: next time
+        if (state["incarnation"], state["generation"]) == row[
+            2:4
+        ]:  # else the log rolled meanwhile: measured by the next call
             self._put(row, total, segments)
 
     def _put(self, row: Partition, size_bytes: int, segments: int) -> None:

@@ -1,7 +1,7 @@
-"""What a reporter leaves to its successor: bytes in a memfd that the supervisor keeps, gone with the broker.
+"""State that a reporter process leaves to the next one: bytes in a memfd that the supervisor holds until the broker ends.
 
-Two areas, written in turn, each with a sequence number, a length and CRC-32s: who dies while it writes leaves the other one.
-One process writes, the reporter.
+Two areas, written in turn, each with a sequence number, a length and CRC-32s: a process that dies while it writes one area
+leaves the other one intact. Only the reporter writes.
 """
 
 import os
@@ -10,19 +10,19 @@ import zlib
 
 _HEAD = struct.Struct(">QQII")  # sequence, length, CRC-32 of the data, CRC-32 of these three
 _CRC = struct.Struct(">I")
-AREAS = (0, 1 << 32)  # where they begin; what is not written takes no memory
+AREAS = (0, 1 << 32)  # offsets of the areas; unwritten parts take no memory
 
 
 class Memory:
-    """:param fd: of the memfd; -1: nothing is kept."""
+    """The saved state. :param fd: descriptor of the memfd; -1: nothing is saved."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._sequence = 0
 
     def load(self) -> bytes | None:
-        """What was saved last; None if nothing was."""
-        found = None
+        """Return the data of the last `save`; None if there are none."""
+        newest = None
         for area in AREAS if self._fd >= 0 else ():
             head = os.pread(self._fd, _HEAD.size, area)
             if len(head) < _HEAD.size:
@@ -32,11 +32,11 @@ class Memory:
                 continue
             data = os.pread(self._fd, length, area + _HEAD.size)
             if len(data) == length and zlib.crc32(data) == crc:
-                self._sequence, found = sequence, data
-        return found
+                self._sequence, newest = sequence, data
+        return newest
 
     def save(self, data: bytes) -> None:
-        """Keep this instead. Raises OSError if there is no memory."""
+        """Replace the saved data. Raises OSError if there is no memory."""
         if self._fd < 0:
             return
         sequence = self._sequence + 1

@@ -1,8 +1,10 @@
-"""The one table of metrics: name, type, labels and meaning. `/metrics`, docs/metrics.md and their tests derive from it.
+"""The table of all metrics: name, type, labels and HELP text. `/metrics`, docs/metrics.md and their tests derive from it.
 
-Constants, the same in every process. Names are kafka_exporter's, those of Kafka's own metrics as Strimzi's rules for the JMX
-exporter spell them, the standard ones of a process, and our own under `odradek_`. Names whose ending means something else in
-Prometheus (a gauge that ends in _count or _sum) have no type, so that checkers do not take them for parts of a summary.
+Constants, imported by any process. The names come from kafka_exporter, from Strimzi's JMX exporter rules for Kafka's own
+metrics, from Prometheus' standard process metrics, and from Odradek (`odradek_`). Gauges whose names end in _count or _sum
+have the type untyped, because checkers take names with these endings for parts of a summary.
+
+A HELP text is read alone, for example in Grafana's metric browser: it names what is measured and its unit.
 """
 
 from typing import NamedTuple
@@ -11,8 +13,10 @@ COUNTER, GAUGE, SUMMARY, HISTOGRAM, UNTYPED = "counter", "gauge", "summary", "hi
 
 
 class Metric(NamedTuple):
-    """:param name: as in the text format, a counter's with its `_total`.
-    :param labels: those that samples may have; a sample of the whole broker leaves out what does not apply to it.
+    """One row of the table.
+
+    :param name: as in the text format; the name of a counter includes `_total`.
+    :param labels: the labels that samples may have; a sample of the whole broker omits labels that do not apply to it.
     """
 
     name: str
@@ -36,29 +40,39 @@ LOOP_DELAYS_US = tuple(1 << power for power in range(6, 26, 2))
 """Upper bounds of the buckets of `odradek_worker_loop_delay_seconds`."""
 
 CLUSTER = (
-    *_rows(GAUGE, "", {"kafka_brokers": "Brokers in the cluster."}),
-    *_rows(GAUGE, "id address", {"kafka_broker_info": "A broker and where it is reached; always 1."}),
-    *_rows(GAUGE, "topic", {"kafka_topic_partitions": "Partitions of a topic."}),
+    *_rows(GAUGE, "", {"kafka_brokers": "Number of brokers in the cluster."}),
+    *_rows(
+        GAUGE,
+        "id address",
+        {
+            "kafka_broker_info": "Always 1; the labels are the id of a broker and the address at which clients connect to it."
+        },
+    ),
+    *_rows(GAUGE, "topic", {"kafka_topic_partitions": "Number of partitions of a topic."}),
     *_rows(
         GAUGE,
         PLACE,
         {
-            "kafka_topic_partition_current_offset": "Where the next committed record of a partition will be.",
-            "kafka_topic_partition_oldest_offset": "Where a partition's log begins.",
-            "kafka_topic_partition_in_sync_replica": "In-sync replicas of a partition.",
+            "kafka_topic_partition_current_offset": "High watermark of a partition: the offset after its last committed "
+            "record.",
+            "kafka_topic_partition_oldest_offset": "Log start offset of a partition.",
+            "kafka_topic_partition_in_sync_replica": "Number of in-sync replicas of a partition.",
             "kafka_topic_partition_leader": "Id of the broker that leads a partition.",
-            "kafka_topic_partition_leader_is_preferred": "1 if the leader is the partition's first replica.",
-            "kafka_topic_partition_replicas": "Replicas of a partition.",
-            "kafka_topic_partition_under_replicated_partition": "1 if not all replicas of a partition are in sync.",
+            "kafka_topic_partition_leader_is_preferred": "1 if the leader of a partition is its preferred (first) "
+            "replica, else 0.",
+            "kafka_topic_partition_replicas": "Number of replicas of a partition.",
+            "kafka_topic_partition_under_replicated_partition": "1 if a partition has fewer in-sync replicas than "
+            "replicas, else 0.",
         },
     ),
     *_rows(
         GAUGE,
         PLACE,
         {
-            "underminisr": "1 if fewer replicas of a partition are in sync than min.insync.replicas; of topics without a name "
-            "how many partitions.",
-            "atminisr": "Likewise: 1 if just as many are.",
+            "underminisr": "1 if a partition led by this broker has fewer in-sync replicas than min.insync.replicas, else 0. "
+            'With topic="other": the number of such partitions in all topics without series.',
+            "atminisr": "1 if a partition led by this broker has exactly min.insync.replicas in-sync replicas, else 0. "
+            'With topic="other": the number of such partitions in all topics without series.',
         },
         "kafka_cluster_partition_",
     ),
@@ -69,8 +83,8 @@ GROUPS = (
         GAUGE,
         GROUP_PLACE,
         {
-            "current_offset": "The offset that a group has committed.",
-            "lag": "Records that a group has not committed yet.",
+            "current_offset": "Committed offset of a consumer group in a partition.",
+            "lag": "Consumer lag in records: the high watermark of a partition minus the committed offset of a group.",
         },
         "kafka_consumergroup_",
     ),
@@ -78,33 +92,35 @@ GROUPS = (
         UNTYPED,
         "consumergroup topic",
         {
-            "current_offset_sum": "Committed offsets of a group, summed over a topic's partitions.",
-            "lag_sum": "Records that a group has not committed yet, over a topic's partitions.",
+            "current_offset_sum": "Sum of a consumer group's committed offsets over the partitions of a topic.",
+            "lag_sum": "Consumer lag of a group in a topic, in records: the sum over the topic's partitions.",
         },
         "kafka_consumergroup_",
     ),
-    *_rows(GAUGE, "consumergroup", {"kafka_consumergroup_members": "Members of a group."}),
+    *_rows(GAUGE, "consumergroup", {"kafka_consumergroup_members": "Number of members of a consumer group."}),
     *_rows(
         GAUGE,
         GROUP_PLACE,
         {
-            "odradek_consumergroup_lag_seconds": "How long ago the log went past the offset that a group has committed; 0 "
-            "without lag. At least that, if it was before the reporter began to look."
+            "odradek_consumergroup_lag_seconds": "Consumer lag in seconds: the time since the high watermark of a partition "
+            "passed the committed offset of a group; 0 without lag. A lower bound if the high watermark passed the "
+            "offset before the reporter process started."
         },
     ),
     *_rows(
         GAUGE,
         "state",
-        {"kafka_coordinator_group_groupmetadatamanager_numgroups": "Groups in each state."},
+        {"kafka_coordinator_group_groupmetadatamanager_numgroups": "Number of groups in a state."},
     ),
     *_rows(
         GAUGE,
         READER,
         {
-            "position": "The offset after the last record that the broker sent to a client, or the offset from which "
-            "the client has fetched since then. It does not depend on commits.",
-            "lag": "Records between a reader's position and the end of the log.",
-            "lag_seconds": "Seconds since the log end passed a reader's position; 0 without lag.",
+            "position": "Position of a reader in a partition: the offset after the last record that the broker sent to the "
+            "client, or the offset from which the client has fetched since then. It does not depend on commits.",
+            "lag": "Lag of a reader in a partition, in records: the high watermark minus the reader's position.",
+            "lag_seconds": "Lag of a reader in a partition, in seconds: the time since the high watermark passed the "
+            "reader's position; 0 without lag. A lower bound if that was before the reporter process started.",
         },
         "odradek_reader_",
     ),
@@ -115,14 +131,20 @@ TRAFFIC = (
         COUNTER,
         "topic",
         {
-            "bytesin_total": "Bytes of records received from producers; without a topic, of all.",
-            "bytesout_total": "Bytes of records sent to consumers.",
-            "messagesin_total": "Records appended.",
-            "totalproducerequests_total": "Produce requests that named the topic.",
-            "totalfetchrequests_total": "Fetch requests that named the topic.",
-            "failedproducerequests_total": "Produce requests that named the topic and failed with an error.",
-            "failedfetchrequests_total": "Fetch requests that named the topic and failed with an error.",
-            "bytesrejected_total": "Bytes of records that the broker refused for any reason.",
+            "bytesin_total": "Bytes of record batches received from producers, of a topic; without the label topic, of the "
+            "whole broker.",
+            "bytesout_total": "Bytes of record batches sent to consumers, of a topic; without the label topic, of the whole "
+            "broker.",
+            "messagesin_total": "Records appended to the partitions of a topic; without the label topic, of the whole broker.",
+            "totalproducerequests_total": "Produce requests that contained a topic; without the label topic, the sum over "
+            "all topics.",
+            "totalfetchrequests_total": "Fetch requests that contained a topic; without the label topic, the sum over all "
+            "topics.",
+            "failedproducerequests_total": "Partitions of a topic that Produce requests returned with an error; without the "
+            "label topic, of all topics.",
+            "failedfetchrequests_total": "Partitions of a topic that Fetch requests returned with an error; without the "
+            "label topic, of all topics.",
+            "bytesrejected_total": "Bytes of record batches that the broker refused, for any reason.",
         },
         "kafka_server_brokertopicmetrics_",
     ),
@@ -130,7 +152,7 @@ TRAFFIC = (
         HISTOGRAM,
         "le",
         {
-            "odradek_produced_batch_bytes": "Sizes in bytes of the record batches that producers sent, as sent "
+            "odradek_produced_batch_bytes": "Size in bytes of the record batches that producers sent, as sent "
             "(compressed or not), including refused batches. A message set of an old client counts as one batch."
         },
     ),
@@ -139,33 +161,36 @@ TRAFFIC = (
         "topic",
         {
             "odradek_topic_largest_batch_bytes": "Size in bytes, as stored, of the largest record batch that "
-            "producers appended to a topic. The value is reset when no client has used the topic for "
+            "producers appended to a topic. The broker resets the value when no client has used the topic for "
             "metrics.usage.idle.ms."
         },
     ),
     *_rows(
         COUNTER,
         "request version",
-        {"kafka_network_requestmetrics_requests_total": "Requests answered, by API and version."},
+        {"kafka_network_requestmetrics_requests_total": "Requests that the broker answered, by API and version."},
     ),
     *_rows(
         COUNTER,
         "request error",
         {
-            "kafka_network_requestmetrics_errors_total": "Error codes in answers, by API: one for each partition, topic, "
-            "group or resource that has one."
+            "kafka_network_requestmetrics_errors_total": "Error codes in responses, by API and error. A response counts once "
+            "for each partition, topic, group or resource with an error."
         },
     ),
     *_rows(
         SUMMARY,
         "request quantile",
         {
-            "requestqueuetimems": "Milliseconds from a request's arrival to its execution; the "
-            "quantiles are those of the last five minutes.",
-            "localtimems": "Milliseconds of execution in the process that has the connection.",
-            "remotetimems": "Milliseconds of waiting for others: data, flush, or the coordinator.",
-            "responsesendtimems": "Milliseconds from the answer's making to its last byte's sending.",
-            "totaltimems": "Milliseconds from a request's arrival to its answer's last byte.",
+            "requestqueuetimems": "Time from the arrival of a request to its execution, in milliseconds; quantiles over the "
+            "last five minutes.",
+            "localtimems": "Time to execute a request in the worker that has the connection, in milliseconds; quantiles "
+            "over the last five minutes.",
+            "remotetimems": "Time that a request waited for records, acknowledgements, another thread or the coordinator, in "
+            "milliseconds; quantiles over the last five minutes.",
+            "responsesendtimems": "Time to send a response, in milliseconds; quantiles over the last five minutes.",
+            "totaltimems": "Time from the arrival of a request to the end of its response, in milliseconds; quantiles over "
+            "the last five minutes.",
         },
         "kafka_network_requestmetrics_",
     ),
@@ -173,35 +198,44 @@ TRAFFIC = (
         GAUGE,
         "",
         {
-            "kafka_network_socketserver_networkprocessoravgidle_percent": "Share of the last minute in which workers had "
-            "nothing to do, 0 to 1.",
-            "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent": "The same: workers execute requests.",
+            "kafka_network_socketserver_networkprocessoravgidle_percent": "Fraction of the last minute in which the workers' "
+            "event loops were idle, 0 to 1, mean of all workers.",
+            "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent": "Fraction of the last minute in which the "
+            "workers' event loops were idle, 0 to 1, mean of all workers. Workers are both network threads and "
+            "request handlers, so kafka_network_socketserver_networkprocessoravgidle_percent has the same value.",
         },
     ),
     *_rows(
         UNTYPED,
         "listener networkprocessor",
-        {"kafka_server_socket_server_metrics_connection_count": "Open connections by listener and worker."},
+        {
+            "kafka_server_socket_server_metrics_connection_count": "Open client connections, by listener and worker (label "
+            "networkprocessor)."
+        },
     ),
     *_rows(
         GAUGE,
         "clientsoftwarename clientsoftwareversion listener networkprocessor",
         {
-            "kafka_server_socket_server_metrics_connections": "Open connections by client software, listener and "
-            "worker; unknown: of clients that did not say; other: of more kinds than a worker has room for (256)."
+            "kafka_server_socket_server_metrics_connections": "Open client connections, by client software name and version, "
+            "listener and worker (label networkprocessor). unknown: the client did not send its software name. other: "
+            "the worker already counts 256 kinds of software."
         },
     ),
     *_rows(
         GAUGE,
         "delayedoperation",
-        {"kafka_server_delayedoperationpurgatory_purgatorysize": "Requests that wait, by kind."},
+        {
+            "kafka_server_delayedoperationpurgatory_purgatorysize": "Delayed requests in the purgatory: Fetch requests that "
+            "wait for records, Produce requests that wait for acknowledgements."
+        },
     ),
     *_rows(
         GAUGE,
         "",
         {
-            "numincrementalfetchsessions": "Incremental fetch sessions that the broker keeps.",
-            "numincrementalfetchpartitionscached": "Partitions in all incremental fetch sessions together.",
+            "numincrementalfetchsessions": "Number of incremental fetch sessions in the broker's cache.",
+            "numincrementalfetchpartitionscached": "Number of partitions in all incremental fetch sessions together.",
         },
         "kafka_server_fetchsessioncache_",
     ),
@@ -220,72 +254,90 @@ BROKER = (
         GAUGE,
         "",
         {
-            "kafka_server_replicamanager_leadercount": "Partitions that this broker leads.",
-            "kafka_server_replicamanager_partitioncount": "Partitions on this broker.",
-            "kafka_server_replicamanager_underreplicatedpartitions": "Led partitions with replicas not in sync.",
-            "kafka_server_replicamanager_underminisrpartitioncount": "Led partitions below min.insync.replicas.",
-            "kafka_server_replicamanager_atminisrpartitioncount": "Led partitions at min.insync.replicas.",
-            "kafka_server_replicamanager_offlinereplicacount": "Partitions whose log or log directory has failed.",
-            "kafka_controller_kafkacontroller_activecontrollercount": "1 if this broker is the controller.",
-            "kafka_controller_kafkacontroller_offlinepartitionscount": "Partitions without a leader that serves.",
-            "kafka_controller_kafkacontroller_globaltopiccount": "Topics in the cluster.",
-            "kafka_controller_kafkacontroller_globalpartitioncount": "Partitions in the cluster.",
-            "kafka_log_logmanager_offlinelogdirectorycount": "Log directories that have failed.",
-            "kafka_server_kafkaserver_brokerstate": "3 running, 7 shutting down, as in Kafka.",
+            "kafka_server_replicamanager_leadercount": "Number of partitions that this broker leads.",
+            "kafka_server_replicamanager_partitioncount": "Number of partitions with a replica on this broker.",
+            "kafka_server_replicamanager_underreplicatedpartitions": "Number of partitions led by this broker that have "
+            "fewer in-sync replicas than replicas.",
+            "kafka_server_replicamanager_underminisrpartitioncount": "Number of partitions led by this broker that have "
+            "fewer in-sync replicas than min.insync.replicas; they refuse Produce requests with acks=all.",
+            "kafka_server_replicamanager_atminisrpartitioncount": "Number of partitions led by this broker that have "
+            "exactly min.insync.replicas in-sync replicas.",
+            "kafka_server_replicamanager_offlinereplicacount": "Number of partitions on this broker whose log or log "
+            "directory has failed.",
+            "kafka_controller_kafkacontroller_activecontrollercount": "1 if this broker is the active controller, else 0.",
+            "kafka_controller_kafkacontroller_offlinepartitionscount": "Number of partitions in the cluster without an "
+            "available leader: clients can neither write nor read them.",
+            "kafka_controller_kafkacontroller_globaltopiccount": "Number of topics in the cluster.",
+            "kafka_controller_kafkacontroller_globalpartitioncount": "Number of partitions in the cluster.",
+            "kafka_log_logmanager_offlinelogdirectorycount": "Number of log directories of this broker that have failed.",
+            "kafka_server_kafkaserver_brokerstate": "State of the broker, in Kafka's numbers: 3 running, 7 shutting down.",
         },
     ),
     *_rows(
         GAUGE,
         PLACE,
         {
-            "size": "Bytes of a partition's log.",
-            "logstartoffset": "Where a partition's log begins.",
-            "logendoffset": "Where a partition's log ends.",
-            "numlogsegments": "Segments of a partition's log.",
+            "size": "Size of a partition's log on disk, in bytes.",
+            "logstartoffset": "Log start offset of a partition.",
+            "logendoffset": "Log end offset of a partition.",
+            "numlogsegments": "Number of segments of a partition's log.",
         },
         "kafka_log_log_",
     ),
 )
 
 PROCESSES = (
-    *_rows(COUNTER, "process ordinal", {"process_cpu_seconds_total": "User and system time of a process."}),
+    *_rows(
+        COUNTER, "process ordinal", {"process_cpu_seconds_total": "User and system CPU time of a process, in seconds."}
+    ),
     *_rows(
         GAUGE,
         "process ordinal",
         {
-            "process_resident_memory_bytes": "Resident memory of a process, pages that it shares with others included.",
-            "process_virtual_memory_bytes": "Virtual memory of a process; most of it is the sparse shared mapping.",
-            "process_open_fds": "Open descriptors of a process.",
-            "process_max_fds": "Most descriptors that a process may open.",
-            "process_start_time_seconds": "When a process was started, in seconds since 1970.",
-            "odradek_process_up": "1 while a process serves.",
-            "kafka_server_kafkaserver_linux_disk_read_bytes": "Bytes that a process had read from devices.",
-            "kafka_server_kafkaserver_linux_disk_write_bytes": "Bytes that a process had written to devices.",
+            "process_resident_memory_bytes": "Resident memory of a process, in bytes, including pages that several "
+            "processes share.",
+            "process_virtual_memory_bytes": "Address space of a process, in bytes. Most of it is the sparse mapping of the "
+            "shared memory.",
+            "process_open_fds": "Number of open file descriptors of a process.",
+            "process_max_fds": "Maximum number of open file descriptors of a process (soft mark).",
+            "process_start_time_seconds": "Start time of a process, in seconds since 1970.",
+            "odradek_process_up": "1 while a process of the broker is ready to do its work, 0 while it starts, stops or is "
+            "dead.",
+            "kafka_server_kafkaserver_linux_disk_read_bytes": "Bytes that a process caused to be read from storage devices "
+            "since its start.",
+            "kafka_server_kafkaserver_linux_disk_write_bytes": "Bytes that a process caused to be written to storage devices "
+            "since its start.",
         },
     ),
     *_rows(
-        COUNTER, "process ordinal", {"odradek_process_restarts_total": "How often the supervisor restarted a process."}
+        COUNTER,
+        "process ordinal",
+        {"odradek_process_restarts_total": "Number of times that the supervisor restarted a process."},
     ),
-    *_rows(GAUGE, "version", {"odradek_build_info": "The broker's version; always 1."}),
+    *_rows(GAUGE, "version", {"odradek_build_info": "Always 1; the label is the version of the broker."}),
     *_rows(
         GAUGE,
         "",
-        {"odradek_boot_time_seconds": "When the shared memory was made, since 1970: all counters began at 0 then."},
+        {
+            "odradek_boot_time_seconds": "Time at which the broker created its shared memory, in seconds since 1970. All "
+            "counters of the broker began at 0 then."
+        },
     ),
-    *_rows(GAUGE, "worker", {"odradek_worker_connections": "Open connections of a worker."}),
+    *_rows(GAUGE, "worker", {"odradek_worker_connections": "Number of open client connections of a worker."}),
     *_rows(
         COUNTER,
         "worker",
         {
-            "odradek_worker_busy_seconds_total": "Seconds in which a worker's event loop was not idle.",
-            "odradek_sendfile_bytes_total": "Bytes sent from the page cache by sendfile.",
-            "odradek_socket_bytes_in_total": "Bytes read from clients' sockets.",
-            "odradek_socket_bytes_out_total": "Bytes written to clients' sockets, those by sendfile included.",
-            "odradek_unsent_bytes_total": "Bytes of responses that were not sent because the connection was closed.",
-            "odradek_bad_frames_total": "Malformed frames, after each of which the broker closed the connection.",
-            "odradek_idle_connections_memory_dropped_bytes_total": "Bytes of memory kept for idle connections that a "
-            "worker freed because odradek.connections.kept.bytes was exceeded, by dropping fetch state or "
-            "closing connections.",
+            "odradek_worker_busy_seconds_total": "Time in which the event loop of a worker was busy, in seconds.",
+            "odradek_sendfile_bytes_total": "Bytes that a worker sent with sendfile, from the page cache without a copy.",
+            "odradek_socket_bytes_in_total": "Bytes that a worker read from client sockets.",
+            "odradek_socket_bytes_out_total": "Bytes that a worker wrote to client sockets, including bytes sent with "
+            "sendfile.",
+            "odradek_unsent_bytes_total": "Bytes of responses that a worker did not send because the connection was closed.",
+            "odradek_bad_frames_total": "Malformed frames that a worker received. The worker closes the connection after "
+            "each of them.",
+            "odradek_idle_connections_memory_dropped_bytes_total": "Bytes of memory of idle connections that a worker freed "
+            "because odradek.connections.kept.bytes was exceeded, by dropping fetch state or closing connections.",
         },
     ),
     *_rows(
@@ -301,34 +353,53 @@ PROCESSES = (
         COUNTER,
         "process ordinal",
         {
-            "odradek_late_requests_total": "Requests that were not executed because they had waited for 1 s or longer "
-            "when their clients closed the connection.",
+            "odradek_late_requests_total": "Requests that a process did not execute, because their clients had closed the "
+            "connection and the requests had waited for at least 1 s.",
         },
     ),
-    *_rows(COUNTER, "worker reason", {"odradek_connections_closed_total": "Connections closed, by reason."}),
-    *_rows(GAUGE, "", {"odradek_connections_limit": "Connections that may be open at once: max.connections."}),
+    *_rows(
+        COUNTER,
+        "worker reason",
+        {"odradek_connections_closed_total": "Client connections that were closed, by reason."},
+    ),
+    *_rows(
+        GAUGE,
+        "",
+        {"odradek_connections_limit": "Maximum number of open client connections of the broker (max.connections)."},
+    ),
     *_rows(
         COUNTER,
         "",
         {
-            "odradek_connections_full_total": "How often the open connections reached max.connections. New "
-            "connections then wait until others close.",
-            "odradek_connections_refused_total": "Connections closed at once because their address already has "
-            "max.connections.per.ip connections.",
+            "odradek_connections_full_total": "Number of times that the open connections reached max.connections. New "
+            "connections then wait in the listen backlog until others close.",
+            "odradek_connections_refused_total": "Connections that the broker closed immediately, because their address "
+            "already had max.connections.per.ip connections.",
         },
     ),
     *_rows(
         HISTOGRAM,
         "worker le",
-        {"odradek_worker_loop_delay_seconds": "How long a turn of a worker's loop kept others waiting."},
+        {
+            "odradek_worker_loop_delay_seconds": "Delay of the event loop of a worker, in seconds: how late a timer that is "
+            "due every 0.5 s ran. All connections of the worker wait that long."
+        },
     ),
-    *_rows(GAUGE, "worker kind", {"odradek_purgatory_size": "Requests that wait in a worker, by kind."}),
+    *_rows(
+        GAUGE,
+        "worker kind",
+        {
+            "odradek_purgatory_size": "Requests that wait in a worker, by kind: Fetch for records, Produce for "
+            "acknowledgements, forward for the coordinator, other for something else."
+        },
+    ),
     *_rows(
         COUNTER,
         "",
         {
-            "odradek_lock_busy_total": "How often a process found a partition's lock held by another.",
-            "odradek_lock_recoveries_total": "Partition locks taken over from a process that died while holding them.",
+            "odradek_lock_busy_total": "Number of times that a process found the lock of a partition held by another "
+            "process.",
+            "odradek_lock_recoveries_total": "Number of partition locks that a process recovered after their holder died.",
         },
     ),
 )
@@ -338,20 +409,33 @@ STORAGE = (
         GAUGE,
         "log_dir",
         {
-            "odradek_recovery_bytes": "Bytes behind the recovery points that the last start found.",
-            "odradek_recovered_bytes": "Bytes behind the recovery points that the last start has read or cut off so "
-            "far.",
-            "odradek_recovery_logs": "Logs that the last start has to open.",
-            "odradek_recovered_logs": "Logs that the last start has opened so far.",
-            "odradek_recovery_truncated_bytes": "Bytes that the last start cut off, because they were no whole batch.",
-            "odradek_log_dir_online": "1 while a log directory is in use, 0 once it has failed.",
-            "odradek_log_dir_full_state": "0 roomy, 1 low, 2 full: producers are refused.",
-            "odradek_log_dir_free_bytes": "Free bytes of the file system below a log directory.",
-            "odradek_log_dir_total_bytes": "All bytes of the file system below a log directory.",
+            "odradek_recovery_bytes": "Bytes after the recovery points of a log directory, which the last start of the "
+            "broker has to check.",
+            "odradek_recovered_bytes": "Bytes after the recovery points of a log directory that the last start of the broker "
+            "has checked or truncated so far.",
+            "odradek_recovery_logs": "Number of logs in a log directory that the last start of the broker has to open.",
+            "odradek_recovered_logs": "Number of logs in a log directory that the last start of the broker has opened so far.",
+            "odradek_recovery_truncated_bytes": "Bytes that the last start of the broker truncated from the ends of logs, "
+            "because they were not a complete record batch.",
+            "odradek_log_dir_online": "1 while a log directory is in use, 0 after it has failed.",
+            "odradek_log_dir_full_state": "Free space of a log directory. 0: sufficient. 1: below the soft mark, the broker "
+            "deletes expired segments sooner. 2: full, the broker refuses producers.",
+            "odradek_log_dir_free_bytes": "Free bytes of the file system that holds a log directory.",
+            "odradek_log_dir_total_bytes": "Size in bytes of the file system that holds a log directory.",
         },
     ),
-    *_rows(COUNTER, "log_dir", {"odradek_log_dir_full_total": "How often a log directory became full."}),
-    *_rows(GAUGE, "topic", {"odradek_topic_stored_bytes": "Bytes of the logs of a topic's partitions."}),
+    *_rows(
+        COUNTER,
+        "log_dir",
+        {
+            "odradek_log_dir_full_total": "Number of times that a log directory became full, so that producers were refused."
+        },
+    ),
+    *_rows(
+        GAUGE,
+        "topic",
+        {"odradek_topic_stored_bytes": "Size on disk of the logs of a topic's partitions on this broker, in bytes."},
+    ),
 )
 
 PRODUCERS = (
@@ -360,17 +444,17 @@ PRODUCERS = (
         "",
         {
             "odradek_producer_state_bytes": "Bytes of shared memory that hold the state of idempotent producers.",
-            "odradek_producer_state_max_bytes": "The most bytes that the state of idempotent producers may take "
+            "odradek_producer_state_max_bytes": "Maximum size in bytes of the state of idempotent producers "
             "(odradek.producer.state.max.bytes).",
-            "odradek_producer_state_producers": "Idempotent producers that the partitions of this broker remember; a producer "
-            "counts once in each partition that it writes to.",
+            "odradek_producer_state_producers": "Number of idempotent producers whose state the partitions of this broker "
+            "hold. A producer counts once for each partition that it writes to.",
         },
     ),
     *_rows(
         COUNTER,
         "reason",
         {
-            "odradek_producers_evicted_total": "Idempotent producers that a partition forgot before "
+            "odradek_producers_evicted_total": "Idempotent producers whose state a partition evicted before "
             "producer.id.expiration.ms, by reason. client: evicted for a new producer of the same client, which "
             "is at its limit; silent: evicted for a new producer after 15 minutes without a write, because the "
             "partition or the memory is full; early: expired early because the memory is nearly full; start: "
@@ -388,39 +472,61 @@ USAGE = (
         COUNTER,
         "principal client_id topic api",
         {
-            "odradek_usage_bytes_in_total": "Bytes received: with a topic those of records, without one all others.",
-            "odradek_usage_bytes_out_total": "Bytes sent: with a topic those of records, without one all others.",
-            "odradek_usage_records_in_total": "Records appended.",
-            "odradek_usage_records_out_total": "Records sent to consumers. If a size limit cuts a response, its first "
-            "batch is counted at once, and the other batches when the consumer fetches the records after them.",
-            "odradek_usage_requests_total": "Requests: without a topic all, with one those that named it.",
-            "odradek_usage_errors_total": "Of these requests, those with an error.",
-            "odradek_usage_throttle_seconds_total": "Seconds of throttle time in responses to clients.",
+            "odradek_usage_bytes_in_total": "Bytes received from a client by API. With a topic: bytes of the topic's record "
+            'batches. With topic="": all other bytes of the requests.',
+            "odradek_usage_bytes_out_total": "Bytes sent to a client by API. With a topic: bytes of the topic's record "
+            'batches. With topic="": all other bytes of the responses.',
+            "odradek_usage_records_in_total": "Records of a client that were appended to a topic.",
+            "odradek_usage_records_out_total": "Records of a topic that were sent to a client. If a size limit cuts a "
+            "response, its first batch is counted at once, and the other batches when the client fetches the records "
+            "after them.",
+            "odradek_usage_requests_total": 'Requests of a client by API. With topic="": all requests. With a topic: requests '
+            "that contained the topic.",
+            "odradek_usage_errors_total": 'Errors returned to a client by API. With topic="": requests with an error. With a '
+            "topic: partitions of the topic with an error.",
+            "odradek_usage_throttle_seconds_total": "Throttle time returned in responses to a client, in seconds.",
         },
     ),
     *_rows(
         COUNTER,
         "principal client_id",
-        {"odradek_usage_connection_seconds_total": "Time for which connections were open."},
+        {
+            "odradek_usage_connection_seconds_total": "Time for which connections of a client were open, in seconds, summed "
+            "over its connections."
+        },
     ),
 )
 
 SPOOL = (
-    *_rows(COUNTER, "", {"odradek_spool_intervals_total": "Intervals written to the spool since the reporter began."}),
-    *_rows(GAUGE, "", {"odradek_spool_bytes": "Bytes of the spool's files."}),
-    *_rows(COUNTER, "", {"odradek_spool_failures_total": "Intervals that could not be written at first."}),
+    *_rows(
+        COUNTER,
+        "",
+        {
+            "odradek_spool_intervals_total": "Intervals that the reporter process has written to the usage spool since its "
+            "start."
+        },
+    ),
+    *_rows(GAUGE, "", {"odradek_spool_bytes": "Size of the files of the usage spool, in bytes."}),
+    *_rows(
+        COUNTER,
+        "",
+        {
+            "odradek_spool_failures_total": "Failed attempts of the reporter process to write an interval of the usage spool "
+            "or to compress one of its files. The process retries after the next interval."
+        },
+    ),
 )
 
 SECTIONS = (
-    ("The cluster, by the names of kafka_exporter", CLUSTER),
+    ("Cluster (names of kafka_exporter)", CLUSTER),
     ("Groups and readers", GROUPS),
     ("Traffic and requests", TRAFFIC),
-    ("The broker", BROKER),
+    ("Broker", BROKER),
     ("Processes", PROCESSES),
     ("Storage", STORAGE),
-    ("The state of idempotent producers", PRODUCERS),
+    ("State of idempotent producers", PRODUCERS),
     ("Usage", USAGE),
-    ("The spool of usage", SPOOL),
+    ("Usage spool", SPOOL),
 )
 
 METRICS = {metric.name: metric for _, section in SECTIONS for metric in section}

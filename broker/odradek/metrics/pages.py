@@ -1,9 +1,10 @@
-"""The meter pages as Python sees them; what is in them says docs/decisions/0016-metering.md.
+"""Reads the meter pages; docs/decisions/0016-metering.md describes their contents.
 
-In any process, mostly the reporter. Nothing here writes. A page belongs to a place of the process table (`shm.process(page)`),
-so it outlives the process: values never go back while the broker runs, but for the gauges of a process that died: they are 0.
-Every function raises ValueError for a page that is no place of the table; those that read entries raise
-`odradek._ext.shm.meter_reading.PageInMotion` in the case, never seen, that a page is rearranged at each of 64 looks.
+Runs in any process, mostly the reporter. Nothing here writes. A page belongs to a place of the process table
+(`shm.process(page)`), so it outlives the process: values never decrease while the broker runs, except for the gauges of a
+process that died, which become 0. Every function raises ValueError for a page that is not a place of the table. Functions
+that read entries raise `odradek._ext.shm.meter_reading.PageInMotion` if a page is rearranged during each of 64 attempts,
+which has never been observed.
 """
 
 from collections.abc import Iterator
@@ -12,21 +13,21 @@ from typing import NamedTuple
 import odradek._ext.shm.meter_reading as meter_reading
 from odradek._ext.shm.shared_memory import SharedMemory
 
-OTHER = "other"  # principal and client id, or topic, of what was folded because it did not fit
-RETIRED = "retired"  # client id (principal OTHER) of the values of entries that were not used for long
+OTHER = "other"  # principal and client id, or topic, of usage that did not fit into the page's tables
+RETIRED = "retired"  # client id (principal OTHER) of the sums of entries that were not used for a long time
 NO_API = -1
 UNKNOWN_API = -2
 PHASES = ("queue", "local", "remote", "send", "total")
 
 
 class UsageRow(NamedTuple):
-    """What one client did with one topic (None: not of a topic) by one API since `since_ms` (wall clock).
+    """The usage of one client, topic (None: without a topic) and API since `since_ms` (wall clock).
 
     The sum over all rows of all pages is the broker's total of bytes_in, bytes_out, records_in, records_out, throttle_ms and
-    connection_ms. `requests` of rows with a topic are the requests that named it: they are counted without topic, too. So are
-    `errors`: without topic, requests with an error; with one, partitions that were answered with one.
-    `since_ms` of RETIRED is the page's own beginning.
-    Another `since_ms` under the same page and key is another count, that began at 0. It never repeats within a page.
+    connection_ms. `requests` of rows with a topic are the requests that contained it; the row without a topic counts them
+    too. `errors` without a topic are requests with an error, with a topic partitions with an error. `since_ms` of RETIRED is
+    the time at which the page was created. A row with another `since_ms` under the same page and key is another count, which
+    began at 0. A `since_ms` never repeats within a page.
     """
 
     page: int
@@ -47,11 +48,12 @@ class UsageRow(NamedTuple):
 
 
 class PositionRow(NamedTuple):
-    """Where a client reads a partition: that of the slot, if the slot still has that incarnation.
+    """The position of a client in the partition of a slot; valid only if the slot still has the same incarnation.
 
-    :param offset: behind the last record that it was given, or the offset that it has asked for since.
-    :param at_ms: when it last asked or was given records, or when the last of its readers ended.
-    :param readers: how many open connections read the partition as this client; 0: all have ended.
+    :param offset: the offset after the last record that the broker sent, or the offset that the client has requested since
+        then.
+    :param at_ms: when the client last fetched or received records, or when the last of its readers ended.
+    :param readers: number of open connections of this client that read the partition; 0: all have ended.
     """
 
     page: int
@@ -65,7 +67,7 @@ class PositionRow(NamedTuple):
 
 
 class RequestTimes(NamedTuple):
-    """How long requests were in a phase: bucket i counts t < 2**i microseconds, the last is the rest."""
+    """A histogram of the time of requests in a phase: bucket i counts t < 2**i microseconds, the last bucket the rest."""
 
     phase: str
     buckets: tuple[int, ...]
@@ -73,41 +75,42 @@ class RequestTimes(NamedTuple):
 
 
 class ListenerCounts(NamedTuple):
-    """Connections of a listener: open now, and accepted ever."""
+    """Connections of a listener: currently open, and accepted in total."""
 
     open: int
     accepted: int
 
 
 def usage_rows(shm: SharedMemory, page: int) -> Iterator[UsageRow]:
-    """All usage of one page, as of one moment; with two rows RETIRED (topic None, and OTHER) once something was retired."""
+    """Yield a consistent copy of a page's usage, with two rows RETIRED (topic None, and OTHER) if entries have been retired."""
     for principal, client_id, topic, api_key, since_ms, last_ms, values in meter_reading.read_usage(page):
         yield UsageRow(page, principal, client_id, topic, api_key, since_ms, last_ms, *values)
 
 
 def positions(shm: SharedMemory, page: int) -> Iterator[PositionRow]:
-    """The positions of the clients that read from one page's process."""
+    """Yield the positions of the clients that are connected to the page's process."""
     for row in meter_reading.read_positions(page):
         yield PositionRow(page, *row)
 
 
 def counters(shm: SharedMemory, page: int) -> dict[str, int]:
-    """The page's words by name (`odradek._ext.shm.metering.PROBE_NAMES`): `parked_...` and `queued_bytes` are what is now."""
+    """Return the page's counters by name (`odradek._ext.shm.metering.PROBE_NAMES`); `parked_...` and `queued_bytes` are
+    gauges."""
     return dict(meter_reading.read_counters(page))
 
 
 def request_counts(shm: SharedMemory, page: int) -> dict[tuple[int, int], int]:
-    """{(api key, version): requests}."""
+    """Return {(API key, version): requests}."""
     return dict(meter_reading.read_requests(page))
 
 
 def request_errors(shm: SharedMemory, page: int) -> dict[tuple[int, int], int]:
-    """{(api key, error code): how often}; of Produce and Fetch once a partition. Without error 0."""
+    """Return {(API key, error code): count}; Produce and Fetch count once per partition. Error code 0 is left out."""
     return dict(meter_reading.read_errors(page))
 
 
 def request_times(shm: SharedMemory, page: int) -> dict[tuple[int, str], RequestTimes]:
-    """{(api key, phase): times}."""
+    """Return {(API key, phase): times}."""
     return {
         (key, PHASES[phase]): RequestTimes(PHASES[phase], buckets, sum_us)
         for (key, phase), (buckets, sum_us) in meter_reading.read_times(page).items()
@@ -115,28 +118,29 @@ def request_times(shm: SharedMemory, page: int) -> dict[tuple[int, str], Request
 
 
 def loop_delay(shm: SharedMemory, page: int) -> RequestTimes:
-    """How late the timers of the process's loop came (phase "loop")."""
+    """Return how late the timers of the process's event loop ran (phase "loop")."""
     return RequestTimes("loop", *meter_reading.read_loop_delay(page))
 
 
 def batch_sizes(shm: SharedMemory, page: int) -> tuple[int, ...]:
-    """Batches that producers sent, by size: number i counts those above 2**(i-1) up to 2**i bytes, the last one the rest."""
+    """Return the numbers of batches that producers sent, by size: index i counts 2**(i-1) < size <= 2**i, the last the rest."""
     return tuple(meter_reading.read_batch_sizes(page))
 
 
 def largest_batches(shm: SharedMemory, page: int) -> dict[str, int]:
-    """{topic: bytes of the largest batch that a producer sent}, of topics that are used; OTHER for those without a place."""
+    """Return {topic: bytes of the largest batch that a producer sent} of topics in use; OTHER: topics without an entry."""
     return dict(meter_reading.read_largest_batches(page))
 
 
 def listeners(shm: SharedMemory, page: int) -> dict[int, ListenerCounts]:
-    """{index of the listener: counts}."""
+    """Return {index of the listener: counts}."""
     return {index: ListenerCounts(*counts) for index, counts in meter_reading.read_listeners(page).items()}
 
 
 def software(shm: SharedMemory, page: int) -> dict[tuple[str, str, int], int]:
-    """{(client software name, version, index of the listener): open connections} of clients that said what they are.
+    """Return {(client software name, version, index of the listener): open connections} of clients that sent their software
+    name.
 
-    What found no place in the page's table is (OTHER, OTHER, listener).
+    Software that does not fit into the page's table is (OTHER, OTHER, listener).
     """
     return dict(meter_reading.read_software(page))

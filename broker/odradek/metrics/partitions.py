@@ -1,4 +1,4 @@
-"""Families about topics, partitions, the broker and its log directories: from the slots and the header of the mapping."""
+"""Families about topics, partitions, the broker and its log directories, from the slots and the header of the shared memory."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -31,85 +31,92 @@ _PRODUCER_EVENTS = {
 }
 
 Rows = Mapping[str, Sequence[Partition]]
-"""The partitions of each topic, by its name."""
+"""{topic: its partitions}."""
 
 
 class Address(NamedTuple):
-    """Where clients reach a broker."""
+    """The id of a broker and the address at which clients connect to it."""
 
     broker_id: int
     address: str
 
 
 class PartitionLabels:
-    """Labels of partitions, kept from scrape to scrape. :param most: how many, before all are made anew."""
+    """A cache of the labels of partitions, kept between scrapes. :param most: its maximum size; a full cache is cleared."""
 
     def __init__(self, most: int = 1 << 17) -> None:
         self._most = most
-        self._made: dict[tuple[str, int], Labels] = {}
+        self._cache: dict[tuple[str, int], Labels] = {}
 
     def __call__(self, topic: str, partition: int) -> Labels:
-        found = self._made.get((topic, partition))
-        if found is None:
-            if len(self._made) >= self._most:
-                self._made.clear()
-            found = self._made[topic, partition] = Labels(topic=topic, partition=str(partition))
-        return found
+        labels = self._cache.get((topic, partition))
+        if labels is None:
+            if len(self._cache) >= self._most:
+                self._cache.clear()
+            labels = self._cache[topic, partition] = Labels(topic=topic, partition=str(partition))
+        return labels
 
 
 def serves(row: Partition) -> bool:
-    """Whether offsets of the partition mean something: its log is open here."""
+    """Whether the partition's log is open on this broker, so that its offsets are valid."""
     return bool(row.state == SlotState.SLOT_ONLINE)
 
 
 def partition_families(rows: Rows, named: set[str], sizes: LogSizes, labels: PartitionLabels) -> Iterator[Family]:
-    """What is told of each partition of the topics that have names; of the others the sums."""
-    counts: list[Sample] = [("", Labels(topic=topic), len(found)) for topic, found in rows.items() if topic in named]
-    others = sum(len(found) for topic, found in rows.items() if topic not in named)
+    """Yield the families of the partitions of named topics; all other topics are summed as OTHER."""
+    counts: list[Sample] = [
+        ("", Labels(topic=topic), len(partitions)) for topic, partitions in rows.items() if topic in named
+    ]
+    others = sum(len(partitions) for topic, partitions in rows.items() if topic not in named)
     if others:
         counts.append(("", Labels(topic=OTHER), others))
     yield Family(METRICS["kafka_topic_partitions"], counts)
     shown = [
         (row, labels(topic, row.partition), sizes.of(row))
-        for topic, found in rows.items()
+        for topic, partitions in rows.items()
         if topic in named
-        for row in found
+        for row in partitions
     ]
     prefix = "kafka_topic_partition_"
-    yield Family(METRICS[prefix + "leader"], [("", one, row.leader_id) for row, one, _ in shown])
-    preferred: list[Sample] = [("", one, int(row.leader_id == row.preferred_id)) for row, one, _ in shown]
+    yield Family(METRICS[prefix + "leader"], [("", place, row.leader_id) for row, place, _ in shown])
+    preferred: list[Sample] = [("", place, int(row.leader_id == row.preferred_id)) for row, place, _ in shown]
     yield Family(METRICS[prefix + "leader_is_preferred"], preferred)
-    yield Family(METRICS[prefix + "replicas"], [("", one, row.replicas) for row, one, _ in shown])
-    yield Family(METRICS[prefix + "in_sync_replica"], [("", one, row.in_sync) for row, one, _ in shown])
-    under: list[Sample] = [("", one, int(row.in_sync < row.replicas)) for row, one, _ in shown]
+    yield Family(METRICS[prefix + "replicas"], [("", place, row.replicas) for row, place, _ in shown])
+    yield Family(METRICS[prefix + "in_sync_replica"], [("", place, row.in_sync) for row, place, _ in shown])
+    under: list[Sample] = [("", place, int(row.in_sync < row.replicas)) for row, place, _ in shown]
     yield Family(METRICS[prefix + "under_replicated_partition"], under)
-    yield from _min_in_sync(rows, named, [(row, one) for row, one, _ in shown])
-    served = [(row, one, size) for row, one, size in shown if serves(row)]
-    yield Family(METRICS[prefix + "current_offset"], [("", one, row.high_watermark) for row, one, _ in served])
-    yield Family(METRICS[prefix + "oldest_offset"], [("", one, row.log_start_offset) for row, one, _ in served])
-    yield Family(METRICS["kafka_log_log_logstartoffset"], [("", one, row.log_start_offset) for row, one, _ in served])
-    yield Family(METRICS["kafka_log_log_logendoffset"], [("", one, row.log_end_offset) for row, one, _ in served])
-    measured = [(one, size) for _, one, size in served if size is not None]
-    yield Family(METRICS["kafka_log_log_size"], [("", one, size.size_bytes) for one, size in measured])
-    yield Family(METRICS["kafka_log_log_numlogsegments"], [("", one, size.segments) for one, size in measured])
+    yield from _min_in_sync(rows, named, [(row, place) for row, place, _ in shown])
+    served = [(row, place, size) for row, place, size in shown if serves(row)]
+    yield Family(METRICS[prefix + "current_offset"], [("", place, row.high_watermark) for row, place, _ in served])
+    yield Family(METRICS[prefix + "oldest_offset"], [("", place, row.log_start_offset) for row, place, _ in served])
+    yield Family(
+        METRICS["kafka_log_log_logstartoffset"], [("", place, row.log_start_offset) for row, place, _ in served]
+    )
+    yield Family(METRICS["kafka_log_log_logendoffset"], [("", place, row.log_end_offset) for row, place, _ in served])
+    measured = [(place, size) for _, place, size in served if size is not None]
+    yield Family(METRICS["kafka_log_log_size"], [("", place, size.size_bytes) for place, size in measured])
+    yield Family(METRICS["kafka_log_log_numlogsegments"], [("", place, size.segments) for place, size in measured])
     yield Family(METRICS["odradek_topic_stored_bytes"], list(_stored(rows, named, sizes)))
 
 
 def _min_in_sync(rows: Rows, named: set[str], shown: Sequence[tuple[Partition, Labels]]) -> Iterator[Family]:
-    """Under and at min.insync.replicas: sums over all series are those of the broker, so that a dashboard misses none."""
-    rest = [row for topic, found in rows.items() if topic not in named for row in found]
-    for name, meant in (
+    """Yield the families of partitions under and at min.insync.replicas.
+
+    The sum over all series is the broker's number, so that a dashboard misses no partition.
+    """
+    rest = [row for topic, partitions in rows.items() if topic not in named for row in partitions]
+    for name, condition in (
         ("underminisr", lambda row: row.in_sync < _least_in_sync(row)),
         ("atminisr", lambda row: row.in_sync == _least_in_sync(row)),
     ):
-        samples: list[Sample] = [("", one, int(_leads_here(row) and meant(row))) for row, one in shown]
+        samples: list[Sample] = [("", place, int(_leads_here(row) and condition(row))) for row, place in shown]
         if rest:
-            samples.append(("", OTHER_PARTITIONS, sum(_leads_here(row) and meant(row) for row in rest)))
+            samples.append(("", OTHER_PARTITIONS, sum(_leads_here(row) and condition(row) for row in rest)))
         yield Family(METRICS[f"kafka_cluster_partition_{name}"], samples)
 
 
 def _least_in_sync(row: Partition) -> int:
-    """Which min.insync.replicas counts: of no more replicas than there are, as in Kafka 4."""
+    """Return the effective min.insync.replicas: at most the number of replicas, as in Kafka 4."""
     return min(row.min_in_sync, row.replicas)
 
 
@@ -119,8 +126,8 @@ def _leads_here(row: Partition) -> bool:
 
 def _stored(rows: Rows, named: set[str], sizes: LogSizes) -> Iterator[Sample]:
     others = 0
-    for topic, found in rows.items():
-        size = stored_bytes(found, sizes)
+    for topic, partitions in rows.items():
+        size = stored_bytes(partitions, sizes)
         if topic not in named:
             others += size or 0
         elif size is not None:
@@ -130,16 +137,16 @@ def _stored(rows: Rows, named: set[str], sizes: LogSizes) -> Iterator[Sample]:
 
 
 def stored_bytes(rows: Sequence[Partition], sizes: LogSizes) -> int | None:
-    """Bytes of a topic's logs that are open here; None while some are not known."""
-    found: list[LogSize | None] = [sizes.of(row) for row in rows if serves(row)]
-    if any(size is None for size in found):
+    """Return the bytes of a topic's logs that are open on this broker; None until all of them are measured."""
+    log_sizes: list[LogSize | None] = [sizes.of(row) for row in rows if serves(row)]
+    if any(size is None for size in log_sizes):
         return None
-    return sum(size.size_bytes for size in found if size is not None)
+    return sum(size.size_bytes for size in log_sizes if size is not None)
 
 
 def cluster_families(rows: Rows, broker: Address) -> Iterator[Family]:
-    """The cluster: this broker alone, which is its controller."""
-    everything = [row for found in rows.values() for row in found]
+    """Yield the families of the cluster: this broker alone, which is its controller."""
+    everything = [row for partitions in rows.values() for row in partitions]
     yield single("kafka_brokers", 1)
     info = Labels(id=str(broker.broker_id), address=broker.address)
     yield Family(METRICS["kafka_broker_info"], [("", info, 1)])
@@ -152,8 +159,8 @@ def cluster_families(rows: Rows, broker: Address) -> Iterator[Family]:
 
 
 def broker_families(rows: Rows, shm: SharedMemory, places: Sequence[Place]) -> Iterator[Family]:
-    """What this broker has of them."""
-    everything = [row for found in rows.values() for row in found]
+    """Yield the families of this broker's partitions and of its state."""
+    everything = [row for partitions in rows.values() for row in partitions]
     led = [row for row in everything if _leads_here(row)]
     prefix = "kafka_server_replicamanager_"
     yield single(prefix + "leadercount", len(led))
@@ -168,7 +175,7 @@ def broker_families(rows: Rows, shm: SharedMemory, places: Sequence[Place]) -> I
 
 
 def log_dir_families(shm: SharedMemory, log_dirs: Sequence[Path]) -> Iterator[Family]:
-    """Room, failures, and how the last start went, of each log directory."""
+    """Yield the families of log directories: free space, failures, and the progress of the last start."""
     labels = [Labels(log_dir=str(path)) for path in log_dirs]
     loading = shm.loading_dirs
     for name, word in (
@@ -178,19 +185,19 @@ def log_dir_families(shm: SharedMemory, log_dirs: Sequence[Path]) -> Iterator[Fa
         ("odradek_recovered_logs", "logs_done"),
         ("odradek_recovery_truncated_bytes", "truncated_bytes"),
     ):
-        yield Family(METRICS[name], [("", one, row[word]) for one, row in zip(labels, loading, strict=True)])
-    online: list[Sample] = [("", one, int(not shm.log_dir_offline(n))) for n, one in enumerate(labels)]
+        yield Family(METRICS[name], [("", log_dir, row[word]) for log_dir, row in zip(labels, loading, strict=True)])
+    online: list[Sample] = [("", log_dir, int(not shm.log_dir_offline(n))) for n, log_dir in enumerate(labels)]
     yield Family(METRICS["odradek_log_dir_online"], online)
-    disks = [(one, *shm.disk(number)) for number, one in enumerate(labels)]
-    yield Family(METRICS["odradek_log_dir_full_state"], [("", one, int(state)) for one, state, *_ in disks])
-    seen = [disk for disk in disks if disk[2] >= 0]  # the cleaner has looked
-    yield Family(METRICS["odradek_log_dir_free_bytes"], [("", one, free) for one, _, free, _, _ in seen])
-    yield Family(METRICS["odradek_log_dir_total_bytes"], [("", one, total) for one, _, _, total, _ in seen])
-    yield Family(METRICS["odradek_log_dir_full_total"], [("", one, times) for one, _, _, _, times in disks])
+    disks = [(log_dir, *shm.disk(number)) for number, log_dir in enumerate(labels)]
+    yield Family(METRICS["odradek_log_dir_full_state"], [("", log_dir, int(state)) for log_dir, state, *_ in disks])
+    measured = [disk for disk in disks if disk[2] >= 0]  # -1 until the cleaner has measured the disk
+    yield Family(METRICS["odradek_log_dir_free_bytes"], [("", log_dir, free) for log_dir, _, free, _, _ in measured])
+    yield Family(METRICS["odradek_log_dir_total_bytes"], [("", log_dir, total) for log_dir, _, _, total, _ in measured])
+    yield Family(METRICS["odradek_log_dir_full_total"], [("", log_dir, times) for log_dir, _, _, _, times in disks])
 
 
 def producer_families(shm: SharedMemory) -> Iterator[Family]:
-    """The memory for the state of idempotent producers, and whom it had no room for."""
+    """Yield the families of the state of idempotent producers: its memory, evicted producers, refused batches."""
     state = shm.producer_state
     yield single("odradek_producer_state_bytes", state["used_bytes"])
     yield single("odradek_producer_state_max_bytes", state["max_bytes"])
@@ -201,11 +208,11 @@ def producer_families(shm: SharedMemory) -> Iterator[Family]:
 
 
 def not_ready(shm: SharedMemory, places: Sequence[Place]) -> str | None:
-    """Why the broker is not to be sent requests now; None if it is ready."""
+    """Return the reason why the broker is not ready for requests; None if it is ready."""
     if shm.stopping:
-        return "the broker stops"
+        return "the broker is stopping"
     if not any(place.kind == ProcessKind.WORKER and place.state == ProcessState.SERVING for place in places):
-        return "no worker serves"
+        return "no worker is up"
     for place in places:
         if place.kind == ProcessKind.COORDINATOR and place.state != ProcessState.SERVING:
             return f"the coordinator is {place.state.name.lower()}"

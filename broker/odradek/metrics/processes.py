@@ -1,6 +1,6 @@
-"""Families about the broker's processes: from the process table, from /proc, and from their meter pages.
+"""Families about the broker's processes, from the process table, /proc, and the meter pages.
 
-A pid is from the mapping and is checked in /proc: the process must be the supervisor or a child of it.
+Pids come from the shared memory and are checked in /proc: the process must be the supervisor or a child of it.
 """
 
 import os
@@ -35,7 +35,7 @@ _PARKED = {
     "forward": "parked_forwards",
 }
 PURGATORIES = ("Fetch", "Produce")
-"""Kinds of `odradek_purgatory_size` that Kafka has a purgatory for, too."""
+"""Kinds of `odradek_purgatory_size` for which Kafka has a purgatory too."""
 _FIGURES = (  # the fields of ProcessFigures
     "process_cpu_seconds_total",
     "process_resident_memory_bytes",
@@ -65,7 +65,8 @@ _SESSIONS = {
 
 
 class Place(NamedTuple):
-    """A place of the process table, no loader's: where its meter page is, which of its kind it is, and what the table says."""
+    """A place of the process table (loaders are left out): the index of its meter page, its number within its kind, its
+    state."""
 
     page: int
     kind: ProcessKind
@@ -78,7 +79,7 @@ class Place(NamedTuple):
 
 
 class ProcessFigures(NamedTuple):
-    """What /proc says of a process."""
+    """Figures of a process from /proc."""
 
     cpu_seconds: float
     resident_bytes: int
@@ -91,29 +92,29 @@ class ProcessFigures(NamedTuple):
 
 
 def places(shm: SharedMemory) -> list[Place]:
-    """All places but those of loaders."""
-    found = []
+    """Return all places except those of loaders."""
+    result = []
     ordinals: dict[ProcessKind, int] = {}
     for info in shm.processes():
         ordinal = ordinals[info.kind] = ordinals.get(info.kind, -1) + 1
         if info.kind != ProcessKind.LOADER:
             name = NAMES[info.kind]
-            found.append(
+            result.append(
                 Place(info.index, info.kind, name, ordinal, info.state, info.pid, info.incarnation, info.connections)
             )
-    return found
+    return result
 
 
 @cache
 def _boot_seconds() -> float:
-    """When the machine began, by the wall clock; always the same. /proc/stat is not there under ProcSubset=pid."""
+    """Return the boot time of the machine by the wall clock; cached. /proc/stat cannot be read under ProcSubset=pid."""
     return round(time.time() - time.clock_gettime(time.CLOCK_BOOTTIME), 2)
 
 
 def read_process(pid: int, supervisor: int, boot_seconds: float) -> ProcessFigures | None:
-    """What /proc says of a process of this broker; None if it has ended, or the pid is another's by now.
+    """Return figures of a process of this broker from /proc; None if it has ended, or another process has the pid now.
 
-    Raises OSError if it may not be looked at.
+    Raises OSError if /proc does not permit to read them.
     """
     try:
         place = Path("/proc") / str(pid)
@@ -139,13 +140,13 @@ def read_process(pid: int, supervisor: int, boot_seconds: float) -> ProcessFigur
     )
 
 
-def families(shm: SharedMemory, found: Iterable[Place]) -> Iterator[Family]:
-    """Of all processes: /proc, up, restarts."""
+def families(shm: SharedMemory, places: Iterable[Place]) -> Iterator[Family]:
+    """Yield the families of all processes: figures from /proc, up, restarts."""
     boot = _boot_seconds()
     samples: dict[str, list[Sample]] = {name: [] for name in _FIGURES}
     samples |= {"odradek_process_up": [], "odradek_process_restarts_total": []}
     supervisor = os.getppid()
-    for place in found:
+    for place in places:
         labels = Labels(process=place.name, ordinal=str(place.ordinal))
         figures = read_process(place.pid, supervisor, boot) if place.state != ProcessState.DEAD and place.pid else None
         for name, value in zip(_FIGURES, figures or (), strict=False):
@@ -156,16 +157,16 @@ def families(shm: SharedMemory, found: Iterable[Place]) -> Iterator[Family]:
         yield Family(METRICS[name], values)
 
 
-def worker_families(shm: SharedMemory, found: Iterable[Place]) -> Iterator[Family]:
-    """Of workers: what they count of sockets and of their loops, and what waits in them."""
-    workers = [place for place in found if place.kind == ProcessKind.WORKER]
+def worker_families(shm: SharedMemory, places: Iterable[Place]) -> Iterator[Family]:
+    """Yield the families of workers: sockets, event loops, and requests that wait."""
+    workers = [place for place in places if place.kind == ProcessKind.WORKER]
     labels = {place.page: Labels(worker=str(place.ordinal)) for place in workers}
     words = {place.page: pages.counters(shm, place.page) for place in workers}
     yield Family(METRICS["odradek_worker_connections"], [("", labels[w.page], w.connections) for w in workers])
-    busy: list[Sample] = [("", labels[index], one["busy_us"] / 1e6) for index, one in words.items()]
+    busy: list[Sample] = [("", labels[index], counters["busy_us"] / 1e6) for index, counters in words.items()]
     yield Family(METRICS["odradek_worker_busy_seconds_total"], busy)
     for name, word in _OF_WORKER.items():
-        yield Family(METRICS[name], [("", labels[index], one[word]) for index, one in words.items()])
+        yield Family(METRICS[name], [("", labels[index], counters[word]) for index, counters in words.items()])
     closed: list[Sample] = [
         ("", Labels(worker=str(place.ordinal), reason=word.removeprefix(_CLOSED)), value)
         for place in workers
@@ -180,21 +181,22 @@ def worker_families(shm: SharedMemory, found: Iterable[Place]) -> Iterator[Famil
     ]
     yield Family(METRICS["odradek_purgatory_size"], parked)
     waiting: list[Sample] = [
-        ("", Labels(delayedoperation=kind), sum(one[_PARKED[kind]] for one in words.values())) for kind in PURGATORIES
+        ("", Labels(delayedoperation=kind), sum(counters[_PARKED[kind]] for counters in words.values()))
+        for kind in PURGATORIES
     ]
     yield Family(METRICS["kafka_server_delayedoperationpurgatory_purgatorysize"], waiting)
     for name, word in _SESSIONS.items():
-        yield single(f"kafka_server_fetchsessioncache_{name}", sum(one[word] for one in words.values()))
+        yield single(f"kafka_server_fetchsessioncache_{name}", sum(counters[word] for counters in words.values()))
     delays = [sample for place in workers for sample in _delays(shm, place)]
     yield Family(METRICS["odradek_worker_loop_delay_seconds"], delays)
 
 
-def late_families(shm: SharedMemory, found: Iterable[Place]) -> Iterator[Family]:
-    """Requests that were not executed, because their clients had closed the connection long before."""
+def late_families(shm: SharedMemory, places: Iterable[Place]) -> Iterator[Family]:
+    """Yield the family of requests that were not executed because their clients had closed the connection long before."""
     kinds = (ProcessKind.WORKER, ProcessKind.COORDINATOR)
     late: list[Sample] = [
         ("", Labels(process=place.name, ordinal=str(place.ordinal)), pages.counters(shm, place.page)["late_requests"])
-        for place in found
+        for place in places
         if place.kind in kinds
     ]
     yield Family(METRICS["odradek_late_requests_total"], late)
@@ -213,14 +215,14 @@ def _delays(shm: SharedMemory, place: Place) -> Iterator[Sample]:
 
 
 def idle_share(before: Mapping[int, int], now: Mapping[int, int], elapsed_us: float) -> float | None:
-    """Which share of the time workers' loops were idle, 0 to 1; None if nothing can be said yet.
+    """Return the fraction of the time in which the workers' loops were idle, 0 to 1; None without earlier values.
 
-    :param before: busy microseconds by page, `elapsed_us` ago.
+    :param before: busy microseconds by page, `elapsed_us` ago. :param now: the current ones.
     """
     shares = [(now[page] - before[page]) / elapsed_us for page in now if page in before] if elapsed_us > 0 else []
     return max(0.0, min(1.0, 1 - sum(shares) / len(shares))) if shares else None
 
 
 def single(name: str, value: float) -> Family:
-    """A family of one sample without labels."""
+    """Return a family with one sample without labels."""
     return Family(METRICS[name], [("", NO_LABELS, value)])

@@ -1,6 +1,6 @@
-"""Writes ``docs/metrics.md`` from the table of names: ``python -m odradek.metrics.reference [FILE]``.
+"""Writes ``docs/metrics.md`` from the table of metrics: ``python -m odradek.metrics.reference [FILE]``.
 
-Run by people and by the test that the committed file is up to date; no process of the broker imports it.
+Run by developers and by the test that checks the committed file; no process of the broker imports this module.
 """
 
 import sys
@@ -13,19 +13,19 @@ _HEAD = """\
 
 Generated from the table in `broker/odradek/metrics/names.py` by `python -m odradek.metrics.reference`; do not edit.
 
-The reporter process serves them at `http://<metrics.listener>/metrics` (127.0.0.1:9404), as Prometheus' text or as
-OpenMetrics, by the request's Accept header, compressed if it allows gzip. With them: `/healthz` (the reporter lives),
-`/readyz` (200 when the broker serves and its coordinator is up, else 503 with the reason), and `/usage` (what
-`odradek usage` shows, as JSON).
+The reporter process serves the metrics at `http://<metrics.listener>/metrics` (default 127.0.0.1:9404). The Accept header of
+the request selects Prometheus' text format or OpenMetrics; the response is compressed if the request accepts gzip. The
+process also serves `/healthz` (200 while the reporter process works), `/readyz` (200 while the broker and its coordinator
+serve, else 503 with the reason) and `/usage` (the data of `odradek usage`, as JSON).
 
-Names are kafka_exporter's, those of Kafka's own metrics as Strimzi's rules for the JMX exporter spell them, the standard
-ones of a process, and our own under `odradek_`. A metric of type untyped is a gauge whose name ends as parts of a summary do.
+The names come from kafka_exporter, from Strimzi's JMX exporter rules for Kafka's own metrics, from Prometheus' standard process
+metrics, and from Odradek (`odradek_`). A metric of type untyped is a gauge whose name ends in `_count` or `_sum`.
 
-- Counters do not go back while the broker runs, even if one of its processes dies. All of them began at 0 at
+- Counters never decrease while the broker runs, even if one of its processes dies. All of them began at 0 at
   `odradek_boot_time_seconds`.
-- `metrics.max.topics` and `metrics.max.clients` limit the number of series. The largest topics and clients have series of
-  their own; all others are counted as `other`. A topic or client keeps its series until it is removed, and a series that is
-  added later begins at 0. Groups are limited by `metrics.max.clients` as well.
+- `metrics.max.topics` and `metrics.max.clients` limit the number of series. The largest topics and clients have separate
+  series; all others are counted as `other`. A topic or client keeps its series until it is removed, and a series that is
+  added later begins with the value 0. `metrics.max.clients` also limits the number of groups with series.
 - The sum of an `odradek_usage_*` metric over all labels is the broker's total, without the counts of clients that were removed.
   Add up `requests` either with `topic=""`, which counts all requests, or over the topics, which count the requests that named
   them.
@@ -38,7 +38,7 @@ ones of a process, and our own under `odradek_`. A metric of type untyped is a g
 
 
 def render() -> str:
-    """The whole document."""
+    """Return the whole document."""
     lines = [_HEAD, f"{len(METRICS)} metrics.", ""]
     for title, section in SECTIONS:
         lines += [f"## {title}", "", "| metric | type | labels | meaning |", "| --- | --- | --- | --- |"]
@@ -50,7 +50,7 @@ def render() -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Writes the document to the file named, or to standard output."""
+    """Write the document to the file given in `arguments`, or to standard output."""
     return put(render(), arguments)
 
 

@@ -1,6 +1,6 @@
-"""The spool's files: their names, and the few calls by which the reporter changes them. Each call is one that a test may fail.
+"""The files of the usage spool: their names, and the calls with which the reporter changes them. Tests can make each call fail.
 
-`broker/odradek/metrics/spool.py` says what is in them. Only the reporter writes; anybody reads.
+`broker/odradek/metrics/spool.py` defines their contents. Only the reporter writes; any process may read.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ _COPY_BYTES = 1 << 20
 
 
 class SpoolFile(NamedTuple):
-    """A file by its name. :param hour_ms: when its hour begins. :param size: in bytes, as stored."""
+    """A file, by its name. :param hour_ms: beginning of its hour. :param size: bytes on disk."""
 
     path: Path
     hour_ms: int
@@ -32,25 +32,25 @@ class SpoolFile(NamedTuple):
 
 
 def file_name(hour_ms: int, boot: str) -> str:
-    """The plain file of an hour and a boot."""
+    """Return the name of the plain file of an hour and a boot."""
     return f"usage-{datetime.fromtimestamp(hour_ms / 1000, UTC):%Y%m%dT%H}-{boot}.jsonl"
 
 
 def parse_name(name: str) -> tuple[int, str, bool] | None:
-    """(beginning of its hour in ms, boot, whether compressed); None for what is no file of a spool."""
-    found = _NAME.fullmatch(name)
-    if found is None:
+    """Return (beginning of its hour in ms, boot, whether compressed); None if the name is not that of a file of a spool."""
+    match = _NAME.fullmatch(name)
+    if match is None:
         return None
     try:
-        hour = datetime.strptime(f"{found[1]}+0000", "%Y%m%dT%H%z")
+        hour = datetime.strptime(f"{match[1]}+0000", "%Y%m%dT%H%z")
     except ValueError:
         return None
-    return round(hour.timestamp() * 1000), found[2], found[3] is not None
+    return round(hour.timestamp() * 1000), match[2], match[3] is not None
 
 
 def list_files(directory: str | os.PathLike[str]) -> list[SpoolFile]:
-    """Those of a spool, the oldest hours first. Raises OSError, which names the directory."""
-    found = []
+    """Return the files of a spool, the oldest hours first. Raises OSError, which names the directory."""
+    files = []
     with os.scandir(directory) as entries:
         for entry in entries:
             parsed = parse_name(entry.name)
@@ -61,19 +61,19 @@ def list_files(directory: str | os.PathLike[str]) -> list[SpoolFile]:
             except FileNotFoundError:  # deleted or compressed just now
                 continue
             hour_ms, boot, compressed = parsed
-            found.append(SpoolFile(Path(entry.path), hour_ms, boot, compressed, size))
-    return sorted(found, key=lambda one: (one.hour_ms, one.path.name))
+            files.append(SpoolFile(Path(entry.path), hour_ms, boot, compressed, size))
+    return sorted(files, key=lambda file: (file.hour_ms, file.path.name))
 
 
 class SpoolCalls:
-    """What changes the disk. All raise OSError."""
+    """The calls that change the disk. All of them raise OSError."""
 
     def make_directory(self, directory: Path) -> None:
-        """With its parents, if it is not there."""
+        """Create a directory with its parents, if it does not exist."""
         directory.mkdir(parents=True, exist_ok=True)
 
     def append(self, path: Path, at: int, content: bytes) -> None:
-        """The content behind the first `at` bytes of the file, lasting; what was behind them goes. A file is made if needed."""
+        """Replace all bytes of the file after the first `at` by the content, and sync it; the file is created if needed."""
         made = not path.exists()
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -87,18 +87,18 @@ class SpoolCalls:
             fsync_directory(path.parent)
 
     def write(self, descriptor: int, at: int, content: bytes) -> None:
-        """One write, and what the kernel left of it."""
+        """Write all bytes, with more than one call if the kernel writes only a part."""
         view = memoryview(content)
         while view:
             written = os.pwrite(descriptor, view, at)
             view, at = view[written:], at + written
 
     def sync(self, descriptor: int) -> None:
-        """Until it lasts."""
+        """Sync the data to the device."""
         os.fdatasync(descriptor)
 
     def cut(self, path: Path, at: int) -> None:
-        """The file's end is at that byte from now on; without any it goes."""
+        """Truncate the file to `at` bytes and sync it; remove it if `at` is 0."""
         if not path.exists():
             return
         descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
@@ -111,7 +111,7 @@ class SpoolCalls:
             self.remove(path)
 
     def compress(self, path: Path) -> Path:
-        """Replaces a plain file by its compressed copy: a crash leaves the one, the other, or both of them whole."""
+        """Replace a plain file by its compressed copy. A crash leaves one of the two, or both, complete."""
         target = path.with_name(path.name + COMPRESSED)
         temporary = path.with_name(target.name + TEMPORARY)
         try:
@@ -124,7 +124,7 @@ class SpoolCalls:
         except OSError as error:
             if error.filename is None:
                 error.filename = str(temporary)
-            with contextlib.suppress(OSError):  # the first failure is what is reported
+            with contextlib.suppress(OSError):  # the first failure is reported
                 temporary.unlink(missing_ok=True)
             raise
         fsync_directory(path.parent)
@@ -132,9 +132,9 @@ class SpoolCalls:
         return target
 
     def rename(self, old: Path, new: Path) -> None:
-        """In one step."""
+        """Rename a file atomically."""
         old.replace(new)
 
     def remove(self, path: Path) -> None:
-        """If it is there."""
+        """Remove a file, if it exists."""
         path.unlink(missing_ok=True)

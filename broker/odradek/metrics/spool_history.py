@@ -1,6 +1,6 @@
-"""What a spool says of a time: sums of usage by principal, client, topic and API, and what it cannot say.
+"""Reads the usage of a period from a spool: sums by principal, client, topic and API, with gaps and damaged files.
 
-Pure but for reading files; used by the command. Memory: the last values of what was in use at one time.
+Pure except for reading files; used by the command. Its memory holds the last values of the series that exist at one time.
 """
 
 import json
@@ -14,11 +14,11 @@ from odradek.metrics.spool_reader import Damage, Interval, read_file
 from odradek.metrics.usage_totals import Counts, UsageKey, add
 
 _USAGE = b'{"kind":"usage"'
-_SET_CLOCK_MS = 25 * HOUR_MS  # how far beside its hour a file is still looked into
+_SET_CLOCK_MS = 25 * HOUR_MS  # a clock that was set may put intervals into a file this far from its hour
 
 
 class Gap(NamedTuple):
-    """Intervals of a boot that are not there. Their counts are in the next interval, if there is one."""
+    """Missing intervals of a boot. The next interval contains their counts, if there is one."""
 
     boot: str
     from_ms: int
@@ -30,12 +30,12 @@ class Gap(NamedTuple):
 
 
 class History:
-    """Read when it is made. Raises OSError if the directory cannot be listed.
+    """The usage of a period; the constructor reads it. Raises OSError if the directory cannot be listed.
 
-    :param since_ms, until_ms: of intervals that end within, everything counts; so `from_ms`, where the first of them begins,
+    :param since_ms, until_ms: intervals that end in this period count as a whole; so `from_ms`, the beginning of the first one,
         may be before `since_ms`.
-    :param wanted: of which rows to keep sums, by their fields.
-    :param needle: bytes that a row's line has if it may be wanted: saves the others' parsing.
+    :param wanted: selects the rows to sum.
+    :param needle: bytes that the lines of all selected rows contain, so that other lines need not be parsed.
     """
 
     def __init__(
@@ -47,21 +47,21 @@ class History:
         needle: bytes = b"",
     ) -> None:
         self.usage: dict[UsageKey, Counts] = {}
-        self.from_ms: int | None = None  # of what was found; None: nothing
+        self.from_ms: int | None = None  # beginning of the first interval; None: there is none
         self.to_ms: int | None = None
         self.intervals = 0
         self.damages: list[Damage] = []
         self.gaps: list[Gap] = []
         self._since_ms, self._until_ms = since_ms, until_ms
         self._wanted, self._needle = wanted, needle
-        files = sorted(_once(list_files(directory)), key=lambda one: one.boot)
-        for boot, of_boot in groupby(files, key=lambda one: one.boot):
+        files = sorted(_once(list_files(directory)), key=lambda file: file.boot)
+        for boot, of_boot in groupby(files, key=lambda file: file.boot):
             self._read_boot(boot, _needed(list(of_boot), since_ms, until_ms))
 
     def _read_boot(self, boot: str, files: list[SpoolFile]) -> None:
         last: dict[tuple[Any, ...], list[int]] = {}
         spans: dict[int, tuple[int, int]] = {}  # from and to, by seq
-        for file in sorted(files, key=_first_seq):  # where the clock was set back, names are in another order
+        for file in sorted(files, key=_first_seq):  # if the clock was set back, names are in another order
             for part in read_file(file.path):
                 if isinstance(part, Damage):
                     self.damages.append(part)
@@ -75,7 +75,7 @@ class History:
                 self.gaps.append(Gap(boot, ended, begins, seq - before - 1))
 
     def _take(self, interval: Interval, whole: bool, last: dict[tuple[Any, ...], list[int]]) -> None:
-        """Add what an interval brought. :param whole: what is new in it was certainly not there before."""
+        """Add the counts of an interval. :param whole: rows that are new in it certainly did not exist before."""
         counts = self._since_ms < interval.to_ms <= self._until_ms
         if counts:
             self.intervals += 1
@@ -101,9 +101,9 @@ class History:
 
 
 def _once(files: list[SpoolFile]) -> Iterator[SpoolFile]:
-    """Of files that are there plain and compressed, the compressed one, which is whole."""
-    packed = {one.path.name.removesuffix(".gz") for one in files if one.compressed}
-    return (one for one in files if one.compressed or one.path.name not in packed)
+    """Yield each file once; if a file exists plain and compressed, the compressed one, which is complete."""
+    packed = {file.path.name.removesuffix(".gz") for file in files if file.compressed}
+    return (file for file in files if file.compressed or file.path.name not in packed)
 
 
 def _first_seq(file: SpoolFile) -> int:
@@ -111,6 +111,6 @@ def _first_seq(file: SpoolFile) -> int:
 
 
 def _needed(files: list[SpoolFile], since_ms: int, until_ms: int) -> list[SpoolFile]:
-    """Of one boot's files, those that may have intervals of that time, and the one before: what its series stood at."""
-    first = next((at for at, one in enumerate(files) if one.hour_ms + HOUR_MS > since_ms), len(files))
-    return [one for one in files[max(0, first - 1) :] if one.hour_ms <= until_ms + _SET_CLOCK_MS]
+    """Return the files of one boot that may have intervals of the period, and the file before them for the initial values."""
+    first = next((at for at, file in enumerate(files) if file.hour_ms + HOUR_MS > since_ms), len(files))
+    return [file for file in files[max(0, first - 1) :] if file.hour_ms <= until_ms + _SET_CLOCK_MS]

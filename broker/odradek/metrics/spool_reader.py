@@ -1,7 +1,7 @@
-"""Reads the spool's files, interval by interval; what is damaged is skipped and named. The format:
-`broker/odradek/metrics/spool.py`.
+"""Reads the files of the usage spool, interval by interval; damaged parts are skipped and reported.
 
-Pure but for reading files. The reporter uses it to go on where its predecessor was; the command to show history.
+`broker/odradek/metrics/spool.py` defines the format. Pure except for reading files. The reporter uses it to continue the
+files of the previous reporter process; the command uses it to show history.
 """
 
 import gzip
@@ -15,13 +15,13 @@ INTERVAL_MARK = b'{"kind":"interval"'
 
 
 class Interval(NamedTuple):
-    """A whole one.
+    """A complete interval.
 
-    :param from_ms: wall clock, as `to_ms`; `elapsed_ms` by a clock that nobody sets, `clock_ms` is what that showed at the end.
-    :param full: it has all rows, not only those that changed.
-    :param jump_ms: how far the wall clock was set forward during it; negative: back; 0: it was not.
-    :param end: the byte of the file's (uncompressed) content behind it.
-    :param rows: their lines, each with its line end.
+    :param from_ms: wall clock, as `to_ms`; `elapsed_ms` is by a clock that is never set, whose value at the end is `clock_ms`.
+    :param full: the interval has all rows, not only the changed ones.
+    :param jump_ms: how far the wall clock was set forward during the interval; negative: back; 0: it was not set.
+    :param end: offset of its end in the (uncompressed) content of the file.
+    :param rows: the lines of its rows, including line ends.
     """
 
     path: Path
@@ -39,7 +39,7 @@ class Interval(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """What could not be used. :param position: the byte of the file's (uncompressed) content where it begins."""
+    """A part that could not be used. :param position: offset of its beginning in the (uncompressed) content of the file."""
 
     path: Path
     position: int
@@ -50,9 +50,9 @@ class Damage(NamedTuple):
 
 
 def read_file(path: Path) -> Iterator[Interval | Damage]:
-    """All intervals of a file, plain or compressed, and what is damaged, in their order.
+    """Yield all intervals and damaged parts of a file, plain or compressed, in order.
 
-    A file that cannot be opened or read is a damage, too; of one that was compressed just now the compressed one is read.
+    A file that cannot be opened or read is a Damage too. If a plain file has just been compressed, the compressed one is read.
     """
     rows: list[bytes] = []
     position = begun = 0
@@ -62,14 +62,14 @@ def read_file(path: Path) -> Iterator[Interval | Damage]:
             if not line.startswith(INTERVAL_MARK):
                 rows.append(line)
                 continue
-            found = _interval(path, line, rows, position)
-            if isinstance(found, str):
-                yield Damage(path, begun, found)
+            result = _interval(path, line, rows, position)
+            if isinstance(result, str):
+                yield Damage(path, begun, result)
             else:
-                yield found
+                yield result
             rows, begun = [], position
     except FileNotFoundError:
-        yield Damage(path, 0, "is gone")
+        yield Damage(path, 0, "does not exist any more")
         return
     except (OSError, EOFError, zlib.error) as error:
         yield Damage(path, position, f"cannot be read: {getattr(error, 'strerror', None) or error}")
@@ -87,28 +87,28 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 
 def _interval(path: Path, line: bytes, rows: list[bytes], end: int) -> Interval | str:
-    """The interval of these rows, or what is wrong with it."""
+    """Return the interval of these rows, or a description of the error."""
     if not line.endswith(b"\n"):
         return "ends in the middle of an interval"
     try:
-        told = json.loads(line)
-        if told["rows"] != len(rows):
-            return f"has an interval with {len(rows)} rows instead of {told['rows']}"
-        if told["crc"] != zlib.crc32(b"".join(rows)):
-            return "has an interval whose rows have another checksum"
+        fields = json.loads(line)
+        if fields["rows"] != len(rows):
+            return f"has an interval with {len(rows)} rows instead of {fields['rows']}"
+        if fields["crc"] != zlib.crc32(b"".join(rows)):
+            return "has an interval with a wrong checksum"
         return Interval(
             path,
-            str(told["boot"]),
-            int(told["broker"]),
-            int(told["seq"]),
-            int(told["from"]),
-            int(told["to"]),
-            int(told["elapsed"]),
-            int(told["clock"]),
-            bool(told["full"]),
-            int(told.get("jump", 0)),
+            str(fields["boot"]),
+            int(fields["broker"]),
+            int(fields["seq"]),
+            int(fields["from"]),
+            int(fields["to"]),
+            int(fields["elapsed"]),
+            int(fields["clock"]),
+            bool(fields["full"]),
+            int(fields.get("jump", 0)),
             end,
             rows,
         )
     except (ValueError, KeyError, TypeError) as error:
-        return f"has an interval line that cannot be read ({type(error).__name__}: {error})"
+        return f"has an interval line that cannot be parsed ({type(error).__name__}: {error})"

@@ -1,4 +1,4 @@
-"""The rows of the spool: one function a kind makes its lines' objects. Pure. The format: `broker/odradek/metrics/spool.py`."""
+"""Makes the rows of the usage spool: one function per kind. Pure. `broker/odradek/metrics/spool.py` defines the format."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -18,31 +18,31 @@ KEYS = {
     "reader": ("principal", "client", "topic"),
     "worker": ("worker",),
 }
-"""Which fields say what a row is about; the others are its values."""
+"""The fields of each kind that identify a row; the other fields are its values."""
 
 UNKNOWN_API_NAME = "unknown"
 
 
 class RowKey(NamedTuple):
-    """What a row is about."""
+    """The identity of a row: its kind and the values of `KEYS`."""
 
     kind: str
     values: tuple[Any, ...]
 
 
 def key_of(row: Mapping[str, Any]) -> RowKey:
-    """Raises KeyError for a kind or a row that is none."""
+    """Return the key of a row. Raises KeyError for an unknown kind or a missing field."""
     kind = row["kind"]
     return RowKey(kind, tuple(row[name] for name in KEYS[kind]))
 
 
 def api_name(api_key: int, names: Mapping[int, str]) -> str:
-    """How rows call an API; what belongs to none (connection time) is ""."""
+    """Return the name of an API in rows; "" for usage without an API (connection time)."""
     return "" if api_key == NO_API else names.get(api_key, UNKNOWN_API_NAME)
 
 
 def usage(row: UsageRow, names: Mapping[int, str]) -> Row:
-    """:param names: of the APIs by key"""
+    """Return a row of usage. :param names: {API key: name}."""
     return {
         "kind": "usage",
         "page": row.page,
@@ -74,7 +74,11 @@ def topic(
     retention_ms: int,
     retention_bytes: int,
 ) -> Row:
-    """:param topic_id: 32 hex digits. :param end_offsets: the sum of its partitions' log end offsets; `start_offsets` alike."""
+    """Return the row of a topic.
+
+    :param topic_id: 32 hex digits. :param end_offsets: the sum of its partitions' log end offsets.
+    :param start_offsets: the sum of its partitions' log start offsets.
+    """
     return {
         "kind": "topic",
         "topic": name,
@@ -90,24 +94,24 @@ def topic(
 
 
 def stored(topic_name: str, path: str, *, stored_bytes: int) -> Row:
-    """What a log directory holds of a topic."""
+    """Return the row of a topic's stored bytes in one log directory."""
     return {"kind": "stored", "topic": topic_name, "path": path, "bytes": stored_bytes}
 
 
 def log_dir(path: str, *, free_bytes: int, total_bytes: int, online: bool) -> Row:
-    """A log directory and its device."""
+    """Return the row of a log directory and its file system."""
     return {"kind": "log_dir", "path": path, "free": free_bytes, "total": total_bytes, "online": online}
 
 
 def group(group_id: str, topic_name: str, *, lag: int, lag_seconds: float | None, members: int) -> Row:
-    """A group's lag in a topic, in records and in seconds (None: not known)."""
+    """Return the row of a group's lag in a topic, in records and in seconds (None: unknown)."""
     return {
         "kind": "group", "group": group_id, "topic": topic_name, "lag": lag, "lag_s": _seconds(lag_seconds), "members": members
     }  # fmt: skip
 
 
 def reader(principal: str, client_id: str, topic_name: str, *, lag: int, lag_seconds: float | None) -> Row:
-    """The lag of a reader in a topic, by the offsets it fetches."""
+    """Return the row of a reader's lag in a topic, by the offsets that it fetches."""
     return {
         "kind": "reader", "principal": principal, "client": client_id, "topic": topic_name, "lag": lag,
         "lag_s": _seconds(lag_seconds),
@@ -115,7 +119,7 @@ def reader(principal: str, client_id: str, topic_name: str, *, lag: int, lag_sec
 
 
 def worker(ordinal: int, *, connections: int, busy_us: int, bytes_in: int, bytes_out: int) -> Row:
-    """A worker; all but `connections` only grow."""
+    """Return the row of a worker; all values except `connections` only grow."""
     return {
         "kind": "worker", "worker": ordinal, "connections": connections, "busy_us": busy_us, "in": bytes_in, "out": bytes_out
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Families about requests and usage: from the meter pages, summed by the ledger."""
+"""Families about requests and usage, from the meter pages and from the sums of the ledger."""
 
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from odradek.protocol.registry import UnknownApiError, by_key
 
 PRODUCE, FETCH = 0, 1
 UNKNOWN = "unknown"
-"""Kafka's word for software that did not say what it is."""
+"""Kafka's label value for clients that did not send their software name."""
 WINDOW_MS = 300_000
 SNAPSHOT_EVERY_MS = 15_000
 _MS = 1000  # microseconds
@@ -49,12 +49,12 @@ _ERROR_NAMES = {int(code): code.name for code in ErrorCode}
 
 Histogram = tuple[int, ...]
 TimesKey = tuple[int, str]
-"""API key and phase."""
+"""(API key, phase)."""
 
 
 @cache
 def api_name(key: int) -> str:
-    """As Kafka calls the API; "" for what is of no request."""
+    """Return Kafka's name of an API; "" for usage that belongs to no request, "unknown" for an unknown key."""
     if key == pages.NO_API:
         return ""
     try:
@@ -65,23 +65,23 @@ def api_name(key: int) -> str:
 
 @cache
 def error_name(code: int) -> str:
-    """As Kafka calls the error; its number, if it has no name here."""
+    """Return Kafka's name of an error; its number as text if it has no name here."""
     return _ERROR_NAMES.get(code, str(code))
 
 
 class RequestTimes:
-    """Histograms of the last five minutes: differences between now and then. One a reporter."""
+    """Histograms of the last five minutes: the current histograms minus those of five minutes ago. One per reporter."""
 
     def __init__(self) -> None:
         self._kept: deque[tuple[int, dict[TimesKey, Histogram]]] = deque()
         self.sums_us: dict[TimesKey, int] = {}
         self.now: dict[TimesKey, Histogram] = {}
 
-    def read(self, shm: SharedMemory, found: Sequence[Place], now_ms: int) -> None:
-        """Take what the pages say now; keep it for later, if it is time."""
+    def read(self, shm: SharedMemory, places: Sequence[Place], now_ms: int) -> None:
+        """Read the current histograms of the pages; keep a snapshot every SNAPSHOT_EVERY_MS."""
         total: dict[TimesKey, list[int]] = {}
         self.sums_us = {}
-        for place in found:
+        for place in places:
             for key, times in pages.request_times(shm, place.page).items():
                 self.sums_us[key] = self.sums_us.get(key, 0) + times.sum_us
                 known = total.get(key)
@@ -95,16 +95,16 @@ class RequestTimes:
             self._kept.popleft()
 
     def recent(self, key: TimesKey) -> Histogram:
-        """What came in the last five minutes, or since the first look."""
+        """Return the histogram of the last five minutes, or since the first read."""
         now = self.now[key]
         then = self._kept[0][1].get(key) if self._kept else None
         return now if then is None else tuple(new - old for new, old in zip(now, then, strict=True))
 
 
 def quantile(buckets: Histogram, share: float) -> float:
-    """The value in microseconds below which this share of a histogram lies; NaN of nothing.
+    """Return the quantile `share` of a histogram in microseconds; NaN if the histogram is empty.
 
-    Values are taken to be spread evenly within their bucket, so it is off by half of it at most.
+    Values are assumed to be spread evenly within their bucket, so the error is at most half of the bucket.
     """
     total = sum(buckets)
     if total <= 0:
@@ -118,14 +118,14 @@ def quantile(buckets: Histogram, share: float) -> float:
     return float(1 << len(buckets))
 
 
-def request_families(shm: SharedMemory, found: Sequence[Place], times: RequestTimes) -> Iterator[Family]:
-    """Requests by version, errors by code, and the times.
+def request_families(shm: SharedMemory, places: Sequence[Place], times: RequestTimes) -> Iterator[Family]:
+    """Yield the families of requests by version, errors by code, and times by phase.
 
-    :param found: all processes: a request's errors are counted where it is executed.
+    :param places: all processes, because the process that executes a request counts its errors.
     """
     requests: dict[tuple[int, int], int] = {}
     errors: dict[tuple[int, int], int] = {}
-    for place in found:
+    for place in places:
         for key, count in pages.request_counts(shm, place.page).items():
             requests[key] = requests.get(key, 0) + count
         for key, count in pages.request_errors(shm, place.page).items():
@@ -153,7 +153,7 @@ def _summary(key: TimesKey, times: RequestTimes) -> Iterator[Sample]:
 
 
 def topic_families(sums: Ledger, words: Sequence[Mapping[str, int]]) -> Iterator[Family]:
-    """Kafka's BrokerTopicMetrics: of the broker, and of each topic. :param words: the counters of all pages."""
+    """Yield Kafka's BrokerTopicMetrics of the broker and of each topic. :param words: the counters of all pages."""
     for name, api, index in _TOPIC_SUMS:
         broker = sums.of_api.get((api, True))
         samples: list[Sample] = [("", NO_LABELS, broker[index] if broker is not None else 0)]
@@ -161,25 +161,25 @@ def topic_families(sums: Ledger, words: Sequence[Mapping[str, int]]) -> Iterator
             ("", Labels(topic=topic), values[index]) for (topic, key), values in sums.of_topic.items() if key == api
         ]
         yield Family(METRICS[f"kafka_server_brokertopicmetrics_{name}_total"], samples)
-    rejected = sum(one["bytes_rejected"] for one in words)
+    rejected = sum(counters["bytes_rejected"] for counters in words)
     name = "kafka_server_brokertopicmetrics_bytesrejected_total"
     yield Family(METRICS[name], [("", NO_LABELS, rejected)])
 
 
 def batch_families(
-    shm: SharedMemory, found: Sequence[Place], record_bytes: int, topics: Collection[str]
+    shm: SharedMemory, places: Sequence[Place], record_bytes: int, topics: Collection[str]
 ) -> Iterator[Family]:
-    """Sizes of the batches that producers sent: of all, and the largest of each topic that was appended.
+    """Yield the sizes of all batches that producers sent, and the size of the largest appended batch of each topic.
 
-    :param record_bytes: bytes of all records that producers sent: the sum of the sizes. :param topics: those with a name here.
+    :param record_bytes: bytes of all records that producers sent: the sum of the sizes. :param topics: topics that have series.
     """
-    sizes = [sum(column) for column in zip(*(pages.batch_sizes(shm, place.page) for place in found), strict=True)]
+    sizes = [sum(column) for column in zip(*(pages.batch_sizes(shm, place.page) for place in places), strict=True)]
     counts = [(str(bound), sum(sizes[: bound.bit_length()])) for bound in BATCH_BYTES]  # number i: up to 2**i
     samples: list[Sample] = [("_bucket", Labels(le=bound), count) for bound, count in (*counts, ("+Inf", sum(sizes)))]
     samples += [("_sum", NO_LABELS, record_bytes), ("_count", NO_LABELS, sum(sizes))]
     yield Family(METRICS["odradek_produced_batch_bytes"], samples)
     largest: dict[str, int] = {}
-    for place in found:
+    for place in places:
         for topic, size in pages.largest_batches(shm, place.page).items():
             name = topic if topic in topics else pages.OTHER
             largest[name] = max(largest.get(name, 0), size)
@@ -188,7 +188,7 @@ def batch_families(
 
 
 def usage_families(sums: Ledger) -> Iterator[Family]:
-    """Usage by principal, client id, topic and API; what is zero is left out, but for errors and throttling of requests."""
+    """Yield usage by principal, client id, topic and API. Zeros are left out, except errors and throttle time of requests."""
     labels = {
         key: Labels(principal=key[0], client_id=key[1], topic=key[2] or "", api=api_name(key[3])) for key in sums.usage
     }
@@ -216,19 +216,20 @@ def usage_families(sums: Ledger) -> Iterator[Family]:
     yield Family(METRICS["odradek_usage_connection_seconds_total"], seconds)
 
 
-def connection_families(shm: SharedMemory, found: Sequence[Place], listeners: Sequence[str]) -> Iterator[Family]:
-    """Open connections by listener and worker, and by client software. :param listeners: names by index."""
+def connection_families(shm: SharedMemory, places: Sequence[Place], listeners: Sequence[str]) -> Iterator[Family]:
+    """Yield open connections by listener and worker, and by client software. :param listeners: names by index."""
     counts: list[Sample] = []
     software: list[Sample] = []
-    for place in found:
+    for place in places:
         worker = str(place.ordinal)
-        said = pages.software(shm, place.page)
-        for index, one in pages.listeners(shm, place.page).items():
-            counts.append(("", Labels(listener=_listener(listeners, index), networkprocessor=worker), one.open))
-            silent = one.open - sum(open_ for (_, _, listener), open_ in said.items() if listener == index)
-            if silent > 0:
-                said[UNKNOWN, UNKNOWN, index] = said.get((UNKNOWN, UNKNOWN, index), 0) + silent
-        for (name, version, index), open_ in said.items():
+        by_software = pages.software(shm, place.page)
+        for index, connections in pages.listeners(shm, place.page).items():
+            counts.append(("", Labels(listener=_listener(listeners, index), networkprocessor=worker), connections.open))
+            named = sum(open_ for (_, _, listener), open_ in by_software.items() if listener == index)
+            if connections.open > named:
+                key = (UNKNOWN, UNKNOWN, index)
+                by_software[key] = by_software.get(key, 0) + connections.open - named
+        for (name, version, index), open_ in by_software.items():
             labels = Labels(
                 clientsoftwarename=name,
                 clientsoftwareversion=version,

@@ -1,14 +1,14 @@
-"""What the reporter answers to /usage: who used what, as entries or as sums, and all about one topic. Pure functions.
+"""The response of the reporter to /usage: usage as entries or as sums, and details of one topic. Pure functions.
 
-GET /usage?PARAMETER=VALUE&...; all of them are optional:
+GET /usage?PARAMETER=VALUE&...; all parameters are optional:
 
-* `principal`, `client`, `topic`, `api`: only what fits a pattern (`*`, `?`, `[...]`); may be given more than once;
+* `principal`, `client`, `topic`, `api`: only entries that match a pattern (`*`, `?`, `[...]`); may be repeated;
 * `used`: only entries that were used at or after this time (ms since 1970);
-* `by`: sums instead of entries, by some of principal, client, topic, api, with commas; `sort` (in, out, records, requests,
-  errors) and `top` (so many) belong to it;
-* `name`: a topic, of which `topic`, `groups` and `readers` tell: what is stored, who reads it how far behind.
+* `by`: sums instead of entries, grouped by some of principal, client, topic, api, separated by commas; with `sort` (in, out,
+  records, requests, errors) and `top` (maximum number of sums);
+* `name`: a topic, whose details are in `topic` (its size), `groups` and `readers` (their lag) of the response.
 
-The entries are lists in the order of `fields`, to be read by `entries_of`.
+The entries are lists in the order of `fields`; `entries_of` decodes them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,20 +21,20 @@ from odradek.metrics.usage_totals import DIMENSIONS, FIELDS, SORTS, Filter, grou
 
 PATH = "/usage"
 PARAMETERS = (*DIMENSIONS, "used", "by", "sort", "top", "name")
-CLOSE = 3  # names that are told instead of one that is not there
+CLOSE = 3  # maximum number of similar names in the response for a topic that does not exist
 
 Entry = dict[str, Any]
 
 
 class BadQuery(ValueError):
-    """A parameter that there is not, or a value that it cannot have; one line."""
+    """An unknown parameter or an invalid value; the message is one line."""
 
 
 def entry(row: UsageRow, names: Mapping[int, str]) -> Entry:
-    """:param names: of the APIs by key"""
+    """Return the entry of a row. :param names: {API key: name}."""
     return spool_rows.usage(row, names) | {
         "last": max(row.since_ms, row.last_ms)
-    }  # `since` is unique, if need be a ms late
+    }  # `since` may be some ms late, because it is unique within its page
 
 
 def document(
@@ -44,56 +44,56 @@ def document(
     state: Iterable[Mapping[str, Any]],
     about: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The answer. Raises BadQuery.
+    """Return the document for a query. Raises BadQuery.
 
-    :param query: the values of each parameter, as `urllib.parse.parse_qs` gives them.
-    :param rows: of all pages.
-    :param names: of the APIs by key.
-    :param state: rows of the spool of the kinds topic, group and reader; looked at only for `name`.
-    :param about: what else is told: `odradek` (version), `at` (ms), `clock` (ms of a clock that is never set), `boot`,
+    :param query: the values of each parameter, as `urllib.parse.parse_qs` returns them.
+    :param rows: the usage of all pages.
+    :param names: {API key: name}.
+    :param state: rows of the spool of the kinds topic, group and reader; used only for `name`.
+    :param about: further fields: `odradek` (version), `at` (ms), `clock` (ms of a clock that is never set), `boot`,
         `began` (ms), `spool` (its directory or None), ...
     """
-    wanted = _Wanted(query)
-    entries = [one for row in rows if wanted.fits(one := entry(row, names))]
-    answer: dict[str, Any] = dict(about)
-    if wanted.by:
-        sums = top(grouped(totals(entries), wanted.by), wanted.sort, wanted.top)
-        answer["sums"] = [dict(zip(wanted.by, key, strict=True)) | counts.as_dict() for key, counts in sums]
+    checked = _Query(query)
+    entries = [candidate for row in rows if checked.matches(candidate := entry(row, names))]
+    response: dict[str, Any] = dict(about)
+    if checked.by:
+        sums = top(grouped(totals(entries), checked.by), checked.sort, checked.top)
+        response["sums"] = [dict(zip(checked.by, key, strict=True)) | counts.as_dict() for key, counts in sums]
     else:
-        answer |= {"fields": FIELDS, "entries": [[one[name] for name in FIELDS] for one in entries]}
-    if wanted.name is not None:
-        answer |= _about_topic(wanted.name, list(state))
-    return answer
+        response |= {"fields": FIELDS, "entries": [[values[name] for name in FIELDS] for values in entries]}
+    if checked.name is not None:
+        response |= _about_topic(checked.name, list(state))
+    return response
 
 
-def entries_of(answer: Mapping[str, Any]) -> list[Entry]:
-    """The entries of a document. Raises KeyError, ValueError for what is none."""
-    fields = answer["fields"]
-    return [dict(zip(fields, values, strict=True)) for values in answer["entries"]]
+def entries_of(response: Mapping[str, Any]) -> list[Entry]:
+    """Return the entries of a document. Raises KeyError or ValueError for a malformed document."""
+    fields = response["fields"]
+    return [dict(zip(fields, values, strict=True)) for values in response["entries"]]
 
 
-class _Wanted:
-    """The query, checked."""
+class _Query:
+    """The checked parameters of a query."""
 
     def __init__(self, query: Mapping[str, Sequence[str]]) -> None:
         for name in query:
             if name not in PARAMETERS:
-                raise BadQuery(f"parameter '{name}' is not known; there is {', '.join(PARAMETERS)}")
+                raise BadQuery(f"unknown parameter '{name}'; expected one of {', '.join(PARAMETERS)}")
         self._filter = Filter(*(query.get(name, ()) for name in DIMENSIONS))
         self._used = _number(query, "used", 0)
         self.by = [name for word in query.get("by", ()) for name in word.split(",")]
         for name in self.by:
             if name not in DIMENSIONS:
-                raise BadQuery(f"by={name}: expected some of {', '.join(DIMENSIONS)}")
+                raise BadQuery(f"by={name}: expected one or more of {', '.join(DIMENSIONS)}, separated by commas")
         self.sort = query.get("sort", ["in"])[-1]
         if self.sort not in SORTS:
             raise BadQuery(f"sort={self.sort}: expected one of {', '.join(SORTS)}")
         self.top = _number(query, "top", None)
         self.name = query["name"][-1] if query.get("name") else None
 
-    def fits(self, one: Entry) -> bool:
-        """Whether an entry is asked for."""
-        return one["last"] >= (self._used or 0) and self._filter.fits(one)
+    def matches(self, candidate: Entry) -> bool:
+        """Whether an entry matches the query."""
+        return candidate["last"] >= (self._used or 0) and self._filter.fits(candidate)
 
 
 def _number(query: Mapping[str, Sequence[str]], name: str, default: int | None) -> int | None:
@@ -101,16 +101,16 @@ def _number(query: Mapping[str, Sequence[str]], name: str, default: int | None) 
         return default
     word = query[name][-1]
     if not word.isascii() or not word.isdigit():
-        raise BadQuery(f"{name}={word}: expected a whole number, from 0")
+        raise BadQuery(f"{name}={word}: expected a whole number of at least 0")
     return int(word)
 
 
 def _about_topic(name: str, state: list[Mapping[str, Any]]) -> dict[str, Any]:
-    """The topic's row, or names like it; the groups and other readers of it."""
+    """Return the topic's row (or similar names), and the rows of its groups and readers."""
     topics = {row["topic"]: row for row in state if row["kind"] == "topic"}
-    found: dict[str, Any] = {"topic": topics.get(name)}
+    details: dict[str, Any] = {"topic": topics.get(name)}
     if name not in topics:
-        found["close"] = get_close_matches(name, topics, CLOSE)
+        details["close"] = get_close_matches(name, topics, CLOSE)
     for kind in ("group", "reader"):
-        found[f"{kind}s"] = [row for row in state if row["kind"] == kind and row["topic"] == name]
-    return found
+        details[f"{kind}s"] = [row for row in state if row["kind"] == kind and row["topic"] == name]
+    return details

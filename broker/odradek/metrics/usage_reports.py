@@ -1,6 +1,6 @@
-"""What the reporter tells of usage: the document of /usage and the intervals of the spool, from the mapping and the groups.
+"""The document of /usage and the intervals of the usage spool, from the shared memory and the groups.
 
-One a reporter; called in its threads, and takes the collector's lock while it looks at the mapping.
+One per reporter; called in the reporter's threads. It holds the collector's lock while it reads the shared memory.
 """
 
 import threading
@@ -23,8 +23,10 @@ Query = Mapping[str, Sequence[str]]
 
 
 class UsageReports:
-    """:param names: of the APIs by key. :param spool_dir: where the spool is; None: there is none, as with `max_bytes` 0.
-    :param max_bytes: of the spool's files together.
+    """Makes the documents and writes the intervals.
+
+    :param names: {API key: name}. :param spool_dir: directory of the spool; None (or `max_bytes` 0): there is no spool.
+    :param max_bytes: maximum size of all files of the spool together.
     """
 
     def __init__(
@@ -43,7 +45,9 @@ class UsageReports:
         self._names = names
         self._broker_id = broker_id
         self._boot = f"{shm.boot_id:016x}"
-        self._began_ms = min((one.started_ms for one in shm.processes() if one.incarnation), default=wall_ms())
+        self._began_ms = min(
+            (process.started_ms for process in shm.processes() if process.incarnation), default=wall_ms()
+        )
         self._writing = threading.Lock()
         self._spool: Spool | None = None
         if spool_dir is not None and max_bytes > 0:
@@ -53,7 +57,7 @@ class UsageReports:
 
     @property
     def spool(self) -> Spool | None:
-        """None if there is none."""
+        """The spool; None if there is none."""
         return self._spool
 
     @property
@@ -62,7 +66,8 @@ class UsageReports:
         return self._spool is not None
 
     def document(self, query: Query, groups: Groups) -> dict[str, Any]:
-        """The answer to a query of /usage. Raises BadQuery. :param groups: needed for one with `name`, else None."""
+        """Return the document for a query of /usage. Raises BadQuery. :param groups: needed for a query with `name`, else
+        None."""
         spool = self._spool
         about = {
             "odradek": __version__,
@@ -80,15 +85,16 @@ class UsageReports:
             },
         }
         with self._collector.lock:
-            used = [row for place in processes.places(self._shm) for row in pages.usage_rows(self._shm, place.page)]
+            usage = [row for place in processes.places(self._shm) for row in pages.usage_rows(self._shm, place.page)]
             state: list[Row] = []
             if query.get("name"):
                 rows = self._collector.partitions()
                 state = [*self._topics(rows), *self._groups(groups or (), rows), *self._readers(rows)]
-        return document(query, used, self._names, state, about)
+        return document(query, usage, self._names, state, about)
 
     def write_interval(self, groups: Groups) -> bool:
-        """An interval of the spool; whether it is on disk. What fails is told in the log, and made up for by the next one."""
+        """Write an interval of the spool; return whether it is on disk. A failure is logged; the next interval contains its
+        counts."""
         assert self._spool is not None
         with self._writing:
             with self._collector.lock:
@@ -117,16 +123,16 @@ class UsageReports:
                 )
 
     def _topics(self, rows: Rows) -> Iterator[Row]:
-        """Topics that are open here, but those whose logs are not measured yet: that takes seconds after a start."""
+        """Yield the rows of topics whose logs are all measured; measuring takes some seconds after a start."""
         self._collector.sizes.refresh(rows.items(), SIZES_AT_ONCE)
         for name, partitions in rows.items():
             retention, topic_id = self._collector.settings_of(name), self._collector.topic_id(name)
             if retention is None or topic_id is None:
                 continue  # deleted just now
             served = [row for row in partitions if serves(row)]
-            found = [self._collector.sizes.of(row) for row in served]
-            sizes = [size.size_bytes for size in found if size is not None]
-            if len(sizes) < len(found):
+            log_sizes = [self._collector.sizes.of(row) for row in served]
+            sizes = [size.size_bytes for size in log_sizes if size is not None]
+            if len(sizes) < len(log_sizes):
                 continue
             yield spool_rows.topic(
                 name,
@@ -147,7 +153,7 @@ class UsageReports:
                     yield spool_rows.stored(name, str(self._log_dirs[number]), stored_bytes=size)
 
     def _disks(self) -> Iterator[Row]:
-        """Those that the cleaner has looked at."""
+        """Yield the rows of the log directories whose disks the cleaner has measured."""
         for number, path in enumerate(self._log_dirs):
             _, free, total, _ = self._shm.disk(number)
             if total >= 0:
@@ -161,22 +167,22 @@ class UsageReports:
                 yield spool_rows.group(group.group_id, topic, lag=lag, lag_seconds=seconds, members=group.members)
 
     def _readers(self, rows: Rows) -> Iterator[Row]:
-        found: dict[tuple[str, str], list[Lag]] = {}
+        by_client: dict[tuple[str, str], list[Lag]] = {}
         for reader in self._collector.readers(rows):
-            found.setdefault((reader.principal, reader.client_id), []).append(reader.lag)
-        for (principal, client_id), lags in found.items():
+            by_client.setdefault((reader.principal, reader.client_id), []).append(reader.lag)
+        for (principal, client_id), lags in by_client.items():
             for topic, of_topic in _by_topic(lags).items():
                 lag, seconds = _sum(of_topic)
                 yield spool_rows.reader(principal, client_id, topic, lag=lag, lag_seconds=seconds)
 
 
 def _by_topic(lags: Sequence[Lag]) -> dict[str, list[Lag]]:
-    found: dict[str, list[Lag]] = {}
+    by_topic: dict[str, list[Lag]] = {}
     for lag in lags:
-        found.setdefault(lag.topic, []).append(lag)
-    return found
+        by_topic.setdefault(lag.topic, []).append(lag)
+    return by_topic
 
 
 def _sum(lags: Sequence[Lag]) -> tuple[int, float]:
-    """Records behind in all partitions, and seconds in the one that is furthest."""
+    """Return the lag in records summed over partitions, and the largest lag in seconds."""
     return sum(lag.lag for lag in lags), max(lag.seconds for lag in lags)

@@ -1,6 +1,6 @@
 """``python -m odradek.jobs.usage_report`` and ``spark-submit .../usage_report/__main__.py``: arguments, then `job.run`.
 
-Errors that a person can act upon are one line on stderr and exit code 1; 2 for a wrong command line.
+Errors that the user can correct are one line on stderr with exit code 1; a wrong command line has exit code 2.
 """
 
 import argparse
@@ -18,64 +18,80 @@ _TIMES = ("--from", "--to")
 
 
 def parser() -> argparse.ArgumentParser:
-    """Of the command line; `odradek report usage` has the same options."""
+    """Return the parser of the command line; `odradek report usage` has the same options."""
     result = argparse.ArgumentParser(
-        "usage_report", description="The nightly usage and capacity report.", allow_abbrev=False
+        "usage_report", description="Write the usage and capacity report of a period.", allow_abbrev=False
     )
-    result.add_argument("--spool", metavar="DIR", help="the broker's spool directory")
-    result.add_argument("--prometheus", metavar="URL", help="a Prometheus that scrapes the broker")
+    result.add_argument("--spool", metavar="DIR", help="read the broker's usage spool in this directory")
     result.add_argument(
-        "--match", default="", help='only its series that meet these matchers, for example job="odradek"'
+        "--prometheus", metavar="URL", help="read the metrics from this Prometheus, which scrapes the broker"
     )
-    result.add_argument("--step", type=int, default=60, help="seconds between samples (default 60)")
-    result.add_argument("--from", dest="from_", metavar="T", help="ISO time, yesterday (the default), -7d, ...")
-    result.add_argument("--to", metavar="T", help="end of the period, not included (default: the last midnight)")
-    result.add_argument("--out", metavar="DIR", required=True, help="where tables and page go")
-    result.add_argument("--master", help="a Spark master (default local[*])")
-    result.add_argument("--memory", default="1g", help="heap of Spark's driver (default 1g)")
-    result.add_argument("--prices", metavar="FILE")
-    result.add_argument("--owners", metavar="FILE")
-    result.add_argument("--what-if", action="append", default=[], metavar="KEY=VALUE,...")
-    result.add_argument("--png", action="store_true", help="also pictures")
-    result.add_argument("--pdf", action="store_true", help="also a PDF")
+    result.add_argument(
+        "--match",
+        default="",
+        help='with --prometheus: PromQL matchers that select the series of the broker, for example job="odradek"',
+    )
+    result.add_argument(
+        "--step", type=int, default=60, help="with --prometheus: seconds between samples, 1 to 3600 (default 60)"
+    )
+    result.add_argument(
+        "--from", dest="from_", metavar="T",
+        help="start of the period in UTC: an ISO date or time, yesterday (the default), today, -7d, -12h, ...",
+    )  # fmt: skip
+    result.add_argument(
+        "--to", metavar="T", help="end of the period, exclusive; forms as for --from (default: the last midnight)"
+    )
+    result.add_argument(
+        "--out", metavar="DIR", required=True, help="directory of the page, the JSON summary and the tables"
+    )
+    result.add_argument("--master", help="Spark master (default local[*])")
+    result.add_argument("--memory", default="1g", help="heap size of Spark's driver (default 1g)")
+    result.add_argument("--prices", metavar="FILE", help="TOML file with the prices per GB")
+    result.add_argument("--owners", metavar="FILE", help="CSV file that maps clients, principals and topics to teams")
+    result.add_argument(
+        "--what-if", action="append", default=[], metavar="KEY=VALUE,...",
+        help="add a scenario to the forecast, for example retention.ms=7d,topic=orders.*; may be repeated",
+    )  # fmt: skip
+    result.add_argument("--png", action="store_true", help="also write the charts as PNG files")
+    result.add_argument("--pdf", action="store_true", help="also write the charts as a PDF file")
     return result
 
 
-def job_of(given: Any, now: datetime) -> Job:
-    """What the options ask for.
+def job_of(arguments: Any, now: datetime) -> Job:
+    """Return the job that the options describe.
 
-    :param given: holds them as attributes, under the names of `parser`
-    :raises ReportError: one of them cannot be
+    :param arguments: has the options as attributes, under the names of `parser`
+    :raises ReportError: an option has an invalid value
     """
-    source = check_source(given.spool, given.prometheus, given.match, given.step)
-    if not 1 <= given.step <= 3600:
-        raise ReportError(f"--step {given.step}: expected 1 to 3600 seconds")
-    from_ms, to_ms = parse_range(given.from_, given.to, now)
+    source = check_source(arguments.spool, arguments.prometheus, arguments.match, arguments.step)
+    if not 1 <= arguments.step <= 3600:
+        raise ReportError(f"--step {arguments.step}: expected 1 to 3600 seconds")
+    from_ms, to_ms = parse_range(arguments.from_, arguments.to, now)
     files = {
         name: None if value is None else Path(value)
-        for name, value in (("prices", given.prices), ("owners", given.owners))
+        for name, value in (("prices", arguments.prices), ("owners", arguments.owners))
     }
     options = Options(
-        prices=files["prices"], owners=files["owners"], what_if=tuple(given.what_if), png=given.png, pdf=given.pdf,
+        prices=files["prices"], owners=files["owners"], what_if=tuple(arguments.what_if), png=arguments.png, pdf=arguments.pdf,
         source=str(source),
     )  # fmt: skip
-    default = given.from_ is None and given.to is None
-    return Job(source, from_ms, to_ms, check_out(given.out), options, given.master, given.memory, default)
+    default = arguments.from_ is None and arguments.to is None
+    return Job(source, from_ms, to_ms, check_out(arguments.out), options, arguments.master, arguments.memory, default)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit code."""
+    """Run the job and return the exit code."""
     from odradek.jobs.usage_report.job import now, run
 
     joined: list[str] = []
-    for argument in arguments:  # argparse takes -7d for an option
+    for argument in arguments:  # argparse would read -7d as an option
         if joined and joined[-1] in _TIMES:
             joined[-1] += f"={argument}"
         else:
             joined.append(argument)
-    given = parser().parse_args(joined)
+    parsed = parser().parse_args(joined)
     try:
-        run(job_of(given, now()), lambda line: print(line, flush=True))
+        run(job_of(parsed, now()), lambda line: print(line, flush=True))
     except ReportError as error:
         print(f"usage_report: {error}", file=sys.stderr)
         return 1

@@ -1,7 +1,7 @@
-"""What an operator must know first: one sentence each, with how bad it is and the section that shows it.
+"""Findings: the most important facts of the report, one sentence each, with a level and the section of the page.
 
-Runs in the driver of the report's job; pure functions of the figures. The same findings head the page, stand in the JSON
-summary for alerts, and are printed for who started the job.
+Runs in the driver of the report's job; pure functions of the figures. The findings are at the top of the page, in the JSON
+summary for alerts, and in the output of the command.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from odradek.jobs.usage_report.page import text
 
 BAD, WARN, NOTE, GOOD = "bad", "warn", "note", "good"
 _ORDER = (BAD, WARN, NOTE, GOOD)
-#: A lag below this many records is no finding.
+#: A lag below this many records is not a finding.
 _LEAST_LAG = 1000
-#: So many known hours in which a lag never fell, up to the end of the period, make a finding if it grew.
+#: A lag that grew and never fell in this many known hours up to the end of the period is a finding.
 _STALL_HOURS = 6
 _SPOOL_FILE = re.compile(r"usage-\d{8}T\d{2}-[^\s,;:]+?\.jsonl(?:\.gz)?")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """`key` is stable, for alerts; `subject` is what it is about (a disk, a group, a topic); `section` an id of the page."""
+    """One finding: `key` is stable, for alerts; `subject` is a disk, group or topic; `section` is an id of the page."""
 
     level: str
     key: str
@@ -38,7 +38,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Gaps:
-    """What is not known of the period: hours without any data, seconds within gaps, and which files were skipped or cut."""
+    """Missing data of the period: hours without any data, seconds within gaps, and damaged files that were skipped in part."""
 
     hours: int
     seconds: int
@@ -46,7 +46,7 @@ class Gaps:
 
 
 def gaps_of(figures: Figures) -> Gaps:
-    """Count what is missing; gaps that overlap count once."""
+    """Count the missing data; gaps that overlap count once."""
     seconds, reached = 0, figures.first
     for row in figures.gaps.sort_values(["from", "to"]).itertuples(index=False):
         start, end = max(int(row[0]), reached), min(int(row[1]), figures.last)
@@ -61,8 +61,8 @@ def gaps_of(figures: Figures) -> Gaps:
 
 
 def findings(figures: Figures, disks: list[Disk], gaps: Gaps) -> list[Finding]:
-    """Return all that is worth saying, the worst first."""
-    found = [
+    """Return all findings, the most severe first."""
+    result = [
         *_disks(disks),
         *_missing(figures, gaps),
         *_lag(figures.lag),
@@ -72,7 +72,7 @@ def findings(figures: Figures, disks: list[Disk], gaps: Gaps) -> list[Finding]:
         *_unread(figures),
         *_skew(figures),
     ]
-    return sorted(found, key=lambda one: _ORDER.index(one.level))
+    return sorted(result, key=lambda finding: _ORDER.index(finding.level))
 
 
 def span_of_days(low: float | None, high: float | None) -> str:
@@ -98,7 +98,7 @@ def _disks(disks: list[Disk]) -> list[Finding]:
     for disk in disks:
         where = disk.label
         if disk.total - disk.free >= disk.limit:
-            sentence = f"{where} is full: {text.bytes_(disk.free)} of {text.bytes_(disk.total)} are free."
+            sentence = f"{where} is full: {text.bytes_(disk.free)} of {text.bytes_(disk.total)} free."
             found.append(Finding(BAD, "disk_full", where, sentence, "capacity"))
             continue
         if disk.full is None or disk.forecast is None:
@@ -114,9 +114,7 @@ def _disks(disks: list[Disk]) -> list[Finding]:
         level = BAD if soon < 14 else WARN if soon < 60 or full.low_80 < 30 else NOTE
         span = span_of_days(full.low_80, full.high_80)
         if full.median is None:
-            sentence = (
-                f"{where} may be full in {span} (80 % interval); more likely it is not within {HORIZON_DAYS} days."
-            )
+            sentence = f"{where} may be full in {span} (80 % interval), but probably not within {HORIZON_DAYS} days."
         else:
             day = text.date(disk.forecast.last_day + full.median)
             sentence = (
@@ -126,15 +124,17 @@ def _disks(disks: list[Disk]) -> list[Finding]:
             )
         found.append(Finding(level, "disk_fills", where, sentence, "capacity"))
     if calm:
-        which = "No log directory fills" if len(calm) == len(disks) else f"{', '.join(calm)}: not full"
-        found.append(Finding(GOOD, "disk_calm", ", ".join(calm), f"{which} within {HORIZON_DAYS} days.", "capacity"))
+        which = "No log directory" if len(calm) == len(disks) else f"{', '.join(calm)}: not expected to"
+        verb = "is expected to be full" if len(calm) == len(disks) else "be full"
+        sentence = f"{which} {verb} within {HORIZON_DAYS} days."
+        found.append(Finding(GOOD, "disk_calm", ", ".join(calm), sentence, "capacity"))
     return found
 
 
 def _missing(figures: Figures, gaps: Gaps) -> list[Finding]:
     found = []
     if gaps.hours == len(figures.hours):
-        return [Finding(BAD, "no_data", "", "There are no data of this period at all.", "gaps")]
+        return [Finding(BAD, "no_data", "", "There are no data of this period.", "gaps")]
     if gaps.hours or gaps.seconds:
         whole = f" ({text.counted(gaps.hours, 'whole hour')})" if gaps.hours else ""
         sentence = (
@@ -146,16 +146,18 @@ def _missing(figures: Figures, gaps: Gaps) -> list[Finding]:
         many = len(gaps.damaged_files)
         verb = "file of the spool is" if many == 1 else "files of the spool are"
         names = ", ".join(gaps.damaged_files[:3]) + (f" and {text.count(many - 3)} more" if many > 3 else "")
-        sentence = f"{text.count(many)} {verb} damaged: {names}. The report skipped only the parts that cannot be read."
+        sentence = (
+            f"{text.count(many)} {verb} damaged: {names}. The report skipped only the parts that it could not read."
+        )
         found.append(Finding(WARN, "damaged_files", "", sentence, "gaps"))
     return found
 
 
 def _lag(lag: pd.DataFrame) -> list[Finding]:
-    """Groups and readers whose lag doubled, and those that read nothing while their topic grew.
+    """Groups and readers whose lag doubled, and groups and readers whose lag grew and never fell.
 
-    The members of a group are observed as readers too: a reader that is no further behind than a group with a finding on
-    the same topic is left out.
+    The members of a group are observed as readers too: a reader whose lag is not higher than that of a group with a finding on
+    the same topic gets no finding.
     """
     found = []
     groups: dict[str, float] = {}
@@ -175,7 +177,7 @@ def _lag(lag: pd.DataFrame) -> list[Finding]:
         found.append(
             (behind, Finding(level, "lag_grows", f"{row.name} {row.topic}", _lag_sentence(row, stalled), "lag"))
         )
-    return [one for _, one in sorted(found, key=lambda entry: -entry[0])][:3]
+    return [finding for _, finding in sorted(found, key=lambda entry: -entry[0])][:3]
 
 
 def _lag_sentence(row: Any, stalled: bool) -> str:
@@ -188,8 +190,8 @@ def _lag_sentence(row: Any, stalled: bool) -> str:
             f"never fell and grew from {text.count(row.stall_begin)} to {text.counted(row.stall_end, 'record')}{behind}."
         )
     return (
-        f"{who} falls behind on {row.topic}: {text.counted(row.lag_last, 'record')} at the end of the period"
-        f"{behind}, {text.count(row.lag_first)} at its beginning."
+        f"{who} falls behind on {row.topic}: its lag grew from {text.count(row.lag_first)} at the beginning of the period "
+        f"to {text.counted(row.lag_last, 'record')} at its end{behind}."
     )
 
 
@@ -205,23 +207,23 @@ def _errors(figures: Figures) -> list[Finding]:
     if len(throttled):
         first = throttled.iloc[0]
         sentence = (
-            f"{text.counted(len(throttled), 'client was', 'clients were')} throttled, most of all "
-            f"{first['client']} ({first['principal']}): {text.duration(first['throttle_ms'] / 1000)} in all."
+            f"{text.counted(len(throttled), 'client was', 'clients were')} throttled. The longest total throttle time has "
+            f"{first['client']} ({first['principal']}): {text.duration(first['throttle_ms'] / 1000)}."
         )
         found.append(Finding(NOTE, "throttled", str(first["client"]), sentence, "errors"))
     return found
 
 
 def inside_period(figures: Figures) -> pd.DataFrame:
-    """The hourly traffic of the period, without the week before."""
+    """Return the hourly traffic of the period, without the week before it."""
     hourly = figures.hourly
     return hourly[(hourly["hour"] >= figures.first // HOUR * HOUR) & (hourly["hour"] < figures.last)]
 
 
 def busiest(figures: Figures) -> pd.DataFrame:
-    """The hours of the period with `moved`, their bytes in and out, the busiest first.
+    """Return the hours of the period with `moved`, their bytes in and out, the busiest first.
 
-    Hours that also hold what was counted in a gap before them are left out: their bytes are of a longer time.
+    Hours that also contain the counts of a gap before them are left out, because their bytes belong to a longer time.
     """
     inside = inside_period(figures)
     inside = inside.assign(moved=inside["bytes_in"] + inside["bytes_out"])
@@ -229,7 +231,7 @@ def busiest(figures: Figures) -> pd.DataFrame:
 
 
 def week_sums(figures: Figures) -> tuple[int, int, bool]:
-    """Return the bytes in and out of the compared hours now and a week before, and whether they say anything."""
+    """Return the bytes in and out of the compared hours now and a week before, and whether enough hours can be compared."""
     moved = figures.hourly.set_index("hour")[["bytes_in", "bytes_out"]].sum(axis=1)
     now = moved[moved.index.isin(figures.compared)].sum()
     before = moved[moved.index.isin([hour - 7 * DAY for hour in figures.compared])].sum()
@@ -241,7 +243,8 @@ def _traffic(figures: Figures) -> list[Finding]:
     inside = inside_period(figures)
     if inside.empty:
         return []
-    sentence = f"{text.bytes_(inside['bytes_in'].sum())} came in and {text.bytes_(inside['bytes_out'].sum())} went out"
+    into, out = text.bytes_(inside["bytes_in"].sum()), text.bytes_(inside["bytes_out"].sum())
+    sentence = f"The broker received {into} and sent {out}"
     peaks = busiest(figures)
     if len(peaks):
         peak = peaks.iloc[0]
@@ -249,7 +252,7 @@ def _traffic(figures: Figures) -> list[Finding]:
     sentence += "."
     now, before, known = week_sums(figures)
     if known and before:
-        sentence = sentence[:-1] + f". Traffic against the week before: {text.change(now, before)}."
+        sentence += f" Traffic compared with the week before: {text.change(now, before)}."
     return [Finding(NOTE, "traffic", "", sentence, "traffic")]
 
 
@@ -264,8 +267,8 @@ def _growth(states: pd.DataFrame) -> list[Finding]:
         return []
     share = text.percent(grown[first] / all_grown, 0)
     sentence = (
-        f"{known.loc[first, 'topic']} grew most in a week: {text.bytes_(grown[first])}, {share} of all growth; "
-        f"it holds {text.bytes_(known.loc[first, 'stored_bytes'])}."
+        f"Topic {known.loc[first, 'topic']} grew most in a week: by {text.bytes_(grown[first])}, {share} of all growth; "
+        f"its size is {text.bytes_(known.loc[first, 'stored_bytes'])}."
     )
     return [Finding(NOTE, "growth", str(known.loc[first, "topic"]), sentence, "storage")]
 
@@ -275,9 +278,9 @@ def _unread(figures: Figures) -> list[Finding]:
     if not many:
         return []
     largest = str(figures.unread["topic"].iloc[0])
-    which = text.counted(many, "topic that holds records was", "topics that hold records were")
+    which = text.counted(many, "topic that contains records was", "topics that contain records were")
     sentence = (
-        f"{which} read by nobody; {'it holds' if many == 1 else 'they hold'} "
+        f"{which} not read; {'its size is' if many == 1 else 'their total size is'} "
         f"{text.bytes_(figures.counts['unread_bytes'])}, the largest is {largest}."
     )
     return [Finding(NOTE, "unread", largest, sentence, "unread")]
@@ -290,8 +293,8 @@ def _skew(figures: Figures) -> list[Finding]:
         first = shares.iloc[0]
         if first["share"] * len(shares) > 1.6 and first["bytes"] > 0:
             sentence = (
-                f"Worker {int(first['worker'])} moved {text.percent(first['share'], 0)} of the traffic; "
-                f"an even part would be {text.percent(1 / len(shares), 0)}."
+                f"Worker {int(first['worker'])} handled {text.percent(first['share'], 0)} of the traffic; "
+                f"an even share would be {text.percent(1 / len(shares), 0)}."
             )
             found.append(Finding(NOTE, "worker_skew", str(int(first["worker"])), sentence, "skew"))
     skewed = partition_skew(figures.states)
@@ -301,7 +304,7 @@ def _skew(figures: Figures) -> list[Finding]:
     if len(heavy):
         first = heavy.iloc[0]
         sentence = (
-            f"The largest partition of {first['topic']} holds {first['skew']:.1f} times the mean of its "
+            f"The largest partition of topic {first['topic']} is {first['skew']:.1f} times as large as the mean of its "
             f"{int(first['partitions'])} partitions."
         )
         found.append(Finding(NOTE, "partition_skew", str(first["topic"]), sentence, "skew"))
@@ -309,7 +312,7 @@ def _skew(figures: Figures) -> list[Finding]:
 
 
 def worker_shares(workers: pd.DataFrame) -> pd.DataFrame:
-    """By worker: bytes moved, share of all, mean and highest busy share, most connections; the busiest first."""
+    """Return per worker: bytes in and out, share of all, mean and highest busy share, most connections; the busiest first."""
     if workers.empty:
         return pd.DataFrame(columns=["worker", "bytes", "share", "busy_mean", "busy_max", "connections"])
     moved = workers.assign(bytes=workers["bytes_in"].fillna(0) + workers["bytes_out"].fillna(0))
@@ -324,7 +327,7 @@ def worker_shares(workers: pd.DataFrame) -> pd.DataFrame:
 
 
 def partition_skew(states: pd.DataFrame) -> pd.DataFrame:
-    """Topics of several partitions with `skew`, the largest partition against the mean, and `excess` bytes; worst first."""
+    """Return topics of several partitions with `skew` (largest partition / mean) and `excess` bytes, the worst first."""
     rows = states[(states["partitions"] > 1) & (states["stored_bytes"] > 0)].copy()
     mean = rows["stored_bytes"] / rows["partitions"]
     rows["skew"] = rows["largest_partition_bytes"] / mean

@@ -1,6 +1,6 @@
-"""What the report does not know: times that nothing covers, damaged files, clocks that were set.
+"""Gaps in the data of the report: times without data, damaged files, clocks that were set.
 
-Pure functions on the driver, over a few rows an hour. A gap of no length is a finding of which no time is known.
+Pure functions on the driver, over a few rows per hour. A gap of length 0 is an observation whose duration is unknown.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ from odradek.jobs.usage_report.times import DAY_MS
 
 
 class Span(NamedTuple):
-    """Intervals that follow one another, as `spool` found them. `hour` is None before the period."""
+    """Consecutive intervals, as `spool` reads them. `hour` is None before the period."""
 
     boot: str
     first_seq: int
@@ -28,7 +28,7 @@ class Span(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """A row of the table of gaps."""
+    """A row of the table `gaps`."""
 
     from_ms: int
     to_ms: int
@@ -41,68 +41,74 @@ FIRST_SEQ = 1
 
 
 def boots_in_order(spans: Iterable[Span]) -> list[list[Span]]:
-    """The spans of each boot by number, the boots by when they began."""
+    """Return the spans of each boot, ordered by number; the boots are ordered by their beginning."""
     by_boot: dict[str, list[Span]] = {}
     for span in spans:
         by_boot.setdefault(span.boot, []).append(span)
-    for some in by_boot.values():
-        some.sort(key=lambda span: span.first_seq)
-    return sorted(by_boot.values(), key=lambda some: some[0].from_ms)
+    for boot_spans in by_boot.values():
+        boot_spans.sort(key=lambda span: span.first_seq)
+    return sorted(by_boot.values(), key=lambda boot_spans: boot_spans[0].from_ms)
 
 
 def known_from(spans: Iterable[Span]) -> dict[str, int | None]:
-    """For each boot since when its spool is there: None if from its very beginning."""
-    return {some[0].boot: None if some[0].first_seq == FIRST_SEQ else some[0].from_ms for some in boots_in_order(spans)}
+    """Return for each boot the time from which its spool exists: None if it is complete from the beginning of the boot."""
+    return {
+        boot_spans[0].boot: None if boot_spans[0].first_seq == FIRST_SEQ else boot_spans[0].from_ms
+        for boot_spans in boots_in_order(spans)
+    }
 
 
 def find_gaps(
     spans: Sequence[Span], damages: Iterable[tuple[str, int, int, str, str]], from_ms: int, to_ms: int, now_ms: int
 ) -> list[Gap]:
-    """All of the period.
+    """Return all gaps of the period.
 
-    :param damages: boot, number of the interval before it, that one's end, reason and source (file and byte)
-    :param now_ms: later times cannot be missing
+    :param damages: (boot, number of the interval before the damage, end of that interval, reason, source: file and byte)
+    :param now_ms: times after it are not missing
     """
     found: list[Gap] = []
     to_ms = min(to_ms, now_ms)
     usual_ms = _usual_ms(spans)
-    told: dict[tuple[str, int], list[tuple[int, str, str]]] = {}
+    damages_by_place: dict[tuple[str, int], list[tuple[int, str, str]]] = {}
     for boot, seq, end_ms, reason, source in damages:
-        told.setdefault((boot, seq), []).append((end_ms, reason, source))
+        damages_by_place.setdefault((boot, seq), []).append((end_ms, reason, source))
     covered_to = None
-    for some in boots_in_order(spans):
-        if covered_to is not None and some[0].from_ms > covered_to:
-            reason = "the broker did not run, or did not write what it counted"
-            found.append(Gap(covered_to, some[0].from_ms, reason, f"between boots, the later one is {some[0].boot}"))
-        for before, span in zip([None, *some], some, strict=False):
+    for boot_spans in boots_in_order(spans):
+        if covered_to is not None and boot_spans[0].from_ms > covered_to:
+            reason = "the broker did not run, or did not write its usage spool"
+            source = f"between boots, the later one is {boot_spans[0].boot}"
+            found.append(Gap(covered_to, boot_spans[0].from_ms, reason, source))
+        for before, span in zip([None, *boot_spans], boot_spans, strict=False):
             if before is not None:
-                found += _between(before, span, told)
+                found += _between(before, span, damages_by_place)
             if _is_long(span, usual_ms):
-                reason = f"an interval of {span.longest_ms / 1000:.0f} s: what was counted in it counts at its end"
+                reason = f"an interval of {span.longest_ms / 1000:.0f} s: its counts belong to the hour of its end"
                 found.append(Gap(span.from_ms, span.end_ms, reason, span.source))
-        latest = max(span.end_ms for span in some)
+        latest = max(span.end_ms for span in boot_spans)
         covered_to = latest if covered_to is None else max(covered_to, latest)
-    for some_told in told.values():
-        found += [Gap(end_ms, end_ms, reason, source) for end_ms, reason, source in some_told]
+    for unexplained in damages_by_place.values():
+        found += [Gap(end_ms, end_ms, reason, source) for end_ms, reason, source in unexplained]
     inside = [span for span in spans if span.hour is not None]
-    nothing = "no interval is there"
+    nothing = "there is no interval"
     if not inside and from_ms < to_ms:
         found.append(Gap(from_ms, to_ms, nothing, "the whole period"))
     elif inside:
         first, last = min(span.from_ms for span in inside), max(span.end_ms for span in inside)
         before_it = [span.end_ms for span in spans if span.hour is None]
         if first > from_ms and not before_it:
-            found.append(Gap(from_ms, first, nothing, "before the first one of the spool"))
-        if last + 2 * usual_ms + 1000 < to_ms:  # the next interval, which belongs to the hour behind, covers some of it
-            found.append(Gap(last, to_ms, nothing, "behind the last one of the spool"))
+            found.append(Gap(from_ms, first, nothing, "before the first interval of the spool"))
+        if (
+            last + 2 * usual_ms + 1000 < to_ms
+        ):  # the next interval, which belongs to the following hour, covers some of it
+            found.append(Gap(last, to_ms, nothing, "after the last interval of the spool"))
     return clip(found, from_ms, to_ms)
 
 
-def _between(before: Span, span: Span, told: dict[tuple[str, int], list[tuple[int, str, str]]]) -> list[Gap]:
-    """What lies between two spans of a boot; damages that explain it are taken out of `told`."""
+def _between(before: Span, span: Span, damages: dict[tuple[str, int], list[tuple[int, str, str]]]) -> list[Gap]:
+    """Return the gap between two spans of a boot; damages that explain it are removed from `damages`."""
     missing = span.first_seq - before.seq - 1
     if missing > 0:
-        causes = told.pop((before.boot, before.seq), [])
+        causes = damages.pop((before.boot, before.seq), [])
         reason = f"{missing} interval{'s' if missing > 1 else ''} missing"
         for _, why, _ in causes:
             reason += f"; the file {why}"
@@ -116,7 +122,7 @@ def _between(before: Span, span: Span, told: dict[tuple[str, int], list[tuple[in
 
 
 def clip(gaps: Iterable[Gap], from_ms: int, to_ms: int) -> list[Gap]:
-    """Those of the period, cut at its ends and at each midnight, in order and once each."""
+    """Return the gaps of the period, cut at its ends and at each midnight, sorted and without duplicates."""
     result = set()
     for gap in gaps:
         start, end = max(gap.from_ms, from_ms), min(gap.to_ms, to_ms)
@@ -130,14 +136,14 @@ def clip(gaps: Iterable[Gap], from_ms: int, to_ms: int) -> list[Gap]:
 
 
 def coverage(spans: Sequence[Span]) -> list[Mapping[str, Any]]:
-    """By hour of the period: how many intervals there are, how long they are together, and `carried_ms`.
+    """Return per hour of the period the number of intervals, their total length, and `carried_ms`.
 
-    `carried_ms` says how long before the hour the gap (or the long interval) began whose counts are in this hour.
+    `carried_ms` is how long before the hour the gap (or the long interval) began whose counts are in this hour.
     """
     hours: dict[int, list[int]] = {}
     usual_ms = _usual_ms(spans)
-    for some in boots_in_order(spans):
-        for before, span in zip([None, *some], some, strict=False):
+    for boot_spans in boots_in_order(spans):
+        for before, span in zip([None, *boot_spans], boot_spans, strict=False):
             if span.hour is None:
                 continue
             hour = hours.setdefault(span.hour, [0, 0, 0])
@@ -158,12 +164,12 @@ def _usual_ms(spans: Sequence[Span]) -> int:
 
 
 def _is_long(span: Span, usual_ms: int) -> bool:
-    """Whether the span has an interval that is much longer than the usual one: the spool could not be written meanwhile."""
+    """Whether the span has an interval that is much longer than usual, because the spool could not be written meanwhile."""
     return span.longest_ms > 3 * usual_ms + 1000
 
 
 class Scraped(NamedTuple):
-    """When one instance was scraped without a break, as `prometheus` found it."""
+    """A time in which one instance was scraped without a break, as `prometheus` reads it."""
 
     instance: str
     hour: int
@@ -174,9 +180,9 @@ class Scraped(NamedTuple):
 
 
 def find_scrape_gaps(spans: Iterable[Scraped], from_ms: int, to_ms: int, now_ms: int, step_ms: int) -> list[Gap]:
-    """When an instance was not scraped, or was started anew.
+    """Return the times in which an instance was not scraped, and its restarts.
 
-    :param step_ms: between samples; what is shorter than two at the ends of the period is no gap
+    :param step_ms: time between samples; less than two steps at the ends of the period is not a gap
     """
     found: list[Gap] = []
     to_ms = min(to_ms, now_ms)
@@ -184,39 +190,40 @@ def find_scrape_gaps(spans: Iterable[Scraped], from_ms: int, to_ms: int, now_ms:
     for span in spans:
         by_instance.setdefault(span.instance, []).append(span)
     not_scraped = "the broker was not scraped"
-    for instance, some in by_instance.items():
-        some.sort(key=lambda span: span.from_ms)
-        if some[0].from_ms > from_ms + 2 * step_ms:
-            found.append(Gap(from_ms, some[0].from_ms, not_scraped, instance))
-        for before, span in pairwise(some):
+    for instance, scraped in by_instance.items():
+        scraped.sort(key=lambda span: span.from_ms)
+        if scraped[0].from_ms > from_ms + 2 * step_ms:
+            found.append(Gap(from_ms, scraped[0].from_ms, not_scraped, instance))
+        for before, span in pairwise(scraped):
             if span.from_ms > before.end_ms:
                 found.append(Gap(before.end_ms, span.from_ms, not_scraped, instance))
             if span.boot != before.boot:
-                reason = "the broker was started anew: what it counted between the last scrape and its end is not known"
+                reason = "the broker was restarted: its counts after the last scrape before that are not known"
                 found.append(Gap(span.from_ms, span.from_ms, reason, instance))
-        if some[-1].end_ms + 2 * step_ms < to_ms:
-            found.append(Gap(some[-1].end_ms, to_ms, not_scraped, instance))
+        if scraped[-1].end_ms + 2 * step_ms < to_ms:
+            found.append(Gap(scraped[-1].end_ms, to_ms, not_scraped, instance))
     return clip(found, from_ms, to_ms)
 
 
 def scrape_coverage(spans: Iterable[Scraped]) -> list[Mapping[str, Any]]:
-    """By hour: samples of all instances, how long the longest known one is known, and `carried_ms` as in `coverage`."""
+    """Return per hour the samples of all instances, the longest covered time of an instance, and `carried_ms` as in
+    `coverage`."""
     hours: dict[int, dict[str, list[int]]] = {}
     last: dict[str, Scraped] = {}
     for span in sorted(spans, key=lambda span: span.from_ms):
-        one = hours.setdefault(span.hour, {}).setdefault(span.instance, [0, 0, 0])
-        one[0] += span.samples
-        one[1] += span.end_ms - span.from_ms
+        sums = hours.setdefault(span.hour, {}).setdefault(span.instance, [0, 0, 0])
+        sums[0] += span.samples
+        sums[1] += span.end_ms - span.from_ms
         before = last.get(span.instance)
         if before is not None and before.boot == span.boot and before.end_ms < span.from_ms:
-            one[2] = max(one[2], span.hour - before.end_ms)
+            sums[2] = max(sums[2], span.hour - before.end_ms)
         last[span.instance] = span
     return [
         {
             "hour_ms": at,
-            "intervals": sum(count for count, _, _ in some.values()),
-            "covered_ms": max(length for _, length, _ in some.values()),
-            "carried_ms": max(carried for _, _, carried in some.values()),
+            "intervals": sum(count for count, _, _ in instances.values()),
+            "covered_ms": max(length for _, length, _ in instances.values()),
+            "carried_ms": max(carried for _, _, carried in instances.values()),
         }
-        for at, some in sorted(hours.items())
+        for at, instances in sorted(hours.items())
     ]

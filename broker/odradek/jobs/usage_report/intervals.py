@@ -111,7 +111,9 @@ def _content(path: Path) -> Iterator[bytes]:
                         content = opened.decompress(block)
                     except zlib.error:
                         raise _Broken(
-                            Damage("is no valid gzip", position - len(block), "compressed byte, or the 256 KiB behind,")
+                            Damage(
+                                "is not valid gzip", position - len(block), "compressed byte, or the 256 KiB behind,"
+                            )
                         ) from None
                     if content:
                         yield content
@@ -119,7 +121,7 @@ def _content(path: Path) -> Iterator[bytes]:
                     if between:
                         opened = zlib.decompressobj(wbits=31)
             if not between:
-                raise _Broken(Damage("is a half-written gzip that ends early", position, "compressed byte"))
+                raise _Broken(Damage("is an incomplete gzip file", position, "compressed byte"))
     except OSError as error:
         raise _Broken(Damage(f"cannot be read ({error.strerror or error})", position)) from None
 
@@ -137,7 +139,7 @@ def _interval(rows: bytes, line: bytes, position: int) -> Iterator[Interval | Da
         if not isinstance(boot, str) or not all(type(number) is int for number in (*numbers, jump_ms)):
             raise ValueError("a field has another type")
     except (ValueError, KeyError, TypeError):
-        yield Damage("has an interval's line that cannot be read", position + len(rows))
+        yield Damage("has an interval line that cannot be parsed", position + len(rows))
         return
     place = boot, broker, seq, from_ms, end_ms, elapsed_ms, jump_ms
     lines = rows.split(b"\n")
@@ -152,13 +154,13 @@ def _interval(rows: bytes, line: bytes, position: int) -> Iterator[Interval | Da
             whole = [first, *tail[1:]]
             content = b"\n".join(whole) + b"\n"
             if zlib.crc32(content) == crc:
-                yield Damage("has rows that no interval's line follows", position)
+                yield Damage("has rows without an interval line", position)
                 yield Interval(*place, whole)
                 return
     if count == 0 and crc == 0:
-        yield Damage("has rows that no interval's line follows", position)
+        yield Damage("has rows without an interval line", position)
         yield Interval(*place, [])
         return
     found = len(lines) + bool(rest)
-    why = f"{found} row{'' if found == 1 else 's'} instead of {count}" if found != count else "rows of another checksum"
+    why = f"{found} row{'' if found == 1 else 's'} instead of {count}" if found != count else "a wrong checksum"
     yield Damage(f"has an interval with {why}", position)

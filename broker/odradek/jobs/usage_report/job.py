@@ -1,7 +1,8 @@
-"""The way through a run: read, aggregate, write the tables, make the page of them.
+"""The steps of a run: read the source, aggregate, write the tables, make the page from them.
 
-Runs in the process that was started for it. A lock on ``.lock`` in the output directory keeps a second run out. Spark's
-messages go to ``spark.log`` there. A day of which an earlier run knew more (the spool has since been rotated) is kept as it is.
+Runs in the process that the user started. A lock on ``.lock`` in the output directory prevents a second run at the same time.
+Spark's messages go to ``spark.log`` there. The tables of a day are kept if an earlier run had more data for it (files of the
+spool have been deleted since).
 """
 
 import fcntl
@@ -32,10 +33,10 @@ if TYPE_CHECKING:
 _DAMAGE = ("boot", "seq", "end_ms", "reason", "source")
 _SMALL = (*Span._fields, "reason")
 Say = Callable[[str], None]
-#: A run is for little data below this many bytes of compressed spool, or below this time of Prometheus.
+#: A run has little data up to this many bytes of compressed spool, or this much time in Prometheus.
 _LITTLE_BYTES = 64 << 20
 _LITTLE_MS = 2 * DAY_MS
-#: How many times smaller a file of the spool is when compressed, about.
+#: Approximate compression ratio of a file of the spool.
 _PACKED = 7
 LOG = "spark.log"
 
@@ -43,26 +44,26 @@ LOG = "spark.log"
 def run(job: Job, say: Say) -> None:
     """Make the report.
 
-    :param say: takes a line for the person who waits, without line end
-    :raises ReportError: it cannot be made
+    :param say: prints a line for the user; the line has no line end
+    :raises ReportError: the report cannot be made
     """
     try:
         from odradek.jobs.usage_report import report
     except ImportError as error:
-        raise ReportError(f"{error.name or error} is missing: {INSTALL}") from None
+        raise ReportError(f"the Python package {error.name or error} is missing; install it with {INSTALL}") from None
     report.check(job.options)
     job = _with_data(job, say)
     with _opened(job) as (spark, log):
         _write_tables(spark, job, log, say)
         to_ms = end_of_page_ms(job)
-        with _told_in_a_line(log):
-            made = report.build(spark, job.out / "tables", job.out, moment(job.from_ms), moment(to_ms), job.options)
-        for line in made.lines():
+        with _errors_in_one_line(log):
+            result = report.build(spark, job.out / "tables", job.out, moment(job.from_ms), moment(to_ms), job.options)
+        for line in result.lines():
             say(line)
 
 
 def make_tables(job: Job, say: Say) -> None:
-    """Only the tables, as `run` makes them."""
+    """Write only the tables, as `run` writes them."""
     job = _with_data(job, say)
     with _opened(job) as (spark, log):
         _write_tables(spark, job, log, say)
@@ -70,7 +71,7 @@ def make_tables(job: Job, say: Say) -> None:
 
 @contextmanager
 def _opened(job: Job) -> Iterator[tuple["SparkSession", Path]]:
-    """A session that has the output directory for itself, and where its messages go."""
+    """Yield a Spark session and the path of its log; the output directory is locked meanwhile."""
     log = job.out / LOG
     lean = _expects_little(job)
     with (
@@ -82,7 +83,7 @@ def _opened(job: Job) -> Iterator[tuple["SparkSession", Path]]:
 
 
 def _expects_little(job: Job) -> bool:
-    """Whether Spark is better started for little data: see `session.tune`."""
+    """Whether there is little data, so that Spark should start without compilation: see `session.tune`."""
     from_ms, to_ms = _whole_days(job)
     if job.source.spool is None:
         return to_ms - from_ms <= _LITTLE_MS
@@ -94,23 +95,23 @@ def _expects_little(job: Job) -> bool:
 
 
 def _whole_days(job: Job) -> tuple[int, int]:
-    """The period as tables are written: whole days, but of today only the hours that have begun."""
+    """Return the period for which tables are written: whole days, but for today only the hours that have begun."""
     now_ms = int(time.time() * 1000)
     return job.from_ms // DAY_MS * DAY_MS, min(-(-job.to_ms // DAY_MS) * DAY_MS, -(-now_ms // HOUR_MS) * HOUR_MS)
 
 
 def end_of_page_ms(job: Job) -> int:
-    """The end of the period that the page is of: hours that have not begun yet do not belong to it, so they are not missing.
+    """Return the end of the period of the page: hours in the future are not part of it, so they do not count as missing.
 
-    It has at least one hour: at a full hour, a period that begins now has none that has begun.
+    The period has at least one hour, even if it begins now, at a full hour.
     """
     return max(job.from_ms + HOUR_MS, min(job.to_ms, _whole_days(job)[1]))
 
 
 def _with_data(job: Job, say: Say) -> Job:
-    """The job, checked before Spark is started, which takes seconds: its source has data of the period.
+    """Check that the source has data of the period, before Spark is started, which takes seconds; return the job.
 
-    If the period is the default, yesterday, and only today has data (the broker's first day), the job for today.
+    If the period is the default (yesterday) and only today has data (the broker's first day), return the job for today.
     """
     try:
         _check_source(job)
@@ -124,14 +125,14 @@ def _with_data(job: Job, say: Say) -> Job:
         except ReportError:
             pass
         else:
-            say(f"There are no data of yesterday yet; the report is of today so far, {iso(today_ms)[:10]}.")
+            say(f"There are no data for yesterday yet; this report covers today until now ({iso(today_ms)[:10]}).")
             return today
         raise
     return job
 
 
 def _check_source(job: Job) -> None:
-    """:raises ReportError: the source holds nothing of the period"""
+    """:raises ReportError: the source has no data of the period"""
     from_ms, to_ms = _whole_days(job)
     source = job.source
     if source.spool is not None:
@@ -145,23 +146,23 @@ def _check_source(job: Job) -> None:
     from odradek.jobs.usage_report.prometheus_http import Prometheus
 
     assert source.prometheus is not None
-    asked = Prometheus(source.prometheus, source.match, source.step_s)
-    if not asked.label_values("instance", BOOT, from_ms, to_ms):
+    prometheus = Prometheus(source.prometheus, source.match, source.step_s)
+    if not prometheus.label_values("instance", BOOT, from_ms, to_ms):
         matched = f" with {{{source.match}}}" if source.match else ""
         raise ReportError(
-            f"{asked.about} knows no {BOOT.metric}{matched} from {iso(from_ms)} to {iso(to_ms)}: "
-            "expected one that scraped the broker's metrics.listener then"
+            f"{prometheus.about} has no samples of {BOOT.metric}{matched} from {iso(from_ms)} to {iso(to_ms)}: "
+            "expected a Prometheus that scraped the broker's metrics.listener in this time"
         )
 
 
 def _write_tables(spark: "SparkSession", job: Job, log: Path, say: Say) -> None:
-    """All days that the period touches, whole: a day cut in the middle would lose its rest."""
+    """Write the tables of all days of the period, always whole days: a part of a day would replace the whole day."""
     from odradek.jobs.usage_report import tables
 
     from_ms, to_ms = _whole_days(job)
     tables.prepare(spark)
     begun = time.monotonic()
-    with _told_in_a_line(log):
+    with _errors_in_one_line(log):
         if job.source.spool is not None:
             _from_spool(spark, job, from_ms, to_ms, say)
         else:
@@ -170,8 +171,8 @@ def _write_tables(spark: "SparkSession", job: Job, log: Path, say: Say) -> None:
 
 
 @contextmanager
-def _told_in_a_line(log: Path) -> Iterator[None]:
-    """What Spark prints goes to `log`; what it raises becomes a `ReportError`, its text in `log`."""
+def _errors_in_one_line(log: Path) -> Iterator[None]:
+    """Redirect Spark's output to `log`; turn its exceptions into a `ReportError` of one line, with the full text in `log`."""
     from pyspark.errors import PySparkException
 
     with stderr_in(log):
@@ -211,9 +212,7 @@ def _from_spool(spark: "SparkSession", job: Job, from_ms: int, to_ms: int, say: 
         for boot, count in tables.without_start(facts, known_from):
             at_ms = max(from_ms, known_from[boot] or from_ms)
             began = counted(count, "counter")
-            reason = (
-                f"{began} began before the oldest file of the spool; what was counted before that file is not known"
-            )
+            reason = f"{began} began before the oldest file of the spool; their counts before that file are not known"
             found.append(gaps.Gap(at_ms, at_ms, reason, f"boot {boot}"))
         if not any(span.hour is not None for span in spans):
             raise _nothing(job, from_ms, to_ms, files)
@@ -225,9 +224,9 @@ def _from_spool(spark: "SparkSession", job: Job, from_ms: int, to_ms: int, say: 
 
 
 def _nothing(job: Job, from_ms: int, to_ms: int, files: list["SpoolFile"]) -> ReportError:
-    """No interval of the period is there."""
+    """Return the error for a spool without an interval of the period."""
     if not files:
-        there = "it has no file usage-YYYYMMDDTHH-BOOT.jsonl"
+        contents = "it has no file usage-YYYYMMDDTHH-BOOT.jsonl"
     else:
         first_ms, last_ms = min(file.hour_ms for file in files), max(file.hour_ms for file in files)
         today_ms = int(time.time() * 1000) // DAY_MS * DAY_MS
@@ -235,8 +234,8 @@ def _nothing(job: Job, from_ms: int, to_ms: int, files: list["SpoolFile"]) -> Re
             hint = "--from today --to tomorrow"
         else:
             hint = f"--from {iso(first_ms)[:10]} --to {iso(last_ms + DAY_MS)[:10]}"
-        there = f"its files are of the hours from {iso(first_ms)} to {iso(last_ms)}: try {hint}"
-    return ReportError(f"{job.source}: holds nothing from {iso(from_ms)} to {iso(to_ms)}; {there}")
+        contents = f"its files cover the hours from {iso(first_ms)} to {iso(last_ms)}: try {hint}"
+    return ReportError(f"{job.source}: has no data from {iso(from_ms)} to {iso(to_ms)}; {contents}")
 
 
 def _from_prometheus(spark: "SparkSession", job: Job, from_ms: int, to_ms: int, say: Say) -> None:
@@ -248,8 +247,8 @@ def _from_prometheus(spark: "SparkSession", job: Job, from_ms: int, to_ms: int, 
 
     source = job.source
     assert source.prometheus is not None
-    asked = Prometheus(source.prometheus, source.match, source.step_s)
-    ids = asked.label_values("id", prometheus.BROKERS, from_ms, to_ms)
+    server = Prometheus(source.prometheus, source.match, source.step_s)
+    ids = server.label_values("id", prometheus.BROKERS, from_ms, to_ms)
     spark.dataSource.register(prometheus.PrometheusSource)
     spark.conf.set("spark.sql.shuffle.partitions", str(2 * spark.sparkContext.defaultParallelism))
     facts = (
@@ -266,8 +265,8 @@ def _from_prometheus(spark: "SparkSession", job: Job, from_ms: int, to_ms: int, 
         unknown = facts.where(F.col("unknown") > 0).groupBy("hour").agg(F.sum("unknown").alias("count"))
         for row in unknown.orderBy("hour").collect():
             lost = counted(row["count"], "sample")
-            reason = f"{lost} of counters without an earlier sample; how much these counters grew is not known"
-            found.append(gaps.Gap(row["hour"], row["hour"], reason, asked.url))
+            reason = f"{lost} of counters without an earlier sample; the increase of these counters is not known"
+            found.append(gaps.Gap(row["hour"], row["hour"], reason, server.url))
         brokers, samples = len({span.instance for span in spans}), sum(span.samples for span in spans)
         say(f"{counted(brokers, 'broker')}, {counted(samples, 'sample')}")
         broker = int(ids[0]) if len(ids) == 1 and ids[0].isdigit() else None
@@ -278,10 +277,10 @@ def _from_prometheus(spark: "SparkSession", job: Job, from_ms: int, to_ms: int, 
 
 
 def _write(
-    job: Job, from_ms: int, to_ms: int, found_tables: dict[str, "DataFrame"], found_gaps: list,
+    job: Job, from_ms: int, to_ms: int, new_tables: dict[str, "DataFrame"], found_gaps: list,
     covered: list, say: Say,
 ) -> None:  # fmt: skip
-    """Replace the days, but those of which an earlier run knew more."""
+    """Replace the tables of the days, except days for which an earlier run had more data."""
     from odradek.jobs.usage_report import table_files, tables
 
     directory = job.out / "tables"
@@ -296,12 +295,12 @@ def _write(
     for day, (source, covered_ms) in tables.written_coverage(directory, days).items():
         if now.get(day, 0) < covered_ms and (source == kind or day not in now):
             kept.append(day)
-            have = f"{now.get(day, 0) / HOUR_MS:.1f} of {covered_ms / HOUR_MS:.1f} hours that were there when they were written"
-            say(f"warning: the tables of {day} are kept as they are: now there are {have}")
+            share = f"{now.get(day, 0) / HOUR_MS:.1f} of the {covered_ms / HOUR_MS:.1f} hours"
+            say(f"warning: the tables of {day} are kept: the source now has {share} from which they were written")
     coverage = [{**row, "source": kind} for row in covered]
-    table_files.write(directory, found_tables, found_gaps, coverage, [day for day in days if day not in kept])
+    table_files.write(directory, new_tables, found_gaps, coverage, [day for day in days if day not in kept])
     if found_gaps:
-        say(f"{counted(len(found_gaps), 'gap')}; the report lists {'it' if len(found_gaps) == 1 else 'them'}")
+        say(f"{counted(len(found_gaps), 'gap')}, listed in the report")
 
 
 @contextmanager
@@ -311,7 +310,7 @@ def _alone(out: Path) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ReportError(f"--out {out}: another run is writing there; wait for its end") from None
+            raise ReportError(f"--out {out}: another run is writing to this directory; wait until it ends") from None
         yield
     finally:
         os.close(descriptor)
@@ -329,18 +328,18 @@ def _scratch(out: Path) -> Iterator[Path]:
 
 
 def _translated(error: BaseException, log: Path) -> ReportError:
-    """The line of an error that Spark wrapped, ours if it is one of ours."""
+    """Return a `ReportError` for an exception of Spark; if Spark wrapped a `ReportError`, with the text of that one."""
     for line in str(error).splitlines():
-        _, mark, said = line.partition(f"{ReportError.__module__}.{ReportError.__qualname__}: ")
+        _, mark, message = line.partition(f"{ReportError.__module__}.{ReportError.__qualname__}: ")
         if mark:
-            return ReportError(said)
-        _, mark, said = line.partition(f"{ReportError.__qualname__}: ")
+            return ReportError(message)
+        _, mark, message = line.partition(f"{ReportError.__qualname__}: ")
         if mark:
-            return ReportError(said)
+            return ReportError(message)
     print(error, file=sys.stderr)
     return ReportError(f"Spark failed: {first_line(error)}; see {log}")
 
 
 def now() -> datetime:
-    """The clock of the command."""
+    """Return the current time."""
     return datetime.now(UTC)

@@ -1,6 +1,6 @@
-"""What the report is asked for: from the command line, checked before Spark is started.
+"""The options of the report, from the command line; they are checked before Spark is started.
 
-Pure but for `check_out`, which makes the directory.
+Pure except for `check_out`, which creates the directory.
 """
 
 import os
@@ -14,12 +14,13 @@ from odradek.jobs.usage_report.errors import ReportError
 
 @dataclass(frozen=True)
 class Source:
-    """Where the numbers come from: exactly one of the two.
+    """The source of the data: exactly one of `spool` and `prometheus`.
 
     :ivar spool: the broker's spool directory
     :ivar prometheus: URL of a Prometheus, without /api/v1
-    :ivar match: matchers that its series must meet, ``job="odradek"``; a broker that several jobs scrape would count for each
-    :ivar step_s: seconds between the samples that are read from it
+    :ivar match: PromQL matchers that select the series, ``job="odradek"``. If several jobs scrape a broker, it would count once
+        for each job.
+    :ivar step_s: seconds between the samples that are read from Prometheus
     """
 
     spool: Path | None = None
@@ -33,14 +34,14 @@ class Source:
 
 @dataclass(frozen=True)
 class Options:
-    """What the page is to hold and how it is to be written.
+    """The contents and the output formats of the page.
 
     :ivar prices: file of prices, or None
     :ivar owners: file of owners, or None
-    :ivar what_if: as given, each ``key=value,key=value``
-    :ivar png: also pictures
-    :ivar pdf: also a PDF
-    :ivar source: in words, for the page
+    :ivar what_if: texts of the command line, each ``key=value,key=value``
+    :ivar png: also write PNG files
+    :ivar pdf: also write a PDF file
+    :ivar source: the source of the data in words, for the page
     """
 
     prices: Path | None = None
@@ -53,9 +54,9 @@ class Options:
 
 @dataclass(frozen=True)
 class Job:
-    """A run: a period in milliseconds of the epoch without its end, and all the rest.
+    """A run of the report. The period is in milliseconds of the epoch; `to_ms` is exclusive.
 
-    :ivar default_period: the period is yesterday because no other was asked for
+    :ivar default_period: the period is yesterday, because the command line has neither --from nor --to
     """
 
     source: Source
@@ -69,32 +70,37 @@ class Job:
 
 
 def check_source(spool: str | None, prometheus: str | None, match: str = "", step_s: int = 60) -> Source:
-    """:raises ReportError: none or both are given, or one that cannot be"""
+    """Return the source.
+
+    :raises ReportError: neither or both are given, or the given one is invalid
+    """
     if (spool is None) == (prometheus is None):
-        given = "both are given" if spool is not None else "neither is given"
-        raise ReportError(f"expected one of --spool DIR and --prometheus URL; {given}")
+        problem = "both are given" if spool is not None else "neither is given"
+        raise ReportError(f"expected one of --spool DIR and --prometheus URL; {problem}")
     if prometheus is not None:
         try:
             url = urlsplit(prometheus)
-            right = url.scheme in ("http", "https") and bool(url.hostname) and (url.port is None or url.port > 0)
+            valid = url.scheme in ("http", "https") and bool(url.hostname) and (url.port is None or url.port > 0)
         except ValueError:
-            right = False
-        if not right:
+            valid = False
+        if not valid:
             raise ReportError(f"--prometheus {prometheus!r}: expected a URL, for example http://localhost:9090")
         return Source(prometheus=prometheus.rstrip("/"), match=match, step_s=step_s)
     assert spool is not None
     if not Path(spool).is_dir():
-        what = "is no directory" if Path(spool).exists() else "does not exist"
-        raise ReportError(f"--spool {spool}: {what}; expected the broker's first log directory, or its usage.spool.dir")
+        problem = "is not a directory" if Path(spool).exists() else "does not exist"
+        raise ReportError(
+            f"--spool {spool}: {problem}; expected the broker's first log directory, or its usage.spool.dir"
+        )
     if not os.access(spool, os.R_OK | os.X_OK):
-        raise ReportError(f"--spool {spool}: may not be read by this user")
+        raise ReportError(f"--spool {spool}: this user may not read the directory; run the report as a user who may")
     return Source(spool=Path(spool).absolute())
 
 
 def check_out(out: str) -> Path:
-    """The directory of the report, made if it is missing.
+    """Return the output directory; create it if it does not exist.
 
-    :raises ReportError: it cannot be made or written
+    :raises ReportError: the directory cannot be created or written
     """
     path = Path(out).absolute()
     try:
@@ -102,5 +108,5 @@ def check_out(out: str) -> Path:
         with tempfile.TemporaryFile(dir=path), tempfile.TemporaryFile(dir=path / "tables"):
             pass
     except OSError as error:
-        raise ReportError(f"--out {out}: cannot be written: {error.strerror}") from None
+        raise ReportError(f"--out {out}: cannot write to this directory: {error.strerror}") from None
     return path

@@ -1,9 +1,9 @@
-"""A Prometheus over its HTTP API: range queries that are right, or fail in one line.
+"""Client of Prometheus' HTTP API: range queries return complete results, or fail with an error of one line.
 
-Pure but for the requests; used on the driver and in Spark's Python workers, one object a task. What may pass by itself (no
-connection, a timeout, 429, 5xx) is tried again with growing pauses. An answer that is too large, for Prometheus (11,000
-points a series, its limit of samples) or for us, is asked for in pieces: by time, down to an hour, then by the values of a
-label, then by time again. An answer with warnings is a partial one, and fails.
+Pure except for the requests; used on the driver and in Spark's Python workers, one object per task. Temporary failures (no
+connection, a timeout, 429, 5xx) are retried with growing pauses. A response that is too large, for Prometheus (11,000 points
+per series, its limit of samples) or for this client, is requested in pieces: by time, down to an hour, then by the values of a
+label, then by time again. A response with warnings is partial, and fails.
 """
 
 import base64
@@ -20,30 +20,30 @@ from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
 from odradek.jobs.usage_report.errors import ReportError
 from odradek.jobs.usage_report.times import HOUR_MS, iso
 
-#: Prometheus refuses more points a series.
+#: Prometheus refuses more points per series.
 MOST_POINTS = 11_000
-#: Bytes of an answer, uncompressed; as Python objects it takes seven times that.
+#: Maximum size of a response, uncompressed; as Python objects it takes seven times as much memory.
 MOST_BYTES = 16 << 20
 _POINT_BYTES = 30
-_STALE_MS = 5 * 60_000  # for so long Prometheus takes a series' last sample for its present one
+_STALE_MS = 5 * 60_000  # Prometheus returns the last sample of a series as the current one for this time
 _PAUSES_S = (0.5, 1.0, 2.0, 4.0)
 _TOO_LARGE = ("too many samples", "exceeded maximum resolution", "maximum query", "response too large", "limit")
 
 Labels = dict[str, str]
 Samples = list[tuple[int, float]]  # (milliseconds, value), in order
-Values = list[str] | None  # of the label by which an answer is split: only these; None: all
+Values = list[str] | None  # only series with these values of the label `shard`; None: all
 
 
 class _TooLarge(Exception):
-    """The answer must be asked for in pieces."""
+    """The response is too large and must be requested in pieces."""
 
 
 class Query(NamedTuple):
-    """What to ask for.
+    """A query.
 
-    :ivar metric: its name
-    :ivar template: the expression, with ``{}`` where the series selector stands; ``{}`` alone for the series themselves
-    :ivar shard: the label by whose values a large answer is split; a label of the result
+    :ivar metric: the name of the metric
+    :ivar template: the expression, with ``{}`` in place of the series selector; ``{}`` alone for the series themselves
+    :ivar shard: the label by whose values a large response is split; a label of the result
     """
 
     metric: str
@@ -52,10 +52,12 @@ class Query(NamedTuple):
 
 
 class Prometheus:
-    """:param url: its root, perhaps with user and password
+    """A Prometheus server.
+
+    :param url: root URL, optionally with user and password
     :param match: matchers for all series, or ""
-    :param timeout_s: of one request
-    :param sleep: for tests
+    :param timeout_s: timeout of one request
+    :param sleep: replaced in tests
     """
 
     def __init__(
@@ -81,11 +83,11 @@ class Prometheus:
             self._headers["Authorization"] = "Basic " + base64.b64encode(secret.encode()).decode()
 
     def samples(self, query: Query, start_ms: int, end_ms: int) -> Iterator[tuple[Labels, Samples]]:
-        """All series at the multiples of the step from `start_ms` to `end_ms`, both included.
+        """Yield all series at the multiples of the step from `start_ms` to `end_ms`, both inclusive.
 
-        A series may come in pieces, in order.
+        A series may come in several pieces, in order.
 
-        :raises ReportError: it cannot be had, or not whole
+        :raises ReportError: Prometheus does not return a complete result
         """
         if (end_ms - start_ms) // self.step_ms >= MOST_POINTS:
             yield from self._in_time(query, start_ms, end_ms, 2, None)
@@ -93,10 +95,10 @@ class Prometheus:
         yield from self._pieces(query, start_ms, end_ms, None)
 
     def label_values(self, label: str, query: Query, start_ms: int, end_ms: int) -> list[str]:
-        """The values of a label of these series."""
-        asked = {"match[]": self._selector(query, None), "start": _seconds(start_ms), "end": _seconds(end_ms)}
+        """Return the values of a label of these series, sorted."""
+        form = {"match[]": self._selector(query, None), "start": _seconds(start_ms), "end": _seconds(end_ms)}
         try:
-            values = self._ask(f"/api/v1/label/{quote(label)}/values?{urlencode(asked)}", None, MOST_BYTES)
+            values = self._request(f"/api/v1/label/{quote(label)}/values?{urlencode(form)}", None, MOST_BYTES)
         except _TooLarge as error:
             raise ReportError(f"{self.about}: the values of {label} of {query.metric}: {error}") from None
         return sorted(str(value) for value in values)
@@ -138,38 +140,38 @@ class Prometheus:
     def _in_values(
         self, query: Query, start_ms: int, end_ms: int, parts: int, values: list[str]
     ) -> Iterator[tuple[Labels, Samples]]:
-        """By the values of the label; "" stands for series without it."""
+        """Split by the values of the label; "" selects series without it."""
         each = -(-len(values) // min(parts, len(values)))
         for first in range(0, len(values), each):
             yield from self._pieces(query, start_ms, end_ms, values[first : first + each])
 
     def _count(self, query: Query, at_ms: int, values: Values) -> int:
-        """How many series there are, about."""
-        asked = {"query": f"count({self._selector(query, values)})", "time": _seconds(at_ms)}
+        """Return the approximate number of series."""
+        form = {"query": f"count({self._selector(query, values)})", "time": _seconds(at_ms)}
         try:
-            found = self._ask("/api/v1/query", asked, MOST_BYTES)
-            return int(float(found["result"][0]["value"][1]))
+            data = self._request("/api/v1/query", form, MOST_BYTES)
+            return int(float(data["result"][0]["value"][1]))
         except (LookupError, TypeError, ValueError, _TooLarge):
             return 1
 
     def _range(self, query: Query, start_ms: int, end_ms: int, values: Values) -> list[tuple[Labels, Samples]]:
         expression = query.template.replace("{}", self._selector(query, values))
-        asked = {
+        form = {
             "query": expression,
             "start": _seconds(start_ms),
             "end": _seconds(end_ms),
             "step": _seconds(self.step_ms),
         }
-        data = self._ask("/api/v1/query_range", asked, self._most_bytes)
+        data = self._request("/api/v1/query_range", form, self._most_bytes)
         try:
             if data["resultType"] != "matrix":
                 raise ValueError(data["resultType"])
             return [
-                (dict(one["metric"]), [(round(at * 1000), float(value)) for at, value in one["values"]])
-                for one in data["result"]
+                (dict(series["metric"]), [(round(at * 1000), float(value)) for at, value in series["values"]])
+                for series in data["result"]
             ]
         except (LookupError, TypeError, ValueError):
-            raise ReportError(f"{self.about}: {query.metric}: the answer is no matrix of samples") from None
+            raise ReportError(f"{self.about}: {query.metric}: the response is not a matrix of samples") from None
 
     def _selector(self, query: Query, values: Values) -> str:
         matchers = [self._match] if self._match else []
@@ -177,63 +179,63 @@ class Prometheus:
             matchers.append(f'{query.shard}=~"{"|".join(_escaped(value) for value in values)}"')
         return f"{query.metric}{{{','.join(matchers)}}}"
 
-    def _ask(self, path: str, form: dict[str, str] | None, most_bytes: int) -> Any:
-        """The answer's data; a POST if there is a form.
+    def _request(self, path: str, form: dict[str, str] | None, most_bytes: int) -> Any:
+        """Return the data of the response; the request is a POST if there is a form.
 
-        :raises _TooLarge: to be asked for in pieces
+        :raises _TooLarge: the response must be requested in pieces
         """
         body = None if form is None else urlencode(form).encode()
         for pause in (*_PAUSES_S, None):
             request = urllib.request.Request(self.url + path, body, self._headers)
             try:
-                with urllib.request.urlopen(request, timeout=self._timeout_s) as answer:
-                    return self._data(self._content(answer, most_bytes))
+                with urllib.request.urlopen(request, timeout=self._timeout_s) as response:
+                    return self._data(self._content(response, most_bytes))
             except urllib.error.HTTPError as error:
                 with error:
-                    said = _said(self._head(error))
-                if error.code == 413 or (error.code in (400, 422) and any(mark in said.lower() for mark in _TOO_LARGE)):
-                    raise _TooLarge(said or "the answer is too large") from None
-                problem = f"answers {error.code}{': ' + said if said else ''}"
+                    text = _message(self._head(error))
+                if error.code == 413 or (error.code in (400, 422) and any(mark in text.lower() for mark in _TOO_LARGE)):
+                    raise _TooLarge(text or "the response is too large") from None
+                problem = f"returned HTTP {error.code}{': ' + text if text else ''}"
                 if error.code != 429 and error.code < 500:
                     raise ReportError(f"{self.about} {problem}") from None
             except urllib.error.URLError as error:
                 reason = error.reason
                 problem = f"cannot be reached: {getattr(reason, 'strerror', None) or reason}"
             except TimeoutError:
-                problem = f"did not answer within {self._timeout_s:g} s"
+                problem = f"did not respond within {self._timeout_s:g} s"
             except (HTTPException, OSError, zlib.error) as error:
-                problem = f"broke off its answer: {error}"
+                problem = f"sent an incomplete response: {error}"
             if pause is None:
                 raise ReportError(f"{self.about} {problem}; tried {len(_PAUSES_S) + 1} times")
             self._sleep(pause)
         raise AssertionError("unreachable")
 
-    def _content(self, answer: Any, most_bytes: int) -> bytes:
-        """All of it, opened.
+    def _content(self, response: Any, most_bytes: int) -> bytes:
+        """Return the whole body, decompressed.
 
-        :raises _TooLarge: it is longer than we want to hold
+        :raises _TooLarge: the body is longer than `most_bytes`
         """
-        packed = answer.headers.get("Content-Encoding", "").lower() == "gzip"
+        packed = response.headers.get("Content-Encoding", "").lower() == "gzip"
         opened = zlib.decompressobj(wbits=31) if packed else None
         parts, size, received = [], 0, 0
-        while block := answer.read(1 << 18):
+        while block := response.read(1 << 18):
             received += len(block)
             if opened is not None:
                 block = opened.decompress(block)
             parts.append(block)
             size += len(block)
             if size > most_bytes:
-                raise _TooLarge(f"the answer has more than {most_bytes} bytes")
-        promised = answer.headers.get("Content-Length")
+                raise _TooLarge(f"the response has more than {most_bytes} bytes")
+        promised = response.headers.get("Content-Length")
         if (opened is not None and not opened.eof) or (promised is not None and received < int(promised)):
-            raise HTTPException("it is cut off")
+            raise HTTPException("it is truncated")
         return b"".join(parts)
 
-    def _head(self, answer: Any) -> bytes:
-        """As much of an error's body as a message needs."""
+    def _head(self, response: Any) -> bytes:
+        """Return the beginning of an error's body, for its message."""
         try:
-            content: bytes = answer.read(1 << 16)
-            if answer.headers.get("Content-Encoding", "").lower() == "gzip":
+            content: bytes = response.read(1 << 16)
+            if response.headers.get("Content-Encoding", "").lower() == "gzip":
                 content = zlib.decompressobj(wbits=31).decompress(content)
         except (HTTPException, OSError, zlib.error):
             return b""
@@ -241,20 +243,20 @@ class Prometheus:
 
     def _data(self, content: bytes) -> Any:
         try:
-            answer = json.loads(content)
-            status, data = answer["status"], answer["data"]
+            response = json.loads(content)
+            status, data = response["status"], response["data"]
         except (ValueError, LookupError, TypeError):
-            raise ReportError(f"{self.about}: its answer is not that of a Prometheus: {content[:80]!r}") from None
+            raise ReportError(f"{self.about}: the response is not that of a Prometheus: {content[:80]!r}") from None
         if status != "success":
-            raise ReportError(f"{self.about}: {answer.get('error', status)}")
-        if answer.get("warnings"):
-            warned = "; ".join(str(one) for one in answer["warnings"])[:300]
-            raise ReportError(f"{self.about} gives a partial answer only: {warned}")
+            raise ReportError(f"{self.about}: {response.get('error', status)}")
+        if response.get("warnings"):
+            warnings = "; ".join(str(warning) for warning in response["warnings"])[:300]
+            raise ReportError(f"{self.about} returned a partial response: {warnings}")
         return data
 
 
-def _said(body: bytes) -> str:
-    """The message in an error's body, in one line."""
+def _message(body: bytes) -> str:
+    """Return the message in an error's body, in one line."""
     try:
         text = str(json.loads(body)["error"])
     except (ValueError, LookupError, TypeError):
@@ -267,6 +269,6 @@ def _seconds(at_ms: int) -> str:
 
 
 def _escaped(value: str) -> str:
-    """For a regular expression (RE2) within a string of PromQL."""
-    expression = "".join("\\" + one if one in r"\.+*?()|[]{}^$" else one for one in value)
+    """Escape a value for a regular expression (RE2) within a string of PromQL."""
+    expression = "".join("\\" + character if character in r"\.+*?()|[]{}^$" else character for character in value)
     return expression.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

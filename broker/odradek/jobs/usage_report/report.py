@@ -1,7 +1,8 @@
-"""From the tables to the page: aggregate, forecast, find, draw, write.
+"""Makes the page from the tables: aggregates, forecast, findings, charts, files.
 
 Runs in the driver of the report's job, after `tables` has written and under the lock that `job` holds on the directory. Each
-file appears whole, by a rename. `report.html` and `report.json` are of the last run; those named by period stay.
+file is replaced by an atomic rename. `report.html` and `report.json` belong to the last run; the files named by period are
+kept.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TITLE = "Usage and capacity"
-#: The tables that are printed, with the columns for which a line has room.
+#: The tables that are printed on the terminal, with the columns that fit into a line.
 _ON_A_TERMINAL = {
     "disks": ("disk", "used", "growth", "median", "interval_80", "date"),
     "topics": ("topic", "in", "out", "share", "change"),
@@ -41,8 +42,8 @@ _ON_A_TERMINAL = {
 
 
 @dataclass(frozen=True)
-class Asked:
-    """The options, read: what `check` made of them."""
+class CheckedOptions:
+    """The parsed contents of the options, as `check` returns them."""
 
     prices: cost.Prices | None
     owners: list[cost.Rule]
@@ -50,15 +51,15 @@ class Asked:
     charge: bool
 
 
-def check(options: Options) -> Asked:
-    """Read the files that `options` names and its what-ifs; raises ReportError for the first that is wrong.
+def check(options: Options) -> CheckedOptions:
+    """Read the files that `options` names and parse its what-ifs; raises ReportError for the first error.
 
     Cheap: the job calls it before Spark is started.
     """
-    return Asked(
+    return CheckedOptions(
         cost.read_prices(options.prices) if options.prices is not None else None,
         cost.read_owners(options.owners) if options.owners is not None else [],
-        tuple(whatif.parse(one) for one in options.what_if),
+        tuple(whatif.parse(text) for text in options.what_if),
         options.prices is not None or options.owners is not None,
     )
 
@@ -66,27 +67,27 @@ def check(options: Options) -> Asked:
 def build(
     spark: SparkSession, tables_dir: Path, out_dir: Path, from_: datetime, to: datetime, options: Options
 ) -> Summary:
-    """Make page, summary and what else is asked for of the tables in `tables_dir`, and return what was made.
+    """Make the page, the summary and the optional files from the tables in `tables_dir`; return the summary.
 
-    The period is that from `from_` to before `to` (with time zones); trends and comparisons look at what was before.
-    Raises ReportError if a file of `options` is wrong or `out_dir` cannot be written.
+    The period is from `from_` (inclusive) to `to` (exclusive), both with time zones. Trends and comparisons also use the time
+    before the period. Raises ReportError if a file of `options` is wrong or `out_dir` cannot be written.
     """
-    asked = check(options)
+    checked = check(options)
     first, last = int(from_.timestamp()), int(to.timestamp())
     figures = aggregate(spark, tables_dir, first, last)
-    owed: list[cost.Cost] = []
-    if asked.charge:
+    costs: list[cost.Cost] = []
+    if checked.charge:
         traffic = traffic_by_client_and_topic(spark, tables_dir, first, last)
-        owed = cost.costs(asked.prices, asked.owners, traffic, stored_byte_hours(spark, tables_dir, first, last))
-    page, made = compose(figures, owed, asked, options.source)
-    return write(page, made, out_dir, _name(first, last), options)
+        costs = cost.costs(checked.prices, checked.owners, traffic, stored_byte_hours(spark, tables_dir, first, last))
+    page, contents = compose(figures, costs, checked, options.source)
+    return write(page, contents, out_dir, _name(first, last), options)
 
 
-def compose(figures: Figures, owed: list[cost.Cost], asked: Asked, source: str) -> tuple[Page, Summary]:
-    """Return the page and the summary of these figures, without files."""
-    disks = capacity.disks(figures.log_dirs, figures.states, asked.what_ifs, figures.placed)
+def compose(figures: Figures, costs: list[cost.Cost], options: CheckedOptions, source: str) -> tuple[Page, Summary]:
+    """Return the page and the summary of these figures; no files are written."""
+    disks = capacity.disks(figures.log_dirs, figures.states, options.what_ifs, figures.placed)
     gaps = gaps_of(figures)
-    found = findings(figures, disks, gaps)
+    sentences = findings(figures, disks, gaps)
     sections = (
         capacity_sections.capacity(disks),
         traffic_sections.traffic(figures),
@@ -98,20 +99,20 @@ def compose(figures: Figures, owed: list[cost.Cost], asked: Asked, source: str) 
         traffic_sections.skew(figures),
         traffic_sections.connections(figures),
         traffic_sections.errors(figures),
-        capacity_sections.cost(owed, asked.prices, figures),
+        capacity_sections.cost(costs, options.prices, figures),
         capacity_sections.gaps(figures, gaps.seconds, gaps.damaged_files),
     )
     period = f"{_moment(figures.first)} to {_moment(figures.last)} UTC"
     subtitle = f"{period}{f', from {source}' if source else ''}"
     footer = (
-        "Odradek. GB is 10\N{SUPERSCRIPT NINE} bytes, times are UTC, the end of the period is not included. "
-        "Grey in a chart: nothing is known of that time. How to read this page: docs/usage-report.md."
+        "Odradek. A GB is 10\N{SUPERSCRIPT NINE} bytes, times are UTC, the end of the period is exclusive. "
+        "Grey in a chart: there are no data of that time. How to read this page: docs/usage-report.md."
     )
-    page = Page(TITLE, subtitle, tuple(found), _tiles(figures, disks), sections, footer)
+    page = Page(TITLE, subtitle, tuple(sentences), _tiles(figures, disks), sections, footer)
     tables = {table.name: table for section in sections for table in section.tables}
     short = [tables[name].only(keys) for name, keys in _ON_A_TERMINAL.items() if name in tables]
-    lines = summary.lines(f"{TITLE}, {period}", found, short)
-    contents = summary.document(figures, disks, found, gaps, owed, asked.prices, source)
+    lines = summary.lines(f"{TITLE}, {period}", sentences, short)
+    contents = summary.document(figures, disks, sentences, gaps, costs, options.prices, source)
     return page, Summary(contents, lines, ())
 
 
@@ -120,7 +121,7 @@ def _moment(seconds: int) -> str:
 
 
 def _name(first: int, last: int) -> str:
-    """Of a period's files: its first day, and its last if that is another."""
+    """Return the part of the file names that is the period: its first day, and its last day if it is another day."""
     begin, end = (datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d") for at in (first, last - 1))
     return begin if begin == end else f"{begin}--{end}"
 
@@ -131,7 +132,9 @@ def _tiles(figures: Figures, disks: list[capacity.Disk]) -> tuple[Tile, ...]:
     known_hours = len(figures.hours) - figures.missing_hours
     now, before, known = week_sums(figures)
     against = (
-        f"in and out against last week: {text.change(now, before, known)}" if known else "no week before to compare"
+        f"in and out against last week: {text.change(now, before, known)}"
+        if known
+        else "no data of last week to compare"
     )
     stored = int(figures.states["stored_bytes"].sum())
     requests, errors = int(inside["requests"].sum()), int(inside["errors"].sum())
@@ -155,19 +158,20 @@ def _tiles(figures: Figures, disks: list[capacity.Disk]) -> tuple[Tile, ...]:
         Tile("requests", "Requests", text.count(requests), requests,
              f"{text.counted(errors, 'error')} ({text.percent(errors / requests if requests else None, 2)})"),
         Tile("known_hours", "Hours with data", f"{text.count(known_hours)} of {text.count(len(figures.hours))}", known_hours,
-             "nothing missing" if not figures.missing_hours else f"{text.count(figures.missing_hours)} missing"),
+             "none missing" if not figures.missing_hours else f"{text.count(figures.missing_hours)} missing"),
     ]  # fmt: skip
     return tuple(tiles)
 
 
-def write(page: Page, made: Summary, out_dir: Path, name: str, options: Options) -> Summary:
-    """Write the files and return `made` with their paths: page and summary, then pictures and PDF if they are asked for."""
+def write(page: Page, contents: Summary, out_dir: Path, name: str, options: Options) -> Summary:
+    """Write the page and the summary, and the PNG and PDF files if `options` requires them; return the summary with the
+    paths."""
     written: list[Path] = []
-    html, contents = document.html(page).encode(), made.json().encode()
+    html, document_json = document.html(page).encode(), contents.json().encode()
     try:
         for stem in ("report", f"report-{name}"):
             written.append(_replace(out_dir / f"{stem}.html", html))
-            written.append(_replace(out_dir / f"{stem}.json", contents))
+            written.append(_replace(out_dir / f"{stem}.json", document_json))
         if options.png or options.pdf:
             from odradek.jobs.usage_report.page import plots
 
@@ -178,8 +182,8 @@ def write(page: Page, made: Summary, out_dir: Path, name: str, options: Options)
             if options.pdf:
                 written.append(_replace(out_dir / f"report-{name}.pdf", plots.pdf(page)))
     except OSError as error:
-        raise ReportError(f"--out {out_dir}: cannot be written: {error.strerror}") from None
-    return Summary(made.document, made.said, tuple(written))
+        raise ReportError(f"--out {out_dir}: cannot write to this directory: {error.strerror}") from None
+    return Summary(contents.document, contents.text, tuple(written))
 
 
 def _replace(path: Path, content: bytes) -> Path:

@@ -1,7 +1,7 @@
-"""The Spark session of the job: one in this process, its noise in a file.
+"""The Spark session of the job: one per process, with its messages in a file.
 
-``spark-submit`` brings a session with it, which is used as it is. Otherwise Java is looked for first, so that its absence
-is told in one line and not by a stack trace of the gateway.
+Under ``spark-submit`` the job uses the existing session. Otherwise it checks for Java first, so that a missing Java is
+reported in one line and not with a stack trace of Py4J's gateway.
 """
 
 import os
@@ -25,20 +25,20 @@ _HOW_JAVA = f"install one (Debian: apt-get install openjdk-{JAVA_AT_LEAST}-jre-h
 
 
 def check_java() -> None:
-    """:raises ReportError: there is no Java that Spark 4 runs on; the message says how to get it"""
+    """:raises ReportError: there is no Java that Spark 4 supports; the message says how to install it"""
     home = os.environ.get("JAVA_HOME")
     command = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if command is None or not os.access(command, os.X_OK):
         where = f"JAVA_HOME is {home}, where bin/java is missing" if home else "there is no java on the PATH"
         raise ReportError(f"Spark needs Java {JAVA_AT_LEAST} or newer, but {where}: {_HOW_JAVA}")
     try:
-        said = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=60, check=False)
+        version = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ReportError(
             f"Spark needs Java {JAVA_AT_LEAST} or newer, but {command} fails ({error}): {_HOW_JAVA}"
         ) from None
-    found = re.search(r'version "(?:1\.)?(\d+)', said.stderr + said.stdout)
-    if said.returncode or found is None:
+    found = re.search(r'version "(?:1\.)?(\d+)', version.stderr + version.stdout)
+    if version.returncode or found is None:
         raise ReportError(f"Spark needs Java {JAVA_AT_LEAST} or newer, but {command} -version fails: {_HOW_JAVA}")
     if int(found[1]) < JAVA_AT_LEAST:
         raise ReportError(f"Spark needs Java {JAVA_AT_LEAST} or newer, {command} is version {found[1]}: {_HOW_JAVA}")
@@ -46,7 +46,7 @@ def check_java() -> None:
 
 @contextmanager
 def stderr_in(path: Path) -> Iterator[None]:
-    """File descriptor 2 goes to `path` meanwhile, and for good in the processes started meanwhile (the JVM, its workers)."""
+    """Redirect file descriptor 2 to `path`; processes started meanwhile (the JVM, its workers) keep the redirection."""
     sys.stderr.flush()
     kept = os.dup(2)
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
@@ -62,7 +62,7 @@ def stderr_in(path: Path) -> Iterator[None]:
 
 @contextmanager
 def started_in(directory: Path) -> Iterator[None]:
-    """Processes started meanwhile begin in `directory` (Spark makes an `artifacts` where it begins) and find this package."""
+    """Start processes in `directory` (Spark creates `artifacts` in its working directory) and let them find this package."""
     before, path = Path.cwd(), os.environ.get("PYTHONPATH")
     package_root = str(Path(__file__).absolute().parents[3])
     os.environ["PYTHONPATH"] = package_root if not path else f"{path}{os.pathsep}{package_root}"
@@ -77,27 +77,27 @@ def started_in(directory: Path) -> Iterator[None]:
             os.environ["PYTHONPATH"] = path
 
 
-#: For little data, where compiling costs more than what the compiled code saves: Java's first compiler only, and Spark's own
-#: interpreter instead of generated classes. Adaptive plans start a job for each shuffle.
+#: For little data, where compilation costs more than it saves: only Java's first compiler, and Spark's interpreter instead of
+#: generated classes. Adaptive plans are off, because they start a job for each shuffle.
 _LEAN_JAVA = "-XX:TieredStopAtLevel=1"
 _LEAN_SQL = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 
 def tune(session: "SparkSession", lean: bool) -> None:
-    """Set on a session, which may be another owner's, what can be set while it runs."""
+    """Set the options that can be set on a running session, which may belong to somebody else."""
     for key, value in {"spark.sql.adaptive.enabled": "false", **(_LEAN_SQL if lean else {})}.items():
         session.conf.set(key, value)
 
 
 @contextmanager
 def spark_session(master: str | None, log: Path, scratch: Path, memory: str, lean: bool) -> Iterator["SparkSession"]:
-    """A session for the job, stopped afterwards if it was started here.
+    """Yield a session for the job; it is stopped afterwards if it was started here.
 
-    :param lean: expect little data: start faster, and spend less on compilation
+    :param lean: there is little data: start faster, with less compilation
     :param master: a Spark master; None for `LOCAL`
-    :param log: where Spark's messages go
+    :param log: the file for Spark's messages
     :param scratch: a directory for shuffles and spills, removed by the caller
-    :param memory: heap of the driver in Java's spelling, which with a local master is all of Spark's
+    :param memory: heap size of the driver, as Java writes it; with a local master all of Spark's heap
     :raises ReportError: PySpark or Java is missing, or Spark does not start
     """
     try:
@@ -106,7 +106,7 @@ def spark_session(master: str | None, log: Path, scratch: Path, memory: str, lea
         raise ReportError(f"PySpark is missing ({error}): {INSTALL}") from None
     active = SparkSession.getActiveSession()
     if active is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
-        # a session that others own: only what can be set on it while it runs
+        # the session belongs to somebody else: set only what can be set while it runs
         session = active or SparkSession.builder.getOrCreate()
         tune(session, lean)
         yield session
@@ -126,7 +126,7 @@ def spark_session(master: str | None, log: Path, scratch: Path, memory: str, lea
         "spark.sql.session.timeZone": "UTC",
         "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC {_LEAN_JAVA if lean else ''} -Djava.io.tmpdir={scratch}",
         "spark.log.level": "WARN",
-        # for Python and Java to find each other in this process; Spark's 15 s are few where everything has to wait
+        # time for Python and Java to connect to each other; Spark's default of 15 s is too short on a loaded machine
         "spark.python.authenticate.socketTimeout": "300s",
         **({"spark.driver.host": "127.0.0.1"} if chosen.startswith("local") else {}),
     }.items():
@@ -134,7 +134,7 @@ def spark_session(master: str | None, log: Path, scratch: Path, memory: str, lea
     with stderr_in(log), started_in(scratch):
         try:
             session = builder.getOrCreate()
-        except Exception as error:  # whatever Java, Py4J or the master's URL made of it, for a person it is this line
+        except Exception as error:  # Java, Py4J and a wrong master URL raise many types; the user gets this line
             raise ReportError(f"Spark does not start with --master {chosen}: {first_line(error)}; see {log}") from None
     tune(session, lean)
     try:
@@ -145,7 +145,7 @@ def spark_session(master: str | None, log: Path, scratch: Path, memory: str, lea
 
 
 def first_line(error: BaseException) -> str:
-    """The line of a (Java) exception's text that says something."""
+    """Return the first line of a (Java) exception's text that contains the message."""
     for line in str(error).splitlines():
         text = line.strip()
         if text and not text.startswith(("An error occurred while calling", "at ", ":", "Traceback")):

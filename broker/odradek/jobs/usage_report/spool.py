@@ -92,12 +92,14 @@ class SpoolFile(NamedTuple):
 def find(directory: Path) -> list[SpoolFile]:
     """The files of the spool by boot and hour; of a file that is there plain and compressed only the plain one.
 
-    :raises ReportError: it is no directory, or may not be read
+    :raises ReportError: it is not a directory, or may not be read
     """
     try:
         names = sorted(path.name for path in directory.iterdir())
     except OSError as error:
-        raise ReportError(f"--spool {directory}: expected the spool's directory, but {error.strerror}") from None
+        raise ReportError(
+            f"--spool {directory}: cannot read the directory: {error.strerror}; expected the directory of the usage spool"
+        ) from None
     present = set(names)
     files = []
     for name in names:
@@ -172,7 +174,7 @@ def read_share(files: list[SpoolFile], from_ms: int, to_ms: int) -> Iterator[pa.
                 yield _damage(file, last_seq, last_end_ms, part)
                 continue
             if part.boot != file.boot:
-                yield _damage(file, last_seq, last_end_ms, Damage(f"holds an interval of the boot {part.boot}", 0))
+                yield _damage(file, last_seq, last_end_ms, Damage(f"has an interval of boot {part.boot}", 0))
                 continue
             last_seq, last_end_ms = part.seq, part.end_ms
             ended_ms = max(part.end_ms // HOUR_MS * HOUR_MS, file.hour_ms)
@@ -290,7 +292,7 @@ class _Hour:
         if lags:
             yield self._batch(None, _rows(lags))
         if self._bad:
-            reason = f"holds {counted(self._bad, 'row')} with a right checksum that cannot be read"
+            reason = f"has {counted(self._bad, 'row')} with a valid checksum that cannot be parsed"
             source, end_ms = self._spans[-1]["source"], self._spans[-1]["end_ms"]
             damage = {"reason": reason, "source": source, "end_ms": end_ms}
             yield self._batch("damage", _rows([damage]))

@@ -1,6 +1,6 @@
-"""The report in short: for alerts as JSON, for the person who waits as lines of text.
+"""The summary of the report: JSON for alerts, lines of text for the terminal.
 
-Runs in the driver of the report's job; writes nothing itself. The JSON's keys are stable; `docs/usage-report.md` lists them.
+Runs in the driver of the report's job; writes no files. The keys of the JSON are stable; `docs/usage-report.md` lists them.
 """
 
 from __future__ import annotations
@@ -19,23 +19,24 @@ from odradek.jobs.usage_report.findings import Finding, Gaps, inside_period, wee
 from odradek.jobs.usage_report.forecast import Fullness
 from odradek.jobs.usage_report.page.text import Table, table_lines
 
-#: How many rows a table has on a terminal, if not five: what-ifs are rows of the table of disks.
+#: Maximum number of rows of a table on a terminal, if not five: what-ifs are rows of the table of disks.
 _ROWS = {"disks": 24}
-#: Raised when a key changes its meaning.
+#: Increased when a key changes its meaning.
 FORMAT = 1
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What `report.build` made: `document` as it stands in the JSON file, `said` for a terminal, `files` in order."""
+    """The result of `report.build`: `document` is the content of the JSON file, `text` is for a terminal, `files` were
+    written."""
 
     document: dict[str, Any]
-    said: tuple[str, ...]
+    text: tuple[str, ...]
     files: tuple[Path, ...]
 
     def lines(self) -> tuple[str, ...]:
-        """What the person who waits is told: the report in short, and where its files are."""
-        return (*self.said, "", *(f"report: {path}" for path in self.files))
+        """Return the lines for the terminal: the summary of the report, and the paths of its files."""
+        return (*self.text, "", *(f"report: {path}" for path in self.files))
 
     def json(self) -> str:
         return json.dumps(self.document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
@@ -45,7 +46,7 @@ def document(
     figures: Figures, disks: Sequence[Disk], found: Sequence[Finding], gaps: Gaps, costs: Sequence[Cost],
     prices: Prices | None, source: str,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return what the JSON file holds. Sizes are bytes, times ISO in UTC, shares 0 to 1; null is "not known"."""
+    """Return the content of the JSON file. Sizes are bytes, times ISO in UTC, shares 0 to 1; null means unknown."""
     inside = inside_period(figures)
     now, before, known = week_sums(figures)
     return {
@@ -55,7 +56,8 @@ def document(
         "source": source,
         "worst": found[0].level if found else "good",
         "findings": [
-            {"level": one.level, "key": one.key, "subject": one.subject, "sentence": one.sentence} for one in found
+            {"level": finding.level, "key": finding.key, "subject": finding.subject, "sentence": finding.sentence}
+            for finding in found
         ],
         "traffic": {
             **{name: int(inside[name].sum()) for name in
@@ -82,10 +84,10 @@ def document(
             "currency": prices.currency if prices else None,
             "owners": [
                 {
-                    "owner": one.owner, "bytes_in": one.bytes_in, "bytes_out": one.bytes_out,
-                    "stored_byte_hours": one.stored_byte_hours, "total": round(one.total, 6) if prices else None,
+                    "owner": row.owner, "bytes_in": row.bytes_in, "bytes_out": row.bytes_out,
+                    "stored_byte_hours": row.stored_byte_hours, "total": round(row.total, 6) if prices else None,
                 }
-                for one in costs
+                for row in costs
             ],
         },
     }  # fmt: skip
@@ -101,7 +103,9 @@ def _disk(disk: Disk) -> dict[str, Any]:
         "measured_days": len(disk.days),
         "no_forecast": disk.refusal or None,
         "days_until_full": _full(disk.full),
-        "what_if": [{"what_if": one.what_if.text, "days_until_full": _full(one.full)} for one in disk.scenarios],
+        "what_if": [
+            {"what_if": scenario.what_if.text, "days_until_full": _full(scenario.full)} for scenario in disk.scenarios
+        ],
     }
 
 
@@ -127,10 +131,10 @@ def _iso(seconds: int) -> str:
 
 
 def lines(title: str, found: Sequence[Finding], tables: Sequence[Table]) -> tuple[str, ...]:
-    """Return the report for a terminal: the findings, then the first rows of the tables that say most."""
+    """Return the report for a terminal: the findings, then the first rows of the most important tables."""
     signs = {"bad": "!!", "warn": " !", "note": "  ", "good": "ok"}
     out = [title, ""]
-    out += [f"{signs[one.level]} {one.sentence}" for one in found]
+    out += [f"{signs[finding.level]} {finding.sentence}" for finding in found]
     for table in tables:
         if table.rows:
             out += ["", f"{table.title}:", *(f"  {line}" for line in table_lines(table, _ROWS.get(table.name, 5)))]

@@ -1,6 +1,7 @@
-"""The times of the command line: ISO, ``yesterday``, ``today``, ``tomorrow``, ``now``, ``-7d``, ``-12h``, ``-30m``; all in UTC.
+"""Parses the times of the command line: ISO, ``yesterday``, ``today``, ``tomorrow``, ``now``, ``-7d``, ``-12h``, ``-30m``; in
+UTC.
 
-Pure functions; the clock is handed in.
+Pure functions; the current time is an argument.
 """
 
 import re
@@ -21,7 +22,7 @@ _FORMS = (
 
 
 def milliseconds(moment: datetime) -> int:
-    """Of the Unix epoch; exact, unlike `datetime.timestamp`."""
+    """Return milliseconds of the Unix epoch; exact, unlike `datetime.timestamp`."""
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 
@@ -31,20 +32,20 @@ def moment(at_ms: int) -> datetime:
 
 
 def iso(at_ms: int) -> str:
-    """As it stands in messages: 2026-11-20T06:00:00Z."""
+    """Return the time as in messages: 2026-11-20T06:00:00Z."""
     return moment(at_ms).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def day_name(at_ms: int) -> str:
-    """Of the partition of the day that holds `at_ms`."""
+    """Return the name of the tables' partition for the day of `at_ms`."""
     return moment(at_ms).strftime("%Y-%m-%d")
 
 
 def parse_time(option: str, text: str, now: datetime) -> datetime:
-    """What `text` means; a time without zone is UTC, days ago and dates are midnights.
+    """Parse `text`. A time without zone is UTC; dates and days ago are midnights.
 
-    :param option: what the message names, for example ``--from``
-    :raises ReportError: it is none of the forms, or no year of this and the next century
+    :param option: the option for the error message, for example ``--from``
+    :raises ReportError: `text` has none of the forms, or is outside of the years 2000 to 2199
     """
     midnight = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     named = {
@@ -70,11 +71,11 @@ def parse_time(option: str, text: str, now: datetime) -> datetime:
 
 
 def parse_range(from_text: str | None, to_text: str | None, now: datetime) -> tuple[int, int]:
-    """The period of the report in milliseconds, without its end; yesterday if nothing is said.
+    """Return the period of the report in milliseconds, its end exclusive; the default is yesterday.
 
     Without ``--to`` it ends with the last midnight, or now if it begins later than that.
 
-    :raises ReportError: a time of no known form, an end that is not after the beginning, a beginning in the future
+    :raises ReportError: a time has an unknown form, the end is not after the beginning, or the beginning is in the future
     """
     start = parse_time("--from", from_text or "yesterday", now)
     today = parse_time("--to", "today", now)
@@ -87,8 +88,8 @@ def parse_range(from_text: str | None, to_text: str | None, now: datetime) -> tu
     if start > now:
         raise ReportError(f"--from {from_text}: is in the future; now it is {iso(milliseconds(now))}")
     if end <= start:
-        said = to_text if to_text is not None else iso(milliseconds(end))
-        raise ReportError(f"--to {said}: must be after --from {iso(milliseconds(start))}; the end is not included")
+        shown = to_text if to_text is not None else iso(milliseconds(end))
+        raise ReportError(f"--to {shown}: must be after --from {iso(milliseconds(start))}; the end is exclusive")
     return milliseconds(start), milliseconds(end)
 
 

@@ -1,4 +1,4 @@
-"""The sections on room: disks with their forecasts, storage by topic, topics nobody reads, costs. Pure functions."""
+"""The sections on capacity: disks with their forecasts, storage by topic, topics nobody reads, costs. Pure functions."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from odradek.jobs.usage_report.page.charts import BYTES, MONEY, Band, BarChart, 
 from odradek.jobs.usage_report.page.document import Section
 from odradek.jobs.usage_report.page.text import Cell, Table, name_cell, time_cell
 
-#: How far a chart looks ahead at least, in days; further if the disk fills later, to a year at most.
+#: Minimum number of days of a forecast in a chart; more if the disk fills later, a year at most.
 _AHEAD_DAYS = 30
 _MOST_CHARTS = 6
 
 
 def capacity(disks: Sequence[Disk]) -> Section:
-    """The disks: a chart each, a table of all."""
+    """The section of the disks: one chart per disk, and a table of all disks."""
     charts = [disk_chart(disk) for disk in disks[:_MOST_CHARTS] if disk.days]
     rows = [row for disk in disks for row in _disk_rows(disk)]
     columns = (
@@ -32,14 +32,14 @@ def capacity(disks: Sequence[Disk]) -> Section:
     )  # fmt: skip
     refusals = sorted({disk.refusal for disk in disks if disk.refusal})
     note = (
-        "Full is where the broker refuses producers: 256 MiB free, or 1 % if that is less. The intervals hold the day "
-        "of filling with the stated probability if the future behaves as the history did. Growth is the mean of the next "
+        "A disk is full when the broker refuses producers: 256 MiB free, or 1 % if that is less. The intervals contain the "
+        "day with the stated probability, if the future behaves like the history. Growth is the mean of the next "
         "four weeks."
     )
     if any(disk.scenarios and not disk.knows_topics for disk in disks):
         note += (
-            " Which topics lie in which log directory is not known: the effect of each what-if is divided among the disks "
-            "by how much each holds."
+            " The source does not contain which topics are in which log directory: the effect of each what-if is divided "
+            "among the disks in proportion to their usage."
         )
     if refusals:
         note += f" No forecast: {'; '.join(refusals)}."
@@ -48,9 +48,9 @@ def capacity(disks: Sequence[Disk]) -> Section:
     more = tuple(_daily_table(disk, number) for number, disk in enumerate(disks[:_MOST_CHARTS]) if disk.days)
     return Section(
         "capacity",
-        "When the disks are full",
-        "Highest use of each day, and where trend and week lead: the middle half-tone holds 80 % of the simulated futures, "
-        "the outer one 95 %.",
+        "When the disks will be full",
+        "The highest usage of each day, and the forecast from its trend and weekly pattern: the inner band contains 80 % of "
+        "the simulated futures, the outer band 95 %.",
         parts,
         more,
         "" if disks else "No log directory is known in this period.",
@@ -72,7 +72,7 @@ def _full_cells(full: Fullness | None, made: Forecast | None) -> tuple[Cell, ...
 
 
 def between(low: float | None, high: float | None) -> str:
-    """An interval of days, rounded outwards."""
+    """Return an interval of days, rounded outwards."""
     if low is None:
         return text.days(None, HORIZON_DAYS)
     end = text.days(None, HORIZON_DAYS) if high is None else f"{int(-(-high // 1))}"
@@ -91,15 +91,15 @@ def _disk_rows(disk: Disk) -> list[tuple[Cell, ...]]:
             *_full_cells(disk.full, disk.forecast),
         )
     ]
-    for one in disk.scenarios:
-        growth = one.forecast.growth_a_day
-        cells = (Cell(""), Cell(""), Cell(text.bytes_(growth), growth), *_full_cells(one.full, one.forecast))
-        rows += [(name_cell(f"what if {one.what_if.text}"), *cells)]
+    for scenario in disk.scenarios:
+        growth = scenario.forecast.growth_a_day
+        cells = (Cell(""), Cell(""), Cell(text.bytes_(growth), growth), *_full_cells(scenario.full, scenario.forecast))
+        rows += [(name_cell(f"what if {scenario.what_if.text}"), *cells)]
     return rows
 
 
 def disk_chart(disk: Disk) -> TimeChart:
-    """The history of a disk, its forecast with intervals, and the medians of the what-ifs."""
+    """The chart of a disk: its history, its forecast with intervals, and the medians of the what-ifs."""
     first, last_day = disk.days[0], disk.days[-1]
     ahead = 0
     if disk.forecast is not None and disk.full is not None:
@@ -121,9 +121,9 @@ def disk_chart(disk: Disk) -> TimeChart:
         )
         bands = (Band("95 % interval", low_95, high_95, 0, 0.16), Band("80 % interval", low_80, high_80, 0, 0.3))
         lines.append(Line("forecast (median)", median, "dashed", color=0))
-        for number, one in enumerate(disk.scenarios):
-            middle = _joined(history, np.quantile(one.forecast.paths, 0.5, axis=0)[:ahead], count)
-            lines.append(Line(f"what if {one.what_if.text}", middle, "dashed", color=1 + number))
+        for number, scenario in enumerate(disk.scenarios):
+            middle = _joined(history, np.quantile(scenario.forecast.paths, 0.5, axis=0)[:ahead], count)
+            lines.append(Line(f"what if {scenario.what_if.text}", middle, "dashed", color=1 + number))
         if disk.full is not None and disk.full.median is not None:
             at = last_day + disk.full.median
             marks.append((at * DAY, f"full about {text.date(at)}"))
@@ -145,7 +145,7 @@ def disk_chart(disk: Disk) -> TimeChart:
 
 
 def _joined(history: list[float | None], future: np.ndarray, count: int) -> tuple[float | None, ...]:
-    """A line of the future that begins at the last day of the history."""
+    """Return a line of the forecast that begins at the last day of the history."""
     start = count - len(future)
     return (None,) * (start - 1) + (history[start - 1],) + tuple(float(value) for value in future)
 
@@ -155,9 +155,9 @@ def _disk_note(disk: Disk) -> str:
         return f"No forecast: {disk.refusal}." if disk.refusal else ""
     parts = [f"Fitted to {disk.forecast.measured_days} days."]
     for at, size in disk.forecast.steps:
-        parts.append(f"A step of {text.bytes_(size)} on {text.date(at)} is taken for a single event.")
+        parts.append(f"A step of {text.bytes_(size)} on {text.date(at)} is treated as a single event.")
     for at, size in disk.forecast.bends:
-        parts.append(f"Growth changed by {text.bytes_(size)} a day about {text.date(at)}.")
+        parts.append(f"The growth changed by {text.bytes_(size)} a day around {text.date(at)}.")
     return " ".join(parts)
 
 
@@ -173,20 +173,22 @@ def _daily_table(disk: Disk, number: int) -> Table:
             interval = f"{text.bytes_(values[1])} {text.MISSING} {text.bytes_(values[3])}"
             day = name_cell(f"{text.date(disk.forecast.last_day + week + 1)} (forecast)")
             rows.append((day, Cell(f"{text.bytes_(values[2])} ({interval})", float(values[2]))))
-    title = f"The days of {disk.label}"
+    title = f"Days of {disk.label}"
     return Table(
         f"disk-days-{number}",
         title,
-        (("day", "Day"), ("used", "Used at most (forecast: median, 80 % interval)")),
+        (("day", "Day"), ("used", "Highest usage (forecast: median, 80 % interval)")),
         tuple(rows),
     )
 
 
 def storage(figures: Figures) -> Section:
-    """What the topics hold, day by day, and how they grew."""
+    """The section of stored bytes by topic, day by day, and their growth."""
     states = figures.states
     if states.empty:
-        return Section("storage", "Storage by topic", "", empty="No topic is known at the end of this period.")
+        return Section(
+            "storage", "Storage by topic", "", empty="There are no data of topics at the end of this period."
+        )
     daily = figures.stored_daily
     first, last = int(daily["date"].min()), int(daily["date"].max())
     names = [str(name) for name in states["topic"].head(NAMED_TOPICS)]
@@ -229,7 +231,7 @@ def storage(figures: Figures) -> Section:
                ("retention", "Retention"), ("partitions", "Partitions"))  # fmt: skip
     table = Table("storage", "Topics that changed most", columns, tuple(rows))
     total = text.bytes_(states["stored_bytes"].sum())
-    lead = f"{text.counted(len(states), 'topic holds', 'topics hold')} {total} at the end of the period."
+    lead = f"{text.counted(len(states), 'topic')}, {total} at the end of the period."
     return Section(
         "storage", "Storage by topic", lead,
         ((chart,), (table,)),
@@ -237,10 +239,13 @@ def storage(figures: Figures) -> Section:
 
 
 def unread(figures: Figures) -> Section:
-    """Topics that nobody reads."""
-    lead = "Topics that hold records and from which no client fetched any, in the period or in seven days."
+    """The section of topics that nobody reads."""
+    lead = (
+        "Topics that contain records, but from which no client fetched a record in the period or in the last seven days, "
+        "whichever is longer."
+    )
     if figures.unread.empty:
-        return Section("unread", "Topics nobody reads", lead, empty="Every topic that holds records was read.")
+        return Section("unread", "Topics nobody reads", lead, empty="Every topic that contains records was read.")
     since = text.moment(figures.history_first, "%Y-%m-%d")
     rows = tuple(
         (
@@ -269,11 +274,17 @@ def unread(figures: Figures) -> Section:
 
 
 def cost(costs: Sequence[Cost], prices: Prices | None, figures: Figures) -> Section:
-    """What each owner used, and what that costs if there are prices."""
-    lead = "Traffic belongs to the first line of the owners' file that matches; what is stored, to its topic's."
+    """The section of usage by owner, with costs if there are prices."""
+    lead = (
+        "Traffic belongs to the first line of the owners file that matches its client, principal or topic; stored bytes "
+        "belong to the first topic line that matches."
+    )
     if not costs:
         return Section(
-            "costs", "Costs by owner", lead, empty="Give --owners FILE (and --prices FILE) to see who used what."
+            "costs",
+            "Costs by owner",
+            lead,
+            empty="No owners are given: add --owners FILE (and --prices FILE) to see usage and costs by owner.",
         )
     money = prices.currency if prices else ""
 
@@ -281,16 +292,16 @@ def cost(costs: Sequence[Cost], prices: Prices | None, figures: Figures) -> Sect
         return Cell(f"{text.money(value)} {money}".strip(), value)
 
     rows = []
-    for one in costs:
-        months = one.stored_byte_hours / HOURS_A_MONTH
+    for row in costs:
+        months = row.stored_byte_hours / HOURS_A_MONTH
         cells = [
-            name_cell(one.owner),
-            Cell(text.bytes_(one.bytes_in), one.bytes_in),
-            Cell(text.bytes_(one.bytes_out), one.bytes_out),
-            Cell(f"{text.quantity(months / GB)} GB", one.stored_byte_hours),
+            name_cell(row.owner),
+            Cell(text.bytes_(row.bytes_in), row.bytes_in),
+            Cell(text.bytes_(row.bytes_out), row.bytes_out),
+            Cell(f"{text.quantity(months / GB)} GB", row.stored_byte_hours),
         ]
         if prices:
-            cells += [paid(one.cost_in), paid(one.cost_out), paid(one.cost_stored), paid(one.total)]
+            cells += [paid(row.cost_in), paid(row.cost_out), paid(row.cost_stored), paid(row.total)]
         rows.append(tuple(cells))
     columns = [("owner", "Owner"), ("in", "In"), ("out", "Out"), ("stored", "GB-months stored")]
     note = "Hours without data are not charged." if figures.missing_hours else ""
@@ -304,21 +315,21 @@ def cost(costs: Sequence[Cost], prices: Prices | None, figures: Figures) -> Sect
         ]
         note = (
             (
-                f"Prices a GB {money}: in {prices.in_:g}, out {prices.out:g}, stored {prices.stored_month:g} in 730 hours. "
+                f"Prices per GB {money}: in {prices.in_:g}, out {prices.out:g}, stored for 730 hours {prices.stored_month:g}. "
                 f"{note}"
             )
             .replace("  ", " ")
             .strip()
         )
-        bars = tuple((one.owner, one.total) for one in costs[:TOP])
+        bars = tuple((row.owner, row.total) for row in costs[:TOP])
         title = f"Total cost by owner{f' ({money})' if money else ''}"
         parts.append((BarChart("costs", title, MONEY, bars),))
-    parts.append((Table("costs", "Costs by owner" if prices else "Use by owner", tuple(columns), tuple(rows), note),))
+    parts.append((Table("costs", "Costs by owner" if prices else "Usage by owner", tuple(columns), tuple(rows), note),))
     return Section("costs", "Costs by owner", lead, tuple(parts))
 
 
 def gaps(figures: Figures, seconds: int, damaged: Sequence[str]) -> Section:
-    """What is not known."""
+    """The section of missing data."""
     rows = tuple(
         (
             time_cell(text.moment(row[0], "%Y-%m-%d %H:%M")),
@@ -338,10 +349,12 @@ def gaps(figures: Figures, seconds: int, damaged: Sequence[str]) -> Section:
         empty = (
             "Nothing is missing."
             if not figures.missing_hours
-            else "Hours without data, of which the tables give no reason."
+            else "There are hours without data; the tables do not contain the reason."
         )
         return Section("gaps", "Gaps and skipped files", lead, empty=empty)
     columns = (("from", "From (UTC)"), ("to", "To"), ("length", "Length"), ("reason", "Reason"), ("source", "Where"))
-    note = "" if len(rows) <= 50 else f"The table `gaps` holds {text.count(len(rows) - 50)} more."
-    table = Table("gaps", text.counted(len(rows), "finding"), columns, rows[:50], note)
+    note = "" if len(rows) <= 50 else f"The table `gaps` contains {text.count(len(rows) - 50)} more."
+    table = Table(
+        "gaps", text.counted(len(rows), "gap or skipped part", "gaps or skipped parts"), columns, rows[:50], note
+    )
     return Section("gaps", "Gaps and skipped files", lead, ((table,),))

@@ -1,4 +1,4 @@
-"""What a chart shows, apart from how it is drawn: `svg` draws it for the page, `plots` for PNG and PDF.
+"""The contents of charts, independent of how they are drawn: `svg` draws them for the page, `plots` for PNG and PDF.
 
 Values are None where nothing was measured; both draw a gap there, never a line across it.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-#: How values are written: the functions of `text` by these names.
+#: How values are formatted: the names of functions of `text`.
 BYTES, RATE, COUNT, SHARE, SECONDS, MONEY = "bytes", "rate", "count", "share", "seconds", "money"
 
 
@@ -44,9 +44,9 @@ class Level:
 
 @dataclass(frozen=True)
 class TimeChart:
-    """Lines over time (seconds since 1970). `stacked` lines are areas on each other; `gaps` are spans without data.
+    """Lines over time (seconds since 1970). `stacked` lines are stacked areas; `gaps` are spans without data.
 
-    `marks` are moments with a label: where the forecast begins, when something is full.
+    `marks` are times with a label, for example when a disk will be full.
     """
 
     name: str
@@ -79,7 +79,7 @@ class TimeChart:
 
 @dataclass(frozen=True)
 class BarChart:
-    """Horizontal bars, one a name; `second` is a thinner bar below each, for what it is compared with."""
+    """Horizontal bars, one per name; `second` is a thinner bar below each, with the value for comparison."""
 
     name: str
     title: str
@@ -92,7 +92,7 @@ class BarChart:
 
 @dataclass(frozen=True)
 class HeatChart:
-    """Rows (days) by columns (hours): a value a cell, None where nothing is known."""
+    """Rows (days) by columns (hours): one value per cell, None where it is unknown."""
 
     name: str
     title: str
@@ -107,7 +107,7 @@ Chart = TimeChart | BarChart | HeatChart
 
 
 def ticks(highest: float, unit: str, wanted: int = 4) -> list[float]:
-    """Return round values from 0 to at least `highest`; of a COUNT whole ones, because they are written as whole numbers."""
+    """Return round values from 0 to at least `highest`; integers for COUNT, because counts are formatted as integers."""
     if highest <= 0:
         return [0.0, 1.0]
     raw = highest / wanted
@@ -126,7 +126,7 @@ def ticks(highest: float, unit: str, wanted: int = 4) -> list[float]:
 
 
 def runs(values: Sequence[float | None]) -> list[tuple[int, int]]:
-    """Return the stretches without None as (first, behind the last)."""
+    """Return the runs without None as (index of the first, index after the last)."""
     result: list[tuple[int, int]] = []
     start: int | None = None
     for index, value in enumerate([*values, None]):
@@ -139,13 +139,13 @@ def runs(values: Sequence[float | None]) -> list[tuple[int, int]]:
 
 
 def time_ticks(first: float, last: float) -> list[tuple[float, str]]:
-    """Return moments of the axis as (seconds, strftime pattern), at most about eight of them, at midnights UTC if it can be."""
+    """Return ticks of the time axis as (seconds, strftime pattern): about eight at most, at midnights UTC if possible."""
     span = last - first
     day = 86400
     for step in (3600, 3 * 3600, 6 * 3600, day, 2 * day, 7 * day, 14 * day, 28 * day, 56 * day, 112 * day):
         if span / step <= 8:
             break
-    # weeks begin on Mondays: 1970-01-05 was one
+    # weeks begin on Mondays: 1970-01-05 was a Monday
     origin = 4 * day if step >= 7 * day else 0
     at = -(-(first - origin) // step) * step + origin
     form = "%H:%M" if step < day else "%a %d %b" if step < 7 * day else "%d %b"

@@ -1,8 +1,7 @@
-"""The page as one HTML file: headlines, figures, then a section a subject, each with its chart and its tables.
+"""The page as one HTML file: findings, figures, then one section per subject, each with its charts and tables.
 
-Runs in the driver of the report's job; pure functions. No address of the network stands in it, no time of its making, nothing
-that another run over the same tables would write differently. What comes from outside (names of topics, clients, groups, files)
-is escaped.
+Runs in the driver of the report's job; pure functions. The page contains no network address and no time of its creation, so
+that another run over the same tables writes the same bytes. Names of topics, clients, groups and files are escaped.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from odradek.jobs.usage_report.page import svg, text
 from odradek.jobs.usage_report.page.charts import Chart
 from odradek.jobs.usage_report.page.text import Table
 
-_LEVELS = {"bad": "Act now", "warn": "Look at", "note": "Note", "good": "Fine"}
+_LEVELS = {"bad": "Act now", "warn": "Check", "note": "Note", "good": "OK"}
 
 
 @dataclass(frozen=True)
 class Tile:
-    """A figure at the head: `key` is its data attribute, `value` exact."""
+    """A figure at the top of the page: `key` is its data attribute, `value` the exact value."""
 
     key: str
     title: str
@@ -33,7 +32,8 @@ class Tile:
 
 @dataclass(frozen=True)
 class Section:
-    """A subject: rows of charts and tables side by side; `more` tables are folded; `empty` is said where there is nothing."""
+    """A section: rows of charts and tables side by side; the tables of `more` are folded; `empty` is shown if there are
+    none."""
 
     id: str
     title: str
@@ -53,7 +53,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """All that is on the page; `subtitle` names period and source."""
+    """The contents of the page; `subtitle` names the period and the source."""
 
     title: str
     subtitle: str
@@ -64,7 +64,7 @@ class Page:
 
 
 def html(page: Page) -> str:
-    """Return the page."""
+    """Return the page as HTML."""
     own = files("odradek.jobs.usage_report.page")
     style = own.joinpath("style.css").read_text(encoding="utf-8")
     script = own.joinpath("script.js").read_text(encoding="utf-8")
@@ -83,13 +83,16 @@ def html(page: Page) -> str:
     )
 
 
-def _findings(found: Sequence[Finding], titles: dict[str, str]) -> str:
+def _findings(findings: Sequence[Finding], titles: dict[str, str]) -> str:
     rows = []
-    for one in found:
-        link = f' <a href="#{one.section}">{escape(titles[one.section])}</a>' if one.section in titles else ""
+    for finding in findings:
+        link = (
+            f' <a href="#{finding.section}">{escape(titles[finding.section])}</a>' if finding.section in titles else ""
+        )
         rows.append(
-            f'<li class="{one.level}" data-finding="{escape(one.key)}" data-subject="{escape(one.subject)}">'
-            f'<span class="level">{_LEVELS[one.level]}</span><span class="said">{escape(one.sentence)}{link}</span></li>'
+            f'<li class="{finding.level}" data-finding="{escape(finding.key)}" data-subject="{escape(finding.subject)}">'
+            f'<span class="level">{_LEVELS[finding.level]}</span>'
+            f'<span class="said">{escape(finding.sentence)}{link}</span></li>'
         )
     return f'<ol class="findings" aria-label="Findings">{"".join(rows)}</ol>'
 

@@ -1,4 +1,4 @@
-"""Quantities as people read them, and tables as HTML and for the terminal. Pure functions."""
+"""Formats quantities for people, and tables as HTML and for the terminal. Pure functions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MINUS = "\N{MINUS SIGN}"
 
 
 def quantity(value: float | None, unit: str = "") -> str:
-    """Return `value` with three digits and k, M, G, T, P (powers of 1000); an en dash if there is none."""
+    """Return `value` with three digits and k, M, G, T, P (powers of 1000); an en dash if it is None or not finite."""
     if value is None or not math.isfinite(value):
         return MISSING
     size, prefix = abs(float(value)), ""
@@ -29,7 +29,7 @@ def quantity(value: float | None, unit: str = "") -> str:
 
 
 def _three_digits(size: float) -> str:
-    """A number of at least 0, with at least three digits."""
+    """Return a number of at least 0 with at least three digits."""
     return f"{size:,.0f}".replace(",", _THIN) if size >= 99.95 else f"{size:.1f}" if size >= 9.995 else f"{size:.2f}"
 
 
@@ -38,7 +38,7 @@ def bytes_(value: float | None) -> str:
 
 
 def rate(value: float | None) -> str:
-    """Bytes a second."""
+    """Return bytes per second."""
     return quantity(value, "B/s")
 
 
@@ -46,9 +46,9 @@ _LARGE_COUNTS = (("tn", "trillion", 10**12), ("bn", "billion", 10**9), ("M", "mi
 
 
 def count(value: float | None, *, long: bool = False) -> str:
-    """Return a whole number with its thousands apart; from a million on three digits with M, bn or tn.
+    """Return a whole number with separated thousands; from a million on three digits with M, bn or tn.
 
-    :param long: write million, billion and trillion in full, as a sentence needs it
+    :param long: write million, billion and trillion in full, for sentences
     """
     if value is None or not math.isfinite(value):
         return MISSING
@@ -81,7 +81,7 @@ def percent(share: float | None, digits: int = 1) -> str:
 
 
 def change(now: float, before: float, known: bool = True) -> str:
-    """Return the change from `before` to `now` as +12 %; words where there is nothing to divide by."""
+    """Return the change from `before` to `now` as +12 %; "new" or an en dash if `before` is 0."""
     if not known:
         return MISSING
     if not before:
@@ -103,14 +103,14 @@ def duration(seconds: float | None) -> str:
 
 
 def days(value: float | None, horizon: int) -> str:
-    """Days until something; None is beyond the horizon."""
+    """Return a number of days until an event; None means beyond the horizon."""
     if value is None:
         return f">{_THIN}{horizon}"
     return f"{value:.1f}" if 0 < value < 2.95 else f"{value:.0f}"
 
 
 def moment(seconds: float, form: str = "%a %d %b %H:%M") -> str:
-    """Return a time in UTC; without the locale, so that every machine writes the same."""
+    """Return a time in UTC; independent of the locale, so that every machine writes the same text."""
     at = datetime.fromtimestamp(seconds, UTC)
     names = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]
     months = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
@@ -119,12 +119,12 @@ def moment(seconds: float, form: str = "%a %d %b %H:%M") -> str:
 
 
 def date(day: float) -> str:
-    """The date of a number of days since 1970."""
+    """Return the date of a number of days since 1970."""
     return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=math.floor(day))).strftime("%Y-%m-%d")
 
 
 def attribute(value: float | int | None) -> str:
-    """A number as it stands in a data attribute: exact."""
+    """Return the exact number for a data attribute."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return ""
     return str(int(value)) if float(value).is_integer() else repr(float(value))
@@ -132,7 +132,7 @@ def attribute(value: float | int | None) -> str:
 
 @dataclass(frozen=True)
 class Cell:
-    """What a table shows: the text, and the exact value if it is a number; `bar` (0 to 1) draws a bar behind it."""
+    """A cell of a table: the text, and the exact value if it is a number; `bar` (0 to 1) draws a bar in the background."""
 
     text: str
     value: float | None = None
@@ -143,7 +143,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """A table by name (the `data-table` attribute): columns as (key, title), rows of cells; the first heads its row."""
+    """A table: name (the `data-table` attribute), columns as (key, title), rows of cells; the first cell heads its row."""
 
     name: str
     title: str
@@ -152,7 +152,7 @@ class Table:
     note: str = ""
 
     def only(self, keys: Sequence[str]) -> Table:
-        """Return this table with the columns of `keys` only; one that it does not have is left out."""
+        """Return this table with only the columns of `keys`; keys that it does not have are ignored."""
         kept = [index for index, (key, _) in enumerate(self.columns) if key in keys]
         rows = tuple(tuple(row[index] for index in kept) for row in self.rows)
         return Table(self.name, self.title, tuple(self.columns[index] for index in kept), rows, self.note)
@@ -163,12 +163,12 @@ def name_cell(text: str) -> Cell:
 
 
 def time_cell(text: str) -> Cell:
-    """A moment: never broken over lines."""
+    """Return a cell with a time, which is never broken over lines."""
     return Cell(text, number=False, tone="whole")
 
 
 def table_html(table: Table) -> str:
-    """Return the table as HTML that scrolls by itself, reachable by keyboard."""
+    """Return the table as HTML that scrolls separately from the page and is reachable by keyboard."""
     head = "".join(
         f'<th scope="col"{_number_class(table, index)}>{escape(title)}</th>'
         for index, (_, title) in enumerate(table.columns)
@@ -203,7 +203,7 @@ def _number_class(table: Table, index: int) -> str:
 def table_lines(table: Table, most: int = 5, width: int = 98) -> list[str]:
     """Return the table's first rows as lines of text for a terminal.
 
-    A name that does not fit beside its values has a line for itself, and its values follow on the next line.
+    A name that does not fit beside its values is on a separate line, and its values follow on the next line.
     """
     titles = [title for _, title in table.columns]
     rows = [[cell.text for cell in row] for row in table.rows[:most]]

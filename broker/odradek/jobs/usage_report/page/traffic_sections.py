@@ -1,4 +1,4 @@
-"""The sections on use: traffic and peaks, topics, clients, lag, skew, connections, errors and throttling. Pure functions."""
+"""The sections on usage: traffic and peaks, topics, clients, lag, skew, connections, errors and throttling. Pure functions."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from odradek.jobs.usage_report.page.text import Cell, Table, name_cell, time_cel
 
 #: More hours than this are drawn as days.
 _MOST_HOURS = 24 * 45
-#: Days of which the heat chart is about as high as the table of the busiest hours.
+#: Numbers of days for which the heat chart is about as high as the table of the busiest hours.
 _AS_HIGH_AS_PEAKS = range(5, 12)
 
 
 def gap_spans(figures: Figures) -> tuple[tuple[float, float], ...]:
-    """The stretches of hours of the period of which nothing is known."""
+    """Return the spans of hours of the period without data."""
     spans: list[tuple[float, float]] = []
     for hour in figures.hours:
         if hour in figures.covered:
@@ -43,7 +43,7 @@ def gap_spans(figures: Figures) -> tuple[tuple[float, float], ...]:
 
 
 class Hours:
-    """The hours of the period as a chart's axis: values by hour become a line, zero where nothing happened, None in a gap."""
+    """The hours of the period as the axis of a chart: turns values by hour into a line, with None in gaps."""
 
     def __init__(self, figures: Figures) -> None:
         hours = figures.hours
@@ -57,20 +57,20 @@ class Hours:
     def line(
         self, hours: pd.Series, values: pd.Series, *, zero: bool, mean: bool = True, shift: int = 0
     ) -> tuple[float | None, ...]:
-        """Return a value a step: the mean of its covered hours (or their greatest), None if there are none.
+        """Return one value per step: the mean (or the maximum) of its covered hours, None if there are none.
 
         With `zero` a covered hour without a row counts as zero. `shift` seconds are added to the hours.
         """
         by_hour = {int(hour): float(value) for hour, value in zip(hours, values, strict=True) if not pd.isna(value)}
         result: list[float | None] = []
         for at in self.times:
-            some = []
+            covered = []
             for hour in range(int(at) - shift, int(at) - shift + self.step, HOUR):
                 if hour in by_hour:
-                    some.append(by_hour[hour])
+                    covered.append(by_hour[hour])
                 elif zero and hour in self._covered:
-                    some.append(0.0)
-            result.append(None if not some else sum(some) / len(some) if mean else max(some))
+                    covered.append(0.0)
+            result.append(None if not covered else sum(covered) / len(covered) if mean else max(covered))
         return tuple(result)
 
     @property
@@ -79,7 +79,7 @@ class Hours:
 
 
 def traffic(figures: Figures) -> Section:
-    """Bytes in and out over time with the week before, and by day and hour; the busiest hours."""
+    """The section of bytes in and out over time with the week before, by day and hour, and of the busiest hours."""
     inside = inside_period(figures)
     title = "Traffic and its peaks"
     if inside.empty:
@@ -94,7 +94,7 @@ def traffic(figures: Figures) -> Section:
             lines.append(Line(f"{name}, a week before", before, "faint", color=color))
     chart = TimeChart(
         "traffic",
-        f"Bytes a second, mean of each {axis.word}",
+        f"Bytes per second, mean of each {axis.word}",
         RATE,
         axis.times,
         tuple(lines),
@@ -125,7 +125,8 @@ def traffic(figures: Figures) -> Section:
     left_out = len(inside) - len(ranked)
     note = "" if not left_out else (
         f"{text.counted(left_out, 'hour after a gap is', 'hours after a gap are')} not ranked, because "
-        f"{'it holds' if left_out == 1 else 'they hold'} what was counted in the gap, too. Charts divide it by that whole time."
+        f"{'it also contains' if left_out == 1 else 'they also contain'} the counts of the gap. Charts divide these counts by "
+        "the whole time since the gap began."
     )  # fmt: skip
     peaks = Table("peaks", "The busiest hours", columns, rows, note)
     heat = _heat(figures, inside) if len(figures.hours) > 24 else None
@@ -133,7 +134,7 @@ def traffic(figures: Figures) -> Section:
         parts.append((peaks,))
     elif len(heat.rows) in _AS_HIGH_AS_PEAKS:
         parts.append((heat, peaks))
-    else:  # beside one that is much higher or lower half of the page would be empty
+    else:  # side by side with very different heights half of the page would be empty
         parts += [(heat,), (peaks,)]
     total = (
         f"{text.bytes_(inside['bytes_in'].sum())} in and {text.bytes_(inside['bytes_out'].sum())} out, "
@@ -143,7 +144,7 @@ def traffic(figures: Figures) -> Section:
 
 
 def seconds_of(hours: pd.Series, figures: Figures) -> pd.Series:
-    """How many seconds the counts of each hour are of: more than an hour after a gap whose counts it holds, too."""
+    """Return the seconds that the counts of each hour cover: more than an hour, if it also contains the counts of a gap."""
     return hours.map(lambda hour: HOUR + figures.carried.get(int(hour), 0.0))
 
 
@@ -161,7 +162,7 @@ def _heat(figures: Figures, inside: pd.DataFrame) -> HeatChart:
     ]
     names = tuple(text.moment(day * 86400, "%a %d %b") for day in days)
     columns = tuple(f"{hour:02d}" for hour in range(24))
-    return HeatChart("peaks", "Bytes a second in and out, by day and hour (UTC)", RATE, names, columns, tuple(cells))
+    return HeatChart("peaks", "Bytes per second in and out, by day and hour (UTC)", RATE, names, columns, tuple(cells))
 
 
 def _days(figures: Figures, inside: pd.DataFrame) -> Table:
@@ -189,12 +190,12 @@ def _days(figures: Figures, inside: pd.DataFrame) -> Table:
 
 
 def comparison_note(figures: Figures) -> str:
-    """What the change against last week is taken from."""
+    """Return a sentence on the hours that the change against last week compares."""
     if not figures.compared:
-        return "No hour of the period is known both now and a week before, so there is nothing to compare."
+        return "No hour of the period has data both now and a week before, so there is nothing to compare."
     return (
-        f"Change: {text.count(len(figures.compared))} of {text.counted(figures.compared_wanted, 'hour')} known both now "
-        "and a week before, against the same hours of that week."
+        f"Against last week: compares the {text.count(len(figures.compared))} of "
+        f"{text.counted(figures.compared_wanted, 'hour')} that have data both now and a week before."
     )
 
 
@@ -205,7 +206,7 @@ def known_change(figures: Figures) -> bool:
 def _ranking(
     rows: pd.DataFrame, names: Sequence[str], figures: Figures, name: str, title: str, extra: Sequence[tuple[str, str]]
 ) -> tuple[tuple, ...]:
-    """A bar chart against the week before, and a table, of the rows with most traffic."""
+    """Return a bar chart with the week before, and a table, of the rows with the most traffic."""
     known = known_change(figures)
     moved = (rows["bytes_in"] + rows["bytes_out"]).astype(float)
     order = moved.sort_values(ascending=False, kind="stable").index
@@ -232,11 +233,11 @@ def _ranking(
             )
         )
     columns = ((name, title), ("in", "In"), ("out", "Out"), ("share", "Share"), ("change", "Against last week"), *extra)
-    table = Table(f"{name}s", f"{title}s with most traffic", tuple(columns), tuple(cells), comparison_note(figures))
+    table = Table(f"{name}s", f"{title}s with the most traffic", tuple(columns), tuple(cells), comparison_note(figures))
     if known and bars:
         chart = BarChart(
             f"{name}s",
-            "Bytes in and out of the compared hours",
+            "Bytes in and out in the compared hours",
             BYTES,
             tuple(bars),
             tuple(second),
@@ -258,7 +259,7 @@ def topics(figures: Figures) -> Section:
 
 
 def _fallen(figures: Figures) -> tuple[Table, ...]:
-    """Topics that fell silent."""
+    """Return the table of topics without traffic that had traffic a week before."""
     if not known_change(figures):
         return ()
     rows = figures.topics[(figures.topics["week"] == 0) & (figures.topics["week_before"] > 0)]
@@ -271,8 +272,8 @@ def _fallen(figures: Figures) -> tuple[Table, ...]:
     return (
         Table(
             "silent",
-            "Topics without traffic that had some a week before",
-            (("topic", "Topic"), ("before", "Bytes then")),
+            "Topics without traffic that had traffic a week before",
+            (("topic", "Topic"), ("before", "Bytes a week before")),
             cells,
         ),
     )
@@ -293,10 +294,13 @@ def clients(figures: Figures) -> Section:
 
 
 def lag(figures: Figures) -> Section:
-    """How far groups and observed readers were behind."""
-    lead = "Records up to the end of the log, the most of each hour. Readers that never commit are seen by what they fetch."
+    """The section of the lag of groups and observed readers."""
+    lead = (
+        "Lag in records, the maximum of each hour. The lag of readers that never commit is computed from their fetches "
+        "(observed)."
+    )
     if figures.lag.empty:
-        return Section("lag", "Consumer lag", lead, empty="No group and no observed reader was behind in this period.")
+        return Section("lag", "Consumer lag", lead, empty="No group and no observed reader had lag in this period.")
     axis = Hours(figures)
     lines = []
     for (kind, name, topic), rows in figures.lag_hourly.groupby(["kind", "name", "topic"], sort=False):
@@ -317,17 +321,20 @@ def lag(figures: Figures) -> Section:
         )
         for row in figures.lag.itertuples(index=False)
     )
-    columns = (("name", "Reader"), ("topic", "Topic"), ("kind", "Kind"), ("max", "Most records"), ("seconds", "Most in time"),
-               ("first", "Mean at first"), ("last", "Mean at last"))  # fmt: skip
-    note = "At first and at last: the first and the last quarter of the period."
+    columns = (("name", "Reader"), ("topic", "Topic"), ("kind", "Kind"), ("max", "Max. records"), ("seconds", "Max. time"),
+               ("first", "Mean, start"), ("last", "Mean, end"))  # fmt: skip
+    note = "Start and end: the first and the last quarter of the period."
     return Section(
-        "lag", "Consumer lag", lead, ((chart,), (Table("lag", "Readers furthest behind", columns, rows, note),))
+        "lag", "Consumer lag", lead, ((chart,), (Table("lag", "Readers with the largest lag", columns, rows, note),))
     )
 
 
 def skew(figures: Figures) -> Section:
-    """Whether partitions and workers share the load."""
-    lead = "An uneven key makes one partition larger than the others; connections stay with the worker that got them."
+    """The section of the distribution of load over partitions and workers."""
+    lead = (
+        "An uneven distribution of keys makes one partition larger than the others. A connection stays with its worker, so "
+        "one busy client can load one worker more than the others."
+    )
     parts: list[tuple] = []
     shares, axis = worker_shares(figures.workers), Hours(figures)
     if len(shares):
@@ -338,7 +345,7 @@ def skew(figures: Figures) -> Section:
         )[:8]
         chart = TimeChart(
             "workers",
-            f"Busy share of each worker, mean of each {axis.word}",
+            f"Busy time of each worker, mean of each {axis.word}",
             SHARE,
             axis.times,
             lines,
@@ -357,7 +364,7 @@ def skew(figures: Figures) -> Section:
             for row in shares.itertuples(index=False)
         )
         columns = (("worker", "Worker"), ("bytes", "Bytes"), ("share", "Share"), ("busy", "Busy, mean"),
-                   ("busy_max", "Busiest hour"),                    ("connections", "Connections at most"))  # fmt: skip
+                   ("busy_max", "Busiest hour"),                    ("connections", "Max. connections"))  # fmt: skip
         parts += [(chart,), (Table("workers", "Workers", columns, rows),)]
     skewed = partition_skew(figures.states).head(TOP)
     if len(skewed):
@@ -376,26 +383,28 @@ def skew(figures: Figures) -> Section:
             ("largest", "Largest partition"),
             ("skew", "Times the mean"),
         )
-        parts.append((Table("partitions", "Partitions that are larger than their topic's others", titles, large),))
+        parts.append(
+            (Table("partitions", "Partitions larger than the other partitions of their topic", titles, large),)
+        )
     return Section(
         "skew",
         "Skew over workers and partitions",
         lead,
         tuple(parts),
-        empty="" if parts else "No worker and no topic is known.",
+        empty="" if parts else "There are no data of workers and topics in this period.",
     )
 
 
 def connections(figures: Figures) -> Section:
-    """Open connections over time, and who holds them."""
-    lead = "The highest number of each hour, over all workers."
+    """The section of open connections over time, and of clients by connection time."""
+    lead = "The maximum of each hour, summed over all workers."
     workers = figures.workers
     if workers.empty:
-        return Section("connections", "Connections", lead, empty="No worker is known in this period.")
+        return Section("connections", "Connections", lead, empty="There are no data of workers in this period.")
     axis = Hours(figures)
     sums = workers.groupby("hour")["connections_max"].sum()
     line = Line(
-        "open at most", axis.line(pd.Series(sums.index), pd.Series(sums.values), zero=False, mean=False), fill=True
+        "open (maximum)", axis.line(pd.Series(sums.index), pd.Series(sums.values), zero=False, mean=False), fill=True
     )
     chart = TimeChart("connections", "Open connections", COUNT, axis.times, (line,), axis.step, gaps=axis.gaps)
     parts: list[tuple] = [(chart,)]
@@ -418,9 +427,9 @@ def connections(figures: Figures) -> Section:
 
 
 def errors(figures: Figures) -> Section:
-    """Errors and throttling over time, by API and by client."""
+    """The section of errors and throttling over time, by API and by client."""
     inside = inside_period(figures)
-    lead = "Responses with an error code, and the throttle time that quotas gave to clients."
+    lead = "Errors in responses, and the throttle time that the broker returned to clients because of quotas."
     if inside.empty:
         return Section("errors", "Errors and throttling", lead, empty="No request was counted in this period.")
     axis, hourly = Hours(figures), figures.hourly
@@ -430,8 +439,8 @@ def errors(figures: Figures) -> Section:
     wrong_line = Line("errors", axis.line(hourly["hour"], hourly["errors"], zero=True), fill=True, color=6)
     waiting = Line("throttled", axis.line(hourly["hour"], hourly["throttle_ms"] / 1000, zero=True), fill=True, color=4)
     charts = (
-        TimeChart("errors", "Errors in an hour", COUNT, axis.times, (wrong_line,), axis.step, gaps=axis.gaps),
-        TimeChart("throttle", "Throttle time in an hour", SECONDS, axis.times, (waiting,), axis.step, gaps=axis.gaps),
+        TimeChart("errors", "Errors per hour", COUNT, axis.times, (wrong_line,), axis.step, gaps=axis.gaps),
+        TimeChart("throttle", "Throttle time per hour", SECONDS, axis.times, (waiting,), axis.step, gaps=axis.gaps),
     )
     apis = figures.apis.sort_values(["errors", "requests", "api"], ascending=[False, False, True]).head(TOP)
     rows = tuple(
