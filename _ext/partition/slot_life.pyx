@@ -17,7 +17,7 @@ from odradek._ext.partition.commits cimport commit_to_log_end, publish, within_f
 from odradek._ext.partition.high_watermark cimport follow_device
 from odradek._ext.partition.leader_epochs cimport assign_epoch, note_epoch
 from odradek._ext.partition.log_writing cimport clear_recent
-from odradek._ext.partition.producer_loading cimport Chosen, choose_producers, free_chosen, make_restore_room, restore_chosen
+from odradek._ext.partition.producer_loading cimport RestorePlan, choose_producers, free_plan, make_restore_room, restore_plan
 from odradek._ext.partition.producer_runs cimport count_event
 from odradek._ext.partition.producer_snapshots cimport snapshot_producers
 from odradek._ext.partition.producers cimport forget_producers, settle_last_stable
@@ -282,12 +282,12 @@ cdef void commit_loaded(Slot* slot, LogState* state, bint flushed) noexcept nogi
     settle_last_stable(slot, commit.high_watermark)
 
 
-cdef int fill_slot(uint32_t index, Slot* slot, LogState* state, Chosen* chosen, bint flushed, bint lost) noexcept nogil:
+cdef int fill_slot(uint32_t index, Slot* slot, LogState* state, RestorePlan* plan, bint flushed, bint lost) noexcept nogil:
     """With the slot's mutex held: 0, NO_ROOM for its producers, or -errno."""
     cdef EpochEntry* epochs = <EpochEntry*>state.epochs.items
     cdef int64_t i
     cdef int result = 0
-    if not restore_chosen(index, slot, chosen):
+    if not restore_plan(index, slot, plan):
         return NO_ROOM
     # Without a snapshot of just these producers the ordered stop writes one.
     slot.producers_changed = not state.snapshot_current and (state.producers.count > 0 or state.snapshots > 0)
@@ -335,9 +335,9 @@ def fill(uint32_t index, LoadedLog loaded, bint flushed, int64_t producers_befor
     """
     cdef Slot* slot = checked_slot(index)
     cdef LogState* state = &loaded.state
-    cdef Chosen chosen
+    cdef RestorePlan plan
     cdef int64_t dropped = 0, victim = 0
-    cdef int result = choose_producers(state, producers_before_ms, &chosen)
+    cdef int result = choose_producers(state, producers_before_ms, &plan)
     cdef bint taken = True
     dropped_from = {}
     count_event(DROPPED_AT_START, state.pruned_producers)
@@ -346,10 +346,10 @@ def fill(uint32_t index, LoadedLog loaded, bint flushed, int64_t producers_befor
             with nogil:
                 taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
                 if taken:
-                    result = fill_slot(index, slot, state, &chosen, flushed, lost)
+                    result = fill_slot(index, slot, state, &plan, flushed, lost)
                     unlock(index, slot)
                 if result == NO_ROOM:
-                    victim = make_restore_room(&chosen, index, at_start, &dropped)
+                    victim = make_restore_room(&plan, index, at_start, &dropped)
                     result = -ENOMEM if victim < 0 else RETRY
             if result != RETRY:
                 break
@@ -358,7 +358,7 @@ def fill(uint32_t index, LoadedLog loaded, bint flushed, int64_t producers_befor
                 name = f"{topic_of(slot_at(<uint32_t>victim))}-{slot_at(<uint32_t>victim).partition}"
                 dropped_from[name] = dropped_from.get(name, 0) + dropped
     finally:
-        free_chosen(&chosen)
+        free_plan(&plan)
     if not taken:
         raise busy(index)
     if result == -ENOMEM:
@@ -463,7 +463,7 @@ def waiting_for_room():
     return [i for i in range(region().header.slots_used) if state_now(slot_at(<uint32_t>i)) == SLOT_LOADING]
 
 
-# -- leader epochs that a start began -----------------------------------------------------------------------------------
+# -- leader epochs that a start began ----------------------------------------------------------------------------------
 
 
 def unstored_epochs():

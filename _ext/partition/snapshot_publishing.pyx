@@ -56,7 +56,7 @@ cdef struct Publishing:           # of one slot
     bint partial                  # some that were found could not be looked at
 
 
-# -- the steps of one slot ----------------------------------------------------------------------------------------------
+# -- the steps of one slot ---------------------------------------------------------------------------------------------
 
 cdef bint begin(uint32_t index, Publishing* publishing) noexcept nogil:
     """Whether the slot has snapshots that are not in place. Its mutex is held, so that none of them is half written; one that cannot be
@@ -185,7 +185,7 @@ cdef void sync_name(Publishing* publishing) noexcept nogil:
     close(fd)
 
 
-# -- all slots ----------------------------------------------------------------------------------------------------------
+# -- all slots ---------------------------------------------------------------------------------------------------------
 
 cdef class Round:
     """Snapshots of many slots on their way; each step for all of them, those that wait for a device in a thread."""
