@@ -23,7 +23,7 @@ cdef int replay_segment(uint32_t index, Slot* slot, int64_t base, int64_t positi
 
 
 cdef inline void apply_committed(Slot* slot, BatchInfo* info, int64_t base_offset, int32_t coordinator_epoch,
-                                  uint32_t owner, uint32_t place) noexcept nogil:
+                                 uint32_t owner, uint32_t place) noexcept nogil:
     """Apply one committed batch to the state of producers and transactions; applying it again changes nothing."""
     cdef int64_t last_offset = base_offset + info.last_offset_delta
     if info.producer_id < 0:
