@@ -1,6 +1,6 @@
-"""A process's descriptors for appending.
+"""Descriptors that a process uses for appending.
 
-The slot's lock keeps a slot's files from two threads; `busy` keeps the evictor off.
+The slot's lock ensures that only one thread uses a slot's files; `busy` keeps the evictor from closing them meanwhile.
 """
 
 from libc.errno cimport EMFILE, ENFILE, ENOMEM, errno
@@ -33,7 +33,7 @@ cdef extern from *:
 
 
 cdef AppendFiles* table = NULL
-cdef uint64_t table_boot = 0       # of the mapping that the table belongs to
+cdef uint64_t table_boot = 0       # boot id of the mapping to which the table belongs
 cdef uint64_t table_slots = 0
 cdef int64_t open_count = 0
 cdef int64_t open_limit = 3000
@@ -45,10 +45,10 @@ cdef inline void count_open(int64_t change) noexcept nogil:
 
 
 def limit_append_files(int64_t limit):
-    """Prepare this process's cache for at most about `limit` open descriptors; before the first append."""
+    """Create this process's cache with about `limit` open descriptors at most; call this before the first append."""
     global table, table_boot, table_slots, open_limit
     cdef uint64_t i
-    if table != NULL and table_boot != region().header.boot_id:     # of a mapping before: its slots are others
+    if table != NULL and table_boot != region().header.boot_id:     # of an earlier mapping, with other slots
         for i in range(table_slots):
             close_files(&table[i])
         free(table)
@@ -63,8 +63,8 @@ def limit_append_files(int64_t limit):
 
 
 def sweep_append_files():
-    """Close what this process has open of logs that changed since (a file that was removed takes room on the disk until then);
-    how many descriptors. May be called from the loop at any time."""
+    """Close the descriptors of logs that have changed since they were opened: a removed file takes disk space until then.
+    Returns the number of closed descriptors. May be called from the loop at any time."""
     cdef uint64_t i
     cdef AppendFiles* files
     cdef Slot* slot
@@ -84,7 +84,7 @@ def sweep_append_files():
 
 
 def open_append_files():
-    """How many descriptors this process holds for appending."""
+    """How many descriptors this process has open for appending."""
     return open_count
 
 
@@ -110,17 +110,17 @@ cdef void segment_path(Slot* slot, int64_t base_offset, int kind, char* out) noe
 
 
 cdef int open_at(Slot* slot, const char* path, int flags) noexcept nogil:
-    """A descriptor of a path relative to the slot's log directory, or -errno."""
+    """Returns a descriptor of a path relative to the slot's log directory, or -errno."""
     cdef int log_dir = region().header.log_dir_fds[slot.log_dir]
     cdef int fd = file_open(log_dir, path, flags)
     if fd < 0 and (errno == EMFILE or errno == ENFILE):
-        evict(open_count // 2)          # others hold what is missing: connections, readers
+        evict(open_count // 2)          # leave descriptors for connections and readers, which use the others
         fd = file_open(log_dir, path, flags)
     return fd if fd >= 0 else -errno
 
 
 cdef int open_in_slot(Slot* slot, int64_t base_offset, int kind, int flags) noexcept nogil:
-    """A descriptor of one of the slot's files, or -errno."""
+    """Returns a descriptor of one of the slot's files, or -errno."""
     cdef char[384] path
     segment_path(slot, base_offset, kind, path)
     return open_at(slot, path, flags)
@@ -158,7 +158,8 @@ cdef void close_files(AppendFiles* files) noexcept nogil:
 
 
 cdef void evict(int64_t down_to) noexcept nogil:
-    """Close files that were not used since the hand last passed, until `down_to` are open (two turns at the most)."""
+    """Close files that were not used since the hand last passed, until `down_to` are open (the hand makes at most two turns).
+    """
     global hand
     cdef uint64_t passed = 0, used = region().header.slots_used
     cdef AppendFiles* files
@@ -181,7 +182,7 @@ cdef void evict(int64_t down_to) noexcept nogil:
 cdef AppendFiles* take_files(uint32_t index, Slot* slot, int64_t segment_base, int* error) noexcept nogil:
     cdef AppendFiles* files = &table[index]
     cdef int fd
-    while not take_word(&files.busy):   # only the evictor can hold it, and only for three closes
+    while not take_word(&files.busy):   # only the evictor can hold it, and only while it closes three files
         pass
     files.used = 1
     if files.incarnation != slot.incarnation or files.segment_base != segment_base or files.generation != slot.generation:
@@ -203,7 +204,7 @@ cdef AppendFiles* take_files(uint32_t index, Slot* slot, int64_t segment_base, i
 
 
 cdef int index_file(AppendFiles* files, Slot* slot, int kind) noexcept nogil:
-    """The descriptor of the offset or time index of the active segment, or -errno."""
+    """Returns the descriptor of the offset or time index of the active segment, or -errno."""
     cdef int fd
     cdef int32_t* place = &files.index_fd if kind == FILE_INDEX else &files.time_fd
     if place[0] == 0:
@@ -221,10 +222,10 @@ cdef void release_files(AppendFiles* files) noexcept nogil:
 
 
 cdef void drop_files(uint32_t index) noexcept nogil:
-    """Close what is open for a slot; the caller holds its lock, or the slot is gone."""
+    """Close the descriptors of a slot. The caller holds its lock, or the slot is deleted."""
     cdef AppendFiles* files
     if table == NULL:
-        return                          # this process never appends
+        return                          # no table: this process never appends
     files = &table[index]
     while not take_word(&files.busy):
         pass

@@ -1,6 +1,6 @@
-"""The commit of a change: the block in use, its replacement, and how far it is applied [R 1]. Under the slot's mutex.
+"""Commits: the current commit block, its replacement, and the position up to which it is applied [R 1]. Under the slot's mutex.
 
-Inline, because an append passes through all of them.
+Inline, because every append uses all of these functions.
 """
 
 from libc.stdint cimport int64_t, uint64_t
@@ -16,8 +16,8 @@ cdef inline Commit* current(Slot* slot) noexcept nogil:
 
 
 cdef inline void publish(Slot* slot, const Commit* commit) noexcept nogil:
-    """Replace the commit block: fill the one not in use, then one release-store."""
-    fence_release()     # who sees the block being filled sees that the other one was published before, and tries again
+    """Publish a new commit block: fill the block that is not in use, then switch to it with one release-store."""
+    fence_release()     # a reader that sees the block being filled also sees that the other one was published before, and tries again
     memcpy(&slot.commits[(slot.sequence + 1) & 1], commit, sizeof(Commit))
     fault(APPEND_BLOCK_FILLED)
     store_release_64(&slot.sequence, slot.sequence + 1)
@@ -28,12 +28,13 @@ cdef inline void new_generation(Slot* slot) noexcept nogil:
 
 
 cdef inline int64_t applied_position(Slot* slot, Commit* commit) noexcept nogil:
-    """Where in the active segment the redo begins: what was applied of another segment does not count."""
+    """The position in the active segment at which redo begins. What was applied in another segment does not count."""
     return slot.applied_position if slot.applied_base == commit.segment_base else 0
 
 
 cdef inline void set_applied(Slot* slot, int64_t base, int64_t position) noexcept nogil:
-    # The position first: with the old base it is not looked at, so that no mix of the two skips a batch.
+    # Store the position before the base: while the base is that of another segment the position is ignored, so no mix of old and
+    # new skips a batch.
     if slot.applied_base != base:
         store_release_64(<uint64_t*>&slot.applied_base, <uint64_t>-1)
     store_release_64(<uint64_t*>&slot.applied_position, <uint64_t>position)
@@ -41,12 +42,12 @@ cdef inline void set_applied(Slot* slot, int64_t base, int64_t position) noexcep
 
 
 cdef inline bint within_flush_messages(Slot* slot, const Commit* commit, int64_t flushed_offset) noexcept nogil:
-    """Whether fewer records than flush.messages are behind `flushed_offset`: nobody need wait for the device."""
+    """Whether fewer than flush.messages records follow `flushed_offset`, so that no append has to wait for the device."""
     return commit.log_end_offset - flushed_offset < slot.settings.flush_messages
 
 
 cdef inline void commit_to_log_end(Commit* commit) noexcept nogil:
-    """A lone leader's high watermark follows its log end."""
+    """Raise the high watermark of a lone leader to the log end."""
     commit.high_watermark = commit.log_end_offset
     commit.high_watermark_base = commit.segment_base
     commit.high_watermark_position = commit.size

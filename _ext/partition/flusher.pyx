@@ -1,4 +1,4 @@
-"""The threads of a process that sync logs for those who wait for the device; see flusher.pxd."""
+"""The threads of a process that sync logs to the device; see flusher.pxd."""
 
 import logging
 import os
@@ -33,21 +33,21 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_cond_broadcast(pthread_cond_t*)
 
 cdef enum:
-    AGAIN_AFTER_MS = 1000             # a flush that could not open a file (no descriptors, say): nothing was asked of the device
+    AGAIN_AFTER_MS = 1000             # pause after a flush that could not open a file (no free descriptors, say): the device was not used
     REPORT_AGAIN_MS = 10000
 
 
 cdef class DirectoryQueue:
-    """The loop's thread adds slots, the threads of the directory take them.
+    """The loop's thread adds slots; the threads of the directory take them.
 
-    While a slot is in the queue, its partition may be deleted, and the slot given to a partition in another directory. The thread that
-    takes the slot then skips it, because requests for the new partition are in the queue of the other directory.
+    While a slot is in the queue, its partition may be deleted and the slot given to a partition in another directory. The
+    thread that takes the slot then skips it, because requests for the new partition are in the queue of the other directory.
     """
 
     def __cinit__(self, int log_dir):
         cdef uint64_t room = region().header.max_slots
         pthread_mutex_init(&self.mutex, NULL)
-        pthread_cond_init(&self.asked, NULL)
+        pthread_cond_init(&self.requested, NULL)
         self.log_dir = log_dir
         self.queued = <uint8_t*>calloc(room, 1)
         self.ring = <uint32_t*>calloc(room, sizeof(uint32_t))
@@ -58,37 +58,37 @@ cdef class DirectoryQueue:
     def __dealloc__(self):
         free(self.queued)
         free(self.ring)
-        pthread_cond_destroy(&self.asked)
+        pthread_cond_destroy(&self.requested)
         pthread_mutex_destroy(&self.mutex)
 
     cdef bint add(self, uint32_t slot) noexcept nogil:
         cdef bint too_few
         pthread_mutex_lock(&self.mutex)
         self.put(slot)
-        too_few = self.end - self.first > <uint64_t>self.idle       # one that was signalled is idle until it has run
+        too_few = self.end - self.first > <uint64_t>self.idle       # a signalled thread counts as idle until it runs
         pthread_mutex_unlock(&self.mutex)
         return too_few
 
     cdef void put(self, uint32_t slot) noexcept nogil:
-        """Into the queue, unless it is there; under the mutex."""
+        """Add a slot unless it is in the queue. The caller holds the mutex."""
         if not self.queued[slot]:
             self.queued[slot] = 1
             self.ring[self.end % self.room] = slot
             self.end += 1
-            pthread_cond_signal(&self.asked)
+            pthread_cond_signal(&self.requested)
 
     cdef int64_t take(self) noexcept nogil:
-        """The next slot, waited for; -1 at the end."""
+        """Wait for the next slot and return it; -1 when the queue is closed and empty."""
         cdef int64_t slot = -1
         pthread_mutex_lock(&self.mutex)
         while self.first == self.end and not self.closing:
             self.idle += 1
-            pthread_cond_wait(&self.asked, &self.mutex)
+            pthread_cond_wait(&self.requested, &self.mutex)
             self.idle -= 1
         if self.first != self.end:
             slot = self.ring[self.first % self.room]
             self.first += 1
-            self.queued[slot] = 0       # before the word is tried: a request from now on comes again
+            self.queued[slot] = 0       # before the flusher word is tried, so that a later request is queued again
         pthread_mutex_unlock(&self.mutex)
         return slot
 
@@ -118,7 +118,7 @@ cdef class DirectoryQueue:
                     continue
                 pause.tv_sec = AGAIN_AFTER_MS // 1000
                 pause.tv_nsec = 0
-                nanosleep(&pause, NULL)     # until others close descriptors; there is no event to wait for
+                nanosleep(&pause, NULL)     # until other threads close descriptors; no event reports that
             read_commit(slot, &commit)
             if result < 0 or commit.log_end_offset - slot.flushed_offset >= slot.settings.flush_messages:
                 pthread_mutex_lock(&self.mutex)
@@ -127,24 +127,24 @@ cdef class DirectoryQueue:
                 pthread_mutex_unlock(&self.mutex)
 
     def run(self, int lane):
-        """What a thread of the directory does until `end_soon`."""
+        """The main function of a thread of the directory; it returns after `end_soon`."""
         with nogil:
             self.serve(lane)
 
     cdef void end_soon(self) noexcept nogil:
-        """The threads sync what is in the queue, then they end."""
+        """Make the threads sync the queued slots and then end."""
         pthread_mutex_lock(&self.mutex)
         self.closing = True
-        pthread_cond_broadcast(&self.asked)
+        pthread_cond_broadcast(&self.requested)
         pthread_mutex_unlock(&self.mutex)
 
 
 cdef class Flusher:
-    """A thread starts with the first request for its directory: a process that gets none has no threads.
+    """A thread starts with the first request for its directory; a process without requests has no threads.
 
-    The loop requests and never waits. A request for a slot that another process is flushing is dropped, because that process wakes
-    all who wait when it ends; they look, and request again. If flush.messages records were appended while a sync ran, the next sync
-    follows without a request.
+    The loop only requests and never waits. A request for a slot that another process is flushing is dropped, because that
+    process wakes all waiters when its flush ends; the waiters then look at the slot and request again. If flush.messages
+    records were appended during a sync, the next sync follows without a request.
     """
 
     def __cinit__(self):
@@ -164,7 +164,8 @@ cdef class Flusher:
         return 0
 
     cdef bint may_start(self, DirectoryQueue queue):
-        """Whether the directory may have one more thread: its first always, and four if enough are left for the other directories."""
+        """Whether the directory may start another thread: its first always, up to four if enough remain for the other
+        directories."""
         cdef Py_ssize_t kept = region().header.log_dir_count - self.served
         return queue.threads == 0 or (queue.threads < THREADS_OF_DIRECTORY and len(self.threads) + kept < FLUSH_THREADS)
 
@@ -175,7 +176,7 @@ cdef class Flusher:
         except RuntimeError as error:
             if queue.threads == 0 and monotonic_ms() >= self.report_from_ms:
                 self.report_from_ms = monotonic_ms() + REPORT_AGAIN_MS
-                LOG.error("cannot start a thread that syncs logs: %s; until that succeeds the cleaner syncs them, within a second", error)
+                LOG.error("cannot start a thread to sync logs: %s; until one starts the cleaner syncs them within a second", error)
             return 0
         self.threads.append(thread)
         self.served += queue.threads == 0
@@ -183,7 +184,7 @@ cdef class Flusher:
         return 0
 
     def ask(self, uint32_t slot):
-        """`request`, for Python."""
+        """The Python form of `request`."""
         self.request(slot)
 
     @property

@@ -1,8 +1,8 @@
-"""Flush: sync a log to the device up to its log end offset, then move what depends on it; see flushing.pxd.
+"""Flush: sync a log to the device up to its log end offset, then advance the offsets that depend on it; see flushing.pxd.
 
-Any process flushes, one a slot at a time: a worker whose producers wait and the coordinator (their `Flusher` threads), the cleaner by
-age, a loader, the ordered stop. Nobody holds a slot's lock while the device works; the next sync includes the appends that come
-meanwhile. The rules are [R 4.5], [R 6].
+Any process may flush, one at a time per slot: a worker whose producers wait and the coordinator (with their `Flusher` threads),
+the cleaner by age, a loader, the ordered stop. No slot lock is held while the device works; appends that come meanwhile are
+covered by the next sync. The rules are [R 4.5] and [R 6].
 """
 
 import os
@@ -42,33 +42,33 @@ cdef extern from "<unistd.h>" nogil:
 
 cdef enum:
     LOCK_PATIENCE_MS = 15000
-    SYNC_THREADS = 4                  # of `flush_many`, beside one for each file system that is synced as a whole
-    SYNC_ALL_FROM = 64                # so many unsynced logs of one directory are synced with their whole file system
+    SYNC_THREADS = 4                  # of `flush_many`, in addition to one for each file system that is synced as a whole
+    SYNC_ALL_FROM = 64                # if a directory has this many unsynced logs, its whole file system is synced
 
 BEAT_S = 0.5
 
-# Since Linux 5.8 syncfs(2) tells of pages that could not be written.
-SYNCFS_TELLS = tuple(int("".join(c for c in part if c.isdigit()) or 0) for part in os.uname().release.split(".")[:2]) >= (5, 8)
+# Since Linux 5.8 syncfs(2) reports pages that could not be written.
+SYNCFS_REPORTS_ERRORS = tuple(int("".join(c for c in part if c.isdigit()) or 0) for part in os.uname().release.split(".")[:2]) >= (5, 8)
 
-cdef uint64_t serial = 0              # of this process's flushes: no two words are alike, whatever a truncation does between
+cdef uint64_t serial = 0              # number of this process's last flush: no two flusher words are equal, even if a truncation clears one
 
 
 cdef struct Flush:                    # one flush of one slot
     uint32_t index
     uint32_t incarnation
     uint64_t word
-    int64_t begin                     # offset from which on files may be unsynced
-    bint whole                        # all files from there on, and names; else the active segment's records alone
-    bint synced                       # the device has confirmed all of it
+    int64_t begin                     # files may be unsynced from this offset on
+    bint whole                        # sync all files from `begin` on, and directory entries; otherwise only the active segment's records
+    bint synced                       # the device has confirmed everything
     bint device_failed
-    bint vanished                     # the active segment has no file
+    bint vanished                     # the file of the active segment does not exist
     int result
-    int outcome                       # of `begin_flush`, then of `end_flush`; for `flush_file_system`
+    int outcome                       # result of `begin_flush`, then of `end_flush`; for `flush_file_system`
     Commit commit
 
 
 cdef int begin_flush(uint32_t index, bint whole, Flush* flush) noexcept nogil:
-    """Take the slot's flusher word: 1; 0 when there is nothing to do or another has it, -errno."""
+    """Take the slot's flusher word. Returns 1, 0 if there is nothing to do or another process has the word, or -errno."""
     cdef Slot* slot = slot_at(index)
     memset(flush, 0, sizeof(Flush))
     flush.index = index
@@ -76,22 +76,22 @@ cdef int begin_flush(uint32_t index, bint whole, Flush* flush) noexcept nogil:
     if slot.state != SLOT_ONLINE:
         wake_flushed(index, slot, False)
         return 0
-    if region().header.log_dir_offline[slot.log_dir]:       # never asked again [R 4]
+    if region().header.log_dir_offline[slot.log_dir]:       # its device is not used again [R 4]
         wake_flushed(index, slot, False)
         return -EIO
     flush.word = (fetch_add_64(&serial, 1) << 8) | <uint64_t>(region().self + 2)
     if not compare_swap_64(&slot.flusher, 0, flush.word):
         return 0
     fault(FLUSH_BEGUN)
-    read_commit(slot, &flush.commit)    # after the word was taken: a truncation from here on takes it away
+    read_commit(slot, &flush.commit)    # read after the word was taken: a later truncation clears the word
     flush.begin = slot.flushed_offset
     flush.whole = whole or slot.synced_base != flush.commit.segment_base
     if not whole and flush.begin >= flush.commit.log_end_offset:
         compare_swap_64(&slot.flusher, flush.word, 0)
-        wake_flushed(index, slot, False)        # who saw the word taken relies on it
+        wake_flushed(index, slot, False)        # processes that found the word taken depend on this wake-up
         return 0
     if flush.whole and slot.synced_base < 0:
-        flush.begin = max(flush.begin - 1, <int64_t>0)      # rolling the segment before wrote the end of its time index
+        flush.begin = max(flush.begin - 1, <int64_t>0)      # rolling the previous segment wrote the end of its time index
     elif flush.whole and slot.synced_base < flush.begin:
         flush.begin = slot.synced_base
     return 1
@@ -112,7 +112,7 @@ cdef void sync_file(Flush* flush, Slot* slot, int64_t base, int kind) noexcept n
 
 
 cdef void sync_small_file(Flush* flush, Slot* slot, const char* path) noexcept nogil:
-    """A file of the partition's directory that need not be there."""
+    """Sync a file of the partition's directory that may not exist."""
     cdef int fd = open_at(slot, path, O_RDONLY)
     if fd < 0:
         flush.result = 0 if fd == -ENOENT else fd
@@ -124,8 +124,8 @@ cdef void sync_small_file(Flush* flush, Slot* slot, const char* path) noexcept n
 
 
 cdef void sync_names(Flush* flush, Slot* slot) noexcept nogil:
-    """The names of new segments, and of the partition; the leader epochs and the gap limit, which nobody synced when they were
-    written."""
+    """Sync the directory entries of new segments and of the partition, and the files of the leader epochs and of the gap limit,
+    which were not synced when they were written."""
     cdef char[512] path
     cdef int fd = open_directory(slot)
     if fd < 0:
@@ -144,9 +144,9 @@ cdef void sync_names(Flush* flush, Slot* slot) noexcept nogil:
 
 
 cdef void sync(Flush* flush) noexcept nogil:
-    """Wait for the device. A file or directory that is not there was deleted or truncated meanwhile and needs no sync.
+    """Wait for the device. A file or directory that does not exist was deleted or truncated meanwhile and needs no sync.
 
-    The descriptors are new ones, so that the kernel reports every failure that it has not reported since the last sync.
+    The descriptors are newly opened, so that the kernel reports every failure that it has not reported since the last sync.
     """
     sync_files(flush)
     flush.synced = flush.result == 0
@@ -180,7 +180,7 @@ cdef void sync_files(Flush* flush) noexcept nogil:
 
 
 cdef int end_flush(Flush* flush) noexcept nogil:
-    """Store what is on the device now, or that the log directory failed; 1, 0 if nothing was flushed, -errno.
+    """Store what is on the device now, or that the log directory failed. Returns 1, 0 if nothing was flushed, or -errno.
 
     The high watermark moves before `flushed_offset`: if this process dies between the two, the next flush repeats both.
     """
@@ -189,12 +189,12 @@ cdef int end_flush(Flush* flush) noexcept nogil:
     cdef Commit now
     cdef bint advanced = False, moved = False, taken
     fault(FLUSH_SYNCED)
-    # Under the lock, so that no truncation comes between the look at the word and the store.
+    # Under the lock, so that no truncation comes between reading the word and storing the offsets.
     taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
     if taken and slot.flusher == flush.word and slot.incarnation == flush.incarnation and slot.state == SLOT_ONLINE:
         read_commit(slot, &now)
         if flush.vanished and now.segment_base == flush.commit.segment_base:
-            flush.result = -ENOENT      # somebody else removed the file of the active segment
+            flush.result = -ENOENT      # another process removed the file of the active segment
             store_release_32(&slot.state, SLOT_OFFLINE)
         elif flush.device_failed:
             store_release_32(&slot.state, SLOT_OFFLINE)
@@ -211,14 +211,15 @@ cdef int end_flush(Flush* flush) noexcept nogil:
             advanced = True
             fault(FLUSH_ADVANCED)
     if flush.device_failed:
-        # What a failed sync left unwritten is not known, and asking again would not tell [R 4]: the directory is out of use.
+        # It is unknown what a failed sync left unwritten, and another sync would not report it [R 4]: the directory goes out of
+        # use.
         log_dir_failed(slot.log_dir)
     else:
         note_device(slot.log_dir, flush.result)
     if taken:
         unlock(index, slot)
     compare_swap_64(&slot.flusher, flush.word, 0)
-    wake_flushed(index, slot, moved)    # in every case: who saw the word taken relies on it
+    wake_flushed(index, slot, moved)    # in every case: processes that found the word taken depend on this wake-up
     return flush.result if flush.result != 0 else advanced
 
 
@@ -232,10 +233,11 @@ cdef int flush_slot(uint32_t index, bint whole) noexcept nogil:
 
 
 def flush(uint32_t index, bint whole=False, *, turn=None):
-    """Sync the log to the device up to its end; True if it did, False if there was nothing to do or another thread is syncing it.
+    """Sync the log to the device up to its end. Returns True if it did, False if there was nothing to do or another thread is
+    syncing it.
 
-    :param whole: the indexes too, which a recovery could rebuild; else only those of segments that were rolled.
-    :param turn: a lock of threads that share a lane. It is held while the slot's mutex is, not while the device works.
+    :param whole: also sync the indexes, which a recovery could rebuild; otherwise only those of segments that were rolled.
+    :param turn: a lock of threads that share a lane. It is held while the slot's mutex is held, not while the device works.
     :raises OSError: a file could not be opened or synced; if it could not be synced, its log directory is offline.
     """
     cdef Flush flush
@@ -257,25 +259,25 @@ cdef failure(uint32_t index, int result):
     return file_error(-result, f"{topic_of(slot)}-{slot.partition}")
 
 
-# -- many at once -----------------------------------------------------------------------------------------------------
+# -- many logs -----------------------------------------------------------------------------------------------------
 
 def flush_many(indexes, *, bint whole=False, int all_from=SYNC_ALL_FROM, beat=None):
-    """Sync many logs, several at a time; where many of one directory are due, its file system as a whole.
+    """Sync many logs, several at a time; where many logs of one directory are due, sync its file system as a whole.
 
     :param whole: see `flush`.
-    :param all_from: how many logs of a directory make it worth to sync the file system (syncfs(2)).
+    :param all_from: number of logs of a directory from which its file system is synced as a whole (syncfs(2)).
     :param beat: called twice a second while threads sync, however long the device takes.
-    :return: [(slot, OSError)] of those that failed.
+    :return: [(slot, OSError)] of the logs that failed.
     """
     cdef int count
     of_dir, jobs, one_by_one, failed, errors, threads = {}, deque(), [], [], [], []
     for index in indexes:
         of_dir.setdefault(slot_at(index).log_dir, []).append(index)
-    for log_dir, found in of_dir.items():
-        if len(found) >= all_from and SYNCFS_TELLS:
-            jobs.append((log_dir, found))
+    for log_dir, slots in of_dir.items():
+        if len(slots) >= all_from and SYNCFS_REPORTS_ERRORS:
+            jobs.append((log_dir, slots))
         else:
-            one_by_one.extend((log_dir, [index]) for index in found)
+            one_by_one.extend((log_dir, [index]) for index in slots)
     count = len(jobs) + min(SYNC_THREADS, len(one_by_one))
     jobs.extend(one_by_one)
     try:
@@ -284,7 +286,7 @@ def flush_many(indexes, *, bint whole=False, int all_from=SYNC_ALL_FROM, beat=No
                 thread = threading.Thread(target=run_jobs, args=(LANE_FLUSH + number, jobs, whole, failed, errors), name="sync")
                 try:
                     thread.start()
-                except RuntimeError:    # the system gives no more threads: those there are, or this one, do it all
+                except RuntimeError:    # the system starts no more threads: the started ones, or this one, do all jobs
                     break
                 threads.append(thread)
         if not threads:
@@ -301,9 +303,9 @@ def flush_many(indexes, *, bint whole=False, int all_from=SYNC_ALL_FROM, beat=No
 
 
 def run_jobs(int lane, jobs, bint whole, list failed, list errors):
-    """Sync what is in the queue until it is empty, on a thread with this lane; -1: on the caller's.
+    """Sync the logs in the queue until it is empty, on a thread with this lane; -1: on the caller's thread.
 
-    :param jobs: (log directory, slots) each: one slot, or several whose file system is to be synced.
+    :param jobs: (log directory, slots) each: one slot, or several whose file system is synced as a whole.
     """
     cdef uint32_t slot
     cdef int result
@@ -323,12 +325,12 @@ def run_jobs(int lane, jobs, bint whole, list failed, list errors):
                     result = flush_slot(slot, whole)
                 if result < 0:
                     failed.append((slot, failure(slot, result)))
-    except Exception as error:          # raised by `flush_many`
+    except Exception as error:          # `flush_many` raises it
         errors.append(error)
 
 
 cdef int flush_file_system(int log_dir, list indexes, bint whole, list failed) except -1:
-    """Sync the file system under a log directory, and with it the logs of these slots, indexes and names included."""
+    """Sync the file system of a log directory, and with it the logs of these slots including indexes and directory entries."""
     cdef Py_ssize_t count = len(indexes), i
     cdef Flush* flushes = <Flush*>malloc(count * sizeof(Flush))
     cdef int fd = region().header.log_dir_fds[log_dir], begun, error = 0
@@ -360,15 +362,15 @@ cdef int flush_file_system(int log_dir, list indexes, bint whole, list failed) e
     return 0
 
 
-# -- what is to be flushed --------------------------------------------------------------------------------------------
+# -- which logs must be flushed ----------------------------------------------------------------------------------------
 
 def flush_due():
-    """Slots that hold unsynced records for longer than their flush.ms, or more of them than their flush.messages."""
+    """Slots with unsynced records that are older than flush.ms, or more than flush.messages of them."""
     cdef uint64_t i
     cdef Slot* slot
     cdef Commit commit
     cdef int64_t now = monotonic_ms(), unsynced
-    found = []
+    slots = []
     for i in range(region().header.slots_used):
         slot = slot_at(<uint32_t>i)
         if slot.state != SLOT_ONLINE:
@@ -376,43 +378,43 @@ def flush_due():
         read_commit(slot, &commit)
         unsynced = commit.log_end_offset - slot.flushed_offset
         if unsynced > 0 and (now - slot.flushed_ms >= slot.settings.flush_ms or unsynced >= slot.settings.flush_messages):
-            found.append(i)
-    return found
+            slots.append(i)
+    return slots
 
 
 def rolled_since_flush():
-    """Slots whose active segment began after what is known to be on the device with its indexes."""
+    """Slots whose active segment is newer than what is known to be on the device with its indexes."""
     cdef uint64_t i
     cdef Slot* slot
     cdef Commit commit
-    found = []
+    slots = []
     for i in range(region().header.slots_used):
         slot = slot_at(<uint32_t>i)
         if slot.state == SLOT_ONLINE:
             read_commit(slot, &commit)
             if slot.flushed_offset < commit.segment_base or 0 <= slot.synced_base < commit.segment_base:
-                found.append(i)
-    return found
+                slots.append(i)
+    return slots
 
 
 def to_close():
-    """Slots with something to sync, to index or to snapshot at the ordered stop: none of a log that nobody wrote to."""
+    """Slots with something to sync, to index or to snapshot at the ordered stop; logs without new writes are not included."""
     cdef uint64_t i
     cdef Slot* slot
     cdef Commit commit
-    found = []
+    slots = []
     for i in range(region().header.slots_used):
         slot = slot_at(<uint32_t>i)
         if slot.state == SLOT_ONLINE:
             read_commit(slot, &commit)
             if slot.flushed_offset < commit.log_end_offset or slot.synced_end < commit.log_end_offset or slot.producers_changed \
                     or commit.max_timestamp > commit.timeindexed_timestamp:
-                found.append(i)
-    return found
+                slots.append(i)
+    return slots
 
 
 cdef end(uint32_t index):
-    """The last time index entry, and a snapshot of the producers at the log's end if there ever were any."""
+    """Write the last time index entry, and a snapshot of the producers at the log's end if there ever were any."""
     cdef Slot* slot = slot_at(index)
     cdef int result = 0
     cdef bint taken
@@ -433,10 +435,10 @@ cdef end(uint32_t index):
 
 
 def settle_many(indexes, beat=None):
-    """Leave logs as a clean start expects them: a dead holder's work finished, the last time index entry, a snapshot of the
-    producers at the end if there ever were any, all synced. When nobody appends any more.
+    """Bring logs into the state that a clean start expects: the work of a dead lock holder finished, the last time index entry,
+    a snapshot of the producers at the end if there ever were any, all synced. Call this when appends have ended.
 
-    :return: {slot: OSError} of those that could not be left like that.
+    :return: {slot: OSError} of the logs for which this failed.
     """
     cdef Slot* slot
     cdef Commit commit
@@ -460,7 +462,7 @@ def settle_many(indexes, beat=None):
 
 
 def settle(uint32_t index):
-    """`settle_many` of one. :raises OSError: a file could not be written or synced."""
+    """`settle_many` for one slot. :raises OSError: a file could not be written or synced."""
     failed = settle_many([index])
     if failed:
         raise failed[index]

@@ -1,4 +1,5 @@
-"""What a follower does to its log: it appends what its leader sent, and cuts off what the leader does not have."""
+"""A follower's changes to its log: it appends the records that its leader sent, and cuts off records that the leader does not
+have."""
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint8_t
 

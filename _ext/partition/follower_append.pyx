@@ -1,6 +1,6 @@
-"""What a follower does to its log; see following.pxd.
+"""A follower's changes to its log; see follower_append.pxd.
 
-The slot's lock is taken and given back by each verb; no GIL, no allocation.
+Each function takes and releases the slot's lock; no GIL, no allocation.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uint8_t
@@ -10,9 +10,9 @@ from odradek._ext.partition.commits cimport current
 from odradek._ext.partition.gap_limit cimport is_gap_limit_below, put_gap_limit
 from odradek._ext.partition.high_watermark cimport set_high_watermark
 from odradek._ext.partition.leader_epochs cimport cut_epochs, new_epoch, note_epoch
-from odradek._ext.partition.log_writing cimport MAX_JOINED, AppendItem, AppendOutcome, advance, tell_outcome, write_and_commit
+from odradek._ext.partition.log_writing cimport MAX_JOINED, AppendItem, AppendOutcome, advance, set_outcome, write_and_commit
 from odradek._ext.partition.producer_entry cimport ProducerEntry
-from odradek._ext.partition.producer_room cimport ROOM_BUSY, ROOM_READY, Brought, Room, reserve_anyhow, reserve_producer
+from odradek._ext.partition.producer_room cimport ROOM_BUSY, ROOM_READY, PendingProducers, Room, reserve_anyhow, reserve_producer
 from odradek._ext.partition.producer_runs cimport find_producer
 from odradek._ext.partition.rolling cimport must_roll, roll_now
 from odradek._ext.partition.segment_files cimport locate_for_cut, segment_holding
@@ -40,14 +40,14 @@ from odradek._ext.shm.waking cimport wake_after, wake_everyone
 
 cdef enum:
     BATCH_SOUND = 0
-    BATCH_INCOMPLETE = 1          # the last one of a fetch
+    BATCH_INCOMPLETE = 1          # only the last batch of a fetch can be incomplete
     BATCH_BAD = 2
 
 
 cdef int check_replicated(const uint8_t* p, size_t n, BatchInfo* out) noexcept nogil:
-    """What a leader sent: a batch, or a message of format v0 or v1, which a follower keeps as it is."""
+    """Check what a leader sent: a batch, or a message of format v0 or v1, which a follower stores unchanged."""
     cdef int error = parse_batch_header(p, n, out)
-    if error == ERROR_INVALID_RECORD:       # another magic than 2
+    if error == ERROR_INVALID_RECORD:       # the magic is not 2
         if n < MESSAGE_HEADER_BYTES and out.magic in (0, 1):
             return BATCH_INCOMPLETE
         if parse_message(p, n, out) != 0:
@@ -60,31 +60,33 @@ cdef int check_replicated(const uint8_t* p, size_t n, BatchInfo* out) noexcept n
     return BATCH_SOUND if check_batch(p, n, False, out) == 0 else BATCH_BAD
 
 
-cdef int reserve_replicated(uint32_t index, Slot* slot, int64_t producer_id, Brought* brought) noexcept nogil:
-    """Room for a producer whose batch the leader has: 0, 1 if the arena is busy, or -errno."""
+cdef int reserve_replicated(uint32_t index, Slot* slot, int64_t producer_id, PendingProducers* pending) noexcept nogil:
+    """Reserve room for a producer whose batch the leader has. Returns 0, 1 if the arena is busy, or -errno."""
     cdef ProducerEntry* known = find_producer(slot, producer_id)
-    cdef Room room = reserve_producer(index, slot, known, OWNER_NOBODY, brought)
+    cdef Room room = reserve_producer(index, slot, known, OWNER_NOBODY, pending)
     if room == ROOM_READY or room == ROOM_BUSY:
         return room == ROOM_BUSY
-    return reserve_anyhow(index, slot, known, brought)
+    return reserve_anyhow(index, slot, known, pending)
 
 
 cdef AppendResult append_as_follower(uint32_t index, uint32_t incarnation, int32_t leader_epoch, uint8_t* data, int64_t size,
                                      int64_t leader_high_watermark, int64_t leader_log_start_offset, int64_t wall_ms, int spins,
                                      AppendOutcome* outcome) noexcept nogil:
-    """Append what a leader sent, offsets and epochs as they are; whole batches only, an incomplete one at the end is left out.
+    """Append what a leader sent, with its offsets and epochs. Only whole batches are appended; an incomplete one at the end is
+    dropped.
 
-    The first batch must begin at the log end offset, or behind it where compaction left a gap; else APPEND_OUT_OF_RANGE. So is
-    an append behind a truncation whose recovery point is not written yet: a start would take what follows for durable [R 4].
+    The first batch must begin at the log end offset, or after it where compaction left a gap; otherwise the result is
+    APPEND_OUT_OF_RANGE. It is also the result after a truncation whose recovery point is not written yet: a start would take
+    records appended there for durable [R 4].
     """
     cdef Slot* slot = slot_at(index)
     cdef AppendItem[MAX_JOINED] items
     cdef AppendItem* ready[MAX_JOINED]
     cdef AppendResult checked
-    cdef Brought brought
+    cdef PendingProducers pending
     cdef Commit commit
     cdef int64_t at = 0, gap
-    cdef int n = 0, result = 0, found
+    cdef int n = 0, result = 0, verdict
     cdef bint roll
     outcome.error_number = 0
     if take_slot(index, slot, spins) == LOCK_BUSY:
@@ -100,15 +102,15 @@ cdef AppendResult append_as_follower(uint32_t index, uint32_t incarnation, int32
         commit = current(slot)[0]
         n = 0
         gap = -1
-        brought.producers = brought.fresh = 0
+        pending.producers = pending.fresh = 0
         roll = False
         while n < MAX_JOINED and at < size:
             memset(&items[n], 0, sizeof(AppendItem))
-            found = check_replicated(data + at, <size_t>(size - at), &items[n].info)
-            if found == BATCH_SOUND and items[n].info.base_offset < commit.log_end_offset:
-                found = BATCH_BAD
-            if found != BATCH_SOUND:
-                checked = APPEND_OUT_OF_RANGE if found == BATCH_BAD else checked
+            verdict = check_replicated(data + at, <size_t>(size - at), &items[n].info)
+            if verdict == BATCH_SOUND and items[n].info.base_offset < commit.log_end_offset:
+                verdict = BATCH_BAD
+            if verdict != BATCH_SOUND:
+                checked = APPEND_OUT_OF_RANGE if verdict == BATCH_BAD else checked
                 at = size
                 break
             if must_roll(slot, &commit, &items[n].info, items[n].info.base_offset + items[n].info.last_offset_delta, wall_ms):
@@ -116,15 +118,15 @@ cdef AppendResult append_as_follower(uint32_t index, uint32_t incarnation, int32
                 break
             if n and (items[n].info.control or ready[n - 1].info.control
                       or (items[n].info.magic == 2 and new_epoch(slot, items[n].info.partition_leader_epoch))):
-                break                   # a marker is committed alone; an epoch is noted where the log ends
+                break                   # a marker is committed alone; an epoch must begin at the log end
             if items[n].info.producer_id >= 0:
-                result = reserve_replicated(index, slot, items[n].info.producer_id, &brought)
+                result = reserve_replicated(index, slot, items[n].info.producer_id, &pending)
                 if result != 0:
                     checked = APPEND_BUSY
                     result = min(result, 0)
-                    at = size           # after what was taken so far
+                    at = size           # after the batches that are ready are appended
                     break
-            # A limit that is not known covers every gap, but it is replaced soon by one that may not cover this gap.
+            # A limit that is not known covers every gap, but it will be replaced by one that may not cover this gap.
             if items[n].info.base_offset > commit.log_end_offset and is_gap_limit_below(slot, items[n].info.base_offset):
                 gap = items[n].info.base_offset
             items[n].data = data + at
@@ -150,7 +152,7 @@ cdef AppendResult append_as_follower(uint32_t index, uint32_t incarnation, int32
         if leader_log_start_offset > slot.log_start_offset and leader_log_start_offset <= commit.log_end_offset:
             store_release_64(<uint64_t*>&slot.log_start_offset, <uint64_t>leader_log_start_offset)
     note_failure(slot, result)
-    tell_outcome(slot, result, outcome)
+    set_outcome(slot, result, outcome)
     unlock(index, slot)
     wake_after(index, slot, True, True)
     return APPEND_IO_ERROR if result != 0 else checked
@@ -158,10 +160,11 @@ cdef AppendResult append_as_follower(uint32_t index, uint32_t incarnation, int32
 
 cdef AppendResult truncate_to(uint32_t index, uint32_t incarnation, int32_t leader_epoch, int64_t offset, int64_t wall_ms,
                               int spins) noexcept nogil:
-    """Cut the log so that it ends at `offset`, or where the batch that holds it begins; as a follower.
+    """Cut the log of a follower so that it ends at `offset`, or where the batch that contains it begins.
 
-    The intent is stored before the first file is touched, so that the next process that takes the lock finishes it after a death. Before
-    anything is appended the recovery point is to be written to its checkpoint (`odradek.shm.truncation`).
+    The intent is stored before the first file is changed, so that after a death the next process that takes the lock finishes
+    the truncation. Before anything is appended, the recovery point must be written to its checkpoint
+    (`odradek.shm.truncation`).
     """
     cdef Slot* slot = slot_at(index)
     cdef AppendResult checked
@@ -175,7 +178,7 @@ cdef AppendResult truncate_to(uint32_t index, uint32_t incarnation, int32_t lead
     if checked == APPEND_OK and (offset > commit.log_end_offset or offset < 0):
         checked = APPEND_OUT_OF_RANGE
     if checked == APPEND_OK and offset == commit.log_end_offset:
-        # An epoch that begins where the log ends is of a leader that left no batch.
+        # An epoch that begins at the log end belongs to a leader that left no batch.
         if slot.epoch_count and slot.epochs[(slot.epoch_count - 1) % EPOCHS_KEPT].start_offset >= offset:
             result = cut_epochs(slot, offset)
             note_failure(slot, result)
@@ -188,7 +191,7 @@ cdef AppendResult truncate_to(uint32_t index, uint32_t incarnation, int32_t lead
     if base < -1:
         result = <int>(base + 1)
     elif base < 0:
-        base = offset                   # before every segment: all go, the log begins anew
+        base = offset                   # before every segment: remove all of them; the log begins at `offset`
     elif base < offset:
         result = locate_for_cut(slot, commit, base, offset, &position, &first_cut)
     if result == 0:
@@ -200,7 +203,7 @@ cdef AppendResult truncate_to(uint32_t index, uint32_t incarnation, int32_t lead
         fault(TRUNCATE_INTENT_STORED)
         result = finish_truncation(index, slot)
         if result != 0:
-            give_up(slot, result)       # half done
+            give_up(slot, result)       # only partly done
     note_failure(slot, result)
     unlock(index, slot)
     wake_everyone(index, slot)

@@ -45,11 +45,11 @@ cdef int lower_gap_limit(Slot* slot, int64_t limit) noexcept nogil:
     cdef int64_t present = -1
     if directory < 0:
         return directory
-    # By the file: who raised the limit may have died before the slot said so.
+    # Read the file: a process that raised the limit may have died before it changed the slot.
     result = read_gap_limit_file(directory, &present)
     close(directory)
     if result == -ENOENT:
-        # A limit that is not known would become known here, and a start must know it as well.
+        # An unknown limit would become known here, so a start must find it in the file as well.
         result = put_gap_limit(slot, limit, True) if slot.gap_limit == INT64_MAX else 0
     elif result == 0 and not 0 <= present <= limit:
         result = put_gap_limit(slot, limit, True)

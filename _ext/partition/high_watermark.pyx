@@ -13,7 +13,7 @@ from odradek._ext.shm.waking cimport wake_after
 
 
 cdef void set_high_watermark(Slot* slot, int64_t offset) noexcept nogil:
-    """With its position where that costs little."""
+    """The position is stored as well if finding it is cheap."""
     cdef Commit commit = current(slot)[0]
     if offset <= commit.high_watermark:
         return

@@ -1,4 +1,4 @@
-"""A leader's append: its checks under the slot's lock, the cut into segments, what became of each batch."""
+"""A leader's append: checks under the slot's lock, division into segments, and a result for each batch."""
 
 from libc.stdint cimport int32_t, int64_t, uint32_t
 

@@ -1,16 +1,16 @@
-"""A leader's append; see appends.pxd, and ``broker/odradek/shm/README.md``, rule 1, for the order of its steps.
+"""A leader's append; see leader_append.pxd, and ``broker/odradek/shm/README.md``, rule 1, for the order of its steps.
 
-By the loop and the append threads of workers, and by the coordinator for its own logs. The slot's lock is taken and given back
-here; in between nothing is allocated and no GIL is needed.
+Called by the loop and the append threads of workers, and by the coordinator for its own logs. The slot's lock is taken and
+released here; in between nothing is allocated and no GIL is needed.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 from odradek._ext.partition.commits cimport current
 from odradek._ext.partition.leader_epochs cimport new_epoch, note_epoch
-from odradek._ext.partition.log_writing cimport MAX_JOINED, AppendItem, AppendOutcome, advance, tell_outcome, write_and_commit
+from odradek._ext.partition.log_writing cimport MAX_JOINED, AppendItem, AppendOutcome, advance, set_outcome, write_and_commit
 from odradek._ext.partition.producer_entry cimport ProducerBatch, ProducerEntry
-from odradek._ext.partition.producer_room cimport ROOM_BUSY, ROOM_READY, Brought, Room, count_refused, reserve_producer
+from odradek._ext.partition.producer_room cimport ROOM_BUSY, ROOM_READY, PendingProducers, Room, count_refused, reserve_producer
 from odradek._ext.partition.producer_runs cimport find_producer, place_of_entry
 from odradek._ext.partition.producers cimport (
     PRODUCER_DUPLICATE,
@@ -49,14 +49,16 @@ from odradek._ext.shm.waking cimport wake_after
 cdef enum:
     ERROR_OUT_OF_ORDER_SEQUENCE = 45
     ERROR_INVALID_PRODUCER_EPOCH = 47
-    ERROR_NOT_ENOUGH_REPLICAS = 19    # of a full disk (docs/decisions/0011), and where there is no room for a producer (0018)
-    ERROR_BATCH_TOO_LARGE = 18    # RECORD_LIST_TOO_LARGE: larger than a segment can be
+    ERROR_NOT_ENOUGH_REPLICAS = 19    # for a full disk (docs/decisions/0011), and if there is no room for a producer (0018)
+    ERROR_BATCH_TOO_LARGE = 18    # RECORD_LIST_TOO_LARGE: the batch is larger than a segment may be
 
 
 cdef bint check_before(AppendItem* items, int at, ProducerCheck* check) noexcept nogil:
-    """Judge items[at] by the items of its producer before it that will be appended: whether that decides, with *check.
+    """Check items[at] against earlier items of its producer that will be appended. Returns whether that decides the result, in
+    *check.
 
-    If it repeats one of them it is a duplicate of kind 2, with that item's number as its base offset; *check is PRODUCER_DUPLICATE then.
+    If the item repeats an earlier one, it is a duplicate of kind 2 with that item's index as its base offset, and *check is
+    PRODUCER_DUPLICATE.
     """
     cdef AppendItem* item = &items[at]
     cdef AppendItem* before
@@ -68,17 +70,17 @@ cdef bint check_before(AppendItem* items, int at, ProducerCheck* check) noexcept
         if before.error != 0 or before.duplicate or before.info.producer_id != item.info.producer_id:
             continue
         if item.info.producer_epoch < before.info.producer_epoch:
-            check[0] = PRODUCER_FENCED      # by a newer epoch of this write: nothing older makes it a duplicate
+            check[0] = PRODUCER_FENCED      # fenced by a newer epoch in this write: no older item makes it a duplicate
             return True
         if item.info.producer_epoch > before.info.producer_epoch:
             if not decided:
                 check[0] = PRODUCER_NEXT if item.info.base_sequence == 0 else PRODUCER_OUT_OF_ORDER
-            return True                     # what is older is of older epochs as well
+            return True                     # older items have older epochs as well
         if item.info.base_sequence == NO_SEQUENCE:
             check[0] = PRODUCER_NEXT
             return True
         if item.info.base_sequence == before.info.base_sequence and item.info.last_offset_delta == before.info.last_offset_delta:
-            item.duplicate = 2              # answered with that item's offset, once it is known
+            item.duplicate = 2              # the response gets that item's offset, once it is known
             item.base_offset = i + 1
             check[0] = PRODUCER_DUPLICATE
             return True
@@ -92,9 +94,10 @@ cdef bint check_before(AppendItem* items, int at, ProducerCheck* check) noexcept
 
 
 cdef bint check_producer(Slot* slot, AppendItem* items, int at, bint* needs_room, ProducerEntry** known) noexcept nogil:
-    """Whether the sequence of items[at] allows it, given the slot and the items before it that will be appended.
+    """Whether the sequence of items[at] allows an append, given the slot and the earlier items that will be appended.
 
-    `needs_room`: room for its producer, whose entry is `known`, is still to be reserved; an item before it had it reserved otherwise.
+    `needs_room`: the caller must reserve room for its producer, whose entry is `known`; otherwise an earlier item has reserved
+    it.
     """
     cdef AppendItem* item = &items[at]
     cdef ProducerBatch duplicate
@@ -125,10 +128,10 @@ cdef bint check_producer(Slot* slot, AppendItem* items, int at, bint* needs_room
 
 
 cdef Room refused_before(AppendItem* items, int at) noexcept nogil:
-    """Why a batch of the same producer before items[at] got no room; ROOM_READY if none was refused for that reason.
+    """Why a batch of the same producer before items[at] got no room; ROOM_READY if none was refused for lack of room.
 
-    A partition that does not know a producer takes any sequence of it. If it took this batch, it would refuse the retry of the one
-    before it as out of order.
+    A partition that does not know a producer accepts any first sequence. If it accepted this batch, it would refuse the retry
+    of the earlier one as out of order.
     """
     cdef int i
     for i in range(at):
@@ -137,29 +140,30 @@ cdef Room refused_before(AppendItem* items, int at) noexcept nogil:
     return ROOM_READY
 
 
-cdef int take_room(uint32_t index, Slot* slot, AppendItem* items, int at, ProducerEntry* known, Brought* brought) noexcept nogil:
-    """Reserve room for the producer of items[at], whose entry is `known` (NULL: none): 1, 0 if it is refused, APPEND_BUSY."""
+cdef int take_room(uint32_t index, Slot* slot, AppendItem* items, int at, ProducerEntry* known, PendingProducers* pending) noexcept nogil:
+    """Reserve room for the producer of items[at], whose entry is `known` (NULL: none). Returns 1, 0 if refused, or APPEND_BUSY.
+    """
     cdef AppendItem* item = &items[at]
     cdef Room room = ROOM_READY if known != NULL else refused_before(items, at)
     if room != ROOM_READY:
         count_refused(room)
     else:
-        room = reserve_producer(index, slot, known, item.owner, brought)
+        room = reserve_producer(index, slot, known, item.owner, pending)
     if room == ROOM_BUSY:
         return APPEND_BUSY
     if room != ROOM_READY:
-        item.error = ERROR_NOT_ENOUGH_REPLICAS      # retriable, and nothing of it was appended
+        item.error = ERROR_NOT_ENOUGH_REPLICAS      # retriable, and nothing of the batch was appended
         item.room = room
         return 0
     item.place = place_of_entry(slot, known)
     return 1
 
 
-cdef int check_item(uint32_t index, Slot* slot, AppendItem* items, int at, bint full, Brought* brought) noexcept nogil:
-    """Whether items[at] may be appended, given the slot and the items before it that will be: 1 yes, 0 no, APPEND_BUSY.
+cdef int check_item(uint32_t index, Slot* slot, AppendItem* items, int at, bint full, PendingProducers* pending) noexcept nogil:
+    """Whether items[at] may be appended, given the slot and the earlier items that will be: 1 yes, 0 no, or APPEND_BUSY.
 
-    `full`: the disk is, so that nothing may be appended. `brought` counts the producers of this write. Room for a producer is
-    reserved last, because another producer may be evicted for it: a batch that is refused anyway must not have that effect.
+    `full`: the disk is full, so nothing may be appended. `pending` counts the producers of this write. Room for a producer is
+    reserved last, because it may evict another producer: a batch that is refused for another reason must not have that effect.
     """
     cdef AppendItem* item = &items[at]
     cdef ProducerEntry* known = NULL
@@ -168,7 +172,7 @@ cdef int check_item(uint32_t index, Slot* slot, AppendItem* items, int at, bint 
         item.place = 0
         if not check_producer(slot, items, at, &needs_room, &known):
             if full and item.error == ERROR_OUT_OF_ORDER_SEQUENCE:
-                item.error = ERROR_NOT_ENOUGH_REPLICAS      # the one before it may be missing because it was refused
+                item.error = ERROR_NOT_ENOUGH_REPLICAS      # the previous batch may be missing because it was refused
             return 0
     if item.info.size > slot.settings.segment_bytes:
         item.error = ERROR_BATCH_TOO_LARGE
@@ -176,23 +180,23 @@ cdef int check_item(uint32_t index, Slot* slot, AppendItem* items, int at, bint 
     if full:
         item.error = ERROR_NOT_ENOUGH_REPLICAS
         return 0
-    return take_room(index, slot, items, at, known, brought) if needs_room else 1
+    return take_room(index, slot, items, at, known, pending) if needs_room else 1
 
 
 cdef AppendResult append_as_leader(uint32_t index, uint32_t incarnation, int32_t leader_epoch, AppendItem* items, int count,
                                    int64_t wall_ms, int spins, AppendOutcome* outcome) noexcept nogil:
-    """Append `count` checked batches (at most MAX_JOINED) in order; what became of each is in its `error`, `duplicate` and
-    `base_offset`. Every result but APPEND_OK concerns all of them that are not `appended` yet."""
+    """Append `count` checked batches (at most MAX_JOINED) in order. The result of each is in its `error`, `duplicate` and
+    `base_offset`. Every return value but APPEND_OK concerns all batches that are not `appended` yet."""
     cdef Slot* slot = slot_at(index)
     cdef AppendItem* ready[MAX_JOINED]
     cdef AppendResult checked
     cdef Commit commit
-    cdef Brought brought
+    cdef PendingProducers pending
     cdef int i, n, result = 0, refused = 0
     cdef int64_t before
     cdef bint alone, full
     outcome.error_number = 0
-    brought.producers = brought.fresh = 0
+    pending.producers = pending.fresh = 0
     if take_slot(index, slot, spins) == LOCK_BUSY:
         return APPEND_BUSY
     fault(APPEND_LOCKED)
@@ -200,7 +204,7 @@ cdef AppendResult append_as_leader(uint32_t index, uint32_t incarnation, int32_t
     if checked != APPEND_OK:
         unlock(index, slot)
         return checked
-    # What the broker itself writes goes on: commits of offsets, transactions' ends.
+    # The broker's internal writes continue on a full disk: offset commits and the ends of transactions.
     full = region().header.disk_state[slot.log_dir] == DISK_FULL and not slot.internal
     for i in range(count):
         items[i].log_start_offset = slot.log_start_offset
@@ -208,12 +212,12 @@ cdef AppendResult append_as_leader(uint32_t index, uint32_t incarnation, int32_t
         items[i].duplicate = items[i].appended = items[i].room = 0
         items[i].base_offset = items[i].append_time = -1
     for i in range(count):
-        if check_item(index, slot, items, i, full, &brought) == APPEND_BUSY:
+        if check_item(index, slot, items, i, full, &pending) == APPEND_BUSY:
             unlock(index, slot)
             return APPEND_BUSY
         refused += full and items[i].error == ERROR_NOT_ENOUGH_REPLICAS
     if refused == count:
-        tell_outcome(slot, 0, outcome)
+        set_outcome(slot, 0, outcome)
         unlock(index, slot)
         return APPEND_OK
     if new_epoch(slot, slot.leader_epoch):
@@ -222,7 +226,7 @@ cdef AppendResult append_as_leader(uint32_t index, uint32_t incarnation, int32_t
     before = current(slot).high_watermark
     i = 0
     while result == 0 and i < count:
-        # The longest run of batches that the active segment takes, with the offsets they will have.
+        # The longest sequence of batches that fits into the active segment, with their offsets.
         commit = current(slot)[0]
         n = 0
         while i < count:
@@ -233,7 +237,7 @@ cdef AppendResult append_as_leader(uint32_t index, uint32_t incarnation, int32_t
                 items[i].append_time = wall_ms
                 set_max_timestamp(items[i].data, &items[i].info, wall_ms, True)
             if n and (items[i].info.control or ready[n - 1].info.control):
-                break                   # a marker speaks of what is applied: it is committed alone
+                break                   # a marker refers to what is applied, so it is committed alone
             if must_roll(slot, &commit, &items[i].info, commit.log_end_offset + items[i].info.last_offset_delta, wall_ms):
                 break
             items[i].base_offset = commit.log_end_offset
@@ -254,7 +258,7 @@ cdef AppendResult append_as_leader(uint32_t index, uint32_t incarnation, int32_t
             items[i].append_time = items[n].append_time
             if not items[n].appended:
                 items[i].duplicate = 0
-    tell_outcome(slot, result, outcome)
+    set_outcome(slot, result, outcome)
     if result != 0:
         note_failure(slot, result)
     fault(APPEND_BEFORE_UNLOCK)

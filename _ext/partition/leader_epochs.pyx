@@ -1,7 +1,7 @@
 """A partition's leader epochs; see leader_epochs.pxd.
 
-Runs with the slot's mutex held, allocates nothing and needs no GIL: the file is read and written through the stack, the newest
-EPOCH_FILE_BYTES of it.
+Runs with the slot's mutex held, allocates nothing and needs no GIL: the newest EPOCH_FILE_BYTES of the file are read and
+written on the stack.
 """
 
 from libc.errno cimport ENOENT, errno
@@ -21,7 +21,7 @@ from odradek._ext.storage.log_scan cimport read_at, write_at
 
 
 cdef enum:
-    EPOCH_FILE_BYTES = 65536      # of the leader-epoch checkpoint that are kept: thousands of epochs
+    EPOCH_FILE_BYTES = 65536      # newest part of the leader-epoch checkpoint that is kept: thousands of epochs
 
 
 cdef void epoch_path(Slot* slot, char* out) noexcept nogil:
@@ -31,7 +31,8 @@ cdef void epoch_path(Slot* slot, char* out) noexcept nogil:
 
 
 cdef void assign_epoch(Slot* slot, int32_t epoch, int64_t start_offset) noexcept nogil:
-    """In a ring that only grows: `epoch_count` counts all of them. What takes epochs away reads the ring anew from the file."""
+    """The ring only grows: `epoch_count` counts all its epochs. Functions that remove epochs read the ring from the file again.
+    """
     cdef int at = slot.epoch_count % EPOCHS_KEPT
     slot.epochs[at].epoch = epoch
     slot.epochs[at].start_offset = start_offset
@@ -45,7 +46,8 @@ cdef char* skip_line(char* at) noexcept nogil:
 
 
 cdef int read_epoch_lines(Slot* slot, char* content) noexcept nogil:
-    """The lines "<epoch> <start offset>" of the checkpoint file, the newest EPOCH_FILE_BYTES of them; 0, or -errno."""
+    """Read the lines "<epoch> <start offset>" of the checkpoint file, the newest EPOCH_FILE_BYTES of them. Returns 0, or
+    -errno."""
     cdef char[512] path
     cdef char* at
     cdef int64_t size, start, length
@@ -63,7 +65,7 @@ cdef int read_epoch_lines(Slot* slot, char* content) noexcept nogil:
         content[0] = 0
         return <int>length
     content[length] = 0
-    at = skip_line(content)             # the version, or what is left of a line
+    at = skip_line(content)             # the version, or the rest of a cut line
     if start == 0:
         at = skip_line(at)              # the count
     memmove(content, at, <size_t>(content + length - at) + 1)
@@ -71,8 +73,8 @@ cdef int read_epoch_lines(Slot* slot, char* content) noexcept nogil:
 
 
 cdef int change_epoch_file(Slot* slot, int32_t epoch, int64_t start_offset, bint add, bint* dropped) noexcept nogil:
-    """Drop the entries of `epoch` and above and those that begin at `start_offset` or behind, and add this one if wanted;
-    by a temporary file and rename, without fsync [R 3]. 0, or -errno."""
+    """Remove the entries of `epoch` and above and those that begin at `start_offset` or later, and add this epoch if `add`.
+    Writes a temporary file and renames it, without fsync [R 3]. Returns 0, or -errno."""
     cdef char[512] path
     cdef char[520] temporary
     cdef char[EPOCH_FILE_BYTES] content
@@ -154,7 +156,7 @@ cdef int note_epoch(Slot* slot, int32_t epoch, int64_t start_offset) noexcept no
     result = change_epoch_file(slot, epoch, start_offset, True, &dropped)
     if result == 0:
         fault(APPEND_EPOCH_FILE_WRITTEN)
-        if dropped:                     # an epoch that began here and left no batch never was
+        if dropped:                     # an epoch that began here and left no batch is removed
             return read_epochs(slot)
         assign_epoch(slot, epoch, start_offset)
     return result

@@ -1,4 +1,4 @@
-"""Advance the log start offset, roll what has expired, remove the oldest segments; see log_start.pxd.
+"""Raise the log start offset, roll an expired segment, remove the oldest segments; see log_start.pxd.
 
 Called by the coordinator (DeleteRecords) and the cleaner (retention), which wait for the slot's lock; never from a loop.
 """
@@ -67,7 +67,7 @@ cdef AppendResult advance_log_start(uint32_t index, uint32_t incarnation, uint32
         log_start[0] = slot.log_start_offset
     unlock(index, slot)
     if moved:
-        wake_after(index, slot, True, True)     # who waits at an offset that is gone must hear of it
+        wake_after(index, slot, True, True)     # a reader that waits at a removed offset must notice that
     return checked
 
 
@@ -84,7 +84,7 @@ cdef AppendResult roll_behind(uint32_t index, uint32_t incarnation, int64_t base
     if checked == APPEND_OK:
         read_commit(slot, &commit)
         if commit.segment_base != base or commit.log_end_offset != end or commit.high_watermark < end or commit.size == 0:
-            checked = APPEND_OUT_OF_RANGE       # somebody appended since, or cut
+            checked = APPEND_OUT_OF_RANGE       # an append or a truncation came in between
         else:
             result = roll_now(index, slot, wall_ms)
             note_failure(slot, result)
@@ -108,7 +108,8 @@ cdef AppendResult remove_segments_before(uint32_t index, uint32_t incarnation, i
         if keep > slot.log_start_offset or keep > commit.segment_base:
             checked = APPEND_OUT_OF_RANGE
         else:
-            # If it is a segment's base, everything before ends before it; a truncation or a compaction may have changed that.
+            # If `keep` is the base of a segment, every earlier segment ends before it. A truncation or a compaction may have
+            # changed that.
             fd = open_in_slot(slot, keep, FILE_LOG, O_RDONLY)
             if fd == -ENOENT:
                 checked = APPEND_OUT_OF_RANGE
@@ -129,7 +130,7 @@ cdef AppendResult remove_segments_before(uint32_t index, uint32_t incarnation, i
 
 cdef AppendResult replace_epochs(uint32_t index, uint32_t incarnation, uint64_t generation, int32_t epoch_count, const char* fresh,
                                  int spins, int* error_number) noexcept nogil:
-    """The slot keeps its ring as it is: whoever asks it drops what ends before the log start offset."""
+    """The slot's ring stays unchanged, because readers skip epochs that end before the log start offset."""
     cdef Slot* slot = slot_at(index)
     cdef AppendResult checked
     cdef char[384] directory
@@ -141,7 +142,7 @@ cdef AppendResult replace_epochs(uint32_t index, uint32_t incarnation, uint64_t 
         return APPEND_BUSY
     checked = check_slot(slot, incarnation, -1, slot.role)
     if checked == APPEND_OK and (slot.generation != generation or slot.epoch_count != epoch_count):
-        checked = APPEND_OUT_OF_RANGE           # the log was cut, or an epoch began: the fresh file knows nothing of it
+        checked = APPEND_OUT_OF_RANGE           # the log was cut or an epoch began, and the new file does not contain that
     if checked == APPEND_OK:
         directory_path(slot, directory)
         snprintf(path, 512, "%s/leader-epoch-checkpoint", directory)
@@ -157,7 +158,8 @@ cdef AppendResult replace_epochs(uint32_t index, uint32_t incarnation, uint64_t 
 # -- for the control path -----------------------------------------------------------------------------------------
 
 cdef bint pause_until(int64_t until_ms) noexcept nogil:
-    """Wait a little for another process's lock (no event reports it). False once `until_ms` (CLOCK_MONOTONIC) has passed."""
+    """Wait a little for another process's lock, which no event reports. Returns False once `until_ms` (CLOCK_MONOTONIC) has
+    passed."""
     cdef timespec pause
     if monotonic_ms() > until_ms:
         return False
@@ -169,9 +171,10 @@ cdef bint pause_until(int64_t until_ms) noexcept nogil:
 
 def advance(uint32_t index, int64_t offset, *, uint32_t incarnation, uint32_t role=ROLE_NONE, int leader_epoch=-1,
             int64_t timeout_ms=15000):
-    """Raise the log start offset: (what became of it, the log start offset afterwards); "ok" also where it was not lower.
+    """Raise the log start offset. Returns (result, log start offset afterwards); the result is "ok" also if the offset was not
+    lower.
 
-    :param offset: the first offset that stays; -1 for the high watermark.
+    :param offset: the first offset that remains; -1 for the high watermark.
     :param role: the Role that the slot must have; ROLE_NONE for any.
     :param timeout_ms: how long to wait for the slot's lock.
     """
@@ -185,9 +188,9 @@ def advance(uint32_t index, int64_t offset, *, uint32_t incarnation, uint32_t ro
 
 
 def roll(uint32_t index, int64_t base, int64_t end, *, uint32_t incarnation, int64_t timeout_ms=15000):
-    """Begin a new active segment if the present one is still that at `base`, ends at `end` and is committed; what became of it.
+    """Begin a new active segment if the current one still begins at `base`, ends at `end` and is committed. Returns the result.
 
-    :raises OSError: the new segment could not be made.
+    :raises OSError: the new segment could not be created.
     """
     cdef AppendResult result
     cdef int64_t until = monotonic_ms() + timeout_ms
@@ -202,9 +205,9 @@ def roll(uint32_t index, int64_t base, int64_t end, *, uint32_t incarnation, int
 
 
 def remove_before(uint32_t index, int64_t keep, *, uint32_t incarnation, int64_t timeout_ms=15000):
-    """Rename the files of all segments before that at `keep`, which is not above the log start offset; what became of it.
+    """Rename the files of all segments before the one at `keep`, which is not above the log start offset. Returns the result.
 
-    :raises OSError: a file could not be renamed; those before it are gone.
+    :raises OSError: a file could not be renamed; the files before it are already renamed.
     """
     cdef AppendResult result
     cdef int64_t until = monotonic_ms() + timeout_ms
@@ -220,10 +223,11 @@ def remove_before(uint32_t index, int64_t keep, *, uint32_t incarnation, int64_t
 
 def put_epochs(uint32_t index, bytes fresh not None, *, uint32_t incarnation, uint64_t generation, int epoch_count,
                int64_t timeout_ms=15000):
-    """Make a file of the partition's directory its leader-epoch checkpoint, if the log is as `facts` told it; what became of it.
+    """Make a file of the partition's directory its leader-epoch checkpoint, if the log is unchanged since `facts`. Returns the
+    result.
 
     :param fresh: the file's name; its content is on the device.
-    :raises OSError: it could not be renamed; the former one is there.
+    :raises OSError: the file could not be renamed; the former checkpoint remains.
     """
     cdef AppendResult result
     cdef int64_t until = monotonic_ms() + timeout_ms
@@ -239,7 +243,7 @@ def put_epochs(uint32_t index, bytes fresh not None, *, uint32_t incarnation, ui
 
 
 def settle_intent(uint32_t index):
-    """If the slot's last holder died in a structural change: finish it now rather than when the next append comes."""
+    """If the slot's last holder died during a structural change, finish the change now instead of at the next append."""
     cdef Slot* slot = slot_at(index)
     cdef int64_t until = monotonic_ms() + 15000
     if slot.intent == 0:
@@ -253,17 +257,17 @@ def settle_intent(uint32_t index):
 
 
 def generations():
-    """The generation of every slot ever given, -1 where it holds no open log."""
+    """The generation of every slot ever assigned; -1 for a slot without an open log."""
     cdef uint64_t i
     return [<int64_t>slot_at(<uint32_t>i).generation if slot_at(<uint32_t>i).state == SLOT_ONLINE else -1
             for i in range(region().header.slots_used)]
 
 
 def facts(uint32_t index):
-    """What retention goes by, as a dict of one moment; None if the slot holds no open log."""
+    """The state that retention needs, as a dict that is consistent in time; None if the slot has no open log."""
     cdef Slot* slot = slot_at(index)
     cdef Commit commit
-    cdef uint64_t generation = slot.generation      # before the rest: what is listed by it is no older
+    cdef uint64_t generation = slot.generation      # read before the rest: a file list made for this generation is not older
     if slot.state != SLOT_ONLINE:
         return None
     read_commit(slot, &commit)
@@ -295,5 +299,5 @@ def facts(uint32_t index):
 
 
 def meet_fault(int point):
-    """A fault point of a step that is written in Python (debug build; nothing in a release)."""
+    """A fault point of a step that is written in Python (debug build; does nothing in a release build)."""
     fault(point)

@@ -1,6 +1,6 @@
-"""The steps of an append that a leader and a follower share: log, transaction index, indexes, commit, what follows from it.
+"""The steps of an append that leader and follower share: log, transaction index, indexes, commit, and the updates after it.
 
-Their order is the contract (``broker/odradek/shm/README.md``, rule 1); the names of the fault points between them stand in ``faults.pxd``.
+Their order is a contract (``broker/odradek/shm/README.md``, rule 1); ``faults.pxd`` names the fault points between them.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint8_t
@@ -15,15 +15,15 @@ cdef enum:
 
 
 cdef struct AppendItem:           # one checked record batch
-    uint8_t* data                 # whole batch; base offset, leader epoch (LogAppendTime: timestamps) are patched in place
+    uint8_t* data                 # whole batch; base offset, leader epoch and (LogAppendTime) timestamps are changed in place
     BatchInfo info
-    uint32_t owner                # of its producer, should the partition not know it; see owners.pxd
+    uint32_t owner                # owner of its producer if the partition does not know the producer; see owners.pxd
     # out
-    int16_t error                 # Kafka's code, 0 when appended or a duplicate
+    int16_t error                 # Kafka's error code, 0 if appended or a duplicate
     uint8_t duplicate
     uint8_t appended
-    uint8_t room                  # Room: why there is none for its producer, if that is the error
-    uint32_t place                # where its producer was found; see producer_at
+    uint8_t room                  # Room: why there is no room for its producer, if that is the error
+    uint32_t place                # place of its producer's entry; see producer_at
     int64_t base_offset
     int64_t append_time           # -1 for CreateTime
     int64_t log_start_offset
@@ -36,8 +36,8 @@ cdef struct AppendOutcome:
     int32_t error_number          # errno of APPEND_IO_ERROR
 
 
-cdef inline void tell_outcome(Slot* slot, int result, AppendOutcome* outcome) noexcept nogil:
-    """How the log stands after an append that ended with `result` (0, or -errno)."""
+cdef inline void set_outcome(Slot* slot, int result, AppendOutcome* outcome) noexcept nogil:
+    """Store the state of the log after an append that ended with `result` (0, or -errno)."""
     cdef Commit* commit = current(slot)
     outcome.log_end_offset = commit.log_end_offset
     outcome.high_watermark = commit.high_watermark
@@ -46,16 +46,16 @@ cdef inline void tell_outcome(Slot* slot, int result, AppendOutcome* outcome) no
 
 
 cdef inline void advance(Commit* commit, const AppendItem* item) noexcept nogil:
-    """The size and the log end behind an item whose base offset is known."""
+    """Advance the size and the log end by an item whose base offset is known."""
     if commit.size == 0:
         commit.first_timestamp = item.info.max_timestamp
     commit.size += item.info.size
     commit.log_end_offset = item.base_offset + item.info.last_offset_delta + 1
 
 
-# Write and commit batches that the active segment takes, whose offsets are set; 0, or -errno and nothing of them is in the log.
-# `alone`: as a leader whose replica is the only one in sync, so that the high watermark moves as well.
+# Write and commit batches that fit into the active segment and whose offsets are set. Returns 0, or -errno, and then the log
+# contains none of them. `alone`: this leader is the only in-sync replica, so that the high watermark moves as well.
 cdef int write_and_commit(uint32_t index, Slot* slot, AppendItem** batches, int count, bint alone) noexcept nogil
 
-# Empty the ring of recent batches: what it says is not in the log any more, or its writer died in the middle.
+# Empty the ring of recent batches: its entries are no longer in the log, or its writer died during a change.
 cdef void clear_recent(Slot* slot) noexcept nogil

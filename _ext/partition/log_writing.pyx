@@ -1,4 +1,4 @@
-"""The steps of an append that a leader and a follower share; see log_writing.pxd.
+"""The steps of an append that leader and follower share; see log_writing.pxd.
 
 Runs with the slot's mutex held by the calling thread, allocates nothing and needs no GIL.
 """
@@ -14,7 +14,7 @@ from odradek._ext.partition.commits cimport commit_to_log_end, publish, set_appl
 from odradek._ext.partition.producer_entry cimport ProducerEntry
 from odradek._ext.partition.producer_runs cimport find_producer
 from odradek._ext.partition.producers cimport first_unstable_without, settle_last_stable
-from odradek._ext.partition.redo cimport apply_one, parse_marker
+from odradek._ext.partition.redo cimport apply_committed, parse_marker
 from odradek._ext.partition.segment_files cimport cut_leftover
 from odradek._ext.records.record_batch cimport store32, store64
 from odradek._ext.shm.atomics cimport fence, fence_release, store_release_32
@@ -29,7 +29,7 @@ from odradek._ext.storage.log_state cimport FILE_INDEX, FILE_TIME_INDEX, FILE_TX
 
 
 cdef int put_transaction_entry(Slot* slot, Commit* commit, AppendItem* item, int64_t offset) noexcept nogil:
-    """An aborted transaction's entry in the transaction index, before its marker is committed; 0, or -errno."""
+    """Write an aborted transaction's entry to the transaction index before its marker is committed. Returns 0, or -errno."""
     cdef uint8_t[34] entry
     cdef ProducerEntry* producer
     cdef int32_t coordinator_epoch = -1
@@ -42,7 +42,7 @@ cdef int put_transaction_entry(Slot* slot, Commit* commit, AppendItem* item, int
         return 0
     stable = first_unstable_without(slot, item.info.producer_id)
     if stable < 0:
-        stable = offset + 1             # this marker ends the only one
+        stable = offset + 1             # this marker ends the only open transaction
     entry[0] = entry[1] = 0
     store64(entry + 2, <uint64_t>item.info.producer_id)
     store64(entry + 10, <uint64_t>producer.transaction_first_offset)
@@ -60,7 +60,7 @@ cdef int put_transaction_entry(Slot* slot, Commit* commit, AppendItem* item, int
 
 
 cdef int write_batches(AppendFiles* files, AppendItem** batches, int count, int64_t position) noexcept nogil:
-    """All batches with one pwritev (more, if the kernel takes less); 0, or -errno."""
+    """Write all batches with one pwritev (more if the kernel accepts less). Returns 0, or -errno."""
     cdef iovec[MAX_JOINED] parts
     cdef int i, first = 0
     cdef ssize_t written
@@ -87,7 +87,7 @@ cdef int write_batches(AppendFiles* files, AppendItem** batches, int count, int6
 
 
 cdef int write_indexes(Slot* slot, AppendFiles* files, Commit* commit, AppendItem** batches, int count) noexcept nogil:
-    """Advance `commit` over the batches (sizes, timestamps) and write the index entries that fall due; 0, or -errno."""
+    """Advance `commit` by the batches (sizes, timestamps) and write the index entries that are due. Returns 0, or -errno."""
     cdef uint8_t[MAX_JOINED * 8] entries
     cdef uint8_t[MAX_JOINED * 12] times
     cdef int i, due = 0, due_times = 0, fd, result
@@ -143,7 +143,7 @@ cdef void clear_recent(Slot* slot) noexcept nogil:
 
 
 cdef void note_recent(Slot* slot, int64_t segment_base, int64_t position, AppendItem** batches, int count) noexcept nogil:
-    """Put the newest batches into the ring that answers reads at the tail."""
+    """Add the newest batches to the ring that answers reads at the tail."""
     cdef int i = 0
     cdef RecentBatch* recent
     if count > RECENT_KEPT:
@@ -166,10 +166,11 @@ cdef void note_recent(Slot* slot, int64_t segment_base, int64_t position, Append
     store_release_32(&slot.recent_sequence, slot.recent_sequence + 1)
 
 
-# -- all of it --------------------------------------------------------------------------------------------------------
+# -- the whole write ---------------------------------------------------------------------------------------------------
 
 cdef int write_and_commit(uint32_t index, Slot* slot, AppendItem** batches, int count, bint alone) noexcept nogil:
-    """Log, transaction index, indexes, commit, apply: the batches fit the active segment. 0, or -errno and nothing happened."""
+    """Log, transaction index, indexes, commit, apply. The batches fit into the active segment. Returns 0, or -errno without an
+    effect."""
     cdef Commit commit = current(slot)[0]
     cdef int64_t position = commit.size
     cdef int32_t coordinator_epoch
@@ -190,23 +191,24 @@ cdef int write_and_commit(uint32_t index, Slot* slot, AppendItem** batches, int 
     if result == 0:
         result = write_indexes(slot, files, &commit, batches, count)
     if result != 0:
-        # Unpublished bytes are nobody's; the next append writes over them, a roll or a clean stop must not find them.
+        # The unpublished bytes do not belong to the log. The next append would overwrite them, but a roll or a clean stop must not
+        # find them.
         release_files(files)
         slot.uncut = 1
         cut_leftover(slot)
         return result
     release_files(files)
     if alone and within_flush_messages(slot, &commit, slot.flushed_offset):
-        commit_to_log_end(&commit)      # else the flush that is asked for now moves the high watermark
+        commit_to_log_end(&commit)      # otherwise the flush that is requested now moves the high watermark
     publish(slot, &commit)
     fault(APPEND_COMMITTED)
     if slot.producer_run != 0:
-        slot.producers_changed = 1      # the last snapshot is no longer one of the log's end
+        slot.producers_changed = 1      # the last snapshot does not describe the log's end any more
     for i in range(count):
         coordinator_epoch = -1
         if batches[i].info.control:
             parse_marker(batches[i].data, batches[i].info.size, &coordinator_epoch, &kind)
-        apply_one(slot, &batches[i].info, batches[i].base_offset, coordinator_epoch, batches[i].owner, batches[i].place)
+        apply_committed(slot, &batches[i].info, batches[i].base_offset, coordinator_epoch, batches[i].owner, batches[i].place)
         fault(APPEND_PRODUCER_APPLIED)
         batches[i].appended = 1
     settle_last_stable(slot, commit.high_watermark)

@@ -1,7 +1,7 @@
-"""How many producers each client has, counted again after what may have left the counts wrong [R 2.6].
+"""Counts the producers of each client again after events that may have left the counts wrong [R 2.6].
 
-Runs in the cleaner. The counts are kept up to date by those who add and drop producers; a death amid such a change, or a partition that
-lost its producers, leaves them off.
+Runs in the cleaner. Functions that add and remove producers keep the counts up to date; a death during such a change, or a
+partition that lost its producers, leaves them wrong.
 """
 
 from libc.errno cimport ENOMEM
@@ -15,7 +15,7 @@ from odradek._ext.shm.layout cimport PRODUCER_OWNERS, SLOT_DELETED, Slot, region
 
 
 cdef void count_slot(Slot* slot, int32_t* counts) noexcept nogil:
-    """Without the slot's lock: what changes meanwhile may be counted or not."""
+    """Runs without the slot's lock: concurrent changes may be counted or not."""
     cdef Run run
     cdef uint64_t word = load_acquire_64(&slot.producer_run)
     cdef uint32_t i
@@ -28,7 +28,7 @@ cdef void count_slot(Slot* slot, int32_t* counts) noexcept nogil:
 
 
 cdef int count_all() noexcept nogil:
-    """Bring the counts to what the entries say; what other processes add meanwhile stays. 0, or -ENOMEM."""
+    """Correct the counts by the entries. Changes that other processes make meanwhile are kept. Returns 0, or -ENOMEM."""
     cdef int32_t* seen = <int32_t*>malloc(PRODUCER_OWNERS * sizeof(int32_t))
     cdef int32_t* counts = <int32_t*>calloc(PRODUCER_OWNERS, sizeof(int32_t))
     cdef uint64_t i
@@ -48,7 +48,8 @@ cdef int count_all() noexcept nogil:
 
 
 def count_again():
-    """If a process died or a partition lost its producers since the last call: count the producers of each owner anew. Whether."""
+    """If a process died or a partition lost its producers since the last call, count every owner's producers. Returns whether
+    it did."""
     cdef int result
     if exchange_64(&region().header.owners_stale, 0) == 0:
         return False

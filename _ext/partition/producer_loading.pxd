@@ -1,4 +1,5 @@
-"""From the producers that a load of the log found to a slot's run, and room for them at a start. See docs/decisions/0018."""
+"""Moves the producers that a load of the log returned to a slot's run, and makes room for them at a start. See
+docs/decisions/0018."""
 
 from libc.stdint cimport int64_t, uint32_t
 
@@ -6,21 +7,23 @@ from odradek._ext.shm.layout cimport Slot
 from odradek._ext.storage.log_state cimport LoadedProducer, LogState
 
 
-cdef struct Chosen:               # the producers of a load that are restored, those first that wrote the longest ago
+cdef struct RestorePlan:          # the producers of a load to restore, the least recent writer first
     LoadedProducer** items
     int64_t count
-    int64_t first                 # those before it are left out for want of room
+    int64_t first                 # the producers before it are dropped for lack of room
     int64_t wall_less_monotonic
 
 
-# All but those of a snapshot that were last heard of before `before_ms` (wall clock) and have no open transaction; 0, or -ENOMEM.
-cdef int choose_producers(LogState* state, int64_t before_ms, Chosen* chosen) noexcept nogil
-cdef void free_chosen(Chosen* chosen) noexcept nogil
+# Choose all producers except those from a snapshot that were last heard before `before_ms` (wall clock) and have no open
+# transaction. Returns 0, or -ENOMEM.
+cdef int choose_producers(LogState* state, int64_t before_ms, RestorePlan* plan) noexcept nogil
+cdef void free_plan(RestorePlan* plan) noexcept nogil
 
-# Replace the slot's producers by the chosen ones, with its mutex held; whether there was room (else it has none).
-cdef bint restore_chosen(uint32_t index, Slot* slot, Chosen* chosen) noexcept nogil
+# Replace the slot's producers by those of the plan; the caller holds its mutex. Returns whether there was room; if not, the slot has
+# no producers.
+cdef bint restore_plan(uint32_t index, Slot* slot, RestorePlan* plan) noexcept nogil
 
-# Make room for `chosen`, without a lock held: leave out half of them, those that wrote the longest ago, or (`of_others`) drop as many of
-# the partition that has the most producers nobody has used since the start. The slot concerned, with *dropped; -1 if there is nothing left
-# to be tried.
-cdef int64_t make_restore_room(Chosen* chosen, uint32_t index, bint of_others, int64_t* dropped) noexcept nogil
+# Make room for the plan; the caller holds no lock. Drops half of its producers, the least recent writers, or (`of_others`) as many
+# of the partition that has the most producers unused since the start. Returns the affected slot, with *dropped; -1 if nothing is
+# left to try.
+cdef int64_t make_restore_room(RestorePlan* plan, uint32_t index, bint of_others, int64_t* dropped) noexcept nogil

@@ -1,4 +1,4 @@
-"""Restoring producers from a load of the log; see producer_loading.pxd. No GIL."""
+"""Restores producers after a load of the log; see producer_loading.pxd. No GIL."""
 
 from libc.errno cimport ENOMEM
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -25,48 +25,48 @@ cdef int by_last_offset(const void* left, const void* right) noexcept nogil:
     return -1 if a < b else a > b
 
 
-cdef int choose_producers(LogState* state, int64_t before_ms, Chosen* chosen) noexcept nogil:
+cdef int choose_producers(LogState* state, int64_t before_ms, RestorePlan* plan) noexcept nogil:
     cdef LoadedProducer* producer
     cdef int64_t i
-    memset(chosen, 0, sizeof(Chosen))
-    chosen.wall_less_monotonic = now_ms() - coarse_ms()
-    chosen.items = <LoadedProducer**>malloc(<size_t>max(state.producers.count, <int64_t>1) * sizeof(LoadedProducer*))
-    if chosen.items == NULL:
+    memset(plan, 0, sizeof(RestorePlan))
+    plan.wall_less_monotonic = now_ms() - coarse_ms()
+    plan.items = <LoadedProducer**>malloc(<size_t>max(state.producers.count, <int64_t>1) * sizeof(LoadedProducer*))
+    if plan.items == NULL:
         return -ENOMEM
     for i in range(state.producers.count):
         producer = <LoadedProducer*>state.producers.items + i
         if producer.replayed or producer.current_txn_first_offset >= 0 or producer.last_timestamp >= before_ms:
-            chosen.items[chosen.count] = producer
-            chosen.count += 1
-    if chosen.count:
-        qsort(chosen.items, <size_t>chosen.count, sizeof(LoadedProducer*), &by_last_offset)
+            plan.items[plan.count] = producer
+            plan.count += 1
+    if plan.count:
+        qsort(plan.items, <size_t>plan.count, sizeof(LoadedProducer*), &by_last_offset)
     return 0
 
 
-cdef void free_chosen(Chosen* chosen) noexcept nogil:
-    free(chosen.items)
-    chosen.items = NULL
+cdef void free_plan(RestorePlan* plan) noexcept nogil:
+    free(plan.items)
+    plan.items = NULL
 
 
-cdef inline bint is_left_out(Chosen* chosen, int64_t number) noexcept nogil:
-    return number < chosen.first and chosen.items[number].current_txn_first_offset < 0
+cdef inline bint is_left_out(RestorePlan* plan, int64_t number) noexcept nogil:
+    return number < plan.first and plan.items[number].current_txn_first_offset < 0
 
 
-cdef uint32_t count_restored(Chosen* chosen) noexcept nogil:
+cdef uint32_t count_restored(RestorePlan* plan) noexcept nogil:
     cdef uint32_t count = 0
     cdef int64_t i
-    for i in range(chosen.count):
-        count += not is_left_out(chosen, i)
+    for i in range(plan.count):
+        count += not is_left_out(plan, i)
     return count
 
 
-cdef void restore_one(Slot* slot, LoadedProducer* producer, Chosen* chosen) noexcept nogil:
+cdef void restore_loaded(Slot* slot, LoadedProducer* producer, RestorePlan* plan) noexcept nogil:
     cdef int64_t now = coarse_ms(), heard_ms = now
     cdef LoadedBatch* batch
     cdef ProducerEntry* entry
     cdef int k
-    if not producer.replayed:           # its snapshot says when, by the wall clock
-        heard_ms = min(now, producer.last_timestamp - chosen.wall_less_monotonic)
+    if not producer.replayed:           # the snapshot has the wall clock time
+        heard_ms = min(now, producer.last_timestamp - plan.wall_less_monotonic)
     entry = restore_producer(slot, producer.producer_id, producer.producer_epoch, producer.coordinator_epoch,
                              producer.last_timestamp, producer.current_txn_first_offset, heard_ms)
     if entry == NULL:
@@ -76,44 +76,45 @@ cdef void restore_one(Slot* slot, LoadedProducer* producer, Chosen* chosen) noex
         restore_batch(entry, batch.base_sequence, batch.last_sequence, batch.base_offset, batch.last_offset, batch.timestamp)
 
 
-cdef bint restore_chosen(uint32_t index, Slot* slot, Chosen* chosen) noexcept nogil:
+cdef bint restore_plan(uint32_t index, Slot* slot, RestorePlan* plan) noexcept nogil:
     cdef uint64_t former = slot.producer_run, units = region().header.arena_units
-    cdef uint32_t wanted = count_restored(chosen)
+    cdef uint32_t count = count_restored(plan)
     cdef int64_t i
     if former:
         forget_producers(slot)
     slot.first_unstable_offset = -1
-    if wanted == 0:
+    if count == 0:
         return True
-    # The last quarter is for those that come later; for open transactions there is all of it.
-    if move_run(index, slot, order_for(wanted), True, units if chosen.first == chosen.count else units - units // 4) != ARENA_READY:
+    # The last quarter of the arena is reserved for later producers; only open transactions may use all of it.
+    if move_run(index, slot, order_for(count), True, units if plan.first == plan.count else units - units // 4) != ARENA_READY:
         return False
-    for i in range(chosen.count):
-        if not is_left_out(chosen, i):
-            restore_one(slot, chosen.items[i], chosen)
+    for i in range(plan.count):
+        if not is_left_out(plan, i):
+            restore_loaded(slot, plan.items[i], plan)
     return True
 
 
-# -- room ---------------------------------------------------------------------------------------------------------------
+# -- room --------------------------------------------------------------------------------------------------------------
 
 cdef int64_t largest_run(uint32_t but, int order) noexcept nogil:
-    """The slot with the largest run above that order; -1 if there is none."""
+    """The slot with the largest run above that order, except slot `but`; -1 if there is none."""
     cdef uint64_t i, word
-    cdef int64_t found = -1
+    cdef int64_t largest = -1
     for i in range(region().header.slots_used):
         word = slot_at(<uint32_t>i).producer_run
         if i != but and word and order_of_run(word) > order and slot_at(<uint32_t>i).state == SLOT_ONLINE:
-            found = <int64_t>i
+            largest = <int64_t>i
             order = order_of_run(word)
-    return found
+    return largest
 
 
 cdef bint halve(uint32_t index, int64_t* dropped) noexcept nogil:
-    """Drop producers of a partition that nobody has used since the start until half of its run is enough; whether that made room."""
+    """Drop producers that were not used since the start until half of the partition's run is enough. Returns whether that made
+    room."""
     cdef Slot* slot = slot_at(index)
     cdef ProducerEntry* entry
     cdef uint32_t enough
-    cdef bint made = False
+    cdef bint halved = False
     if wait_slot(index, slot, LOCK_PATIENCE_MS) != 0:
         return False
     if slot.state == SLOT_ONLINE and slot.producer_run and order_of_run(slot.producer_run) > 0:
@@ -124,20 +125,20 @@ cdef bint halve(uint32_t index, int64_t* dropped) noexcept nogil:
                 break
             drop_producer(slot, entry)
             dropped[0] += 1
-        made = slot.producer_count <= enough and move_run(index, slot, order_for(slot.producer_count), True, 0) == ARENA_READY
+        halved = slot.producer_count <= enough and move_run(index, slot, order_for(slot.producer_count), True, 0) == ARENA_READY
     unlock(index, slot)
-    return made
+    return halved
 
 
-cdef int64_t make_restore_room(Chosen* chosen, uint32_t index, bint of_others, int64_t* dropped) noexcept nogil:
-    cdef int64_t other = largest_run(index, order_for(count_restored(chosen))) if of_others else -1
-    cdef int64_t before = count_restored(chosen)
+cdef int64_t make_restore_room(RestorePlan* plan, uint32_t index, bint of_others, int64_t* dropped) noexcept nogil:
+    cdef int64_t other = largest_run(index, order_for(count_restored(plan))) if of_others else -1
+    cdef int64_t before = count_restored(plan)
     dropped[0] = 0
     if other < 0 or not halve(<uint32_t>other, dropped):
         if dropped[0] == 0:
-            other = index if chosen.first < chosen.count else -1
-        while dropped[0] == 0 and chosen.first < chosen.count:
-            chosen.first += (chosen.count - chosen.first + 1) // 2
-            dropped[0] = before - count_restored(chosen)
+            other = index if plan.first < plan.count else -1
+        while dropped[0] == 0 and plan.first < plan.count:
+            plan.first += (plan.count - plan.first + 1) // 2
+            dropped[0] = before - count_restored(plan)
     count_event(DROPPED_AT_START, dropped[0])
     return other

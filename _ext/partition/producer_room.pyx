@@ -1,7 +1,7 @@
-"""Who gets room for a producer, and who has to leave for it; see producer_room.pxd and docs/decisions/0018.
+"""Decides which producer gets room and which one is evicted for it; see producer_room.pxd and docs/decisions/0018.
 
-With the slot's mutex held; no GIL. What a client may have is decided by counts that other processes change meanwhile: it may pass its
-limit by a few.
+The caller holds the slot's mutex; no GIL. A client's share is checked against counts that other processes change meanwhile, so
+a client may exceed its limit by a few.
 """
 
 from libc.errno cimport ENOMEM
@@ -24,12 +24,12 @@ from odradek._ext.shm.owners cimport OWNER_NOBODY
 
 
 cdef enum:
-    LOOKED_AT = 128               # entries at one search for a silent producer
-    EVICTED_AT_ONCE = 64          # of a client that is beyond its share; the next append goes on
+    LOOKED_AT = 128               # entries in one search for a silent producer
+    EVICTED_AT_ONCE = 64          # evicted for a client beyond its share; the next append continues
 
 
 cdef bint evict(Slot* slot, ProducerEntry* entry, int event) noexcept nogil:
-    """Whether there was one to evict."""
+    """Evict an entry. Returns whether there was one."""
     if entry == NULL:
         return False
     drop_producer(slot, entry)
@@ -50,10 +50,10 @@ cdef inline bint is_nearly_full() noexcept nogil:
 
 
 cdef bint is_beyond(Slot* slot, uint32_t owner, uint32_t fresh) noexcept nogil:
-    """Whether one producer more is more than the client may have, here or in all. Beyond its share of all it may still have as many in
-    each partition as the smallest run holds, until the arena is nearly full."""
+    """Whether another producer would exceed the client's share, here or in total. A client beyond its total share may still
+    have as many producers in each partition as the smallest run holds, until the arena is nearly full."""
     cdef Header* header = region().header
-    cdef int64_t count = region().owner_counts[owner]       # below 0, when it is off after a death
+    cdef int64_t count = region().owner_counts[owner]       # negative if it is wrong after a death
     cdef uint32_t here
     if owner == OWNER_NOBODY:
         return False
@@ -63,16 +63,16 @@ cdef bint is_beyond(Slot* slot, uint32_t owner, uint32_t fresh) noexcept nogil:
     return count + fresh >= <int64_t>header.producer_limit_of_client and (here >= SMALL_CAPACITY or is_nearly_full())
 
 
-cdef Room make_room(uint32_t index, Slot* slot, uint32_t owner, Brought* brought, bint patient) noexcept nogil:
+cdef Room make_room(uint32_t index, Slot* slot, uint32_t owner, PendingProducers* pending, bint patient) noexcept nogil:
     cdef uint32_t needed
     cdef ArenaResult result
     cdef int evicted = 0
-    while evicted < EVICTED_AT_ONCE and is_beyond(slot, owner, brought.fresh):
+    while evicted < EVICTED_AT_ONCE and is_beyond(slot, owner, pending.fresh):
         if not evict_own(slot, owner):
             return ROOM_OF_CLIENT
         evicted += 1
     while True:
-        needed = slot.producer_count + brought.producers + 1
+        needed = slot.producer_count + pending.producers + 1
         if needed > region().header.producer_limit_of_partition:
             if not evict_silent(slot) and not evict_own(slot, owner):
                 return ROOM_OF_PARTITION
@@ -88,12 +88,12 @@ cdef Room make_room(uint32_t index, Slot* slot, uint32_t owner, Brought* brought
                 return ROOM_OF_ARENA
 
 
-cdef Room reserve_producer(uint32_t index, Slot* slot, ProducerEntry* known, uint32_t owner, Brought* brought) noexcept nogil:
+cdef Room reserve_producer(uint32_t index, Slot* slot, ProducerEntry* known, uint32_t owner, PendingProducers* pending) noexcept nogil:
     cdef Room room = ROOM_READY
     if known == NULL:
-        room = make_room(index, slot, owner, brought, False)
-        brought.fresh += room == ROOM_READY
-    brought.producers += room == ROOM_READY
+        room = make_room(index, slot, owner, pending, False)
+        pending.fresh += room == ROOM_READY
+    pending.producers += room == ROOM_READY
     if room >= ROOM_OF_CLIENT:
         count_refused(room)
     return room
@@ -103,14 +103,14 @@ cdef void count_refused(Room room) noexcept nogil:
     count_event(REFUSED_CLIENT + room - ROOM_OF_CLIENT, 1)
 
 
-cdef int reserve_anyhow(uint32_t index, Slot* slot, ProducerEntry* known, Brought* brought) noexcept nogil:
+cdef int reserve_anyhow(uint32_t index, Slot* slot, ProducerEntry* known, PendingProducers* pending) noexcept nogil:
     cdef Room room = ROOM_READY
     while known == NULL:
-        room = make_room(index, slot, OWNER_NOBODY, brought, True)
+        room = make_room(index, slot, OWNER_NOBODY, pending, True)
         if room == ROOM_READY:
-            brought.fresh += 1
+            pending.fresh += 1
             break
         if not evict(slot, silent_producer(slot, INT64_MAX, 0xFFFFFFFF), EVICTED_SILENT):
             return -ENOMEM
-    brought.producers += 1
+    pending.producers += 1
     return 0

@@ -1,6 +1,5 @@
-"""Entries, index and lists of a run of producers; see producer_runs.pxd. With the slot's mutex held; no GIL, nothing is allocated
-but runs of the arena.
-"""
+"""Entries, index and lists of a run of producers; see producer_runs.pxd. The caller holds the slot's mutex. No GIL; only runs
+of the arena are allocated."""
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
@@ -28,7 +27,7 @@ cdef extern from *:
 cdef enum:
     SECOND_CHANCES = 16
 
-cdef uint64_t OWNER_TAG = <uint64_t>1 << 63     # no key of an entry is so large: ids are not negative
+cdef uint64_t OWNER_TAG = <uint64_t>1 << 63     # no entry has such a large key: producer ids are not negative
 
 
 cdef inline void count_owner(uint32_t owner, int change) noexcept nogil:
@@ -36,7 +35,7 @@ cdef inline void count_owner(uint32_t owner, int change) noexcept nogil:
         fetch_add_i32(&region().owner_counts[owner], change)
 
 
-# -- the index ----------------------------------------------------------------------------------------------------------
+# -- the index ---------------------------------------------------------------------------------------------------------
 
 cdef inline uint64_t hash_of_owner(uint32_t owner) noexcept nogil:
     return hash_word(region().header.hash_key, OWNER_TAG | owner)
@@ -62,7 +61,7 @@ cdef void put_cell(Run* run, uint32_t cell) noexcept nogil:
 
 
 cdef void drop_cell(Run* run, uint32_t cell) noexcept nogil:
-    """Take a cell out, and move those behind it that would not be found any more."""
+    """Remove a cell, and move the cells after it that could not be found any more."""
     cdef uint32_t hole, at, home
     if run.cell_count == 0:
         return
@@ -76,16 +75,16 @@ cdef void drop_cell(Run* run, uint32_t cell) noexcept nogil:
             break
         home = home_of(run, run.cells[at])
         if (hole < home <= at) if hole <= at else (hole < home or home <= at):
-            continue                    # it is found from its home without passing the hole
+            continue                    # it is found from its home place without passing the hole
         run.cells[hole] = run.cells[at]
         hole = at
     run.cells[hole] = 0
 
 
-# -- the lists by owner -------------------------------------------------------------------------------------------------
+# -- the lists by owner ------------------------------------------------------------------------------------------------
 
 cdef uint32_t* cell_of_owner(Run* run, uint32_t owner) noexcept nogil:
-    """The cell that stands for an owner's list; NULL if there is none."""
+    """The cell that represents an owner's list; NULL if there is none."""
     cdef uint32_t at
     if run.cell_count == 0:
         return NULL
@@ -114,7 +113,7 @@ cdef inline uint32_t number_of(Run* run, ProducerEntry* entry) noexcept nogil:
 
 
 cdef void enlist(Run* run, ProducerEntry* entry) noexcept nogil:
-    """At the end of its owner's list."""
+    """Add an entry to the end of its owner's list."""
     cdef ProducerEntry* first = first_of_owner(run, entry.owner)
     cdef uint32_t number = number_of(run, entry)
     entry.queued_ms = entry.heard_ms
@@ -133,7 +132,7 @@ cdef void enlist(Run* run, ProducerEntry* entry) noexcept nogil:
 
 
 cdef void make_first(Run* run, ProducerEntry* before, ProducerEntry* entry, uint32_t count) noexcept nogil:
-    """Let a list begin with another of its entries."""
+    """Make another entry of a list its first one."""
     cdef uint32_t* cell = cell_of_owner(run, before.owner)
     before.list_count = 0
     entry.list_count = count
@@ -176,7 +175,7 @@ cdef ProducerEntry* oldest_of_owner(Slot* slot, uint32_t owner) noexcept nogil:
     for _ in range(SECOND_CHANCES):
         if first == NULL or (first.transaction_first_offset < 0 and first.heard_ms <= first.queued_ms):
             return first
-        # Heard of since it was queued, or not to be evicted: to the end of the list.
+        # Heard of since it was queued, or not evictable: move it to the end of the list.
         first.queued_ms = first.heard_ms
         if first.list_count == 1:
             break
@@ -186,7 +185,7 @@ cdef ProducerEntry* oldest_of_owner(Slot* slot, uint32_t owner) noexcept nogil:
     return first if first.transaction_first_offset < 0 else NULL
 
 
-# -- entries ------------------------------------------------------------------------------------------------------------
+# -- entries -----------------------------------------------------------------------------------------------------------
 
 cdef ProducerEntry* next_producer(Slot* slot, uint32_t* at) noexcept nogil:
     cdef Run run
@@ -277,7 +276,7 @@ cdef ProducerEntry* silent_producer(Slot* slot, int64_t before_ms, uint32_t most
     return NULL
 
 
-# -- runs ---------------------------------------------------------------------------------------------------------------
+# -- runs --------------------------------------------------------------------------------------------------------------
 
 cdef void clear_derived(Run* run, uint32_t used) noexcept nogil:
     cdef uint32_t i
@@ -285,12 +284,12 @@ cdef void clear_derived(Run* run, uint32_t used) noexcept nogil:
     memset(run.cells, 0, run.cell_count * sizeof(uint32_t))
     if run.cell_count == 0:
         for i in range(used, run.capacity):
-            run.entries[i].key = 0      # all of a small run is looked at
+            run.entries[i].key = 0      # a search reads all entries of a small run
     store_release_32(&run.head.used, used)
 
 
 cdef void copy_entries(Run* source, Run* target) noexcept nogil:
-    """All living entries, list after list, so that each keeps its order."""
+    """Copy all live entries, list by list, so that each list keeps its order."""
     cdef uint32_t i, left, number, kept = 0
     cdef ProducerEntry* entry
     for i in range(source.head.used):
@@ -342,35 +341,35 @@ cdef void release_run(Slot* slot) noexcept nogil:
     give_run(old, True, True)
 
 
-cdef inline bint heard_before(ProducerEntry* one, ProducerEntry* other) noexcept nogil:
-    """Whether the broker heard of `one` earlier; within a millisecond the offset of the newest batch decides."""
-    cdef ProducerBatch* batch = newest_batch(one)
-    cdef ProducerBatch* other_batch = newest_batch(other)
-    if one.heard_ms != other.heard_ms or batch == NULL or other_batch == NULL:
-        return one.heard_ms < other.heard_ms
-    return batch.last_offset < other_batch.last_offset
+cdef inline bint heard_before(ProducerEntry* left, ProducerEntry* right) noexcept nogil:
+    """Whether the broker heard of `left` earlier; within a millisecond the offset of the newest batch decides."""
+    cdef ProducerBatch* left_batch = newest_batch(left)
+    cdef ProducerBatch* right_batch = newest_batch(right)
+    if left.heard_ms != right.heard_ms or left_batch == NULL or right_batch == NULL:
+        return left.heard_ms < right.heard_ms
+    return left_batch.last_offset < right_batch.last_offset
 
 
-cdef uint32_t merge_by_age(Run* run, uint32_t one, uint32_t other) noexcept nogil:
-    """Merge two chains that are sorted by age, oldest first; the place of the first entry + 1. The chains are linked through
-    `following`, which holds the next entry's place + 1, or 0 at the end."""
+cdef uint32_t merge_by_age(Run* run, uint32_t left, uint32_t right) noexcept nogil:
+    """Merge two chains that are sorted by age, oldest first. Returns the place of the first entry + 1. The chains are linked
+    through `following`, which contains the next entry's place + 1, or 0 at the end."""
     cdef uint32_t first = 0
     cdef uint32_t* end = &first
-    while one and other:
-        if heard_before(&run.entries[other - 1], &run.entries[one - 1]):
-            end[0] = other
-            end = &run.entries[other - 1].following
-            other = end[0]
+    while left and right:
+        if heard_before(&run.entries[right - 1], &run.entries[left - 1]):
+            end[0] = right
+            end = &run.entries[right - 1].following
+            right = end[0]
         else:
-            end[0] = one
-            end = &run.entries[one - 1].following
-            one = end[0]
-    end[0] = one if one else other
+            end[0] = left
+            end = &run.entries[left - 1].following
+            left = end[0]
+    end[0] = left if left else right
     return first
 
 
 cdef uint32_t chain_by_age(Run* run, uint32_t used) noexcept nogil:
-    """Link all living entries into one chain, as `merge_by_age` returns it, and the free ones into the list of free places. A
+    """Link all live entries into one chain, as `merge_by_age` returns it, and the free ones into the list of free places. A
     merge sort: `sorted[n]` is a chain of 2**n entries, or 0."""
     cdef uint32_t[32] sorted
     cdef uint32_t chain, i
@@ -405,7 +404,7 @@ cdef void repair_run(Slot* slot) noexcept nogil:
     open_run(slot.producer_run, &run)
     used = min(run.head.used, run.capacity)
     for i in range(used):
-        run.entries[i].list_count = 0   # no list has a beginning, for `enlist`
+        run.entries[i].list_count = 0   # no list has a first entry yet, for `enlist`
     clear_derived(&run, used)
     next_place = chain_by_age(&run, used)
     while next_place:

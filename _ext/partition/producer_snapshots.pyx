@@ -1,7 +1,7 @@
-"""Writing and reading the producer snapshots of a slot; see producer_snapshots.pxd. No GIL, nothing is allocated.
+"""Writes and reads the producer snapshots of a slot; see producer_snapshots.pxd. No GIL, nothing is allocated.
 
-The timestamp of an entry is when the broker heard of the producer, by the wall clock, and not the client's: a start leaves out
-what has expired by it. Where the topic has LogAppendTime the record's timestamp is the broker's own, and stays.
+The timestamp of an entry is the wall clock time at which the broker last heard of the producer, not the client's time, because
+a start drops expired producers by it. With LogAppendTime it is the record's timestamp, which comes from the broker's clock.
 """
 
 from libc.errno cimport errno
@@ -12,7 +12,7 @@ from posix.unistd cimport close
 
 from odradek._ext.partition.append_files cimport segment_path
 from odradek._ext.partition.producer_entry cimport ProducerBatch, ProducerEntry, coordinator_epoch_of, entry_epoch, newest_batch
-from odradek._ext.partition.producer_room cimport Brought, reserve_anyhow
+from odradek._ext.partition.producer_room cimport PendingProducers, reserve_anyhow
 from odradek._ext.partition.producer_runs cimport find_producer, next_producer
 from odradek._ext.partition.producers cimport restore_batch, restore_producer
 from odradek._ext.records.crc32c cimport crc32c
@@ -36,10 +36,10 @@ cdef void snapshot_paths(Slot* slot, int64_t offset, char* path, char* temporary
     snprintf(temporary_path, 400, "%s.tmp", path)
 
 
-# -- writing ------------------------------------------------------------------------------------------------------------
+# -- writing -----------------------------------------------------------------------------------------------------------
 
 cdef void encode_entry(ProducerEntry* entry, int64_t timestamp, uint8_t* out) noexcept nogil:
-    """One entry of the file: the producer's newest batch only."""
+    """Encode one entry of the file: only the producer's newest batch."""
     cdef ProducerBatch* newest = newest_batch(entry)
     store64(out, entry.key - 1)
     store16(out + 8, <uint16_t>entry_epoch(entry))
@@ -52,7 +52,7 @@ cdef void encode_entry(ProducerEntry* entry, int64_t timestamp, uint8_t* out) no
 
 
 cdef int write_entries(Slot* slot, int fd) noexcept nogil:
-    """The whole file; 0, or -errno."""
+    """Write the whole file. Returns 0, or -errno."""
     cdef uint8_t[ENTRIES_AT_ONCE * ENTRY_BYTES] buffer
     cdef uint8_t[HEAD_BYTES] head
     cdef ProducerEntry* entry
@@ -81,7 +81,7 @@ cdef int snapshot_producers(Slot* slot, int64_t offset) noexcept nogil:
     cdef char[384] path
     cdef char[400] temporary
     cdef int directory = region().header.log_dir_fds[slot.log_dir], fd, result
-    slot.snapshot_writes += 1           # before the file changes, which may be on its way to the device
+    slot.snapshot_writes += 1           # before the file changes: its former content may be being synced
     snapshot_paths(slot, offset, path, temporary)
     fd = file_open(directory, temporary, O_WRONLY | O_CREAT | O_TRUNC)
     if fd < 0:
@@ -96,19 +96,19 @@ cdef int snapshot_producers(Slot* slot, int64_t offset) noexcept nogil:
     return 0
 
 
-# -- reading ------------------------------------------------------------------------------------------------------------
+# -- reading -----------------------------------------------------------------------------------------------------------
 
 cdef int restore_entry(uint32_t index, Slot* slot, const uint8_t* p) noexcept nogil:
-    """One entry of a snapshot, heard of now; 0, or -ENOMEM when the arena is full of open transactions."""
+    """Restore one entry of a snapshot, as heard of now. Returns 0, or -ENOMEM if the arena is full of open transactions."""
     cdef int64_t producer_id = <int64_t>load64(p), last_offset = <int64_t>load64(p + 14), timestamp = <int64_t>load64(p + 26)
     cdef int32_t last_sequence = <int32_t>load32(p + 10), delta = <int32_t>load32(p + 22)
     cdef ProducerEntry* entry
-    cdef Brought brought
+    cdef PendingProducers pending
     cdef int result
     if find_producer(slot, producer_id) != NULL:
-        return 0                        # named twice
-    brought.producers = brought.fresh = 0
-    result = reserve_anyhow(index, slot, NULL, &brought)
+        return 0                        # the file contains it twice
+    pending.producers = pending.fresh = 0
+    result = reserve_anyhow(index, slot, NULL, &pending)
     if result != 0:
         return result
     entry = restore_producer(slot, producer_id, <int16_t>load16(p + 8), <int32_t>load32(p + 34), timestamp, <int64_t>load64(p + 38),
@@ -119,25 +119,25 @@ cdef int restore_entry(uint32_t index, Slot* slot, const uint8_t* p) noexcept no
 
 
 cdef int walk_snapshot(int fd, uint32_t index, Slot* slot) noexcept nogil:
-    """Check a snapshot, and restore its producers if `slot` is not NULL: 0, 1 if it is corrupt, or -errno."""
+    """Check a snapshot, and restore its producers if `slot` is not NULL. Returns 0, 1 if it is corrupt, or -errno."""
     cdef uint8_t[ENTRIES_AT_ONCE * ENTRY_BYTES] buffer
     cdef uint8_t[HEAD_BYTES] head
-    cdef int64_t got = read_at(fd, head, HEAD_BYTES, 0), at = HEAD_BYTES, left
+    cdef int64_t length = read_at(fd, head, HEAD_BYTES, 0), at = HEAD_BYTES, left
     cdef uint32_t crc
     cdef int number, result = 0
-    if got < 0:
-        return <int>got
+    if length < 0:
+        return <int>length
     left = <int32_t>load32(head + 6)
-    if got != HEAD_BYTES or load16(head) != SNAPSHOT_VERSION or left < 0:
+    if length != HEAD_BYTES or load16(head) != SNAPSHOT_VERSION or left < 0:
         return 1
     crc = crc32c(0, head + 6, 4)
     while result == 0 and left > 0:
         number = <int>min(left, <int64_t>ENTRIES_AT_ONCE)
-        got = read_at(fd, buffer, <size_t>number * ENTRY_BYTES, at)
-        if got != number * ENTRY_BYTES:
-            return <int>got if got < 0 else 1
-        crc = crc32c(crc, buffer, <size_t>got)
-        at += got
+        length = read_at(fd, buffer, <size_t>number * ENTRY_BYTES, at)
+        if length != number * ENTRY_BYTES:
+            return <int>length if length < 0 else 1
+        crc = crc32c(crc, buffer, <size_t>length)
+        at += length
         left -= number
         while slot != NULL and result == 0 and number > 0:
             number -= 1
@@ -155,7 +155,7 @@ cdef int read_snapshot(uint32_t index, Slot* slot, int directory_fd, const char*
     cdef int fd = file_open(directory_fd, path, O_RDONLY), result
     if fd < 0:
         return -errno
-    result = walk_snapshot(fd, 0, NULL)     # its checksum first
+    result = walk_snapshot(fd, 0, NULL)     # verify its checksum first
     if result == 0:
         result = walk_snapshot(fd, index, slot)
     close(fd)

@@ -1,6 +1,6 @@
 """Producer state: check, apply, restore, expire; see producers.pxd.
 
-Nothing here takes the slot's mutex: the caller holds it. No GIL.
+The caller holds the slot's mutex; nothing here takes it. No GIL.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t
@@ -39,7 +39,7 @@ from odradek._ext.shm.owners cimport OWNER_NOBODY
 
 
 cdef enum:
-    SPARSE = 4                    # a run of which less than one in so many entries lives is exchanged for a smaller one
+    SPARSE = 4                    # a run of which less than one in this many entries is live is replaced by a smaller one
 
 
 cdef inline uint64_t pack(int16_t epoch, int kept, int newest, int32_t coordinator_epoch) noexcept nogil:
@@ -68,11 +68,11 @@ cdef ProducerCheck check_sequence(ProducerEntry* entry, int16_t epoch, int32_t b
     cdef ProducerBatch* batch
     cdef int back
     if entry == NULL or entry_epoch(entry) == -1:
-        return PRODUCER_NEXT            # unknown producer: any sequence starts it (KIP-360)
+        return PRODUCER_NEXT            # unknown producer: any sequence may be the first (KIP-360)
     if epoch < entry_epoch(entry):
         return PRODUCER_FENCED
     if base_sequence < 0:
-        return PRODUCER_NEXT            # of a coordinator, whose requests have no sequence
+        return PRODUCER_NEXT            # from a coordinator, whose requests have no sequence
     if epoch > entry_epoch(entry):
         return PRODUCER_NEXT if base_sequence == 0 else PRODUCER_OUT_OF_ORDER
     for back in range(entry_batches(entry)):
@@ -104,15 +104,15 @@ cdef void apply_batch(Slot* slot, int64_t producer_id, int16_t epoch, int32_t ba
                       int64_t heard_ms) noexcept nogil:
     cdef ProducerEntry* entry = producer_at(slot, producer_id, place)
     cdef ProducerBatch* newest
-    cdef bint made = entry == NULL, opened
-    if made:
+    cdef bint created = entry == NULL, opened
+    if created:
         entry = new_entry(slot)
         if entry == NULL:
             return
     else:
         newest = newest_batch(entry)
         if epoch < entry_epoch(entry) or (newest != NULL and newest.last_offset >= last_offset):
-            return                      # a redo of what was applied before
+            return                      # a redo of a batch that was applied before
     opened = transactional and entry.transaction_first_offset < 0
     if opened:
         entry.transaction_first_offset = base_offset
@@ -120,7 +120,7 @@ cdef void apply_batch(Slot* slot, int64_t producer_id, int16_t epoch, int32_t ba
     entry.heard_ms = heard_ms
     put_batch(entry, epoch, coordinator_epoch_of(entry), base_sequence,
               last_sequence_of(base_sequence, last_offset - base_offset), base_offset, last_offset, timestamp)
-    if made:
+    if created:
         name_producer(slot, entry, producer_id, owner)
     else:
         if opened:
@@ -136,10 +136,10 @@ cdef void apply_batch(Slot* slot, int64_t producer_id, int16_t epoch, int32_t ba
 cdef void apply_marker(Slot* slot, int64_t producer_id, int16_t epoch, int32_t coordinator_epoch, int64_t offset,
                        int64_t timestamp, int64_t heard_ms) noexcept nogil:
     cdef ProducerEntry* entry = find_producer(slot, producer_id)
-    cdef bint made = entry == NULL
-    if made:
+    cdef bint created = entry == NULL
+    if created:
         entry = new_entry(slot)
-    if entry == NULL or (not made and entry.last_marker_offset >= offset):
+    if entry == NULL or (not created and entry.last_marker_offset >= offset):
         return
     entry.last_timestamp = timestamp
     entry.heard_ms = heard_ms
@@ -151,8 +151,8 @@ cdef void apply_marker(Slot* slot, int64_t producer_id, int16_t epoch, int32_t c
     else:
         store_release_64(&entry.ring, pack(epoch, entry_batches(entry), newest_index(entry), coordinator_epoch))
     fault(PRODUCER_MARKER_HALF_STORED)
-    store_release_64(<uint64_t*>&entry.last_marker_offset, <uint64_t>offset)    # last: a redo after a death goes by it
-    if made:
+    store_release_64(<uint64_t*>&entry.last_marker_offset, <uint64_t>offset)    # the last store: a redo after a death decides by it
+    if created:
         name_producer(slot, entry, producer_id, OWNER_NOBODY)
     slot.producers_changed = 1
     settle_first_unstable(slot)
@@ -187,7 +187,7 @@ cdef int64_t first_unstable_without(Slot* slot, int64_t producer_id) noexcept no
 cdef void settle_last_stable(Slot* slot, int64_t high_watermark) noexcept nogil:
     cdef int64_t stable = high_watermark
     if 0 <= slot.first_unstable_offset < stable:
-        stable = max(slot.first_unstable_offset, slot.log_start_offset)     # of a transaction whose beginning was deleted
+        stable = max(slot.first_unstable_offset, slot.log_start_offset)     # its beginning may be deleted
     store_release_64(<uint64_t*>&slot.last_stable_offset, <uint64_t>stable)
 
 
@@ -196,7 +196,7 @@ cdef void repair_producers(Slot* slot) noexcept nogil:
     settle_first_unstable(slot)
 
 
-# -- restoring ----------------------------------------------------------------------------------------------------------
+# -- restoring ---------------------------------------------------------------------------------------------------------
 
 cdef ProducerEntry* restore_producer(Slot* slot, int64_t producer_id, int16_t epoch, int32_t coordinator_epoch, int64_t timestamp,
                                      int64_t transaction_first_offset, int64_t heard_ms) noexcept nogil:
@@ -218,7 +218,7 @@ cdef void restore_batch(ProducerEntry* entry, int32_t base_sequence, int32_t las
     put_batch(entry, entry_epoch(entry), coordinator_epoch_of(entry), base_sequence, last_sequence, base_offset, last_offset, timestamp)
 
 
-# -- forgetting ---------------------------------------------------------------------------------------------------------
+# -- forgetting --------------------------------------------------------------------------------------------------------
 
 cdef void forget_producers(Slot* slot) noexcept nogil:
     release_run(slot)
@@ -244,4 +244,4 @@ cdef void shrink_producers(uint32_t index, Slot* slot) noexcept nogil:
     if slot.producer_run and slot.producer_count == 0:
         forget_producers(slot)
     elif slot.producer_count * SPARSE < run_capacity(slot):
-        move_run(index, slot, order_for(slot.producer_count), True, 0)      # of a full arena it stays as it is
+        move_run(index, slot, order_for(slot.producer_count), True, 0)      # if the arena is full, the run is kept

@@ -8,10 +8,10 @@ from odradek._ext.shm.layout cimport Slot
 
 
 cdef enum:
-    MOST_RECORD_ERRORS = 10000            # listed in one response: a record of seven bytes must not cost a hundred
+    MOST_RECORD_ERRORS = 10000            # most errors in one response: a record of seven bytes must not cause a hundred bytes
 
 
-# The timestamps that a topic takes while the wall clock shows wall_ms.
+# The limits for the timestamps that a topic accepts at the wall clock time `wall_ms`.
 cdef inline int64_t earliest_timestamp(Slot* slot, int64_t wall_ms) noexcept nogil:
     return wall_ms - slot.settings.timestamp_before_max_ms      # both are positive: no overflow
 
@@ -22,8 +22,8 @@ cdef inline int64_t latest_timestamp(Slot* slot, int64_t wall_ms) noexcept nogil
     return wall_ms + slot.settings.timestamp_after_max_ms
 
 
-# ERROR_NONE, or a code if records that passed `check_records` break a rule of the topic. The code is provisional:
-# `find_record_errors` looks at each record and decides.
+# Returns ERROR_NONE, or a code if records that passed `check_records` break a rule of the topic. The code is provisional:
+# `find_record_errors` checks each record and decides.
 cdef inline int check_rules(Slot* slot, const BatchInfo* info, int64_t wall_ms) noexcept nogil:
     if slot.settings.compact and info.keyless:
         return ERROR_INVALID_RECORD
@@ -33,23 +33,24 @@ cdef inline int check_rules(Slot* slot, const BatchInfo* info, int64_t wall_ms) 
         return ERROR_NONE
     if info.found_max_timestamp > latest_timestamp(slot, wall_ms):
         return ERROR_INVALID_TIMESTAMP
-    # A minimum of -1 stands for records that have no timestamp.
+    # A minimum of -1 means records without a timestamp.
     if info.found_min_timestamp < earliest_timestamp(slot, wall_ms) and info.found_min_timestamp != -1:
         return ERROR_INVALID_TIMESTAMP
     return ERROR_NONE
 
 
-# What is wrong with a batch, record by record.
+# The errors of a batch, record by record.
 cdef class RecordErrors:
-    cdef readonly int code            # Kafka's, of the batch
+    cdef readonly int code            # Kafka's error code of the batch
     cdef readonly int32_t total       # records that break a rule
     cdef readonly list listed         # (index in the batch, message in UTF-8), ascending
     cdef readonly bytes message       # of the batch
-    # The fields `RecordErrors` and `ErrorMessage` of a Produce response.
+    # Write the fields `RecordErrors` and `ErrorMessage` of a Produce response.
     cdef int write(self, WriteBuffer* out, bint flexible) except -1
 
 
-# p[0:n]: the batch's records, not compressed, which `check_records` has passed. `most`: how many to list. `first_decides`:
-# the first bad record gives the code of the batch, as if each had come in a batch of its own. None if no record is bad.
+# p[0:n]: the batch's uncompressed records, which have passed `check_records`. `most`: maximum number of errors to list.
+# `first_decides`: the first bad record determines the code of the batch, as if each record had come in a separate batch. None if no
+# record is bad.
 cdef RecordErrors find_record_errors(const uint8_t* p, int64_t n, const BatchInfo* info, Slot* slot, int64_t wall_ms, int32_t most,
                                      bint first_decides)

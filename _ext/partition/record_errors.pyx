@@ -1,12 +1,12 @@
 """Which records of a refused batch break which rule of the topic; see record_errors.pxd.
 
 A topic with cleanup.policy=compact refuses records without a key. A topic with message.timestamp.type=CreateTime refuses
-timestamps that are too far from the broker's clock; a record without a timestamp (-1) passes. A topic with LogAppendTime refuses
-batches that claim to have that time already; a topic with CreateTime ignores the claim, unless such a batch has no timestamp. These
-are the rules of Kafka's LogValidator, and so is the choice of the code: INVALID_TIMESTAMP if any record has a bad timestamp, else
-INVALID_RECORD. A record is reported for the first rule that it breaks.
+timestamps that are too far from the broker's clock; a record without a timestamp (-1) passes. A topic with LogAppendTime
+refuses batches that claim to have that timestamp type already; a topic with CreateTime ignores the claim, unless such a batch
+has no timestamp. These are the rules of Kafka's LogValidator, including the choice of the code: INVALID_TIMESTAMP if any record
+has a bad timestamp, else INVALID_RECORD. A record is reported for the first rule that it breaks.
 
-Used in workers: by the loop for batches that are not compressed, by append threads for others. Only refused batches come here.
+Used in workers: by the loop for uncompressed batches, by append threads for others. Only refused batches come here.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint64_t, uint8_t
@@ -80,7 +80,7 @@ cdef RecordErrors find_record_errors(const uint8_t* p, int64_t n, const BatchInf
         stop = p + length
         p += 1
         if read_varlong(&p, stop, &delta) or read_varint(&p, stop, &offset_delta) or read_varint(&p, stop, &key_bytes):
-            break                       # not the records that were checked
+            break                       # the records differ from those that were checked
         p = stop
         timestamp = <int64_t>(<uint64_t>info.base_timestamp + <uint64_t>delta)
         fault = fault_of(slot, info, wall_ms, key_bytes, timestamp)
@@ -98,11 +98,11 @@ cdef RecordErrors find_record_errors(const uint8_t* p, int64_t n, const BatchInf
 
 
 cdef bytes summary(RecordErrors errors, int32_t count):
-    """The message of the batch as a whole."""
+    """The error message for the whole batch."""
     text = f"{errors.total} of the batch's {count} records {'is' if errors.total == 1 else 'are'} invalid"
     if errors.listed:
         index, message = errors.listed[0]
         text += f"; record {index}: {message.decode()}"
     if len(errors.listed) < errors.total:
-        text += f" ({errors.total - len(errors.listed)} of them are not listed)"
+        text += f" ({errors.total - len(errors.listed)} more not listed)"
     return text.encode()

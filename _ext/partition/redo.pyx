@@ -1,4 +1,4 @@
-"""The log as the redo log; see redo.pxd. Runs with the slot's mutex held, allocates nothing and needs no GIL."""
+"""Redo from the log; see redo.pxd. Runs with the slot's mutex held, allocates nothing and needs no GIL."""
 
 from libc.errno cimport EBADMSG
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint8_t
@@ -7,7 +7,7 @@ from posix.unistd cimport close
 
 from odradek._ext.partition.append_files cimport open_in_slot
 from odradek._ext.partition.commits cimport applied_position, current, set_applied
-from odradek._ext.partition.producer_room cimport Brought, reserve_anyhow
+from odradek._ext.partition.producer_room cimport PendingProducers, reserve_anyhow
 from odradek._ext.partition.producer_runs cimport find_producer
 from odradek._ext.partition.producers cimport repair_producers, settle_last_stable
 from odradek._ext.partition.segment_files cimport end_of
@@ -42,7 +42,7 @@ cdef int parse_marker(const uint8_t* batch, int64_t size, int32_t* coordinator_e
 
 
 cdef inline int32_t marker_epoch(Scanner* scanner, int64_t position, BatchInfo* info) noexcept nogil:
-    """The coordinator epoch of a control batch in a file, -1 if it is no marker."""
+    """The coordinator epoch of a control batch in a file; -1 if it is no marker."""
     cdef int error = 0, kind = 0
     cdef int32_t epoch = -1
     cdef const uint8_t* p = scan_window(scanner, position, min(info.size, 512), &error)
@@ -52,15 +52,15 @@ cdef inline int32_t marker_epoch(Scanner* scanner, int64_t position, BatchInfo* 
 
 
 cdef int redo_batch(uint32_t index, Slot* slot, Scanner* scanner, int64_t position, BatchInfo* info) noexcept nogil:
-    """Take a batch in a file into the state; 0, or -errno."""
-    cdef Brought brought
+    """Apply a batch in a file to the state. Returns 0, or -errno."""
+    cdef PendingProducers pending
     cdef int result
     if info.producer_id < 0:
         return 0
-    brought.producers = brought.fresh = 0
-    result = reserve_anyhow(index, slot, find_producer(slot, info.producer_id), &brought)
+    pending.producers = pending.fresh = 0
+    result = reserve_anyhow(index, slot, find_producer(slot, info.producer_id), &pending)
     if result == 0:
-        apply_one(slot, info, info.base_offset, marker_epoch(scanner, position, info) if info.control else -1, OWNER_NOBODY, 0)
+        apply_committed(slot, info, info.base_offset, marker_epoch(scanner, position, info) if info.control else -1, OWNER_NOBODY, 0)
     return result
 
 

@@ -1,13 +1,14 @@
-"""Taking the oldest segments out of a log: the renaming, which whoever takes the slot's lock after a death finishes [R 4].
+"""Removal of the oldest segments of a log: their renaming, which the next process that takes the slot's lock finishes after a
+death [R 4].
 
-A leaf: `taking` calls it in its recovery, the verbs that begin a removal are in `log_start`.
+A leaf module: `slot_access` calls it in its recovery; the functions that begin a removal are in `log_start`.
 """
 
 from odradek._ext.shm.layout cimport Slot
 
 
 cdef enum:
-    INTENT_REMOVE = 2             # arguments: base offset of the first segment that stays
+    INTENT_REMOVE = 2             # argument: base offset of the first segment that remains
 
-# Carry out the removal that the slot's intent names; 0, or -errno. The caller holds the slot's lock. Restartable.
+# Carry out the removal in the slot's intent. The caller holds the slot's lock. May be repeated. Returns 0, or -errno.
 cdef int finish_removal(Slot* slot) noexcept nogil

@@ -1,7 +1,7 @@
-"""The renaming of removed segments to `.deleted`; see removal.pxd.
+"""Renames removed segments to `.deleted`; see removal.pxd.
 
 Runs with the slot's mutex held, allocates nothing and needs no GIL. The cleaner unlinks the renamed files later
-(`broker/odradek/cleaner/retention.py`), a start does so at once (`log_files`).
+(`broker/odradek/cleaner/retention.py`); a start unlinks them at once (`log_files`).
 """
 
 from libc.errno cimport EDQUOT, ENOENT, ENOSPC, errno
@@ -21,26 +21,27 @@ from odradek._ext.storage.log_state cimport FILE_INDEX, FILE_LOG, FILE_SNAPSHOT,
 
 
 cdef enum:
-    AT_ONCE = 16                  # offsets gathered by one walk over the directory
+    AT_ONCE = 16                  # offsets gathered in one pass over the directory
 
 
-cdef void keep_smallest(int64_t* found, int* count, int64_t offset) noexcept nogil:
-    """Put an offset into the ascending array of the AT_ONCE smallest."""
+cdef void keep_smallest(int64_t* smallest, int* count, int64_t offset) noexcept nogil:
+    """Insert an offset into the ascending array of the AT_ONCE smallest offsets."""
     cdef int at = count[0]
     if at == AT_ONCE:
-        if offset >= found[AT_ONCE - 1]:
+        if offset >= smallest[AT_ONCE - 1]:
             return
         at -= 1
     else:
         count[0] += 1
-    while at > 0 and found[at - 1] > offset:
-        found[at] = found[at - 1]
+    while at > 0 and smallest[at - 1] > offset:
+        smallest[at] = smallest[at - 1]
         at -= 1
-    found[at] = offset
+    smallest[at] = offset
 
 
-cdef int gather(Slot* slot, const char* suffix, int64_t below, int64_t* found, int* count, int64_t* newest) noexcept nogil:
-    """The smallest offsets below `below` of the files with `suffix`, ascending, and the largest offset of any; 0, or -errno."""
+cdef int gather(Slot* slot, const char* suffix, int64_t below, int64_t* smallest, int* count, int64_t* newest) noexcept nogil:
+    """Gather the smallest offsets below `below` of the files with `suffix`, ascending, and the largest offset of all. Returns
+    0, or -errno."""
     cdef int error
     cdef DIR* directory = read_directory(slot, &error)
     cdef dirent* entry
@@ -60,13 +61,14 @@ cdef int gather(Slot* slot, const char* suffix, int64_t below, int64_t* found, i
         if offset > newest[0]:
             newest[0] = offset
         if offset < below:
-            keep_smallest(found, count, offset)
+            keep_smallest(smallest, count, offset)
     closedir(directory)
     return 0
 
 
 cdef int set_aside(Slot* slot, int64_t offset, int kind) noexcept nogil:
-    """Rename a file to `.deleted`; remove it where the full device has no room for the name. 0 (also: not there), or -errno."""
+    """Rename a file to `.deleted`; unlink it if the device has no space for the new name. Returns 0 (also if it does not
+    exist), or -errno."""
     cdef char[384] path
     cdef char[400] aside
     cdef int log_dir = region().header.log_dir_fds[slot.log_dir]
@@ -80,7 +82,8 @@ cdef int set_aside(Slot* slot, int64_t offset, int kind) noexcept nogil:
 
 
 cdef int set_segments_aside(Slot* slot, int64_t keep) noexcept nogil:
-    """Oldest first, so that what is left is a log at any moment; of each the log last, so that a repetition finds the rest."""
+    """Oldest first, so that the rest is a valid log at any moment. The log file is the last of each segment, so that a
+    repetition finds the other files."""
     cdef int64_t[AT_ONCE] bases
     cdef int* kinds = [FILE_INDEX, FILE_TIME_INDEX, FILE_TXN_INDEX, FILE_LOG]
     cdef int64_t newest
@@ -100,7 +103,7 @@ cdef int set_segments_aside(Slot* slot, int64_t keep) noexcept nogil:
 
 
 cdef int set_snapshots_aside(Slot* slot, int64_t keep) noexcept nogil:
-    """Snapshots of producers of before `keep`, but never the newest of all."""
+    """Rename the producer snapshots before `keep`, but never the newest of all snapshots."""
     cdef int64_t[AT_ONCE] offsets
     cdef int64_t newest = -1
     cdef int count = 0, i, result
@@ -125,6 +128,6 @@ cdef int finish_removal(Slot* slot) noexcept nogil:
     store_release_64(&slot.generation, slot.generation + 1)
     note_removed_files()
     fault(REMOVE_GENERATION_CHANGED)
-    # After an error, too: a log that lost some of these segments is in order, and the next pass goes on.
+    # Also after an error: a log that lost some of these segments is valid, and the next pass continues.
     store_release_64(&slot.intent, 0)
     return result

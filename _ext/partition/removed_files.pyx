@@ -12,12 +12,12 @@ cdef void note_removed_files() noexcept nogil:
 
 
 def removed_files():
-    """The counter: it differs from an earlier value if files of logs were removed since then."""
+    """The value of the counter: a change means that files of logs were removed meanwhile."""
     return load_acquire_64(&region().header.files_removed)
 
 
 def announce_removed_files():
-    """Increment the counter and wake every other process, so that the space of unlinked files is free at once."""
+    """Increment the counter and wake every other process, so that they release the disk space of unlinked files at once."""
     cdef int i
     cdef uint64_t state
     note_removed_files()

@@ -1,6 +1,6 @@
-"""When the active segment ends, how it is left, and how the next one begins; see rolling.pxd.
+"""When the active segment ends, how it is closed, and how the next one begins; see rolling.pxd.
 
-Runs with the slot's mutex held, allocates nothing and needs no GIL. When: Kafka's LogSegment.shouldRoll.
+Runs with the slot's mutex held, allocates nothing and needs no GIL. The conditions are those of Kafka's LogSegment.shouldRoll.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uint8_t
@@ -18,11 +18,12 @@ from odradek._ext.storage.log_state cimport FILE_INDEX, FILE_LOG, FILE_TIME_INDE
 
 
 cdef enum:
-    LARGEST_RELATIVE_OFFSET = 0x7FFFFFFF    # of an index entry
+    LARGEST_RELATIVE_OFFSET = 0x7FFFFFFF    # in an index entry
 
 
 cdef int64_t drawn_jitter(Slot* slot, int64_t segment_base) noexcept nogil:
-    """In [0, segment.jitter.ms], the same for a segment whoever asks, and different for segments that began together."""
+    """A number in [0, segment.jitter.ms]: always the same for a segment, and different for segments that began at the same
+    time."""
     cdef uint64_t mixed
     if slot.settings.segment_jitter_ms <= 0:
         return 0
@@ -33,7 +34,7 @@ cdef int64_t drawn_jitter(Slot* slot, int64_t segment_base) noexcept nogil:
 
 
 cdef inline int64_t longest_ms(Slot* slot, int64_t segment_base) noexcept nogil:
-    """How long a segment may be the active one: compaction does not look at that one, so max.compaction.lag.ms bounds it as well."""
+    """How long a segment may be active. Compaction skips the active segment, so max.compaction.lag.ms is a limit as well."""
     cdef int64_t limit_ms = slot.settings.segment_ms - drawn_jitter(slot, segment_base)
     if slot.settings.compact and 0 < slot.settings.max_compaction_lag_ms < limit_ms:
         return slot.settings.max_compaction_lag_ms
@@ -59,12 +60,12 @@ cdef bint must_roll(Slot* slot, Commit* commit, BatchInfo* info, int64_t last_of
 
 
 cdef int write_time_entry(Slot* slot, AppendFiles* files, Commit* commit) noexcept nogil:
-    """An entry of the time index for the largest timestamp so far, if it is larger than the last entry's; 0, or -errno."""
+    """Write a time index entry for the largest timestamp so far, if that exceeds the last entry's. Returns 0, or -errno."""
     cdef uint8_t[12] entry
     cdef int fd, result
     if commit.max_timestamp <= commit.timeindexed_timestamp or commit.max_timestamp < 0 \
             or commit.max_timestamp_offset - commit.segment_base > LARGEST_RELATIVE_OFFSET:
-        return 0                        # the last: where the first batch follows a gap wider than an entry can tell
+        return 0                        # the last condition: the first batch follows a gap wider than a relative offset
     fd = index_file(files, slot, FILE_TIME_INDEX)
     if fd < 0:
         return fd
@@ -81,7 +82,7 @@ cdef int write_time_entry(Slot* slot, AppendFiles* files, Commit* commit) noexce
 
 
 cdef int put_time_entry(uint32_t index, Slot* slot, Commit* commit) noexcept nogil:
-    """The same in the files of the active segment."""
+    """`write_time_entry` with the files of the active segment."""
     cdef int result = 0
     cdef AppendFiles* files = take_files(index, slot, commit.segment_base, &result)
     if files != NULL:
@@ -122,7 +123,7 @@ cdef int roll_now(uint32_t index, Slot* slot, int64_t wall_ms) noexcept nogil:
     fault(ROLL_STARTED)
     if base == commit.segment_base:
         return 0                        # the active segment is empty
-    result = cut_leftover(slot)         # nothing is behind the end of a segment that is no longer the active one
+    result = cut_leftover(slot)         # only the active segment may have bytes after its end
     if result != 0:
         return result
     result = put_time_entry(index, slot, &commit)

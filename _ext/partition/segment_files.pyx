@@ -1,6 +1,6 @@
-"""The files of a slot's log, by number; see segment_files.pxd.
+"""The files of a slot's log, found by number; see segment_files.pxd.
 
-Runs with the slot's mutex held, allocates nothing (but what a directory's stream takes) and needs no GIL.
+Runs with the slot's mutex held, allocates nothing (except for a directory's stream) and needs no GIL.
 """
 
 from libc.errno cimport ENOENT, errno
@@ -20,12 +20,12 @@ from odradek._ext.storage.log_state cimport FILE_INDEX, FILE_LOG, FILE_TIME_INDE
 from odradek._ext.storage.lookup cimport LOOKUP_FOUND, FoundBatch, find_position
 
 
-# -- finding --------------------------------------------------------------------------------------------------------
+# -- look-up --------------------------------------------------------------------------------------------------------
 
 
 cdef int64_t pick(Slot* slot, const char* extension, int64_t after, int64_t beyond, bint largest) noexcept nogil:
-    """The largest or the smallest number in front of an extension, above `after` and below `beyond`; -1 if there is none, or
-    -errno - 1."""
+    """The largest or the smallest number before an extension, above `after` and below `beyond`; -1 if there is none, or -errno
+    - 1."""
     cdef int error
     cdef DIR* directory = read_directory(slot, &error)
     cdef dirent* entry
@@ -62,13 +62,13 @@ cdef int64_t end_of(int fd) noexcept nogil:
 
 
 cdef int find_batch(Slot* slot, int64_t segment_base, int64_t index_entries, int64_t size, int64_t offset,
-                    FoundBatch* found) noexcept nogil:
+                    FoundBatch* batch) noexcept nogil:
     cdef int log_fd, index_fd, result
     log_fd = open_in_slot(slot, segment_base, FILE_LOG, O_RDONLY)
     if log_fd < 0:
         return log_fd
     index_fd = open_in_slot(slot, segment_base, FILE_INDEX, O_RDONLY)
-    result = find_position(log_fd, index_fd, index_entries if index_fd >= 0 else 0, segment_base, size, offset, found)
+    result = find_position(log_fd, index_fd, index_entries if index_fd >= 0 else 0, segment_base, size, offset, batch)
     close(log_fd)
     if index_fd >= 0:
         close(index_fd)
@@ -79,24 +79,24 @@ cdef int find_batch(Slot* slot, int64_t segment_base, int64_t index_entries, int
 
 cdef int locate(Slot* slot, int64_t segment_base, int64_t index_entries, int64_t size, int64_t offset,
                 int64_t* position) noexcept nogil:
-    cdef FoundBatch found
-    cdef int result = find_batch(slot, segment_base, index_entries, size, offset, &found)
+    cdef FoundBatch batch
+    cdef int result = find_batch(slot, segment_base, index_entries, size, offset, &batch)
     if result == 0:
-        position[0] = found.position
+        position[0] = batch.position
     return result
 
 
 cdef int locate_for_cut(Slot* slot, const Commit* commit, int64_t base, int64_t offset, int64_t* position,
                         int64_t* first_cut) noexcept nogil:
-    cdef FoundBatch found
+    cdef FoundBatch batch
     cdef int log_fd, index_fd, result
     cdef int64_t entries, size
     first_cut[0] = offset
     if base == commit.segment_base:
-        result = find_batch(slot, base, commit.index_entries, commit.size, offset, &found)
+        result = find_batch(slot, base, commit.index_entries, commit.size, offset, &batch)
         if result == 0:
-            position[0] = found.position
-            first_cut[0] = min(offset, found.base_offset)
+            position[0] = batch.position
+            first_cut[0] = min(offset, batch.base_offset)
         return result
     log_fd = open_in_slot(slot, base, FILE_LOG, O_RDONLY)
     if log_fd < 0:
@@ -108,17 +108,17 @@ cdef int locate_for_cut(Slot* slot, const Commit* commit, int64_t base, int64_t 
     if index_fd >= 0:
         entries = end_of(index_fd) // 8
         close(index_fd)
-    result = find_batch(slot, base, entries, size, offset, &found)
+    result = find_batch(slot, base, entries, size, offset, &batch)
     if result == -ENOENT:               # the segment ends before `offset`: a truncation cut it there
         position[0] = size
         return 0
     if result == 0:
-        position[0] = found.position
-        first_cut[0] = min(offset, found.base_offset)
+        position[0] = batch.position
+        first_cut[0] = min(offset, batch.base_offset)
     return result
 
 
-# -- creating, cutting, removing --------------------------------------------------------------------------------------
+# -- creation, truncation, removal -------------------------------------------------------------------------------------
 
 cdef int create_file(Slot* slot, int64_t base, int kind) noexcept nogil:
     cdef int fd = open_in_slot(slot, base, kind, O_RDWR | O_CREAT | O_TRUNC)
@@ -140,7 +140,7 @@ cdef int cut_file(Slot* slot, int64_t base, int kind, int64_t size) noexcept nog
 
 
 cdef int cut_to_commit(Slot* slot, const Commit* commit) noexcept nogil:
-    """The active segment's files end where the commit says; 0, or -errno."""
+    """Truncate the active segment's files to the sizes in the commit. Returns 0, or -errno."""
     cdef int result = cut_file(slot, commit.segment_base, FILE_LOG, commit.size)
     if result == 0:
         result = cut_file(slot, commit.segment_base, FILE_INDEX, <int64_t>commit.index_entries * 8)
@@ -170,7 +170,7 @@ cdef void unlink_segment(Slot* slot, int64_t base) noexcept nogil:
 
 cdef int remove_segments_above(Slot* slot, int64_t base, int64_t log_end_offset) noexcept nogil:
     cdef int error, removed = 1
-    cdef int64_t found
+    cdef int64_t number
     cdef DIR* directory
     cdef dirent* entry
     cdef char* end
@@ -186,10 +186,10 @@ cdef int remove_segments_above(Slot* slot, int64_t base, int64_t log_end_offset)
             entry = readdir(directory)
             if entry == NULL:
                 break
-            found = strtoll(entry.d_name, &end, 10)
-            if found <= base or end == entry.d_name or end[0] != 46:
+            number = strtoll(entry.d_name, &end, 10)
+            if number <= base or end == entry.d_name or end[0] != 46:
                 continue
-            if found <= log_end_offset and strcmp(end, ".snapshot") == 0:
+            if number <= log_end_offset and strcmp(end, ".snapshot") == 0:
                 continue
             snprintf(full, 700, "%s/%s", path, entry.d_name)
             if file_unlink(region().header.log_dir_fds[slot.log_dir], full) == 0:

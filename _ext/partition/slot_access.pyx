@@ -1,6 +1,6 @@
-"""How every change of a slot begins and how one that fails ends; see taking.pxd.
+"""The begin and the end of every change of a slot; see slot_access.pxd.
 
-Any process, any thread, without the GIL; all but `take_slot` and `wait_slot` with the slot's mutex held by the calling thread.
+Any process, any thread, without the GIL. The calling thread holds the slot's mutex, except for `take_slot` and `wait_slot`.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
@@ -50,7 +50,7 @@ cdef extern from "<time.h>" nogil:
 
 
 cdef void note_failure(Slot* slot, int result) noexcept nogil:
-    """A device that fails takes its whole log directory out of use; a full one does not, and may be tried again."""
+    """A failed device takes its whole log directory out of use. A full device does not; the write may be retried."""
     note_device(slot.log_dir, result)
     if is_device_failure(result):
         store_release_32(&slot.state, SLOT_OFFLINE)
@@ -58,14 +58,14 @@ cdef void note_failure(Slot* slot, int result) noexcept nogil:
 
 cdef void load_again(Slot* slot) noexcept nogil:
     if slot.begun_epoch == EPOCH_STORED:
-        slot.begun_epoch = EPOCH_KEPT         # clients have been served in it [R 3.5]
+        slot.begun_epoch = EPOCH_KEPT         # clients were served in this epoch [R 3.5]
     store_release_32(&slot.state, SLOT_LOADING)
 
 
 cdef void give_up(Slot* slot, int result) noexcept nogil:
     note_device(slot.log_dir, result)
     if is_full(result):
-        store_release_64(&slot.intent, 0)     # loading finds the log as far as it is cut
+        store_release_64(&slot.intent, 0)     # loading finds the log in its partly cut state
         load_again(slot)
     else:
         store_release_32(&slot.state, SLOT_OFFLINE)
@@ -76,7 +76,7 @@ cdef AppendResult check_slot(Slot* slot, uint32_t incarnation, int32_t leader_ep
         return APPEND_STALE
     if slot.state != SLOT_ONLINE:
         if slot.state == SLOT_LOADING:
-            return APPEND_NOT_LEADER        # its log could not be finished for lack of room, and is to be opened anew
+            return APPEND_NOT_LEADER        # its log lacks disk space and will be loaded again
         return APPEND_OFFLINE if slot.state == SLOT_OFFLINE else APPEND_STALE
     if region().header.log_dir_offline[slot.log_dir]:
         return APPEND_OFFLINE
@@ -88,7 +88,7 @@ cdef AppendResult check_slot(Slot* slot, uint32_t incarnation, int32_t leader_ep
 
 
 cdef int recover(uint32_t index, Slot* slot) noexcept nogil:
-    """Bring a slot whose holder died back to its last commit; 0, or -errno. Safe to die in, at any point."""
+    """Restore a slot whose holder died to its last commit. Returns 0, or -errno. A death at any point does no harm."""
     cdef Commit* commit = current(slot)
     cdef int result = 0
     slot.lock_recoveries += 1
@@ -106,7 +106,7 @@ cdef int recover(uint32_t index, Slot* slot) noexcept nogil:
             result = read_epochs(slot)
         if result == 0:
             if commit.log_end_offset != commit.segment_base:
-                unlink_segment(slot, commit.log_end_offset)     # of a roll that was not committed
+                unlink_segment(slot, commit.log_end_offset)     # left by a roll that was not committed
             slot.uncut = 1
             result = cut_leftover(slot)
         fault(RECOVER_FILES_CUT)
@@ -114,7 +114,7 @@ cdef int recover(uint32_t index, Slot* slot) noexcept nogil:
             result = redo(index, slot)
         if slot.recent_sequence & 1:
             clear_recent(slot)
-        new_generation(slot)            # the dead may have published a roll, and not said so
+        new_generation(slot)            # the dead process may have published a roll without changing the generation
     fault(RECOVER_BEFORE_CONSISTENT)
     if result != 0:
         give_up(slot, result)
@@ -125,7 +125,7 @@ cdef LockResult take_slot(uint32_t index, Slot* slot, int spins) noexcept nogil:
     cdef LockResult taken = try_lock(index, slot, spins)
     if taken == LOCK_OWNER_DIED:
         recover(index, slot)
-        mark_consistent(slot)           # after a failure, too: the slot is offline by then
+        mark_consistent(slot)           # also after a failure: the slot is offline then
         wake_everyone(index, slot)
         return LOCK_TAKEN
     return taken
@@ -139,7 +139,7 @@ cdef int wait_slot(uint32_t index, Slot* slot, int64_t timeout_ms) noexcept nogi
     while take_slot(index, slot, SPINS_OF_THREAD) == LOCK_BUSY:
         if monotonic_ms() > until:
             return -1
-        nanosleep(&pause, NULL)         # another process's lock: there is no event to wait for; bounded by the time-out
+        nanosleep(&pause, NULL)         # no event reports the release of another process's lock; limited by the time-out
     return 0
 
 

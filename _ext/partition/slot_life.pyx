@@ -1,7 +1,8 @@
-"""A slot's life, as the control path leads it: given to a partition, filled from its log, given a role, offline, deleted.
+"""The life of a slot under the control path: assigned to a partition, filled from its log, given a role, offline, deleted.
 
-Called by the coordinator, the loaders and the cleaner, which wait for the slot's lock if need be: never from a worker's loop. The
-rules are in ``broker/odradek/shm/README.md``, above all 3 and 8; the `intent` of a deletion is in the coordinator's durable store.
+Called by the coordinator, the loaders and the cleaner, which wait for the slot's lock if necessary; never from a worker's loop.
+The rules are in ``broker/odradek/shm/README.md``, especially 3 and 8; the `intent` of a deletion is in the coordinator's
+durable store.
 """
 
 import os
@@ -17,7 +18,7 @@ from odradek._ext.partition.commits cimport commit_to_log_end, publish, within_f
 from odradek._ext.partition.high_watermark cimport follow_device
 from odradek._ext.partition.leader_epochs cimport assign_epoch, note_epoch
 from odradek._ext.partition.log_writing cimport clear_recent
-from odradek._ext.partition.producer_loading cimport Chosen, choose_producers, free_chosen, make_restore_room, restore_chosen
+from odradek._ext.partition.producer_loading cimport RestorePlan, choose_producers, free_plan, make_restore_room, restore_plan
 from odradek._ext.partition.producer_runs cimport count_event
 from odradek._ext.partition.producer_snapshots cimport snapshot_producers
 from odradek._ext.partition.producers cimport forget_producers, settle_last_stable
@@ -66,19 +67,19 @@ from odradek._ext.storage.log_state cimport EpochEntry, LogState
 from odradek._ext.storage.segments cimport LoadedLog
 
 
-cdef enum:                        # beside -errno
+cdef enum:                        # in addition to -errno
     NO_ROOM = 1
     RETRY = 2
-    NOT_THE_ONE = 3
+    WRONG_SLOT = 3
     OLDER_EPOCH = 4
     TRUNCATED = 5
 
 
-# -- giving ---------------------------------------------------------------------------------------------------------
+# -- assignment --------------------------------------------------------------------------------------------------------
 
 
 cdef uint64_t oldest_confirmed() noexcept nogil:
-    """The newest metadata version that every living process has taken over."""
+    """The newest metadata version that every living worker has confirmed."""
     cdef uint64_t oldest = region().header.metadata_version
     cdef int i
     cdef Process* p
@@ -90,7 +91,7 @@ cdef uint64_t oldest_confirmed() noexcept nogil:
 
 
 cdef void clear(Slot* slot) noexcept nogil:
-    """Everything of the former partition goes, but not the mutex, the incarnation and the sequence."""
+    """Clear all data of the former partition; keep the mutex, the incarnation and the sequence."""
     cdef char* start = <char*>slot.commits
     cdef int i
     memset(start, 0, sizeof(Slot) - (start - <char*>slot))
@@ -113,10 +114,10 @@ cdef struct Leadership:
 
 
 cdef int take_leadership(Leadership* out, int leader_id, int leader_epoch, int partition_epoch, replicas, in_sync) except -1:
-    """What Python says, made ready before a lock is taken. :raises ValueError: too many replicas."""
+    """Convert Python values before a lock is taken. :raises ValueError: too many replicas."""
     cdef int i
     if len(replicas) > MAX_IN_SYNC or len(in_sync) > MAX_IN_SYNC:
-        raise ValueError(f"a partition with {len(replicas)} replicas, {len(in_sync)} in sync: at most {MAX_IN_SYNC} are possible")
+        raise ValueError(f"a partition may have at most {MAX_IN_SYNC} replicas, not {len(replicas)} with {len(in_sync)} in sync")
     out.leader_id = leader_id
     out.leader_epoch = leader_epoch
     out.partition_epoch = partition_epoch
@@ -129,31 +130,32 @@ cdef int take_leadership(Leadership* out, int leader_id, int leader_epoch, int p
     return 0
 
 
-cdef void put_leadership(Slot* slot, const Leadership* taken) noexcept nogil:
-    slot.leader_id = taken.leader_id
-    slot.leader_epoch = taken.leader_epoch
-    slot.partition_epoch = taken.partition_epoch
-    memcpy(slot.replicas, taken.replicas, taken.replica_count * sizeof(int32_t))
-    memcpy(slot.in_sync, taken.in_sync, taken.in_sync_count * sizeof(int32_t))
-    memcpy(slot.max_in_sync, taken.in_sync, taken.in_sync_count * sizeof(int32_t))
-    slot.replica_count = taken.replica_count
-    slot.in_sync_count = slot.max_in_sync_count = taken.in_sync_count
+cdef void put_leadership(Slot* slot, const Leadership* source) noexcept nogil:
+    slot.leader_id = source.leader_id
+    slot.leader_epoch = source.leader_epoch
+    slot.partition_epoch = source.partition_epoch
+    memcpy(slot.replicas, source.replicas, source.replica_count * sizeof(int32_t))
+    memcpy(slot.in_sync, source.in_sync, source.in_sync_count * sizeof(int32_t))
+    memcpy(slot.max_in_sync, source.in_sync, source.in_sync_count * sizeof(int32_t))
+    slot.replica_count = source.replica_count
+    slot.in_sync_count = slot.max_in_sync_count = source.in_sync_count
 
 
 cdef TopicSettings changed_settings(TopicSettings settings, changes) except *:
-    """All of them, or none if one does not fit. :raises ValueError: an unknown one."""
+    """Apply all changes, or none if one does not fit. :raises ValueError: an unknown setting."""
     cdef dict known = settings
     unknown = set(changes) - set(known)
     if unknown:
         raise ValueError(f"unknown topic settings: {', '.join(sorted(unknown))}")
     known.update(changes)
-    known["spare"] = bytes(1)           # which as a C string would be none
+    known["spare"] = bytes(1)           # as a C string the zero byte would be lost
     return known
 
 
 def allocate(str topic, bytes topic_id, int partition, *, int log_dir, replicas, in_sync, int leader_id, int leader_epoch,
              int partition_epoch, settings, bint internal=False, bint epoch_unstored=False):
-    """Give a free slot to a partition, state LOADING; the slot's index. By the one writer of the table only.
+    """Assign a free slot, in state LOADING, to a partition and return the slot's index. Only the one writer of the table calls
+    this.
 
     :param epoch_unstored: the metadata store does not have this leader epoch yet; see `unstored_epochs`.
     :raises ValueError: a name longer than 249 bytes, an id that is not 16 bytes, too many replicas, or no free slot.
@@ -166,27 +168,27 @@ def allocate(str topic, bytes topic_id, int partition, *, int log_dir, replicas,
     cdef Slot* slot = NULL
     cdef uint64_t confirmed = oldest_confirmed()
     cdef Leadership leadership
-    cdef TopicSettings ready
-    cdef bint found = False, taken
+    cdef TopicSettings new_settings
+    cdef bint has_slot = False, taken
     if len(name) > MAX_TOPIC_BYTES or len(topic_id) != 16:
-        raise ValueError(f"topic {topic!r}: a name has at most {MAX_TOPIC_BYTES} bytes, an id 16")
+        raise ValueError(f"topic {topic!r}: a name must have at most {MAX_TOPIC_BYTES} bytes, an id 16 bytes")
     take_leadership(&leadership, leader_id, leader_epoch, partition_epoch, replicas, in_sync)
-    memset(&ready, 0, sizeof(ready))
-    ready = changed_settings(ready, settings)
+    memset(&new_settings, 0, sizeof(new_settings))
+    new_settings = changed_settings(new_settings, settings)
     if log_dir < 0 or log_dir >= region().header.log_dir_count:
         raise ValueError(f"log directory {log_dir} of {region().header.log_dir_count}")
     if used < region().header.max_slots:
         index = used
-        found = True
+        has_slot = True
     else:
-        while index < used and not found:
+        while index < used and not has_slot:
             slot = slot_at(index)
             if slot.state == SLOT_FREE or (slot.state == SLOT_DELETED and slot.created_version < confirmed):
-                found = True
+                has_slot = True
             else:
                 index += 1
-    if not found:
-        raise ValueError(f"all {region().header.max_slots} partition slots are in use: raise odradek.max.partitions")
+    if not has_slot:
+        raise ValueError(f"all {region().header.max_slots} partition slots are in use: increase odradek.max.partitions")
     slot = slot_at(index)
     initialise_mutex(slot)
     with nogil:
@@ -201,7 +203,7 @@ def allocate(str topic, bytes topic_id, int partition, *, int log_dir, replicas,
             slot.internal = internal
             slot.begun_epoch = EPOCH_UNSTORED if epoch_unstored else EPOCH_KEPT
             put_leadership(slot, &leadership)
-            slot.settings = ready
+            slot.settings = new_settings
             store_release_32(&slot.incarnation, slot.incarnation + 1)
             store_release_32(&slot.state, SLOT_LOADING)
             unlock(index, slot)
@@ -213,20 +215,21 @@ def allocate(str topic, bytes topic_id, int partition, *, int log_dir, replicas,
 
 
 cdef bint follow_flushed(Slot* slot) noexcept nogil:
-    """Raise a lone leader's high watermark after a change of role or settings, because perhaps no flush comes that would do it."""
+    """Raise a lone leader's high watermark after a change of role or settings, because there may be no flush that would raise
+    it."""
     return follow_device(slot, slot.flushed_offset, -1, -1)
 
 
 def configure(uint32_t index, settings):
-    """Take over the settings of a topic's new configuration; in force for the next append of every process. By the one writer
-    of the table only, so that nobody else changes them between the look and the store."""
+    """Apply a topic's new configuration to a slot; every process uses it from its next append on. Only the one writer of the
+    table calls this, so that no other change comes between reading and storing the settings."""
     cdef Slot* slot = checked_slot(index)
-    cdef TopicSettings ready = changed_settings(slot.settings, settings)
+    cdef TopicSettings new_settings = changed_settings(slot.settings, settings)
     cdef bint taken, moved = False
     with nogil:
         taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
         if taken:
-            slot.settings = ready
+            slot.settings = new_settings
             if slot.state == SLOT_ONLINE:
                 moved = follow_flushed(slot)
             unlock(index, slot)
@@ -237,7 +240,7 @@ def configure(uint32_t index, settings):
 
 
 cdef void begin_epoch(Slot* slot, LogState* state, bint lost) noexcept nogil:
-    """A leader whose log lost records, or has some of a newer leader epoch than the store knows, leads in a new epoch [R 3]."""
+    """Begin a new leader epoch if the log lost records, or contains a newer leader epoch than the metadata store [R 3]."""
     cdef EpochEntry* epochs = <EpochEntry*>state.epochs.items
     cdef int32_t newest = epochs[state.epochs.count - 1].epoch if state.epochs.count else -1
     if (lost and slot.begun_epoch == EPOCH_KEPT) or newest > slot.leader_epoch:
@@ -246,7 +249,7 @@ cdef void begin_epoch(Slot* slot, LogState* state, bint lost) noexcept nogil:
 
 
 cdef void commit_loaded(Slot* slot, LogState* state, bint flushed) noexcept nogil:
-    """Publish where a loaded log begins and ends, and what of it is on the device."""
+    """Publish where a loaded log begins and ends, and how much of it is on the device."""
     cdef Commit commit
     memset(&commit, 0, sizeof(commit))
     commit.segment_base = state.base_offset
@@ -276,28 +279,28 @@ cdef void commit_loaded(Slot* slot, LogState* state, bint flushed) noexcept nogi
     slot.applied_position = state.size
     slot.recovery_point = slot.flushed_offset
     slot.flushed_ms = monotonic_ms()
-    # Of a new log nothing is synced, not even its name; what a recovery wrote is not either.
+    # Nothing of a new log is synced, not even its directory entry; what a recovery wrote is not synced either.
     slot.synced_base = state.base_offset if flushed and state.size > 0 else -1
     slot.synced_end = slot.flushed_offset
     settle_last_stable(slot, commit.high_watermark)
 
 
-cdef int fill_slot(uint32_t index, Slot* slot, LogState* state, Chosen* chosen, bint flushed, bint lost) noexcept nogil:
-    """With the slot's mutex held: 0, NO_ROOM for its producers, or -errno."""
+cdef int fill_slot(uint32_t index, Slot* slot, LogState* state, RestorePlan* plan, bint flushed, bint lost) noexcept nogil:
+    """The caller holds the slot's mutex. Returns 0, NO_ROOM for its producers, or -errno."""
     cdef EpochEntry* epochs = <EpochEntry*>state.epochs.items
     cdef int64_t i
     cdef int result = 0
-    if not restore_chosen(index, slot, chosen):
+    if not restore_plan(index, slot, plan):
         return NO_ROOM
-    # Without a snapshot of just these producers the ordered stop writes one.
+    # Without a snapshot of exactly these producers the ordered stop writes one.
     slot.producers_changed = not state.snapshot_current and (state.producers.count > 0 or state.snapshots > 0)
     slot.pending_snapshot = 0
     slot.epoch_count = 0
     for i in range(state.epochs.count):
         assign_epoch(slot, epochs[i].epoch, epochs[i].start_offset)
     commit_loaded(slot, state, flushed)
-    clear_recent(slot)                  # of what the log held before it was given up, to be loaded anew
-    store_release_64(&slot.flusher, 0)  # and who flushes that must not say that this is on the device
+    clear_recent(slot)                  # the ring may describe the log as it was before it had to be loaded again
+    store_release_64(&slot.flusher, 0)  # a flush of the former log must not mark this one as flushed
     if slot.leader_id == region().header.broker_id:
         slot.role = ROLE_LEADER
         begin_epoch(slot, state, lost)
@@ -306,9 +309,9 @@ cdef int fill_slot(uint32_t index, Slot* slot, LogState* state, Chosen* chosen, 
     else:
         slot.role = ROLE_FOLLOWER
     if result == 0 and state.snapshot_wanted:
-        note_device(slot.log_dir, snapshot_producers(slot, state.log_end_offset))    # if it fails the next recovery reads more
+        note_device(slot.log_dir, snapshot_producers(slot, state.log_end_offset))    # if this fails, the next recovery reads more
     slot.generation += 1
-    note_removed_files()                # a recovery may have removed segments that somebody has open
+    note_removed_files()                # a recovery may have removed segments that other processes have open
     store_release_32(&slot.state, SLOT_ONLINE if result == 0 else SLOT_LOADING if is_full(result) else SLOT_OFFLINE)
     note_failure(slot, result)
     wake_everyone(index, slot)
@@ -317,27 +320,27 @@ cdef int fill_slot(uint32_t index, Slot* slot, LogState* state, Chosen* chosen, 
 
 def fill(uint32_t index, LoadedLog loaded, bint flushed, int64_t producers_before_ms=INT64_MIN, bint at_start=False,
          bint lost=False):
-    """Put a loaded log into its slot and the slot ONLINE, as leader if this broker leads the partition.
+    """Put a loaded log into its slot and set the slot ONLINE, as leader if this broker leads the partition.
 
-    If the arena has no room for its producers, those are dropped that wrote the longest ago.
+    If the arena has no room for its producers, the least recent writers are dropped.
 
-    The leader epoch of a log that has records is noted in its file by the first append in it: to write thousands of files would
-    hold the start up.
+    The leader epoch of a log with records is written to its file by the first append in that epoch, because writing thousands
+    of files would delay the start.
 
-    :param flushed: whether all of the log is known to be on the device (it was closed in order).
-    :param producers_before_ms: producers of a snapshot without open transaction of which the broker has not heard since then (wall
-        clock) have expired, and are left out.
-    :param at_start: nobody serves yet: partitions with more producers than this one lose some first.
+    :param flushed: the whole log is known to be on the device (it was closed in order).
+    :param producers_before_ms: producers of a snapshot without an open transaction that were last heard before this time (wall
+    clock) have expired and are dropped.
+    :param at_start: no client is served yet, so partitions with more producers than this one lose some first.
     :param lost: records of the log are lost: a new leader epoch begins, unless one began with this start.
-    :return: [(partition, how many producers were dropped)], mostly empty.
-    :raises OSError: the leader-epoch checkpoint could not be written, or there is no memory for the producers; the slot is OFFLINE
-        then, or LOADING if only room on the disk was missing.
+    :return: [(partition, number of dropped producers)], mostly empty.
+    :raises OSError: the leader-epoch checkpoint could not be written, or there is no memory for the producers. The slot is then
+    OFFLINE, or LOADING if only disk space was missing.
     """
     cdef Slot* slot = checked_slot(index)
     cdef LogState* state = &loaded.state
-    cdef Chosen chosen
+    cdef RestorePlan plan
     cdef int64_t dropped = 0, victim = 0
-    cdef int result = choose_producers(state, producers_before_ms, &chosen)
+    cdef int result = choose_producers(state, producers_before_ms, &plan)
     cdef bint taken = True
     dropped_from = {}
     count_event(DROPPED_AT_START, state.pruned_producers)
@@ -346,10 +349,10 @@ def fill(uint32_t index, LoadedLog loaded, bint flushed, int64_t producers_befor
             with nogil:
                 taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
                 if taken:
-                    result = fill_slot(index, slot, state, &chosen, flushed, lost)
+                    result = fill_slot(index, slot, state, &plan, flushed, lost)
                     unlock(index, slot)
                 if result == NO_ROOM:
-                    victim = make_restore_room(&chosen, index, at_start, &dropped)
+                    victim = make_restore_room(&plan, index, at_start, &dropped)
                     result = -ENOMEM if victim < 0 else RETRY
             if result != RETRY:
                 break
@@ -358,7 +361,7 @@ def fill(uint32_t index, LoadedLog loaded, bint flushed, int64_t producers_befor
                 name = f"{topic_of(slot_at(<uint32_t>victim))}-{slot_at(<uint32_t>victim).partition}"
                 dropped_from[name] = dropped_from.get(name, 0) + dropped
     finally:
-        free_chosen(&chosen)
+        free_plan(&plan)
     if not taken:
         raise busy(index)
     if result == -ENOMEM:
@@ -372,25 +375,27 @@ def fill(uint32_t index, LoadedLog loaded, bint flushed, int64_t producers_befor
 
 def set_role(uint32_t index, uint32_t incarnation, role, int leader_id, int leader_epoch, int partition_epoch, replicas,
              in_sync):
-    """Make this broker leader or follower of the partition at a newer leader epoch, or change the in-sync set at the same one.
+    """Make this broker leader or follower of the partition at a newer leader epoch, or change the in-sync set at the current
+    one.
 
-    :raises SlotChanged: another incarnation, or an older leader or partition epoch than the slot has.
-    :raises OSError: the leader-epoch checkpoint could not be written; the slot is OFFLINE then.
+    :raises SlotChanged: another incarnation, or a leader or partition epoch older than the slot's.
+    :raises OSError: the leader-epoch checkpoint could not be written; the slot is then OFFLINE, or LOADING if only disk space
+    was missing.
     """
     cdef Slot* slot = checked_slot(index)
     cdef Leadership leadership
-    cdef uint32_t wanted = role
+    cdef uint32_t new_role = role
     cdef int result = 0
     cdef bint taken
     take_leadership(&leadership, leader_id, leader_epoch, partition_epoch, replicas, in_sync)
     with nogil:
         taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
         if taken:
-            result = change_role(index, slot, incarnation, wanted, &leadership)
+            result = change_role(index, slot, incarnation, new_role, &leadership)
             unlock(index, slot)
     if not taken:
         raise busy(index)
-    if result == NOT_THE_ONE:
+    if result == WRONG_SLOT:
         raise SlotChanged(f"slot {index} is not incarnation {incarnation} or not online")
     if result == TRUNCATED:
         raise SlotChanged(f"slot {index} was truncated, and its recovery point is not written yet")
@@ -401,11 +406,11 @@ def set_role(uint32_t index, uint32_t incarnation, role, int leader_id, int lead
 
 
 cdef int change_role(uint32_t index, Slot* slot, uint32_t incarnation, uint32_t role, const Leadership* leadership) noexcept nogil:
-    """With the slot's mutex held: 0, NOT_THE_ONE, TRUNCATED, OLDER_EPOCH, or -errno."""
+    """The caller holds the slot's mutex. Returns 0, WRONG_SLOT, TRUNCATED, OLDER_EPOCH, or -errno."""
     cdef Commit commit
     cdef int result = 0, i
     if slot.incarnation != incarnation or slot.state != SLOT_ONLINE:
-        return NOT_THE_ONE
+        return WRONG_SLOT
     read_commit(slot, &commit)
     if slot.recovery_point > commit.log_end_offset:
         return TRUNCATED
@@ -430,7 +435,7 @@ cdef int change_role(uint32_t index, Slot* slot, uint32_t incarnation, uint32_t 
 
 
 def set_offline(uint32_t index):
-    """The partition's log cannot be used: KAFKA_STORAGE_ERROR from now on."""
+    """Set the slot OFFLINE because its log cannot be used: requests fail with KAFKA_STORAGE_ERROR from now on."""
     cdef Slot* slot = checked_slot(index)
     cdef bint taken
     with nogil:
@@ -444,7 +449,8 @@ def set_offline(uint32_t index):
 
 
 def fail_log_dir(int log_dir):
-    """Put every partition of a log directory that is out of use OFFLINE and wake who waits for it; how many they were."""
+    """Set every partition of a failed log directory OFFLINE and wake the processes that wait for it. Returns the number of
+    partitions."""
     cdef uint64_t i
     cdef Slot* slot
     cdef int count = 0
@@ -458,29 +464,29 @@ def fail_log_dir(int log_dir):
 
 
 def waiting_for_room():
-    """Slots whose log could not be opened, or was left half way by a change, because the disk was full."""
+    """Slots whose log could not be opened, or was left half way through a change, because the disk was full."""
     cdef uint64_t i
     return [i for i in range(region().header.slots_used) if state_now(slot_at(<uint32_t>i)) == SLOT_LOADING]
 
 
-# -- leader epochs that a start began -----------------------------------------------------------------------------------
+# -- leader epochs that a start began ----------------------------------------------------------------------------------
 
 
 def unstored_epochs():
-    """[(slot, topic, partition, leader epoch)] of the leaders whose epoch is newer than what the metadata store says."""
+    """[(slot, topic, partition, leader epoch)] of the leaders whose epoch is newer than the one in the metadata store."""
     cdef uint64_t i
     cdef Slot* slot
-    found = []
+    epochs = []
     for i in range(region().header.slots_used):
         slot = slot_at(<uint32_t>i)
         if slot.begun_epoch == EPOCH_UNSTORED and slot.state != SLOT_FREE and slot.state != SLOT_DELETED:
-            found.append((i, topic_of(slot), slot.partition, slot.leader_epoch))
-    return found
+            epochs.append((i, topic_of(slot), slot.partition, slot.leader_epoch))
+    return epochs
 
 
 def epochs_stored(stored):
-    """The metadata store has these leader epochs now: [(slot, leader epoch)]. By the first loader only; of slots with a newer one by
-    now the coordinator stores that."""
+    """Mark leader epochs as stored in the metadata store: [(slot, leader epoch)]. Only the first loader calls this. If a slot
+    has a newer epoch by now, the coordinator stores that."""
     cdef Slot* slot
     cdef uint32_t index
     cdef int32_t epoch
@@ -498,8 +504,8 @@ def epochs_stored(stored):
 
 
 def mark_epoch(uint32_t index, int leader_epoch):
-    """The log of a LOADING slot must be led in this leader epoch, which is not in the metadata store yet. By the one writer of the
-    table only."""
+    """Set the leader epoch in which the log of a LOADING slot must be led, and which is not in the metadata store yet. Only the
+    one writer of the table calls this."""
     cdef Slot* slot = checked_slot(index)
     cdef int32_t epoch = leader_epoch
     cdef bint taken
@@ -515,8 +521,8 @@ def mark_epoch(uint32_t index, int leader_epoch):
 
 
 def put_epoch(uint32_t index, int leader_epoch, int partition_epoch):
-    """The metadata store has this leader epoch of the partition now, in a node of this version: the slot takes it over, unless it
-    is older than its own. By the one writer of the table only."""
+    """Store a leader epoch that the metadata store now has, in a node of this version, in the slot, unless it is older than the
+    slot's. Only the one writer of the table calls this."""
     cdef Slot* slot = checked_slot(index)
     cdef int32_t new_leader_epoch = leader_epoch, new_partition_epoch = partition_epoch
     cdef bint taken
@@ -532,12 +538,13 @@ def put_epoch(uint32_t index, int leader_epoch, int partition_epoch):
         raise busy(index)
 
 
-# -- taking, telling --------------------------------------------------------------------------------------------------
+# -- deletion, announcement --------------------------------------------------------------------------------------------
 
 def delete(uint32_t index, bytes renamed):
     """Take the partition out of service and rename its directory to `renamed`. May be repeated after a death at any point.
 
-    Rename first: who finds the slot still online after a death renames again (nothing there: done) and goes on.
+    The directory is renamed first: after a death, a process that finds the slot still online renames again (a missing directory
+    counts as done) and continues.
     """
     cdef Slot* slot = checked_slot(index)
     cdef const char* target = renamed
@@ -555,7 +562,7 @@ def delete(uint32_t index, bytes renamed):
 
 
 cdef int rename_and_retire(uint32_t index, Slot* slot, const char* target) noexcept nogil:
-    """With the slot's mutex held: 0, or errno."""
+    """The caller holds the slot's mutex. Returns 0, or errno."""
     cdef char[384] path
     cdef int result = 0
     directory_path(slot, path)
@@ -579,20 +586,21 @@ cdef int rename_and_retire(uint32_t index, Slot* slot, const char* target) noexc
 
 
 def announce(indexes):
-    """Publish a metadata version for each of the slots that came, changed or went, and wake every process; the last version.
+    """Publish a metadata version for each slot that was added, changed or removed, and wake every process. Returns the last
+    version.
 
-    All at once: nobody sees a new topic with some of its partitions. Only the one writer of the table calls this. Dying
-    before leaves them unannounced: its successor announces all.
+    All versions are published at once, so that no process sees a new topic with only some of its partitions. Only the one
+    writer of the table calls this. If it dies before, the changes stay unannounced and its successor announces all slots.
 
     :param indexes: a list.
     """
     cdef Header* header = region().header
     cdef uint64_t version = header.metadata_version
-    cdef bint few = len(indexes) < CHANGE_RING // 2     # else whoever is behind looks at all slots, whatever the ring says
+    cdef bint few = len(indexes) < CHANGE_RING // 2     # otherwise a mirror that far behind reads all slots, whatever is in the ring
     cdef int i
     for index in indexes:
         version += 1
-        slot_at(<uint32_t>index).created_version = version      # [R 8]: not to be used again before all have passed it
+        slot_at(<uint32_t>index).created_version = version      # [R 8]: not reusable before every worker has passed it
         if few:
             header.changes[version % CHANGE_RING] = <uint64_t>index + 1
     store_release_64(&header.metadata_version, version)

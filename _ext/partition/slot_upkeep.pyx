@@ -1,6 +1,7 @@
-"""What upkeep asks of slots: snapshots, expired producers, runs of dead owners, checkpoints, what compaction goes by.
+"""Upkeep of slots: snapshots, expired producers, runs of dead owners, checkpoints, and the data for compaction.
 
-Called by the cleaner, the coordinator and the ordered stop, never from a worker's loop; what changes a slot waits for its lock.
+Called by the cleaner, the coordinator and the ordered stop, never from a worker's loop. Functions that change a slot wait for
+its lock.
 """
 
 from contextlib import nullcontext
@@ -41,10 +42,10 @@ from odradek._ext.storage.log_dirs cimport note_device
 
 
 cdef enum:
-    LOOKED_AT = 1024              # producers under one hold of a slot's lock
+    LOOKED_AT = 1024              # producers checked while the slot's lock is held once
     RECLAIMED_AT_ONCE = 4096
 
-being_raised = set()                  # slots whose gap limit a thread of this process is raising
+being_raised = set()                  # slots whose gap limit a thread of this process is raising at the moment
 
 
 # -- after a death ----------------------------------------------------------------------------------------------------
@@ -59,9 +60,9 @@ def recover_dead():
 
 
 def snapshot(uint32_t index):
-    """Write the producer snapshot at the log end if producers changed since the last one; whether one was written.
+    """Write the producer snapshot at the log end if producers changed since the last one. Returns whether it wrote one.
 
-    It is put in place by `snapshot_publishing.publish`.
+    `snapshot_publishing.publish` puts it in place.
     """
     cdef Slot* slot = checked_slot(index)
     cdef Commit commit
@@ -86,11 +87,11 @@ def snapshot(uint32_t index):
 
 
 def expire(uint32_t index, int64_t before_ms, bint early=False):
-    """Forget producers without open transaction of which the broker has not heard since `before_ms`; how many.
+    """Forget producers without an open transaction that were last heard before `before_ms`. Returns how many.
 
-    The lock is held for some of them at a time.
+    The lock is released after each group of producers.
 
-    :param before_ms: of CLOCK_MONOTONIC. :param early: they have not expired yet, and are counted as FORGOTTEN_EARLY.
+    :param before_ms: time of CLOCK_MONOTONIC. :param early: they have not expired yet, and are counted as FORGOTTEN_EARLY.
     """
     cdef Slot* slot = checked_slot(index)
     cdef uint32_t at = 0, before = 1
@@ -103,7 +104,7 @@ def expire(uint32_t index, int64_t before_ms, bint early=False):
             before = at
             taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
             if taken:
-                if slot.state == SLOT_ONLINE:       # else nobody has repaired what a dead holder left
+                if slot.state == SLOT_ONLINE:       # otherwise the state that a dead holder left may not be repaired
                     forgotten += expire_producers(slot, before_ms, &at, LOOKED_AT)
                     if at == before:
                         shrink_producers(index, slot)
@@ -115,46 +116,47 @@ def expire(uint32_t index, int64_t before_ms, bint early=False):
     return forgotten
 
 
-cdef long long reclaim_one(UnnamedRun* found) noexcept nogil:
-    """Units given back. Who holds the slot's lock may be about to name the run; if it is not to be had the next pass comes again."""
-    cdef long long given = 0
-    if found.slot < region().header.max_slots and wait_slot(found.slot, slot_at(found.slot), LOCK_PATIENCE_MS) == 0:
-        given = give_unnamed(found.unit, found.word)
-        unlock(found.slot, slot_at(found.slot))
-    return given
+cdef long long reclaim_one(UnnamedRun* run) noexcept nogil:
+    """Free a run and return its units. The slot's lock is needed because its holder may be about to name the run; without the
+    lock the next pass tries again."""
+    cdef long long freed = 0
+    if run.slot < region().header.max_slots and wait_slot(run.slot, slot_at(run.slot), LOCK_PATIENCE_MS) == 0:
+        freed = give_unnamed(run.unit, run.word)
+        unlock(run.slot, slot_at(run.slot))
+    return freed
 
 
 def reclaim_arena():
-    """Give back runs of the arena that no slot names any more (of a death between two stores, of deleted partitions); units given
-    back."""
-    cdef UnnamedRun* found = <UnnamedRun*>malloc(RECLAIMED_AT_ONCE * sizeof(UnnamedRun))
-    cdef long long given = 0
+    """Free runs of the arena that no slot names (after a death between two stores, or of deleted partitions). Returns the
+    number of freed units."""
+    cdef UnnamedRun* runs = <UnnamedRun*>malloc(RECLAIMED_AT_ONCE * sizeof(UnnamedRun))
+    cdef long long freed = 0
     cdef int count, i
-    if found == NULL:
+    if runs == NULL:
         raise MemoryError("no memory to look for lost runs of producers")
     with nogil:
-        count = gather_unnamed(found, RECLAIMED_AT_ONCE)
+        count = gather_unnamed(runs, RECLAIMED_AT_ONCE)
         for i in range(count):
-            given += reclaim_one(&found[i])
-        free(found)
-        if given:
+            freed += reclaim_one(&runs[i])
+        free(runs)
+        if freed:
             store_release_64(&region().header.owners_stale, 1)
-    return given
+    return freed
 
 
 def arena_units_used():
-    """Units of the arena that are taken, of ARENA_UNIT_BYTES each."""
+    """Taken units of the arena, of ARENA_UNIT_BYTES each."""
     return region().header.arena_used
 
 
 # -- checkpoints ------------------------------------------------------------------------------------------------------
 
 def checkpoint_offsets():
-    """(slot, (topic, partition, log directory, recovery point, log start offset, high watermark)) of each log that there is;
-    -1 for each offset of one that says nothing of itself: it is not loaded, or failed.
+    """Yield (slot, (topic, partition, log directory, recovery point, log start offset, high watermark)) for each log; each
+    offset is -1 if the log is not loaded, or failed.
 
-    The recovery point is what is on the device. It stays in the segment that was active when all files were synced last:
-    the indexes of the segments behind are only as good as the rebuilding that a recovery from there does.
+    The recovery point is what is on the device. It stays in the segment that was active when all files were last synced,
+    because the indexes of later segments may have to be rebuilt by a recovery that begins there.
     """
     cdef uint64_t i
     cdef Slot* slot
@@ -163,11 +165,11 @@ def checkpoint_offsets():
     cdef uint32_t state
     for i in range(region().header.slots_used):
         slot = slot_at(<uint32_t>i)
-        state = load_acquire_32(&slot.state)    # once: it may fail meanwhile
+        state = load_acquire_32(&slot.state)    # read once: it may fail meanwhile
         if state == SLOT_LOADING or state == SLOT_OFFLINE:
             yield i, (topic_of(slot), slot.partition, slot.log_dir, -1, -1, -1)
         elif state == SLOT_ONLINE:
-            synced_base = slot.synced_base      # before the rest: it only grows but for truncations, which wait for the device
+            synced_base = slot.synced_base      # read first: it only grows, except for truncations, which wait for the device
             point = slot.flushed_offset
             read_commit(slot, &commit)
             if 0 <= synced_base < commit.segment_base:
@@ -182,10 +184,10 @@ def set_recovery_point(uint32_t index, int64_t offset):
 # -- compaction -------------------------------------------------------------------------------------------------------
 
 def compaction_facts(uint32_t index):
-    """What compaction goes by, as a dict of one moment; None if the slot holds no open log."""
+    """The state that compaction needs, as a dict that is consistent in time; None if the slot has no open log."""
     cdef Slot* slot = slot_at(index)
     cdef Commit commit
-    cdef uint64_t generation = slot.generation      # before the rest: what is listed by it is no older
+    cdef uint64_t generation = slot.generation      # read before the rest: a file list made for this generation is not older
     if slot.state != SLOT_ONLINE:
         return None
     read_commit(slot, &commit)
@@ -214,15 +216,16 @@ def compaction_facts(uint32_t index):
 
 
 def raise_gap_limit(uint32_t index, int64_t limit, *, uint32_t incarnation, uint64_t truncations, turn=None):
-    """Let offsets be missing below `limit`, which compaction is about to make true; the device has the limit when this returns.
+    """Allow offsets to be missing below `limit`, before compaction makes gaps there. The device has the limit when this
+    returns.
 
-    A limit that is as high already stays: a follower may have raised it further. The slot's lock is held for a look and for a
-    renaming, not while the device works.
+    A limit that is at least as high stays unchanged: a follower may have raised it further. The slot's lock is held for a check
+    and for a renaming, not while the device works.
 
-    :param turn: a lock of threads that share a lane. It is held while the slot's lock is.
-    :raises SlotChanged: the slot holds another log, or the log was truncated: what was durable below `limit` may not be.
-        Also if the log is not synced up to `limit`, if the partition's directory does not exist any more, or if another thread of
-        this process is raising the limit.
+    :param turn: a lock of threads that share a lane. It is held while the slot's lock is held.
+    :raises SlotChanged: the slot has another log, or the log was truncated: records below `limit` that were durable may not be
+    so any more. Also if the log is not synced up to `limit`, if the partition's directory does not exist any more, or if
+    another thread of this process is raising the limit.
     :raises OSError: the log's gap limit could not be written.
     """
     cdef Slot* slot = checked_slot(index)
@@ -243,7 +246,7 @@ def raise_gap_limit(uint32_t index, int64_t limit, *, uint32_t incarnation, uint
 
 
 cdef int raise_limit(uint32_t index, Slot* slot, int64_t limit, uint32_t incarnation, uint64_t truncations, turn) except? -1:
-    """The steps of `raise_gap_limit`; 0, or -errno."""
+    """The steps of `raise_gap_limit`. Returns 0, or -errno."""
     cdef int directory = -1, result
     try:
         result = look_at_limit(index, slot, limit, incarnation, truncations, turn, &directory)
@@ -256,11 +259,11 @@ cdef int raise_limit(uint32_t index, Slot* slot, int64_t limit, uint32_t incarna
             try:
                 result = look_at_limit(index, slot, limit, incarnation, truncations, turn, &directory)
             finally:
-                drop_prepared_gap_limit(directory)      # nothing is left of it if it got its name
+                drop_prepared_gap_limit(directory)      # the file no longer exists if it was renamed to its final name
             fault(GAP_LIMIT_NAMED)
         if result == 0:
             with nogil:
-                result = sync_gap_limit(directory)      # also if another process named it: it may have died before it synced that
+                result = sync_gap_limit(directory)      # also after another process's renaming: it may have died before the sync
         return result
     finally:
         if directory >= 0:
@@ -269,17 +272,17 @@ cdef int raise_limit(uint32_t index, Slot* slot, int64_t limit, uint32_t incarna
 
 cdef int look_at_limit(uint32_t index, Slot* slot, int64_t limit, uint32_t incarnation, uint64_t truncations, turn,
                        int* directory) except? -1:
-    """Decide under the slot's lock: 0 if its limit is as high as `limit`, or -errno.
+    """Compare the limits under the slot's lock. Returns 0 if the slot's limit is as high as `limit`, or -errno.
 
-    The first look opens the directory of the log that the slot holds; it returns 1 if a file is to be prepared. The second look
-    finds the directory open, and gives the prepared file its name if the limit is still lower.
+    The first call opens the directory of the slot's log and returns 1 if a file must be prepared. The second call finds the
+    directory open, and renames the prepared file to its final name if the slot's limit is still lower.
     """
     cdef int result = 0
     cdef bint stale = False, taken
     with turn, nogil:
         taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
         if taken:
-            # A truncation counts itself before it lowers what is synced: the caller may have read the numbers in between.
+            # A truncation increments its count before it lowers `synced_end`: the caller may have read the two numbers in between.
             stale = slot.incarnation != incarnation or slot.state != SLOT_ONLINE or slot.truncations != truncations \
                 or limit > slot.synced_end
             if not stale and directory[0] < 0:
@@ -298,19 +301,19 @@ cdef int look_at_limit(uint32_t index, Slot* slot, int64_t limit, uint32_t incar
 
 
 def of_unknown_gap_limit():
-    """Slots of logs that an older version or Kafka compacted, so that nothing says where offsets may be missing."""
+    """Slots of logs that an older version or Kafka compacted, so that it is unknown where offsets may be missing."""
     cdef uint64_t i
     return [i for i in range(region().header.slots_used)
             if slot_at(<uint32_t>i).state == SLOT_ONLINE and slot_at(<uint32_t>i).gap_limit == INT64_MAX]
 
 
 def swap_under_way(uint32_t index):
-    """Whether files of the log change their names at this moment [R 4]: what is opened may not belong together."""
+    """Whether files of the log are being renamed at this moment [R 4]: files opened now may not belong together."""
     return (slot_at(index).generation & SWAP_UNDER_WAY) != 0
 
 
 def settle_swap(uint32_t index):
-    """Wait for the end of a swap; finish it, if its author died. :raises SlotBusy: it does not end."""
+    """Wait for the end of a swap; finish it if its author died. :raises SlotBusy: it does not end."""
     cdef Slot* slot = checked_slot(index)
     cdef bint taken
     with nogil:

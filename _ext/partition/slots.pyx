@@ -1,7 +1,7 @@
-"""Slots for Python: what a slot says of itself, and the data path's verbs.
+"""Slots for Python: the state of a slot, and the operations of the data path.
 
-Any process; what takes the slot's lock waits for it and is not called from a worker's loop. What the control path does to slots
-is in `slot_life`, what upkeep asks in `slot_upkeep`; the rules are in ``broker/odradek/shm/README.md``.
+Any process. Functions that take the slot's lock wait for it and are not called from a worker's loop. The operations of the
+control path are in `slot_life`, those of upkeep in `slot_upkeep`; the rules are in ``broker/odradek/shm/README.md``.
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING
@@ -41,11 +41,11 @@ from odradek._ext.storage.file_calls cimport file_error
 
 
 class SlotBusy(Exception):
-    """The slot's lock did not come free in time: its holder is stopped or stuck (the supervisor ends such a process)."""
+    """The slot's lock was not released in time: its holder is stopped or stuck (the supervisor ends such a process)."""
 
 
 class SlotChanged(Exception):
-    """The slot holds another partition by now, or the role or epoch expected of it is not the one it has."""
+    """The slot now has another partition, or its role or epoch differs from the expected one."""
 
 
 APPEND_RESULTS = {
@@ -54,13 +54,13 @@ APPEND_RESULTS = {
 
 
 cdef object busy(uint32_t index):
-    """The exception to raise when `wait_slot` gave up."""
+    """The exception to raise when `wait_slot` has timed out."""
     return SlotBusy(f"the lock of slot {index} was not released within {LOCK_PATIENCE_MS // 1000} s")
 
 
 cdef Slot* checked_slot(uint32_t index) except NULL:
     if index >= region().header.max_slots:
-        raise IndexError(f"slot {index}: there are {region().header.max_slots}")
+        raise IndexError(f"slot {index} does not exist: the table has {region().header.max_slots} slots")
     return slot_at(index)
 
 
@@ -95,7 +95,7 @@ def describe(uint32_t index):
 
 
 cdef class ProducerCopies:
-    """All producers of a slot as they were at one moment. Copied under the slot's lock, made into objects after it [R 5.2]."""
+    """Copies of all producers of a slot at one moment: copied under the slot's lock, converted to objects after it [R 5.2]."""
 
     cdef ProducerEntry* entries
     cdef uint32_t count
@@ -125,7 +125,7 @@ cdef class ProducerCopies:
                 raise busy(index)
             if known <= room:
                 return 0
-            room = known + known // 8 + 16          # for those that come meanwhile
+            room = known + known // 8 + 16          # room for producers that are added meanwhile
             free(self.entries)
             self.entries = <ProducerEntry*>malloc(room * sizeof(ProducerEntry))
             if self.entries == NULL:
@@ -137,17 +137,17 @@ def producers(uint32_t index):
     cdef ProducerCopies copies = ProducerCopies()
     cdef ProducerEntry* entry
     cdef uint32_t i
-    found = {}
+    result = {}
     copies.copy(index)
     for i in range(copies.count):
         entry = &copies.entries[i]
-        found[entry.key - 1] = (
+        result[entry.key - 1] = (
             entry_epoch(entry),
             [(batch_back(entry, k).base_sequence, batch_back(entry, k).last_sequence,
               batch_back(entry, k).base_offset, batch_back(entry, k).last_offset)
              for k in range(entry_batches(entry))],
         )
-    return found
+    return result
 
 
 def producers_heard(uint32_t index):
@@ -159,16 +159,16 @@ def producers_heard(uint32_t index):
 
 
 def active_producers(uint32_t index):
-    """What DescribeProducers reports of each producer: dicts of producer_id, epoch, last_sequence, last_timestamp (ms),
-    coordinator_epoch and txn_start_offset, -1 for what is not known."""
+    """The data that DescribeProducers reports of each producer: dicts of producer_id, epoch, last_sequence, last_timestamp
+    (ms), coordinator_epoch and txn_start_offset; -1 for unknown values."""
     cdef ProducerCopies copies = ProducerCopies()
     cdef ProducerEntry* entry
     cdef uint32_t i
-    found = []
+    result = []
     copies.copy(index)
     for i in range(copies.count):
         entry = &copies.entries[i]
-        found.append({
+        result.append({
             "producer_id": entry.key - 1,
             "epoch": entry_epoch(entry),
             "last_sequence": batch_back(entry, 0).last_sequence if entry_batches(entry) else -1,
@@ -176,20 +176,21 @@ def active_producers(uint32_t index):
             "coordinator_epoch": coordinator_epoch_of(entry),
             "txn_start_offset": entry.transaction_first_offset,
         })
-    return found
+    return result
 
 
 def high_watermark(uint32_t index):
-    """The first offset that not all in-sync replicas are known to have."""
+    """The high watermark: records before it are on all in-sync replicas."""
     cdef Commit commit
     read_commit(slot_at(index), &commit)
     return commit.high_watermark
 
 
 def await_committed(uint32_t index):
-    """Have this process woken when the slot's high watermark moves; look at it once more afterwards [R 6.1].
+    """Make the slot wake this process when its high watermark moves; read the high watermark once more after this call [R 6.1].
 
-    Also when a flush ends that moved nothing: a sync that this process requested while that flush ran was dropped [R 4.5].
+    The process is also woken when a flush ends without moving it: a sync that this process requested during that flush was
+    dropped [R 4.5].
     """
     cdef uint64_t own = <uint64_t>1 << region().self
     fetch_or_64(&slot_at(index).waiters_committed, own)
@@ -206,7 +207,7 @@ def awaits_flush(uint32_t index):
 
 
 def state_of(uint32_t index):
-    """The slot's SlotState; OFFLINE also where its log directory is."""
+    """The slot's SlotState; OFFLINE if its log directory is offline."""
     return state_now(slot_at(index))
 
 
@@ -219,13 +220,13 @@ def log_dir_of(uint32_t index):
 
 
 def log_of(uint32_t index):
-    """(topic, partition, topic id, log directory): all of a slot that opening its log asks for."""
+    """(topic, partition, topic id, log directory): the values needed to open the slot's log."""
     cdef Slot* slot = slot_at(index)
     return topic_of(slot), slot.partition, (<char*>slot.topic_id)[:16], slot.log_dir
 
 
 def in_use():
-    """(topic, partition, slot) of each slot that holds a partition, announced or not."""
+    """Yield (topic, partition, slot) for each slot that holds a partition, announced or not."""
     cdef uint64_t i
     cdef Slot* slot
     for i in range(region().header.slots_used):
@@ -235,29 +236,29 @@ def in_use():
 
 
 def not_online():
-    """[(topic, partition, log directory)] of the logs that have a slot but say nothing of themselves: not loaded, or failed."""
+    """[(topic, partition, log directory)] of the logs that have a slot but are not loaded, or failed."""
     cdef uint64_t i
     cdef Slot* slot
-    found = []
+    logs = []
     for i in range(region().header.slots_used):
         slot = slot_at(<uint32_t>i)
         if slot.state == SLOT_LOADING or slot.state == SLOT_OFFLINE:
-            found.append((topic_of(slot), slot.partition, slot.log_dir))
-    return found
+            logs.append((topic_of(slot), slot.partition, slot.log_dir))
+    return logs
 
 
-# -- the data path's verbs: the coordinator's `append_built`, the others for tests ------------------------------------
+# -- operations of the data path: `append_built` for the coordinator, the others for tests -----------------------------
 
 def append_built(uint32_t index, BatchBuilder builder not None, incarnation, int leader_epoch, int codec, compress, int64_t max_bytes):
-    """Append what was built, as leader, as one batch: (error, base offset).
+    """Append the builder's records as one batch, as leader. Returns (error, base offset).
 
-    :param compress: as of `BatchBuilder.finish`. :param max_bytes: a larger batch is MESSAGE_TOO_LARGE.
-    :raises SlotChanged: with the reason when it could not be judged: nothing was written.
+    :param compress: as of `BatchBuilder.finish`. :param max_bytes: a larger batch gets MESSAGE_TOO_LARGE.
+    :raises SlotChanged: the slot's checks failed, with the reason; nothing was written.
     """
     cdef AppendItem item
     cdef AppendOutcome outcome
     cdef AppendResult result
-    cdef uint32_t wanted = incarnation
+    cdef uint32_t expected = incarnation
     cdef int64_t now = now_ms()
     cdef int checked
     builder.seal(codec, compress)
@@ -267,9 +268,9 @@ def append_built(uint32_t index, BatchBuilder builder not None, incarnation, int
     item.data = builder.out.data
     checked = check_batch(item.data, builder.out.size, False, &item.info)
     if checked != 0:
-        raise ValueError(f"a batch that was built is refused by the checks: error {checked}")
+        raise ValueError(f"the checks refuse the batch that was built: error {checked}")
     with nogil:
-        result = append_as_leader(index, wanted, leader_epoch, &item, 1, now, SPINS_OF_THREAD, &outcome)
+        result = append_as_leader(index, expected, leader_epoch, &item, 1, now, SPINS_OF_THREAD, &outcome)
     if result != 0:
         raise SlotChanged(APPEND_RESULTS[<int>result])
     return item.error, item.base_offset
@@ -278,44 +279,44 @@ def append_built(uint32_t index, BatchBuilder builder not None, incarnation, int
 def append(uint32_t index, batches, *, incarnation=None, int leader_epoch=-1, wall_ms=None, uint32_t owner=0):
     """Append record batches (bytes-like, each one whole v2 batch) as leader: [(error, base offset, duplicate)] in order.
 
-    :param owner: of new producers.
-    :raises SlotChanged: with the reason when none of them could be judged.
+    :param owner: owner of new producers.
+    :raises SlotChanged: the slot's checks failed, with the reason; no batch was checked.
     """
     cdef AppendItem[MAX_JOINED] items
     cdef AppendOutcome outcome
     cdef int n = len(batches), i, checked
     cdef AppendResult result
-    cdef uint32_t wanted = slot_at(index).incarnation if incarnation is None else incarnation
+    cdef uint32_t expected = slot_at(index).incarnation if incarnation is None else incarnation
     cdef int64_t now = now_ms() if wall_ms is None else wall_ms
     copies = [bytearray(batch) for batch in batches]
     if n > MAX_JOINED:
-        raise ValueError(f"{n} batches, at most {MAX_JOINED} at once")
+        raise ValueError(f"{n} batches are more than the maximum of {MAX_JOINED}")
     for i in range(n):
         memset(&items[i], 0, sizeof(AppendItem))
         items[i].data = <uint8_t*>PyByteArray_AS_STRING(copies[i])
         items[i].owner = owner
         checked = check_batch(items[i].data, len(copies[i]), False, &items[i].info)
         if checked != 0:
-            raise ValueError(f"batch {i} is refused by the checks: error {checked}")
+            raise ValueError(f"the checks refuse batch {i}: error {checked}")
     with nogil:
-        result = append_as_leader(index, wanted, leader_epoch, items, n, now, SPINS_OF_THREAD, &outcome)
+        result = append_as_leader(index, expected, leader_epoch, items, n, now, SPINS_OF_THREAD, &outcome)
     if result != 0:
         raise SlotChanged(APPEND_RESULTS[<int>result])
     return [(items[i].error, items[i].base_offset, bool(items[i].duplicate)) for i in range(n)]
 
 
 def follow(uint32_t index, data, int64_t leader_high_watermark, *, int leader_epoch=-1, int64_t leader_log_start_offset=0):
-    """Append what a leader sent, as a follower; the log end offset afterwards. :raises SlotChanged: with the reason."""
+    """Append what a leader sent, as a follower. Returns the log end offset afterwards. :raises SlotChanged: with the reason."""
     cdef AppendOutcome outcome
     cdef AppendResult result
     cdef int64_t size = len(data), now = now_ms()
     cdef uint8_t* start = NULL
-    cdef uint32_t wanted = slot_at(index).incarnation
+    cdef uint32_t expected = slot_at(index).incarnation
     copy = bytearray(data)
     if size:
         start = <uint8_t*>PyByteArray_AS_STRING(copy)
     with nogil:
-        result = append_as_follower(index, wanted, leader_epoch, start, size, leader_high_watermark, leader_log_start_offset,
+        result = append_as_follower(index, expected, leader_epoch, start, size, leader_high_watermark, leader_log_start_offset,
                                     now, SPINS_OF_THREAD, &outcome)
     if result != 0:
         raise SlotChanged(APPEND_RESULTS[<int>result])
@@ -325,10 +326,10 @@ def follow(uint32_t index, data, int64_t leader_high_watermark, *, int leader_ep
 def truncate(uint32_t index, int64_t offset, *, int leader_epoch=-1):
     """Cut the log to end at `offset`, as a follower. :raises SlotChanged: with the reason."""
     cdef AppendResult result
-    cdef uint32_t wanted = slot_at(index).incarnation
+    cdef uint32_t expected = slot_at(index).incarnation
     cdef int64_t now = now_ms()
     with nogil:
-        result = truncate_to(index, wanted, leader_epoch, offset, now, SPINS_OF_THREAD)
+        result = truncate_to(index, expected, leader_epoch, offset, now, SPINS_OF_THREAD)
     if result != 0:
         raise SlotChanged(APPEND_RESULTS[<int>result])
 
@@ -336,15 +337,15 @@ def truncate(uint32_t index, int64_t offset, *, int leader_epoch=-1):
 def raise_high_watermark(uint32_t index, int64_t offset, *, int leader_epoch=-1):
     """Advance the high watermark. :raises SlotChanged: with the reason."""
     cdef AppendResult result
-    cdef uint32_t wanted = slot_at(index).incarnation
+    cdef uint32_t expected = slot_at(index).incarnation
     with nogil:
-        result = advance_high_watermark(index, wanted, leader_epoch, offset, SPINS_OF_THREAD)
+        result = advance_high_watermark(index, expected, leader_epoch, offset, SPINS_OF_THREAD)
     if result != 0:
         raise SlotChanged(APPEND_RESULTS[<int>result])
 
 
 def roll(uint32_t index):
-    """Begin a new active segment, if the present one is not empty."""
+    """Begin a new active segment if the current one is not empty."""
     cdef Slot* slot = checked_slot(index)
     cdef int result = 0
     cdef bint taken

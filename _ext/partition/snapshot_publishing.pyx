@@ -1,8 +1,9 @@
-"""Putting producer snapshots in place: those that rolls and the ordered stop wrote are synced, and only then get their names.
+"""Publishes producer snapshots: those that rolls and the ordered stop wrote are synced and then renamed to their final names.
 
-Runs in the cleaner and in the ordered stop. No slot's mutex is held during a sync; it is held for the renaming. A truncation in between
-is noticed by its count, and leaves all files to the next pass; a snapshot written again in between is noticed by its count, too, and is
-left to the next pass. No start needs a snapshot that is not in place yet.
+Runs in the cleaner and in the ordered stop. No slot's mutex is held during a sync; it is held for the renaming. The count of
+truncations shows a truncation in between, which leaves all files to the next pass. The count of snapshot writes shows that the
+newest snapshot was written again in between, which leaves that one to the next pass. No start needs a snapshot that is not in
+place yet.
 """
 
 import os
@@ -32,13 +33,13 @@ cdef extern from "<unistd.h>" nogil:
 
 
 cdef enum:
-    AT_ONCE = 16                  # snapshots of one log; if there are more, they are another round
-    ALL_FROM = 64                 # logs of one directory from which on its whole file system is synced
+    AT_ONCE = 16                  # snapshots of a log in one round; more of them take another round
+    ALL_FROM = 64                 # from this number of logs in a directory on, its whole file system is synced
     LOCK_PATIENCE_MS = 15000
     BEAT_EVERY = 64               # logs
 
-# Since Linux 5.8 syncfs(2) tells of pages that could not be written.
-SYNCFS_TELLS = tuple(int("".join(c for c in part if c.isdigit()) or 0) for part in os.uname().release.split(".")[:2]) >= (5, 8)
+# Since Linux 5.8 syncfs(2) reports pages that could not be written.
+SYNCFS_REPORTS_ERRORS = tuple(int("".join(c for c in part if c.isdigit()) or 0) for part in os.uname().release.split(".")[:2]) >= (5, 8)
 
 
 cdef struct Publishing:           # of one slot
@@ -46,21 +47,21 @@ cdef struct Publishing:           # of one slot
     uint32_t incarnation
     uint64_t truncations
     uint64_t writes
-    int64_t below                 # a snapshot of an offset below was written to its end
+    int64_t below                 # snapshots of offsets below this one are completely written
     int64_t[AT_ONCE] offsets
     uint8_t[AT_ONCE] sound
     int count
     int result                    # 0, or -errno
     bint device_failed
     bint renamed
-    bint partial                  # some that were found could not be looked at
+    bint partial                  # some files could not be read
 
 
-# -- the steps of one slot ----------------------------------------------------------------------------------------------
+# -- the steps of one slot ---------------------------------------------------------------------------------------------
 
 cdef bint begin(uint32_t index, Publishing* publishing) noexcept nogil:
-    """Whether the slot has snapshots that are not in place. Its mutex is held, so that none of them is half written; one that cannot be
-    had is left to the next pass."""
+    """Whether the slot has snapshots that are not in place. The mutex is taken to ensure that none of them is half written; if
+    it is not available, the next pass tries again."""
     cdef Slot* slot = slot_at(index)
     if slot.pending_snapshot == 0 or slot.state != SLOT_ONLINE or region().header.log_dir_offline[slot.log_dir]:
         return False
@@ -77,7 +78,7 @@ cdef bint begin(uint32_t index, Publishing* publishing) noexcept nogil:
 
 
 cdef void find(Publishing* publishing) noexcept nogil:
-    """Which snapshots wait, in the order of the directory."""
+    """Find the snapshots that are not in place, in the order of the directory."""
     cdef int error = 0
     cdef DIR* directory = read_directory(slot_at(publishing.index), &error)
     cdef dirent* entry
@@ -98,7 +99,7 @@ cdef void find(Publishing* publishing) noexcept nogil:
 
 
 cdef void sync(Publishing* publishing, bint each) noexcept nogil:
-    """Check what was found, and get it onto the device (`each`; else the caller syncs the file system)."""
+    """Check the snapshots, and sync each to the device (`each`; otherwise the caller syncs the file system)."""
     cdef Slot* slot = slot_at(publishing.index)
     cdef char[384] path
     cdef char[400] temporary
@@ -109,7 +110,7 @@ cdef void sync(Publishing* publishing, bint each) noexcept nogil:
         fd = file_open(region().header.log_dir_fds[slot.log_dir], temporary, O_RDONLY)
         if fd < 0:
             publishing.result = 0 if errno == ENOENT else -errno
-            publishing.partial = True   # taken away: the next pass looks again
+            publishing.partial = True   # a file was removed: the next pass looks again
             publishing.count = i
             return
         checked = check_snapshot(fd)
@@ -125,18 +126,19 @@ cdef void sync(Publishing* publishing, bint each) noexcept nogil:
 
 
 cdef bint is_superseded(Slot* slot, Publishing* publishing, int number) noexcept nogil:
-    """Whether it is of a segment that was removed meanwhile, and a newer one tells more."""
+    """Whether the snapshot belongs to a segment that was removed meanwhile, and a newer snapshot exists."""
     return publishing.offsets[number] < slot.log_start_offset and publishing.offsets[number] + 1 < publishing.below
 
 
 cdef bint is_written_again(Slot* slot, Publishing* publishing, int number) noexcept nogil:
-    """Whether its content may not be what was synced. Only the newest one can be written again without a truncation, because a
-    snapshot is written at the log's end."""
+    """Whether its content may differ from what was synced. Only the newest snapshot can be written again without a truncation,
+    because a snapshot is written at the log's end."""
     return slot.snapshot_writes != publishing.writes and publishing.offsets[number] + 1 == publishing.below
 
 
 cdef int settle(Publishing* publishing) noexcept nogil:
-    """Give what was synced its names; what has a bad checksum (its writer died) is removed. 0, or -errno."""
+    """Rename the synced snapshots to their final names; remove those with a bad checksum, whose writers died. Returns 0, or
+    -errno."""
     cdef Slot* slot = slot_at(publishing.index)
     cdef char[384] path
     cdef char[400] temporary
@@ -147,7 +149,7 @@ cdef int settle(Publishing* publishing) noexcept nogil:
         note_device(slot.log_dir, publishing.result)
         return publishing.result
     if wait_slot(publishing.index, slot, LOCK_PATIENCE_MS) != 0:
-        return 0                        # the next pass comes again
+        return 0                        # the next pass tries again
     if slot.incarnation == publishing.incarnation and slot.truncations == publishing.truncations and slot.state == SLOT_ONLINE:
         for i in range(publishing.count):
             if is_written_again(slot, publishing, i):
@@ -185,10 +187,11 @@ cdef void sync_name(Publishing* publishing) noexcept nogil:
     close(fd)
 
 
-# -- all slots ----------------------------------------------------------------------------------------------------------
+# -- all slots ---------------------------------------------------------------------------------------------------------
 
 cdef class Round:
-    """Snapshots of many slots on their way; each step for all of them, those that wait for a device in a thread."""
+    """One pass over the snapshots of many slots. Each step handles all of them; steps that wait for a device run in a thread.
+    """
 
     cdef Publishing* items
     cdef Py_ssize_t count
@@ -203,25 +206,25 @@ cdef class Round:
         cdef uint64_t used = region().header.slots_used, i
         cdef int[MAX_LOG_DIRS] logs
         cdef int directory
-        cdef bint found
+        cdef bint started
         memset(logs, 0, sizeof(logs))
         for i in range(used):
             self.count += slot_at(<uint32_t>i).pending_snapshot > 0
         self.items = <Publishing*>malloc(max(self.count, 1) * sizeof(Publishing))
         if self.items == NULL:
-            raise MemoryError(f"no memory to put the producer snapshots of {self.count} logs in place")
+            raise MemoryError(f"no memory to publish the producer snapshots of {self.count} logs")
         used = <uint64_t>self.count
         self.count = 0
         for i in range(region().header.slots_used):
             if self.count == <Py_ssize_t>used:
                 break
             with nogil:
-                found = begin(<uint32_t>i, &self.items[self.count])
-            if found:
+                started = begin(<uint32_t>i, &self.items[self.count])
+            if started:
                 logs[slot_at(<uint32_t>i).log_dir] += 1
                 self.count += 1
         for directory in range(MAX_LOG_DIRS):
-            self.whole[directory] = SYNCFS_TELLS and logs[directory] >= ALL_FROM
+            self.whole[directory] = SYNCFS_REPORTS_ERRORS and logs[directory] >= ALL_FROM
         return 0
 
     cdef bint is_whole(self, Py_ssize_t number) noexcept nogil:
@@ -240,7 +243,7 @@ cdef class Round:
                     self.items[i].device_failed = True
 
     def sync(self):
-        """Onto the device: the content of what waits."""
+        """Sync the content of the snapshots to the device."""
         cdef Py_ssize_t i
         with nogil:
             for i in range(self.count):
@@ -249,7 +252,7 @@ cdef class Round:
             fault(SNAPSHOT_SYNCED)
 
     def sync_names(self):
-        """Onto the device: the names of what was put in place."""
+        """Sync the directory entries of the renamed snapshots to the device."""
         cdef Py_ssize_t i
         with nogil:
             for i in range(self.count):
@@ -258,12 +261,12 @@ cdef class Round:
             self.sync_directories()
 
     def in_thread(self, step):
-        """Run a step that waits for a device, with a beat every half second and one at its end."""
+        """Run a step that waits for a device in a thread, and call `beat` every half second and at its end."""
         cdef bint running = True
         thread = threading.Thread(target=step, name="snapshots")
         try:
             thread.start()
-        except RuntimeError:            # the system has no thread to give: without beats then
+        except RuntimeError:            # the system starts no thread: run without beats
             step()
             return
         while running:
@@ -273,7 +276,7 @@ cdef class Round:
                 self.beat()
 
     def run(self):
-        """Put everything in place that waits; whether there is more."""
+        """Publish all snapshots that are not in place. Returns whether there are more."""
         cdef Py_ssize_t i
         cdef bint more = False
         self.failed = {}
@@ -299,7 +302,8 @@ cdef class Round:
 
 
 def publish(beat=None):
-    """Put all producer snapshots in place that were written since; {slot: OSError} of those that could not be.
+    """Publish all producer snapshots that were written since the last call. Returns {slot: OSError} of those for which this
+    failed.
 
     :param beat: called from time to time.
     """

@@ -1,7 +1,8 @@
 """The renamings of a swap; see swapping.pxd.
 
-Runs with the slot's mutex held (but `prepare_swap`, whose caller holds it too unless the log is nobody else's), allocates nothing
-and needs no GIL. Readers go by the slot's generation: it carries SWAP_UNDER_WAY from before the first renaming until after the last.
+Runs with the slot's mutex held, allocates nothing and needs no GIL. The caller of `prepare_swap` holds the mutex too, unless no
+other process uses the log. Readers check the slot's generation: it contains SWAP_UNDER_WAY from before the first renaming until
+after the last.
 """
 
 from libc.errno cimport EDQUOT, ENOENT, ENOSPC, errno
@@ -26,7 +27,7 @@ cdef enum:
 
 
 cdef inline int kind_at(int number) noexcept nogil:
-    """The log last: an index without it is not looked at, the log without one would be."""
+    """The log comes last: an index without a log is ignored, a log without an index would be used."""
     if number == 0:
         return FILE_INDEX
     if number == 1:
@@ -50,7 +51,8 @@ cdef int prepare_swap(int directory, int64_t base, int files) noexcept nogil:
 
 
 cdef int set_aside(int directory, const char* name) noexcept nogil:
-    """Rename a file to `.deleted`; remove it where the full device has no room for the name. 0 (also: not there), or -errno."""
+    """Rename a file to `.deleted`; unlink it if the device has no space for the new name. Returns 0 (also if it does not
+    exist), or -errno."""
     cdef char[300] aside
     snprintf(aside, 300, "%s.deleted", name)
     if file_rename(directory, name, aside) == 0 or errno == ENOENT:
@@ -66,21 +68,22 @@ cdef bint is_segment_file(const char* suffix) noexcept nogil:
 
 
 cdef int set_others_aside(DIR* stream, int64_t base, int64_t last_base) noexcept nogil:
-    """The files of the replaced segments behind the first, and the snapshots that belong to them; 0, or -errno."""
+    """Rename the files of the replaced segments after the first one, and their snapshots, to `.deleted`. Returns 0, or -errno.
+    """
     cdef dirent* entry
-    cdef int64_t found
+    cdef int64_t number
     cdef char* end
     cdef int result
     cdef bint again = True
-    while again:                        # an entry may be passed over while others are renamed
+    while again:                        # a directory stream may skip entries while others are renamed
         again = False
         rewinddir(stream)
         while True:
             entry = readdir(stream)
             if entry == NULL:
                 break
-            found = strtoll(entry.d_name, &end, 10)
-            if end == entry.d_name or not base < found <= last_base or not is_segment_file(end):
+            number = strtoll(entry.d_name, &end, 10)
+            if end == entry.d_name or not base < number <= last_base or not is_segment_file(end):
                 continue
             result = set_aside(dirfd(stream), entry.d_name)
             if result != 0:
@@ -91,7 +94,8 @@ cdef int set_others_aside(DIR* stream, int64_t base, int64_t last_base) noexcept
 
 
 cdef int take_names(int directory, int64_t base, int files) noexcept nogil:
-    """The files of the first replaced segment go aside, the `.swap` files take their names; 0, or -errno."""
+    """Rename the files of the first replaced segment to `.deleted`, and the `.swap` files to their names. Returns 0, or -errno.
+    """
     cdef char[64] name
     cdef char[64] swap
     cdef int number, kind, result
@@ -100,7 +104,7 @@ cdef int take_names(int directory, int64_t base, int files) noexcept nogil:
         file_name(name, base, kind, b"")
         file_name(swap, base, kind, b".swap")
         if files & kind and not exists(directory, swap):
-            continue                    # done before the author died
+            continue                    # renamed before the author of the swap died
         result = set_aside(directory, name)
         fault(SWAP_FIRST_SET_ASIDE)
         if result != 0:
@@ -145,7 +149,7 @@ cdef int finish_swap(Slot* slot) noexcept nogil:
     store_release_64(&slot.generation, (slot.generation & ~SWAP_UNDER_WAY) + 1)
     note_removed_files()
     fault(SWAP_GENERATION_CHANGED)
-    if result == 0:                     # else the slot is given up, and the next load completes it
+    if result == 0:                     # otherwise the slot is given up, and the next load completes the swap
         store_release_64(&slot.intent, 0)
     return result
 
@@ -156,7 +160,7 @@ cdef int drop_swaps(Slot* slot) noexcept nogil:
     cdef dirent* entry
     cdef char* end
     cdef char* suffix
-    cdef int64_t _found
+    cdef int64_t _number
     cdef bint again = True
     if stream == NULL:
         return result
@@ -167,7 +171,7 @@ cdef int drop_swaps(Slot* slot) noexcept nogil:
             entry = readdir(stream)
             if entry == NULL:
                 break
-            _found = strtoll(entry.d_name, &end, 10)
+            _number = strtoll(entry.d_name, &end, 10)
             suffix = strrchr(entry.d_name, 46)
             if end == entry.d_name or suffix == NULL or end[0] != 46:
                 continue

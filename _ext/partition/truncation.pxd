@@ -1,6 +1,7 @@
-"""Cutting the end of a log off, as its intent names it: whoever takes the slot's lock after a death finishes it [R 4].
+"""Cuts off the end of a log according to the slot's intent; after a death the next process that takes the slot's lock finishes
+it [R 4].
 
-The verb that begins one is `following.truncate_to`; `taking` calls it in its recovery.
+`follower_append.truncate_to` begins a truncation; `slot_access` calls this module in its recovery.
 """
 
 from libc.stdint cimport uint32_t
@@ -9,7 +10,7 @@ from odradek._ext.shm.layout cimport Slot
 
 
 cdef enum:
-    INTENT_TRUNCATE = 1           # arguments: offset, segment that holds it, position in it, wall clock (ms)
+    INTENT_TRUNCATE = 1           # arguments: offset, segment that contains it, position in it, wall clock (ms)
 
-# Carry out the truncation that the slot's intent names; 0, or -errno. The caller holds the slot's lock. Restartable.
+# Carry out the truncation in the slot's intent. The caller holds the slot's lock. May be repeated. Returns 0, or -errno.
 cdef int finish_truncation(uint32_t index, Slot* slot) noexcept nogil

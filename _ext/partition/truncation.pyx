@@ -1,4 +1,4 @@
-"""The work of a truncation: files, commit, what was flushed, epochs, producers; see truncation.pxd.
+"""Carries out a truncation: files, commit, flushed offsets, epochs, producers; see truncation.pxd.
 
 Runs with the slot's mutex held, allocates nothing and needs no GIL.
 """
@@ -39,9 +39,10 @@ from odradek._ext.storage.log_state cimport FILE_INDEX, FILE_LOG, FILE_SNAPSHOT,
 
 
 cdef int cut_indexes(Slot* slot, int64_t base, int64_t offset, int64_t position) noexcept nogil:
-    """Drop the entries of a segment's indexes that speak of what was cut: at or above `offset`; 0, or -errno."""
+    """Drop the index entries of a segment whose offsets are at or above `offset`, because their batches were cut. Returns 0, or
+    -errno."""
     cdef uint8_t[34] entry
-    cdef int64_t low, high, middle, said, got
+    cdef int64_t low, high, middle, entry_offset, length
     cdef int fd, width, which, result
     cdef int* kinds = [FILE_INDEX, FILE_TIME_INDEX, FILE_TXN_INDEX]
     cdef int* widths = [8, 12, 34]
@@ -56,15 +57,15 @@ cdef int cut_indexes(Slot* slot, int64_t base, int64_t offset, int64_t position)
         high = end_of(fd) // width
         while low < high:               # the first entry whose offset is not below the cut
             middle = (low + high) // 2
-            got = read_at(fd, entry, <size_t>width, middle * width)
-            if got != width:
+            length = read_at(fd, entry, <size_t>width, middle * width)
+            if length != width:
                 close(fd)
-                return <int>got if got < 0 else -EBADMSG
+                return <int>length if length < 0 else -EBADMSG
             if which == 2:
-                said = <int64_t>load64(entry + 18)      # the aborted transaction's last offset
+                entry_offset = <int64_t>load64(entry + 18)      # the aborted transaction's last offset
             else:
-                said = base + <int64_t>load32(&entry[0] if which == 0 else &entry[8])
-            if said >= offset:
+                entry_offset = base + <int64_t>load32(&entry[0] if which == 0 else &entry[8])
+            if entry_offset >= offset:
                 high = middle
             else:
                 low = middle + 1
@@ -77,8 +78,8 @@ cdef int cut_indexes(Slot* slot, int64_t base, int64_t offset, int64_t position)
 
 
 cdef int restore_before(uint32_t index, Slot* slot, int64_t offset, int64_t* from_offset) noexcept nogil:
-    """Producers from the newest sound snapshot that is not above `offset`: 0 and *from_offset, the offset that it speaks of,
-    or the log's start if there is none; or -errno."""
+    """Restore producers from the newest valid snapshot that is not above `offset`. Returns 0 and the snapshot's offset in
+    *from_offset, or the log's start if there is no snapshot; or -errno."""
     cdef char[384] path
     cdef int64_t at = offset + 1
     cdef int result
@@ -99,8 +100,8 @@ cdef int restore_before(uint32_t index, Slot* slot, int64_t offset, int64_t* fro
 
 
 cdef int rebuild_producers(uint32_t index, Slot* slot, int64_t offset) noexcept nogil:
-    """Producer state as of `offset`: the newest snapshot before, and the batches behind it (the log is the redo log); 0, or
-    -errno. Of what a snapshot tells only each producer's last batch is known, as after a start."""
+    """Rebuild the producer state as of `offset` from the newest snapshot before it and the batches after that (the log is the
+    redo log). Returns 0, or -errno. A snapshot contains only each producer's last batch, as after a start."""
     cdef int64_t from_offset = 0, base, position = 0, first_cut = 0
     cdef int result = restore_before(index, slot, offset, &from_offset)
     if result != 0 or from_offset >= offset:
@@ -120,9 +121,8 @@ cdef int rebuild_producers(uint32_t index, Slot* slot, int64_t offset) noexcept 
 
 
 cdef int finish_truncation(uint32_t index, Slot* slot) noexcept nogil:
-    """The bytes that stay were published and are never rewritten: the file is cut, and the log goes on in a new segment at
-    `offset`.
-    """
+    """The remaining bytes were published and are never rewritten: the file is cut, and the log continues in a new segment that
+    begins at `offset`."""
     cdef int64_t offset = slot.intent_arguments[0], base = slot.intent_arguments[1], position = slot.intent_arguments[2]
     cdef int64_t wall_ms = slot.intent_arguments[3]
     cdef Commit commit = current(slot)[0]
@@ -130,15 +130,15 @@ cdef int finish_truncation(uint32_t index, Slot* slot) noexcept nogil:
     cdef int* kinds = [FILE_LOG, FILE_INDEX, FILE_TIME_INDEX]
     drop_files(index)
     store_release_64(&slot.truncations, slot.truncations + 1)
-    slot.pending_snapshot = 0           # its file may go with what is cut
-    result = drop_swaps(slot)           # made of what the log held, to be swapped in by nobody
+    slot.pending_snapshot = 0           # its file may be among the removed ones
+    result = drop_swaps(slot)           # they were made from the former log and must not be swapped in
     if result == 0:
-        result = lower_gap_limit(slot, offset)      # before it is cut: what is appended next may not be missing
+        result = lower_gap_limit(slot, offset)      # before the cut: offsets that are appended next may not be missing
     if result != 0:
         return result
     fault(TRUNCATE_GAP_LIMIT_LOWERED)
     if commit.segment_base != offset or commit.size != 0:
-        # A segment that begins at `offset` goes too: its bytes were published, and its file is not written again [R 4].
+        # A segment that begins at `offset` is removed as well: its bytes were published, and its file is not written again [R 4].
         result = remove_segments_above(slot, base if base < offset else offset - 1, offset)
         if result != 0:
             return result
@@ -169,11 +169,11 @@ cdef int finish_truncation(uint32_t index, Slot* slot) noexcept nogil:
     if slot.flushed_offset > offset:
         slot.flushed_offset = offset
     if base >= offset:
-        slot.synced_base = -1           # not even the new segment's name is synced
+        slot.synced_base = -1           # not even the directory entry of the new segment is synced
     elif slot.synced_base > base or (slot.synced_base < 0 and slot.flushed_offset > base):
-        slot.synced_base = base         # the segment that was cut is synced as a whole again
+        slot.synced_base = base         # the segment that was cut must be synced as a whole again
     slot.synced_end = min(slot.synced_end, offset)
-    store_release_64(&slot.flusher, 0)  # who is flushing now must not say that what follows is on the device
+    store_release_64(&slot.flusher, 0)  # a flush in progress must not mark later records as flushed
     result = cut_epochs(slot, offset)
     if result == 0:
         result = rebuild_producers(index, slot, offset)

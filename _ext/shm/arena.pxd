@@ -1,8 +1,8 @@
-"""The arena: memory of the shared mapping, cut into runs for the producers of partitions [R 2.2].
+"""The arena: the part of the shared mapping that holds the state of idempotent producers, one run for each partition [R 2.2].
 
-A buddy allocator. `arena_blocks` has a word for each unit of 1 KiB; the word of a run's first unit says whose the run is and how
-large, or that it is free. These words alone are the truth: after each single store they cut the arena into runs without gap or overlap.
-The lists of free runs are derived from them.
+A buddy allocator manages it. `arena_blocks` has one word for each unit of 1 KiB. The word of a run's first unit holds the order
+and the owner of the run, or marks the run as free. Only these words are authoritative: after each single store they cut the
+arena into runs without gap or overlap. The lists of free runs are derived from them.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -22,22 +22,23 @@ cdef struct UnnamedRun:
     uint32_t slot
 
 
-# Take a run of 2**order units for a slot, whose mutex the caller holds; its content is what it happens to be. ARENA_BUSY only if not
-# `patient`. `most_used`: ARENA_FULL if more units than that would be taken then; 0: no such bound.
+# Take a run of 2**order units for a slot. The caller holds the slot's mutex. The run is not cleared. Returns ARENA_BUSY only if
+# `patient` is false, and ARENA_FULL if more than `most_used` units would then be taken (`most_used` 0: no such limit).
 cdef ArenaResult take_run(uint32_t index, Slot* slot, int order, bint patient, uint64_t most_used, uint64_t* unit) noexcept nogil
 
-# Give back a run (as a slot names it) that the slot does not name any more. `clear`: its memory goes back to the system. If the
-# arena is busy and the caller not `patient`, the cleaner finds it (`reclaim_runs`).
+# Free a run (in the form of `name_of_run`) after the slot has stopped naming it. `clear`: return its memory to the system. If the
+# arena is busy and the caller is not `patient`, the run stays taken until the cleaner frees it (`reclaim_runs`).
 cdef void give_run(uint64_t run, bint patient, bint clear) noexcept nogil
 
-# Runs that no slot names: of processes that died between two stores, of deleted partitions. Gather at most `room` of them, their number;
-# then, with the mutex of the slot held whose they are (its holder may be about to name the run), give one back: its units.
-cdef int gather_unnamed(UnnamedRun* found, int room) noexcept nogil
+# Runs that no slot names: left by processes that died between two stores, or by deleted partitions. `gather_unnamed` writes at most
+# `room` of them and returns their number. `give_unnamed` frees one and returns its units. Its caller holds the mutex of the slot in
+# the run's word, because another holder of that mutex may be about to name the run.
+cdef int gather_unnamed(UnnamedRun* runs, int room) noexcept nogil
 cdef long long give_unnamed(uint64_t unit, uint64_t word) noexcept nogil
 
 
 cdef inline uint64_t name_of_run(uint64_t unit, int order) noexcept nogil:
-    """As a slot names it."""
+    """The value of `Slot.producer_run` for a run."""
     return (unit << 8) | <uint64_t>(order + 1)
 
 

@@ -1,4 +1,4 @@
-"""Allocating runs of producers; see arena.pxd. No GIL; nothing is taken under the arena's mutex, which is robust."""
+"""Allocation of producer runs; see arena.pxd. No GIL. The arena's mutex is robust; no other lock is taken under it."""
 
 from libc.errno cimport EBUSY
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -44,12 +44,12 @@ cdef extern from "<pthread.h>" nogil:
 
 cdef enum:
     SPINS = 2000
-    ORDER_SHIFT = 57              # of a word: the run's order, 6 bits
-    NEXT_SHIFT = 28               # of a free run's word: unit + 1 of the next one in its list, and of the one before, 28 bits each
-    SLOT_SHIFT = 32               # of a taken run's word: slot + 1, 25 bits; the slot's incarnation below it
-    PAGE_ORDER = 2                # runs of this order and above are whole pages
-    LEAST_LIMIT = 64              # a joined write may bring so many new producers
-    BYTES_PER_PRODUCER = 512      # an entry with its part of the index, and as much again for growth
+    ORDER_SHIFT = 57              # of a word: the order of the run, 6 bits
+    NEXT_SHIFT = 28               # of a free run's word: unit + 1 of the next and of the previous run in its list, 28 bits each
+    SLOT_SHIFT = 32               # of a taken run's word: slot + 1, 25 bits; the slot's incarnation is below it
+    PAGE_ORDER = 2                # runs of this order or more consist of whole memory pages
+    LEAST_LIMIT = 64              # a joined write may bring this many new producers
+    BYTES_PER_PRODUCER = 512      # an entry with its part of the index, and the same amount for growth
 
 cdef uint64_t FREE_BIT = <uint64_t>1 << 63
 cdef uint64_t SLOT_MASK = (<uint64_t>1 << (ORDER_SHIFT - SLOT_SHIFT)) - 1
@@ -57,12 +57,12 @@ cdef uint64_t LINK_MASK = (<uint64_t>1 << NEXT_SHIFT) - 1
 
 
 def initialise_arena(int client_percent=25, uint32_t partition_producers=32768, int64_t silent_ms=900_000):
-    """Prepare the arena; once, by the creator of the mapping.
+    """Prepare the arena. The creator of the mapping calls this once.
 
-    :param client_percent: how much of the arena, and of a partition's producers, one client may have.
-    :param partition_producers: how many producers a partition remembers at most; no more than an eighth of the arena holds.
-    :param silent_ms: a producer that was not heard of for so long may be evicted for another client's, if the partition or the arena
-        is full.
+    :param client_percent: largest share of the arena, and of a partition's producers, that one client may have.
+    :param partition_producers: most producers of one partition; limited to an eighth of the arena's entries.
+    :param silent_ms: a producer that was silent for this long may be evicted for another client's, if the partition or the
+    arena is full.
     """
     cdef Header* header = region().header
     cdef pthread_mutexattr_t attributes
@@ -80,7 +80,7 @@ def initialise_arena(int client_percent=25, uint32_t partition_producers=32768, 
     free_all()
 
 
-# -- words --------------------------------------------------------------------------------------------------------------
+# -- the words of runs -------------------------------------------------------------------------------------------------
 
 cdef inline uint64_t free_word(int order, uint64_t following, uint64_t previous) noexcept nogil:
     return FREE_BIT | (<uint64_t>order << ORDER_SHIFT) | (following << NEXT_SHIFT) | previous
@@ -102,7 +102,7 @@ cdef inline void put_word(uint64_t unit, uint64_t word) noexcept nogil:
     store_release_64(&region().arena_blocks[unit], word)
 
 
-# -- the lists of free runs ---------------------------------------------------------------------------------------------
+# -- the lists of free runs --------------------------------------------------------------------------------------------
 
 cdef void enlist(uint64_t unit, int order) noexcept nogil:
     cdef uint64_t* first = &region().header.arena_free[order]
@@ -131,8 +131,8 @@ cdef void delist(uint64_t unit) noexcept nogil:
 
 
 cdef void enlist_merged(uint64_t unit, int order, bint only_before) noexcept nogil:
-    """Put a run whose word says free into the lists, together with its free neighbours. `only_before`: those behind it are not
-    in the lists yet."""
+    """Put a run that is marked as free into the lists, merged with its free neighbours. `only_before`: the runs after it are
+    not in the lists yet."""
     cdef uint64_t units = region().header.arena_units, size, buddy, word
     while order + 1 < ARENA_ORDERS:
         size = <uint64_t>1 << order
@@ -166,7 +166,7 @@ cdef void free_all() noexcept nogil:
 
 
 cdef void list_again() noexcept nogil:
-    """What is derived from the words, after a death under the mutex."""
+    """Derive the lists and `arena_used` from the words again, after a holder of the mutex died."""
     cdef Header* header = region().header
     cdef uint64_t unit = 0, word, used = 0
     cdef int order
@@ -183,10 +183,10 @@ cdef void list_again() noexcept nogil:
     header.arena_used = used
 
 
-# -- taking and giving --------------------------------------------------------------------------------------------------
+# -- taking and freeing runs -------------------------------------------------------------------------------------------
 
 cdef bint lock_arena(bint patient) noexcept nogil:
-    """Whether the mutex was taken. A holder that is stopped holds a slot's mutex, too: the supervisor ends it."""
+    """Returns whether the mutex was taken. A stopped holder also holds a slot's mutex, so the supervisor ends it."""
     cdef Header* header = region().header
     cdef int result = pthread_mutex_trylock(&header.arena_mutex), spins = SPINS
     while result == EBUSY and (patient or spins > 0):
@@ -211,21 +211,21 @@ cdef void unlock_arena() noexcept nogil:
 cdef ArenaResult take_run(uint32_t index, Slot* slot, int order, bint patient, uint64_t most_used, uint64_t* unit_out) noexcept nogil:
     cdef Header* header = region().header
     cdef uint64_t unit, size = <uint64_t>1 << order
-    cdef int found = order
+    cdef int split = order
     if not lock_arena(patient):
         return ARENA_BUSY
-    while found < ARENA_ORDERS and header.arena_free[found] == 0:
-        found += 1
-    if found == ARENA_ORDERS or (most_used and header.arena_used + size > most_used):
+    while split < ARENA_ORDERS and header.arena_free[split] == 0:
+        split += 1
+    if split == ARENA_ORDERS or (most_used and header.arena_used + size > most_used):
         unlock_arena()
         return ARENA_FULL
-    unit = header.arena_free[found] - 1
+    unit = header.arena_free[split] - 1
     delist(unit)
-    while found > order:
-        found -= 1
-        enlist(unit + (<uint64_t>1 << found), found)        # not a run yet: the one before it covers it
+    while split > order:
+        split -= 1
+        enlist(unit + (<uint64_t>1 << split), split)        # not a run yet: the one before it covers it
         fault(ARENA_RUN_SPLIT)
-        put_word(unit, free_word(found, 0, 0))
+        put_word(unit, free_word(split, 0, 0))
     put_word(unit, (<uint64_t>order << ORDER_SHIFT) | (<uint64_t>(index + 1) << SLOT_SHIFT) | slot.incarnation)
     fault(ARENA_RUN_TAKEN)
     header.arena_used += size
@@ -235,7 +235,7 @@ cdef ArenaResult take_run(uint32_t index, Slot* slot, int order, bint patient, u
 
 
 cdef void give_unit(uint64_t unit, int order) noexcept nogil:
-    """With the mutex held."""
+    """Free a run. The caller holds the arena's mutex."""
     put_word(unit, free_word(order, 0, 0))
     fault(ARENA_RUN_GIVEN)
     region().header.arena_used -= <uint64_t>1 << order
@@ -247,7 +247,7 @@ cdef void give_run(uint64_t run, bint patient, bint clear) noexcept nogil:
     cdef int order = order_of_run(run)
     if run == 0:
         return
-    if clear and order >= PAGE_ORDER:       # while it is nobody else's; a failure leaves the memory where it is
+    if clear and order >= PAGE_ORDER:       # before another slot can take it; on a failure the memory is kept
         madvise(region().arena + unit * ARENA_UNIT_BYTES, <size_t>ARENA_UNIT_BYTES << order, MADV_REMOVE)
     if not lock_arena(patient):
         return
@@ -255,25 +255,25 @@ cdef void give_run(uint64_t run, bint patient, bint clear) noexcept nogil:
     unlock_arena()
 
 
-# -- reclaiming ---------------------------------------------------------------------------------------------------------
+# -- reclaiming --------------------------------------------------------------------------------------------------------
 
 cdef bint is_named(uint64_t unit, uint64_t word) noexcept nogil:
-    """Whether the slot that a taken run's word names knows the run."""
+    """Whether the slot in a taken run's word names that run."""
     cdef Slot* slot = slot_at(slot_in(word))
     return slot.incarnation == <uint32_t>word and slot.state != SLOT_DELETED \
         and slot.producer_run == name_of_run(unit, order_in(word))
 
 
-cdef int gather_unnamed(UnnamedRun* found, int room) noexcept nogil:
+cdef int gather_unnamed(UnnamedRun* runs, int room) noexcept nogil:
     cdef uint64_t unit = 0, word
     cdef int count = 0
     lock_arena(True)
     while unit < region().header.arena_units and count < room:
         word = region().arena_blocks[unit]
         if not is_free(word) and not is_named(unit, word):
-            found[count].unit = unit
-            found[count].word = word
-            found[count].slot = slot_in(word)
+            runs[count].unit = unit
+            runs[count].word = word
+            runs[count].slot = slot_in(word)
             count += 1
         unit += <uint64_t>1 << order_in(word)
     unlock_arena()
@@ -281,13 +281,13 @@ cdef int gather_unnamed(UnnamedRun* found, int room) noexcept nogil:
 
 
 cdef long long give_unnamed(uint64_t unit, uint64_t word) noexcept nogil:
-    cdef long long given = 0
+    cdef long long freed = 0
     lock_arena(True)
     if region().arena_blocks[unit] == word and not is_named(unit, word):
         give_unit(unit, order_in(word))
-        given = <long long>1 << order_in(word)
+        freed = <long long>1 << order_in(word)
     unlock_arena()
-    return given
+    return freed
 
 
 def lock_and_hold():
@@ -296,5 +296,5 @@ def lock_and_hold():
 
 
 def let_go():
-    """Give it back."""
+    """Release the arena's mutex after `lock_and_hold`."""
     unlock_arena()

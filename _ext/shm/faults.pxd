@@ -1,4 +1,4 @@
-"""The fault points: numbered steps after which a test can end the process (debug build only; see atomics.h)."""
+"""The fault points: numbered steps at which a test can kill the process (debug build only; see atomics.h)."""
 
 from libc.stdint cimport uint64_t
 
@@ -8,7 +8,7 @@ from odradek._ext.shm.layout cimport region
 
 cpdef enum FaultPoint:
     FAULT_NONE = 0
-    # An append, in the order of DATA-PATH section 1
+    # An append, in the order of its steps [R 1.3]
     APPEND_LOCKED = 1
     APPEND_EPOCH_FILE_WRITTEN = 2
     APPEND_LOG_WRITTEN = 3
@@ -50,7 +50,7 @@ cpdef enum FaultPoint:
     DELETE_RENAMED = 51
     DELETE_STATE_STORED = 52
     DELETE_ANNOUNCED = 53
-    # Producer run
+    # A producer run
     PRODUCER_RUN_FILLED = 60
     PRODUCER_BATCH_STORED = 61
     PRODUCER_MARKER_HALF_STORED = 62
@@ -62,7 +62,7 @@ cpdef enum FaultPoint:
     ARENA_RUN_TAKEN = 67
     ARENA_RUN_GIVEN = 68
     ARENA_RUN_MERGED = 69
-    # The log start offset moves, segments go
+    # The log start offset moves and segments are removed
     REMOVE_LOG_START_STORED = 70
     REMOVE_LOG_START_DURABLE = 71
     REMOVE_INTENT_STORED = 72
@@ -90,7 +90,7 @@ cpdef enum FaultPoint:
     SWAP_FILES_RENAMED = 98
     SWAP_GENERATION_CHANGED = 99
     SWAP_UNLOCKED = 100
-    # What comes before the swaps of a pass, and behind them
+    # Before and after the swaps of a compaction pass
     GAP_LIMIT_NAMED = 101
     GAP_LIMIT_DURABLE = 102
     CLEANER_OFFSET_WRITTEN = 103
@@ -102,5 +102,5 @@ cpdef enum FaultPoint:
 
 
 cdef inline void fault(int point) noexcept nogil:
-    if FAULTS_COMPILED:             # else not even the region is looked up
+    if FAULTS_COMPILED:             # a release build skips even the look-up of the region
         fault_point(region().header.fault, <uint64_t>point)

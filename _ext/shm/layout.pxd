@@ -1,8 +1,9 @@
-"""The one mapping that all processes of a broker share: header, process table, ready bitmaps, partition slots, producer
+"""The memory mapping that all processes of a broker share: header, process table, ready bitmaps, partition slots, producer
 arena, meter pages.
 
-Offsets only, no pointers: every process maps the memfd where it likes. The rules of who may write what, and under which
-lock, are numbered in ``broker/odradek/shm/README.md``; comments here name them as [R n].
+It contains offsets and no pointers, because each process maps the memfd at a different address.
+``broker/odradek/shm/README.md`` numbers the rules of which process may write what under which lock; comments refer to these
+rules as [R n].
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, int8_t, uint16_t, uint32_t, uint64_t, uint8_t
@@ -14,7 +15,7 @@ cdef extern from "<pthread.h>" nogil:
 
 
 cdef enum:
-    MAX_PROCESSES = 60            # one bit each in a slot's waiter masks
+    MAX_PROCESSES = 60            # one bit for each in a slot's waiter masks
     MAX_LOG_DIRS = 16
     MAX_BROKERS = 64
     MAX_IN_SYNC = 16
@@ -27,7 +28,7 @@ cdef enum:
     ARENA_ORDERS = 29             # runs of producers have 2**0 to 2**28 units
     ARENA_UNIT_BYTES = 1024
     PRODUCER_OWNERS = 1 << 17
-    LANES = 24                    # threads of a process that take slots' mutexes: those of `Lane`, one for each log directory and four
+    LANES = 24                    # threads that may hold a slot's mutex: those of `Lane`, one for each log directory, and four more
 
 cpdef enum ProcessKind:
     SUPERVISOR = 0
@@ -50,17 +51,17 @@ cpdef enum SlotState:
     SLOT_LOADING = 1
     SLOT_ONLINE = 2
     SLOT_OFFLINE = 3              # its log directory or its log failed: KAFKA_STORAGE_ERROR
-    SLOT_DELETED = 4              # waits until every process has confirmed a newer metadata version [R 8]
-    SLOT_REMOTE = 5               # led and kept elsewhere: metadata only
+    SLOT_DELETED = 4              # reusable when every process has confirmed a newer metadata version [R 8]
+    SLOT_REMOTE = 5               # leader and replicas are other brokers: only metadata
 
 cpdef enum DiskState:             # of the file system under a log directory
     DISK_ROOMY = 0
-    DISK_LOW = 1                  # below the soft mark: retention is hastened
-    DISK_FULL = 2                 # below the hard mark, or a write found no room: producers are refused
+    DISK_LOW = 1                  # below the soft limit: retention is accelerated
+    DISK_FULL = 2                 # below the hard limit, or a write failed for lack of space: produce requests are refused
 
 cpdef enum BegunEpoch:
-    EPOCH_KEPT = 0                # the leader epoch is that of before the start
-    EPOCH_UNSTORED = 1            # a new one, which the metadata store may not have yet
+    EPOCH_KEPT = 0                # the leader epoch is the one from before the start
+    EPOCH_UNSTORED = 1            # a new leader epoch that the metadata store may not have yet
     EPOCH_STORED = 2
 
 cpdef enum Role:
@@ -69,60 +70,60 @@ cpdef enum Role:
     ROLE_FOLLOWER = 2
 
 
-cpdef enum ProducerEvent:         # what happened to producers that found no room; counted in the header [R 2]
-    EVICTED_FOR_CLIENT = 0        # its client is at its limit, and brought another
-    EVICTED_SILENT = 1            # the partition or the arena is full, and nobody had used it for long
-    FORGOTTEN_EARLY = 2           # the arena is nearly full: forgotten before producer.id.expiration.ms
-    DROPPED_AT_START = 3          # the state that a start restored was too much
+cpdef enum ProducerEvent:         # what happened to producers because of a lack of memory; counted in the header [R 2]
+    EVICTED_FOR_CLIENT = 0        # its client is at its limit and added another producer
+    EVICTED_SILENT = 1            # the partition or the arena is full, and the producer was silent for a long time
+    FORGOTTEN_EARLY = 2           # the arena is nearly full: expired before producer.id.expiration.ms
+    DROPPED_AT_START = 3          # not restored at a start because the memory is too small
     REFUSED_CLIENT = 4            # batches refused because the client is at its limit
-    REFUSED_PARTITION = 5         # the partition is full of producers of others
+    REFUSED_PARTITION = 5         # the partition is full of other clients' producers
     REFUSED_ARENA = 6             # the arena is full
     PRODUCER_EVENTS = 7
 
 
-cdef struct Process:              # one a process of the broker; written by its owner, except where said
+cdef struct Process:              # one for each process of the broker; written by that process, except where noted
     uint64_t pid                  # written by the supervisor
     uint32_t kind                 # ProcessKind; written by the supervisor
     uint32_t state                # ProcessState
-    uint64_t incarnation          # counts the starts in this place; written by the supervisor
+    uint64_t incarnation          # number of starts in this place; written by the supervisor
     int32_t event_fd              # inherited by every child
-    uint32_t event_pending        # 1 while a wake-up is on its way; spares event_fd writes
-    uint64_t confirmed_version    # newest metadata version that this process has taken over [R 8]
+    uint32_t event_pending        # 1 while a wake-up is pending; saves writes to event_fd
+    uint64_t confirmed_version    # newest metadata version that this process has applied [R 8]
     uint64_t started_ms
-    uint64_t progress             # moves at least once a second while the loop turns; the supervisor watches it
-    uint64_t[LANES] locked_slot   # slot + 1 while that thread of it holds a slot's mutex [R 5]
+    uint64_t progress             # changes at least once a second while the loop runs; the supervisor watches it
+    uint64_t[LANES] locked_slot   # by lane: slot + 1 while that thread holds a slot's mutex [R 5]
     int64_t[LANES] locked_since_ms
     int64_t connections           # open data connections; the acceptor reads it
     uint64_t connections_accepted
-    int64_t kept_bytes            # memory kept for idle connections, of a worker
-    # the request at hand, so that a poisonous one is named after a crash [R 7]
+    int64_t kept_bytes            # memory that a worker keeps for idle connections
+    # the request that is being executed: after a crash the log names it [R 7]
     int16_t request_key
     int16_t request_version
     int32_t request_correlation
-    uint64_t request_sequence     # 0 when idle
+    uint64_t request_sequence     # 0 when no request is being executed
     uint8_t request_client[64]
     uint8_t request_peer[64]
-    uint64_t full_look            # set by the supervisor after a death: look at everything you wait for [R 6]
+    uint64_t full_look            # set by the supervisor after a death: look at every slot that this process waits for [R 6]
 
 
-cdef struct Commit:               # what one release-store of `Slot.sequence` publishes together [R 1]
+cdef struct Commit:               # published as a whole by one release-store of `Slot.sequence` [R 1]
     int64_t segment_base          # base offset of the active segment
     int64_t size                  # bytes of the active segment
     int64_t log_end_offset
     int32_t index_entries
     int32_t timeindex_entries
     int32_t txnindex_entries
-    int32_t rolls                 # rolls since load: positions of different values are in different files
+    int32_t rolls                 # rolls since load: positions with different values are in different files
     int64_t high_watermark
     int64_t high_watermark_base   # segment that holds the high watermark, -1 if not known
     int64_t high_watermark_position
-    int64_t first_timestamp       # of the active segment's first batch, -1 if empty
+    int64_t first_timestamp       # of the active segment's first batch, -1 if the segment is empty
     int64_t max_timestamp         # of the active segment, -1 if none
     int64_t max_timestamp_offset
-    int64_t indexed_position      # end of what the last entry of the offset index covers
+    int64_t indexed_position      # end of the bytes that the last entry of the offset index covers
     int64_t timeindexed_timestamp  # timestamp of the last entry of the time index, -1 if none
     int64_t timeindexed_offset
-    int64_t created_ms            # wall clock when the segment was made
+    int64_t created_ms            # wall clock when the segment was created
 
 
 cdef struct TopicSettings:        # the part of a topic's configuration that the data path reads
@@ -144,11 +145,11 @@ cdef struct TopicSettings:        # the part of a topic's configuration that the
     int32_t index_max_bytes
     int32_t max_message_bytes
     int32_t min_in_sync_replicas
-    int32_t compression_level     # of that codec
+    int32_t compression_level     # of the codec in `compression`
     uint8_t log_append_time       # message.timestamp.type
     uint8_t compact
     uint8_t delete_
-    uint8_t compression           # 255: as the producer sent it
+    uint8_t compression           # 255: keep the producer's codec
     uint8_t unclean_election
     uint8_t no_down_conversion    # message.downconversion.enable=false
     uint8_t exact_retention       # odradek.retention.exact
@@ -185,21 +186,21 @@ cdef struct Slot:
     uint32_t state                # SlotState
     uint32_t incarnation          # changes whenever the slot is given to another partition
     uint32_t role                 # Role
-    uint64_t generation           # changes with every roll, truncation, deletion, swap, start offset; SWAP_UNDER_WAY [R 4]
+    uint64_t generation           # changes with every roll, truncation, deletion, swap, log start change; may contain SWAP_UNDER_WAY [R 4]
     uint64_t sequence             # low bit: which commit block is valid [R 1]
     Commit[2] commits
-    # applied from the log's redo [R 1]
+    # what was applied to the state by redo of the log [R 1]
     int64_t applied_base
     int64_t applied_position
     int64_t first_unstable_offset  # first offset of the oldest open transaction, -1 if none
     int64_t last_stable_offset
     int64_t log_start_offset
-    int64_t flushed_offset        # everything before is on the device
-    int64_t recovery_point        # as last written to the checkpoint
-    int64_t flushed_ms            # when `flushed_offset` was advanced last, CLOCK_MONOTONIC
-    uint64_t flusher              # serial << 8 | process index + 2 of the one flusher, 0 if none; a truncation clears it
-    int64_t synced_base           # segment that was active when all files and names were synced last, -1: not known
-    int64_t synced_end            # log end offset then; what came since is only synced as far as `flushed_offset` says
+    int64_t flushed_offset        # every record before it is on the device
+    int64_t recovery_point        # the value last written to the checkpoint
+    int64_t flushed_ms            # CLOCK_MONOTONIC time at which `flushed_offset` was last advanced
+    uint64_t flusher              # serial << 8 | process index + 2 of the only flusher, 0 if none; a truncation clears it
+    int64_t synced_base           # active segment when all files and directory entries were last synced, -1: unknown
+    int64_t synced_end            # log end offset at that time; later records are synced only up to `flushed_offset`
     uint64_t flushes              # how often `flushed_offset` was advanced
     # leadership [R 3]
     int32_t leader_epoch
@@ -216,48 +217,48 @@ cdef struct Slot:
     Follower[MAX_FOLLOWERS] followers
     EpochStart[EPOCHS_KEPT] epochs
     TopicSettings settings
-    # who waits [R 6]
+    # waiting processes [R 6]
     uint64_t waiters_log_end
     uint64_t waiters_committed
     uint64_t waiters_flushed
     # producers [R 2]
     uint64_t producer_run         # first unit of the run << 8 | log2(units) + 1; 0: none
-    uint32_t producer_count       # living entries of the run
+    uint32_t producer_count       # live entries of the run
     uint32_t producers_changed    # since the last snapshot
     int64_t pending_snapshot      # offset + 1 of the newest snapshot that is written but not synced and renamed; 0: none
-    uint64_t snapshot_writes      # how often one was written: what was synced before is what is renamed
-    # intent of a structural change under way [R 4]
+    uint64_t snapshot_writes      # how many were written: a snapshot is renamed only if it is the one that was synced
+    # intent of a structural change that is in progress [R 4]
     uint64_t intent
     int64_t[4] intent_arguments
     # recent batches
-    uint32_t recent_sequence      # odd while it changes
+    uint32_t recent_sequence      # odd during a change
     uint32_t recent_next
     RecentBatch[RECENT_KEPT] recent
     uint64_t lock_recoveries
     uint64_t lock_busy
     uint64_t created_version      # metadata version that announced this incarnation
-    uint64_t truncations          # since load: a compaction that saw another number worked on another log
-    int64_t gap_limit             # offsets below it may be missing, at or above it none is [R 4]; INT64_MAX: not known yet
+    uint64_t truncations          # since load: a compaction that sees another number than at its start has read another log
+    int64_t gap_limit             # below it offsets may be missing, from it on none is [R 4]; INT64_MAX: not known yet
     uint8_t log_dir
     uint8_t internal
     uint16_t topic_bytes
-    uint8_t uncut                 # a failed write may have left bytes behind the commit: cut before anything else [R 4]
+    uint8_t uncut                 # a failed write may have left bytes after the commit: cut them before anything else [R 4]
     uint8_t begun_epoch           # BegunEpoch: whether `leader_epoch` began with this start [R 3]
     uint8_t[2] spare
     uint8_t[16] topic_id
-    uint8_t[256] topic            # name, not terminated beyond topic_bytes
+    uint8_t[256] topic            # name of topic_bytes bytes, not terminated
 
 
-cdef struct LoadingDir:           # how far the opening of one log directory's logs is; written by the loaders
-    uint64_t next_measured        # slots before it were measured, or another loader is at it
+cdef struct LoadingDir:           # progress of opening the logs of one log directory; written by the loaders
+    uint64_t next_measured        # slots before it are measured, or another loader is measuring them
     uint64_t next_opened
-    uint64_t logs                 # that have a slot
+    uint64_t logs                 # logs that have a slot
     uint64_t logs_done
-    uint64_t bytes_to_recover     # behind the recovery points; known when all were measured
+    uint64_t bytes_to_recover     # after the recovery points; final when all logs are measured
     uint64_t bytes_recovered      # read, or cut off
     uint64_t truncated_bytes
     uint64_t truncated_logs
-    int64_t began_ms              # monotonic; 0 before
+    int64_t began_ms              # monotonic; 0: not begun
     int64_t ended_ms
 
 
@@ -266,7 +267,7 @@ cdef struct Header:
     uint64_t total_bytes
     uint64_t boot_id
     uint64_t max_slots
-    uint64_t slots_used           # high-water mark of slots ever given
+    uint64_t slots_used           # high-water mark of the slots ever assigned
     uint64_t metadata_version     # [R 8]
     uint64_t[CHANGE_RING] changes  # slot + 1 of the change that made version v, at v % CHANGE_RING
     uint64_t brokers_version
@@ -277,34 +278,34 @@ cdef struct Header:
     int32_t log_dir_count
     int32_t spare
     int32_t[MAX_LOG_DIRS] log_dir_fds
-    uint32_t[MAX_LOG_DIRS] log_dir_offline  # 1 once its device failed; never taken back while the broker runs
-    uint32_t[MAX_LOG_DIRS] disk_state  # DiskState; set FULL by any process, everything else by the cleaner
-    uint64_t disk_full_noted      # a bit a log directory in which a write found no room since the cleaner last looked
-    int64_t[MAX_LOG_DIRS] disk_free_bytes   # as last seen by the cleaner; -1: not yet
+    uint32_t[MAX_LOG_DIRS] log_dir_offline  # 1 once its device failed; never reset while the broker runs
+    uint32_t[MAX_LOG_DIRS] disk_state  # DiskState; any process sets FULL, only the cleaner sets other values
+    uint64_t disk_full_noted      # one bit for each log directory in which a write found no space since the cleaner last took them
+    int64_t[MAX_LOG_DIRS] disk_free_bytes   # as last measured by the cleaner; -1: not measured yet
     int64_t[MAX_LOG_DIRS] disk_total_bytes
     uint64_t[MAX_LOG_DIRS] disk_full_times  # how often the directory became FULL
-    uint64_t files_removed        # how often files of logs were renamed to be removed, or unlinked [R 4.9]
-    uint64_t[5] file_fault        # armed file fault: errno, calls yet, times, kinds; calls met (debug build)
+    uint64_t files_removed        # how often files of logs were unlinked or renamed for removal [R 4.9]
+    uint64_t[5] file_fault        # armed file fault: errno, calls until then, times, kinds; calls counted (debug build)
     # producers [R 2]
     pthread_mutex_t arena_mutex
     uint64_t arena_units
-    uint64_t arena_used           # units of the runs that are taken
+    uint64_t arena_used           # units of the taken runs
     uint64_t[ARENA_ORDERS] arena_free   # unit + 1 of the first free run of each order; 0: none
-    uint64_t[2] hash_key          # drawn when the mapping is made: of SipHash, for tables whose keys clients choose
-    uint64_t producer_limit_of_client   # entries that one owner may have
+    uint64_t[2] hash_key          # random key, drawn when the mapping is created: for SipHash, in tables whose keys clients choose
+    uint64_t producer_limit_of_client   # most entries of one owner
     uint32_t producer_limit_of_partition
     uint32_t producer_limit_of_client_in_partition
-    int64_t producer_silent_ms    # who was not heard of for so long may be evicted for another client's producer
+    int64_t producer_silent_ms    # a producer that was silent for this long may be evicted for another client's producer
     uint64_t[PRODUCER_EVENTS] producer_events
-    uint64_t owners_stale         # 1 when the counts by owner may be off
-    uint64_t next_producer_id     # allocated block, see controller
+    uint64_t owners_stale         # 1 if the counts by owner may be wrong
+    uint64_t next_producer_id     # allocated block of producer ids; the controller allocates it
     uint64_t last_producer_id
-    uint64_t loading_begun       # every partition has its slot: loaders may take them
+    uint64_t loading_begun       # every partition has its slot: loaders may take slots
     uint64_t loading_total
     LoadingDir[MAX_LOG_DIRS] loading
     uint64_t controller_epoch
     uint8_t[64] cluster_id
-    # offsets of the parts
+    # offsets of the parts of the mapping
     uint64_t processes_at
     uint64_t bitmaps_at
     uint64_t bitmap_bytes         # of one process
@@ -312,7 +313,7 @@ cdef struct Header:
     uint64_t arena_blocks_at
     uint64_t owners_at
     uint64_t arena_at
-    uint64_t meters_at            # a MeterPage for each place of the process table [R 9]
+    uint64_t meters_at            # one MeterPage for each place of the process table [R 9]
 
 
 cdef struct Region:               # this process's view; not shared
@@ -320,24 +321,24 @@ cdef struct Region:               # this process's view; not shared
     Header* header
     Process* processes
     char* slots
-    uint64_t* arena_blocks        # a word for each unit: whose run begins there, how large it is
-    int32_t* owner_counts         # producers of each owner
+    uint64_t* arena_blocks        # one word for each unit: owner and order of the run that begins there
+    int32_t* owner_counts         # number of producers of each owner
     char* arena
-    void* meter                   # own MeterPage; NULL before `enter`
-    int self                      # own place in the process table
+    void* meter                   # MeterPage of this process; NULL before `enter`
+    int self                      # place of this process in the process table
     int memfd
-    bint foreign                  # another broker's, mapped to be read
-    bint self_wake                # a slot that this very process waits for has moved [R 6]
-    unsigned long loop_thread     # that called `enter`: the one that looks at `self_wake`
+    bint foreign                  # another broker's memory, mapped read-only
+    bint self_wake                # a slot that this process itself waits for has moved [R 6]
+    unsigned long loop_thread     # thread that called `enter`; it looks at `self_wake`
 
 
 cdef Region* region() noexcept nogil
 cdef Slot* slot_at(uint32_t index) noexcept nogil
 
-# The slot's state, OFFLINE also where its log directory is.
+# The slot's state; OFFLINE if its log directory is offline.
 cdef uint32_t state_now(Slot* slot) noexcept nogil
 
-# [R 1] a consistent copy of the current commit block
+# [R 1] Copy the current commit block, consistently.
 cdef void read_commit(Slot* slot, Commit* out) noexcept nogil
 
 # Time
@@ -355,4 +356,4 @@ cdef extern from *:
         return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
     }
     """
-    int64_t coarse_ms() noexcept nogil      # as monotonic_ms, up to a few ms behind it, for a tenth of its price
+    int64_t coarse_ms() noexcept nogil      # like monotonic_ms, up to a few ms late, for a tenth of the cost

@@ -1,6 +1,6 @@
-"""Access to the shared mapping in this process, and consistent reads of a slot's commit block; see shared.pxd.
+"""Access to the shared mapping in this process, and consistent reads of a slot's commit block; see layout.pxd.
 
-`shared_memory` creates the mapping. Until then the region is empty: its pointers are NULL.
+`shared_memory` creates the mapping. Before that the region is empty and its pointers are NULL.
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -44,7 +44,7 @@ cdef int64_t monotonic_ms() noexcept nogil:
 
 
 cdef void read_commit(Slot* slot, Commit* out) noexcept nogil:
-    """A copy of the current commit block; retried while a writer publishes the next [R 1]."""
+    """Copy the current commit block. Retry if a writer publishes the next block during the copy [R 1]."""
     cdef uint64_t sequence
     while True:
         sequence = load_acquire_64(&slot.sequence)

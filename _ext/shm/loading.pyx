@@ -1,7 +1,7 @@
-"""How several loaders share the slots that are to be opened at start-up: cursors and counts in the shared header.
+"""How several loaders divide the slots that must be opened at start-up: cursors and counts in the shared header.
 
-A cursor a log directory, so that each directory has loaders of its own (`num.recovery.threads.per.data.dir`). Written by the
-loaders alone; the first one begins when every partition has its slot. The supervisor reads the counts.
+Each log directory has a cursor and loaders of its own (`num.recovery.threads.per.data.dir`). Only the loaders write here; the
+first one begins when every partition has its slot. The supervisor reads the counts.
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -11,7 +11,7 @@ from odradek._ext.shm.layout cimport LoadingDir, monotonic_ms, region, slot_at
 
 
 def begin(uint64_t total):
-    """Let the loaders take the slots from 0 to `total` - 1. By the first loader, once."""
+    """Let the loaders take the slots from 0 to `total` - 1. The first loader calls this once."""
     cdef LoadingDir* loading = region().header.loading
     cdef uint64_t slot
     cdef int i
@@ -26,7 +26,7 @@ def begin(uint64_t total):
 
 
 def begun():
-    """Whether slots may be taken."""
+    """Whether loaders may take slots."""
     return load_acquire_64(&region().header.loading_begun) != 0
 
 
@@ -42,22 +42,22 @@ cdef int64_t take(uint64_t* cursor, int log_dir) noexcept nogil:
 
 
 def take_to_measure(int log_dir):
-    """A slot of the directory that no other loader measures; -1 when all are taken."""
+    """Take a slot of the directory that no other loader measures. Returns -1 if all are taken."""
     return take(&region().header.loading[log_dir].next_measured, log_dir)
 
 
 def measured(int log_dir, uint64_t bytes_to_recover):
-    """The log of a slot that was taken has so many bytes behind its recovery point."""
+    """Add the bytes after the recovery point of a measured log to the directory's total."""
     fetch_add_64(&region().header.loading[log_dir].bytes_to_recover, bytes_to_recover)
 
 
 def take_to_open(int log_dir):
-    """A slot of the directory that no other loader opens; -1 when all are taken."""
+    """Take a slot of the directory that no other loader opens. Returns -1 if all are taken."""
     return take(&region().header.loading[log_dir].next_opened, log_dir)
 
 
 def opened(int log_dir, uint64_t truncated_bytes):
-    """A slot that was taken is open, or its log cannot be used."""
+    """Count a taken slot as done: its log is open, or cannot be used."""
     cdef LoadingDir* loading = &region().header.loading[log_dir]
     if truncated_bytes:
         fetch_add_64(&loading.truncated_bytes, truncated_bytes)

@@ -1,4 +1,4 @@
-"""The slot's mutex. Initialised once in the life of the mapping, also when the slot changes hands [R 8]."""
+"""The slot's mutex. It is initialised once in the life of the mapping, even if the slot changes hands [R 8]."""
 
 from libc.errno cimport EBUSY
 from libc.stdint cimport uint32_t, uint64_t
@@ -39,7 +39,7 @@ cdef void set_lane(int lane) noexcept nogil:
 
 
 def enter_lane(int lane):
-    """`set_lane` for a thread that Python starts."""
+    """Set the lane of the calling thread, which Python started."""
     put_lane(lane)
 
 
@@ -63,7 +63,7 @@ cdef LockResult try_lock(uint32_t index, Slot* slot, int spins) noexcept nogil:
         if left % 8 == 0:
             result = pthread_mutex_trylock(&slot.mutex)
     if result != 0 and result != EOWNERDEAD:
-        slot.lock_busy += 1   # a figure for people; a lost count does no harm
+        slot.lock_busy += 1   # only a statistic: a lost increment does no harm
         return LOCK_BUSY
     if region().self >= 0:
         lane = get_lane()

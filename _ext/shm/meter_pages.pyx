@@ -1,4 +1,4 @@
-"""Where each process's meter page is, and what the supervisor clears in a dead process's; see meter_pages.pxd."""
+"""Where each process's meter page is, and what the supervisor clears in the page of a dead process; see meter_pages.pxd."""
 
 from libc.stdint cimport uint64_t
 from libc.string cimport memset

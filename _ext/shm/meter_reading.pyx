@@ -1,7 +1,8 @@
-"""Reads the meter pages of all processes; in any process, without disturbing who writes them.
+"""Reading the meter pages of all processes. Runs in any process and does not disturb the writers.
 
-An entry counts once its `since` is stored, and what is read behind that is whole. While entries are taken back the page's `changes`
-moves: who sees it move reads once more, so that no value is seen twice (in its entry and in `retired`), or not at all.
+An entry is valid once its `since` is stored; everything read after that is complete. `changes` of a page moves while entries
+are withdrawn. A reader that sees it move reads again, so that it counts no value twice (in its entry and in `retired`) and
+misses none.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -39,14 +40,14 @@ from odradek._ext.shm.layout cimport region
 from odradek._ext.shm.meter_pages cimport meter_page
 
 cdef enum:
-    LOOKS = 64                    # at a page whose entries are being taken back; that takes some ten microseconds every ten seconds
+    LOOKS = 64                    # attempts to read a page while entries are withdrawn, which takes some ten microseconds every ten seconds
 
 OTHER = "other"
 RETIRED = "retired"
 
 
 class PageInMotion(Exception):
-    """A page's entries were taken back each time it was looked at."""
+    """Entries of the meter page were withdrawn during each attempt to read it."""
 
 
 cdef MeterPage* page_at(int process) except NULL:
@@ -56,7 +57,7 @@ cdef MeterPage* page_at(int process) except NULL:
 
 
 cdef void copy_table(char* out, const char* table, uint64_t count, size_t size) noexcept nogil:
-    """Entries that are published; of others `since`, their first word, is 0."""
+    """Copy the published entries; of the others `since`, their first word, becomes 0."""
     cdef uint64_t i
     for i in range(count):
         if load_acquire_64(<const uint64_t*>(table + i * size)):
@@ -66,7 +67,7 @@ cdef void copy_table(char* out, const char* table, uint64_t count, size_t size) 
 
 
 cdef class Copy:
-    """Consistent copies of a page's entries and of the names that they refer to."""
+    """Consistent copies of a page's entries and of the names to which they refer."""
     cdef MeterUsage* usage
     cdef MeterPosition* positions
     cdef MeterClient* clients
@@ -92,7 +93,7 @@ cdef class Copy:
         self.topics = NULL
 
     cdef int take(self, MeterPage* page, bint usage, bint positions) except -1:
-        """Entries first, names behind them: so every name that an entry refers to is there."""
+        """Copy entries first and names after them, so that every name to which an entry refers is present."""
         cdef uint64_t before
         for _ in range(LOOKS):
             self.drop()
@@ -118,7 +119,7 @@ cdef class Copy:
             fence()
             if load_acquire_64(&page.changes) == before and load_acquire_64(&page.retired_sequence) == self.sequence:
                 return 0
-        raise PageInMotion(f"a meter page was in motion {LOOKS} times")
+        raise PageInMotion(f"a meter page changed during each of {LOOKS} attempts to read it")
 
     cdef tuple client(self, uint32_t number):
         cdef MeterClient* c
@@ -151,15 +152,15 @@ cdef tuple values_of(const uint64_t* values):
 
 
 def read_usage(int process):
-    """[(principal, client id, topic or None, API key, since ms, last ms, values)], in the order of USAGE_*.
+    """[(principal, client id, topic or None, API key, since ms, last ms, values)], with the values in the order of USAGE_*.
 
-    The API key is -1 for what belongs to no request, -2 for keys that no API has.
+    The API key is -1 for usage that belongs to no request, -2 for unknown API keys.
     """
     cdef MeterPage* page = page_at(process)
     cdef Copy copy = Copy()
     cdef MeterUsage* entry
     cdef dict names = {}
-    cdef list found = []
+    cdef list usage = []
     cdef uint64_t i
     copy.take(page, True, False)
     for i in range(copy.usage_count):
@@ -170,27 +171,27 @@ def read_usage(int process):
         client = names.get(number)
         if client is None:
             client = names[number] = copy.client(<uint32_t>number)
-        found.append((client[0], client[1], copy.topic((entry.key >> 8) & 0xFFFFFF), key_of(entry.key & 0xFF), entry.since,
+        usage.append((client[0], client[1], copy.topic((entry.key >> 8) & 0xFFFFFF), key_of(entry.key & 0xFF), entry.since,
                       entry.last_ms, values_of(entry.values)))
     if copy.sequence:
-        found.append((OTHER, RETIRED, None, -1, page.began_ms, page.began_ms, values_of(copy.retired)))
-        found.append((OTHER, RETIRED, OTHER, -1, page.began_ms, page.began_ms, values_of(copy.retired + USAGE_VALUES)))
-    return found
+        usage.append((OTHER, RETIRED, None, -1, page.began_ms, page.began_ms, values_of(copy.retired)))
+        usage.append((OTHER, RETIRED, OTHER, -1, page.began_ms, page.began_ms, values_of(copy.retired + USAGE_VALUES)))
+    return usage
 
 
 def read_positions(int process):
-    """[(principal, client id, slot, incarnation, offset, at ms, readers)]."""
+    """A list of (principal, client id, slot, incarnation, offset, at ms, readers)."""
     cdef Copy copy = Copy()
     cdef MeterPosition* entry
-    cdef list found = []
+    cdef list positions = []
     cdef uint64_t i
     copy.take(page_at(process), False, True)
     for i in range(copy.position_count):
         entry = &copy.positions[i]
         if entry.since:
-            found.append((*copy.client(entry.key >> 32), entry.key & 0xFFFFFFFF, entry.incarnation, entry.offset, entry.at_ms,
-                          entry.readers))
-    return found
+            positions.append((*copy.client(entry.key >> 32), entry.key & 0xFFFFFFFF, entry.incarnation, entry.offset, entry.at_ms,
+                              entry.readers))
+    return positions
 
 
 def read_counters(int process):
@@ -199,7 +200,7 @@ def read_counters(int process):
 
 
 def read_requests(int process):
-    """{(API key, version): requests}; the last version stands for all from there on."""
+    """{(API key, version): requests}; the last version counts all versions from there on."""
     cdef MeterPage* page = page_at(process)
     cdef int i
     return {(key_of(i // METER_VERSIONS), i % METER_VERSIONS): page.requests[i]
@@ -207,7 +208,7 @@ def read_requests(int process):
 
 
 def read_errors(int process):
-    """{(API key, error code): how often}."""
+    """{(API key, error code): number of errors}."""
     cdef MeterPage* page = page_at(process)
     cdef int i
     return {(key_of(i // METER_ERRORS), i % METER_ERRORS - 1): page.errors[i]
@@ -222,55 +223,58 @@ def read_times(int process):
     """{(API key, index of the phase): (buckets, sum of microseconds)}."""
     cdef MeterPage* page = page_at(process)
     cdef int i
-    found = {}
+    times = {}
     for i in range(METER_KEYS * METER_PHASES):
         buckets, total = times_of(&page.times[i])
         if any(buckets):
-            found[key_of(i // METER_PHASES), i % METER_PHASES] = (buckets, total)
-    return found
+            times[key_of(i // METER_PHASES), i % METER_PHASES] = (buckets, total)
+    return times
 
 
 def read_loop_delay(int process):
-    """(buckets, sum of microseconds): how late the loop's timers came."""
+    """(buckets, sum of microseconds) of the delays of the loop's timers."""
     return times_of(&page_at(process).loop_delay)
 
 
 def read_batch_sizes(int process):
-    """How many batches of up to 2 ** i bytes producers sent, more than half of that; the last number is that of the rest."""
+    """Number of batches from producers by size: i is for more than 2 ** (i - 1) and up to 2 ** i bytes, the last one for all
+    larger ones."""
     cdef MeterPage* page = page_at(process)
     return tuple([page.batch_sizes[i] for i in range(METER_BUCKETS)])
 
 
 def read_largest_batches(int process):
-    """{topic: bytes of the largest batch that was appended for a producer}; OTHER for topics that found no place in the table."""
+    """{topic: bytes of the largest batch that was appended for a producer}; OTHER for topics that have no place in the table.
+    """
     cdef MeterPage* page = page_at(process)
     cdef MeterTopic entry
     cdef uint64_t before
     cdef uint64_t i
     for _ in range(LOOKS):
         before = load_acquire_64(&page.changes)
-        found = {OTHER: page.topics[TOPIC_OTHER].largest_batch} if page.topics[TOPIC_OTHER].largest_batch else {}
+        largest = {OTHER: page.topics[TOPIC_OTHER].largest_batch} if page.topics[TOPIC_OTHER].largest_batch else {}
         for i in range(load_acquire_64(&page.topics_used)):
             copy_table(<char*>&entry, <char*>&page.topics[i], 1, sizeof(MeterTopic))
             if entry.since and entry.largest_batch:
-                found[(<char*>entry.name)[:entry.name_bytes].decode("utf-8", "replace")] = entry.largest_batch
+                largest[(<char*>entry.name)[:entry.name_bytes].decode("utf-8", "replace")] = entry.largest_batch
         fence()
         if load_acquire_64(&page.changes) == before:
-            return found
-    raise PageInMotion(f"a meter page was in motion {LOOKS} times")
+            return largest
+    raise PageInMotion(f"a meter page changed during each of {LOOKS} attempts to read it")
 
 
 def read_listeners(int process):
-    """{index of the listener: (open, accepted)} of those that had a connection."""
+    """{index of the listener: (open, accepted)} of the listeners that had a connection."""
     cdef MeterPage* page = page_at(process)
     cdef int i
     return {i: (page.listeners[i].open, page.listeners[i].accepted) for i in range(METER_LISTENERS) if page.listeners[i].accepted}
 
 
 def read_software(int process):
-    """{(name, version, index of the listener): open connections}; (OTHER, OTHER, ...) of what found no place in the table.
+    """{(name, version, index of the listener): open connections}; (OTHER, OTHER, ...) for software that has no place in the
+    table.
 
-    Who did not say is not in it.
+    Clients that did not send their software are not included.
     """
     cdef MeterPage* page = page_at(process)
     cdef MeterSoftware entry
@@ -278,20 +282,20 @@ def read_software(int process):
     cdef uint64_t i
     for _ in range(LOOKS):
         before = load_acquire_64(&page.changes)
-        found = {}
+        open_connections = {}
         for i in range(load_acquire_64(&page.software_used)):
             copy_table(<char*>&entry, <char*>&page.software[i], 1, sizeof(MeterSoftware))
             if entry.since and entry.open:
                 name = (<char*>entry.name)[:entry.lengths[0]].decode("utf-8", "replace")
                 version = (<char*>entry.version)[:entry.lengths[1]].decode("utf-8", "replace")
-                found[name, version, entry.listener] = found.get((name, version, entry.listener), 0) + entry.open
+                open_connections[name, version, entry.listener] = open_connections.get((name, version, entry.listener), 0) + entry.open
         for i in range(METER_LISTENERS):
             if page.listeners[i].other_software:
-                found[OTHER, OTHER, i] = found.get((OTHER, OTHER, i), 0) + page.listeners[i].other_software
+                open_connections[OTHER, OTHER, i] = open_connections.get((OTHER, OTHER, i), 0) + page.listeners[i].other_software
         fence()
         if load_acquire_64(&page.changes) == before:
-            return found
-    raise PageInMotion(f"a meter page was in motion {LOOKS} times")
+            return open_connections
+    raise PageInMotion(f"a meter page changed during each of {LOOKS} attempts to read it")
 
 
 def own_turn_us():

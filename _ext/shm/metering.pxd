@@ -1,8 +1,9 @@
-"""A process's meter page in the shared mapping: who sent and read how much, how long requests took, what moved.
+"""A process's meter page in the shared mapping: usage by client, topic and API, request times, counters and reader positions.
 
 Only the page's process writes it, in one thread (a worker's loop), without locks: every word is stored whole [R 9]. Any process
-reads (`meter_reading.pyx`). An entry of a table is published by storing its `since` last and is taken back by clearing that
-first. Tables are filled from their beginning; which entry has which key is found through an index that the owner keeps for itself.
+may read it (`meter_reading.pyx`). An entry of a table is published by storing its `since` last, and withdrawn by clearing
+`since` first. Tables are filled from their beginning. The owner finds the entry of a key through an index in its private
+memory.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t, uint8_t
@@ -10,22 +11,22 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t
 
 cdef enum:
     METER_WORDS = 256
-    METER_KEYS = 96               # API keys 0 to 92, then these three
-    METER_KEY_TREE_OFFSETS = 93   # 20102
-    METER_KEY_EXPLAIN_GROUP = 94  # 20101
+    METER_KEYS = 96               # API keys 0 to 92, then the three below
+    METER_KEY_TREE_OFFSETS = 93   # API key 20102
+    METER_KEY_EXPLAIN_GROUP = 94  # API key 20101
     METER_KEY_UNKNOWN = 95
-    METER_KEY_NONE = 96           # in usage only: of no request
-    METER_VERSIONS = 32           # the last stands for every version from there on
-    METER_ERRORS = 160            # error code + 1; the last stands for every code from there on
-    METER_BUCKETS = 32            # bucket i: shorter than 2 ** i microseconds; the last one: the rest
+    METER_KEY_NONE = 96           # in usage only: belongs to no request
+    METER_VERSIONS = 32           # the last one counts all versions from there on
+    METER_ERRORS = 160            # error code + 1; the last one counts all codes from there on
+    METER_BUCKETS = 32            # bucket i: less than 2 ** i microseconds; the last one: everything longer
     METER_LISTENERS = 16
     METER_SOFTWARE = 256
     METER_CLIENTS = 4096
     METER_TOPICS = 8192
     METER_USAGE = 16384
-    METER_USAGE_OF_OTHER = 256    # entries kept free for `other` without topic or of topic `other`: there folding ends
+    METER_USAGE_OF_OTHER = 256    # reserved for client `other` without a topic or with topic `other`, so that folding finds room
     METER_POSITIONS = 16384
-    METER_GAUGES = 16             # words before this one hold what is now, and are cleared when their process dies
+    METER_GAUGES = 16             # the words before this one are gauges; they are cleared when their process dies
     CLIENT_OTHER = 0
     TOPIC_NONE = 0
     TOPIC_OTHER = 1
@@ -34,21 +35,21 @@ cdef enum:
     TOPIC_BYTES = 256
     SOFTWARE_BYTES = 56
 
-cdef enum:                        # index of a word; PROBE_NAMES in metering.pyx has their names, in this order
+cdef enum:                        # index of a word; PROBE_NAMES in metering.pyx has the names in this order
     PARKED_OTHER = 0
     PARKED_FETCHES = 1
     PARKED_PRODUCES = 2
     PARKED_FORWARDS = 3
     QUEUED_BYTES = 4
-    CONNECTIONS_LIMIT = 5         # the supervisor's: max.connections
+    CONNECTIONS_LIMIT = 5         # written by the supervisor: max.connections
     FETCH_SESSIONS = 6
-    FETCH_SESSION_PARTITIONS = 7  # of all of them
-    KEPT_BYTES = 8                # for connections, between their requests
-    SOCKET_BYTES_IN = 16          # from here on they only grow
+    FETCH_SESSION_PARTITIONS = 7  # of all fetch sessions
+    KEPT_BYTES = 8                # kept for connections between their requests
+    SOCKET_BYTES_IN = 16          # from here on all words are counters
     SOCKET_BYTES_OUT = 17
     SENDFILE_BYTES = 18
     UNSENT_BYTES = 19             # of responses, dropped because their connection closed
-    UNUSED_BYTES_IN = 20          # read, and no frame that was executed: garbage, parts, what waited when the connection closed
+    UNUSED_BYTES_IN = 20          # read, but never executed: garbage, incomplete frames, what waited when the connection closed
     FRAMES = 21
     BAD_FRAMES = 22
     CONNECTIONS_ACCEPTED = 23
@@ -57,26 +58,26 @@ cdef enum:                        # index of a word; PROBE_NAMES in metering.pyx
     TURN_US = 34
     CPU_US = 35
     BUSY_US = 36
-    BYTES_REJECTED = 37           # of records that a produce brought and that were refused
-    PRODUCE_FAILED = 38           # partitions of produce requests answered with an error
+    BYTES_REJECTED = 37           # of records in produce requests that were refused
+    PRODUCE_FAILED = 38           # partitions of produce requests that got an error
     FETCH_FAILED = 39
-    FOLDED = 40                   # how often something had to be counted under `other`
+    FOLDED = 40                   # how often an entry had to be counted under `other`
     RETIRED_ENTRIES = 41
-    FORWARDED_REQUESTS = 42       # the coordinator's, of the workers' requests that it executed
+    FORWARDED_REQUESTS = 42       # written by the coordinator: workers' requests that it executed
     FORWARDED_BYTES_IN = 43
     FORWARDED_BYTES_OUT = 44
     CLEANER_PASSES = 45
     SEGMENTS_REMOVED = 46
     BYTES_REMOVED = 47
     COMPACTIONS = 48
-    CONNECTIONS_REFUSED = 49      # the supervisor's: more than one address may have
-    CONNECTIONS_FULL = 50         # the supervisor's: how often max.connections was reached
+    CONNECTIONS_REFUSED = 49      # counted by the supervisor: the address had too many connections
+    CONNECTIONS_FULL = 50         # counted by the supervisor: how often max.connections was reached
     FETCH_SESSIONS_EVICTED = 51
-    LATE_REQUESTS = 52            # not executed: their clients had closed the connection long before they were read
-    FORGOTTEN_BYTES = 53          # of what was kept for connections, and given up because there was too much of it
+    LATE_REQUESTS = 52            # not executed: their clients had closed the connection long before the broker read them
+    FORGOTTEN_BYTES = 53          # kept for connections, then freed because too much was kept
     PROBES = 54
 
-cdef enum:                        # of a request's time
+cdef enum:                        # parts of a request's time
     PHASE_QUEUE = 0
     PHASE_LOCAL = 1
     PHASE_REMOTE = 2
@@ -104,11 +105,11 @@ cdef struct MeterTimes:
 cdef struct MeterListener:
     uint64_t open
     uint64_t accepted
-    uint64_t other_software       # open connections whose software found no place in the table
+    uint64_t other_software       # open connections whose software has no place in the table
 
 
 cdef struct MeterSoftware:
-    uint64_t since                # wall ms, never twice the same in a page; 0: free. Stored last, as in all tables
+    uint64_t since                # wall clock in ms, unique in a page; 0: free. Stored last, as in all tables
     uint64_t open
     uint32_t listener
     uint8_t[2] lengths            # of name and version
@@ -124,7 +125,7 @@ cdef struct MeterClient:
     uint16_t client_bytes
     uint32_t spare
     uint8_t[128] principal
-    uint8_t[240] client_id        # its beginning, if it is longer
+    uint8_t[240] client_id        # cut off if it is longer
 
 
 cdef struct MeterTopic:
@@ -132,7 +133,7 @@ cdef struct MeterTopic:
     uint64_t last_ms
     uint16_t name_bytes
     uint8_t[2] spare
-    uint32_t largest_batch        # that was appended for a producer, in bytes
+    uint32_t largest_batch        # appended for a producer, in bytes
     uint8_t[256] name
 
 
@@ -140,26 +141,26 @@ cdef struct MeterUsage:
     uint64_t since
     uint64_t key                  # client << 32 | topic << 8 | API
     uint64_t last_ms
-    uint64_t retired_by           # `retired_sequence` of the retirement that took its values over; 0: it is alive
+    uint64_t retired_by           # `retired_sequence` of the retirement that added up its values; 0: the entry is live
     uint64_t[8] values
 
 
 cdef struct MeterPosition:
     uint64_t since
     uint64_t key                  # client << 32 | slot
-    int64_t offset                # behind the last record that was given, or what was asked for if that came later
-    uint64_t at_ms                # when it was asked for or given, or when the last reader left
+    int64_t offset                # after the last record that was sent, or the offset last requested if that request came later
+    uint64_t at_ms                # wall clock of that request or response, or of the last reader's leaving
     uint32_t incarnation
     uint32_t readers              # connections that read the partition as this client; cleared when their process dies
 
 
 cdef struct MeterPage:
     uint64_t[256] words
-    uint64_t began_ms             # 0: nobody has counted here yet
+    uint64_t began_ms             # 0: nothing was counted here yet
     uint64_t last_since
-    uint64_t changes              # moves before entries are taken back and after; a reader that saw it move reads again
-    uint64_t retired_sequence     # its low bit says which of the two holds; one store takes over what a retirement added up
-    uint64_t[16] retired_even     # of entries without topic, then of those with one
+    uint64_t changes              # changes before and after entries are withdrawn; a reader that sees it change reads again
+    uint64_t retired_sequence     # the low bit selects the valid block below; one store publishes the sums of a retirement
+    uint64_t[16] retired_even     # sums of entries without a topic, then of entries with one
     uint64_t[16] retired_odd
     uint64_t clients_used         # high-water marks of the tables
     uint64_t topics_used
@@ -168,7 +169,7 @@ cdef struct MeterPage:
     uint64_t software_used
     MeterListener[16] listeners
     MeterTimes loop_delay
-    uint64_t[32] batch_sizes      # of what producers sent; bucket i: up to 2 ** i bytes, the last one: the rest
+    uint64_t[32] batch_sizes      # of batches from producers; bucket i: up to 2 ** i bytes, the last one: everything larger
     MeterTimes[480] times         # API * METER_PHASES + phase
     uint64_t[3072] requests       # API * METER_VERSIONS + version
     uint64_t[15360] errors        # API * METER_ERRORS + code + 1
@@ -179,40 +180,40 @@ cdef struct MeterPage:
     MeterTopic[8192] topics
 
 
-cdef struct ReaderPlace:          # the position that a connection's reading of a partition counts in, as it remembers it
+cdef struct ReaderPlace:          # a connection's note of the position entry in which its reading of a partition counts
     uint32_t number               # of the entry + 1; 0: none
-    uint64_t since                # of the entry then: if that is another, the entry is another's
+    uint64_t since                # of that entry: if the entry's value differs now, it belongs to another key
 
 
-cdef struct Client:               # a client's number as somebody remembers it
+cdef struct Client:               # a caller's note of a client's number
     uint32_t number
-    uint64_t since                # of its entry then: if that is another, the number is another's
+    uint64_t since                # of that client's entry: if the entry's value differs now, it belongs to another client
 
 
-# All of these: by the page's own thread only. Without a shared mapping they count in memory of the process's own.
+# Only the page's own thread calls these functions. Without a shared mapping they count in private memory of the process.
 cdef MeterPage* own_page() noexcept nogil
 cdef void add(int probe, int64_t n) noexcept nogil
 cdef int api_index(int key) noexcept nogil
 cdef int64_t clock_us() noexcept nogil
-cdef void turn_clock() noexcept nogil      # take the wall clock that entries are dated by; once a turn
+cdef void turn_clock() noexcept nogil      # read the wall clock for the dates of entries; once in a turn of the loop
 cdef void find_client(const char* principal, int64_t principal_bytes, const uint8_t* client_id, int64_t client_bytes,
                       Client* out) noexcept nogil
-# Whether `client` is still that client; if so it counts as seen now. Else it is `other` from now on.
+# Whether the entry still belongs to `client`; if so, it is marked as seen now. Otherwise `client` becomes `other`.
 cdef bint still_client(Client* client) noexcept nogil
 cdef bint is_client(Client* client, const uint8_t* client_id, int64_t client_bytes) noexcept nogil
-# The topic's number; `number` and `since` are what the caller remembers of it, or 0.
+# Returns the topic's number. `number` and `since` hold the caller's note of it, or 0, and are updated.
 cdef uint32_t find_topic(const char* name, int64_t name_bytes, uint32_t* number, uint64_t* since) noexcept nogil
-# The entry to count in. Never NULL: what does not fit goes to (client, other), then to (other, other).
+# Returns the entry to count in, never NULL: without room it is the entry of (client, other), then of (other, other).
 cdef MeterUsage* usage_of(uint32_t client, uint32_t topic, int api) noexcept nogil
-# A producer sent `size` bytes of records for one partition.
+# Count a batch: a producer sent `size` bytes of records for one partition.
 cdef void count_batch(uint32_t size) noexcept nogil
-# So many bytes of a producer's were appended to a partition of the topic with this number.
+# Count `size` bytes of a producer's records that were appended to a partition of the topic with this number.
 cdef void count_stored(uint32_t topic, uint32_t size) noexcept nogil
 cdef void count_request(int api, int version) noexcept nogil
 cdef void count_error(int api, int code) noexcept nogil
 cdef void count_times(int api, uint64_t n, int64_t queue_us, int64_t local_us, int64_t remote_us, int64_t send_us) noexcept nogil
-# Note where the client stands. `place` counts as a reader of that entry until it is put elsewhere or leaves.
+# Store the client's position. `place` counts as a reader of that entry until it is put elsewhere or leaves.
 cdef void put_position(uint32_t client, uint32_t slot, uint32_t incarnation, int64_t offset, ReaderPlace* place) noexcept nogil
 cdef void leave_position(ReaderPlace* place) noexcept nogil
-cdef int software_opened(int listener, bytes name, bytes version) except -2     # its place, for `software_closed`
+cdef int software_opened(int listener, bytes name, bytes version) except -2     # returns the place that `software_closed` takes
 cdef void software_closed(int place) noexcept nogil

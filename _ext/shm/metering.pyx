@@ -1,8 +1,8 @@
-"""Counting in this process's own meter page; the layout is in ``metering.pxd``, why it is so in docs/decisions/0016-metering.md.
+"""Counting in this process's meter page. metering.pxd has the layout, docs/decisions/0016-metering.md has the reasons.
 
-Runs in every process of the broker, in its loop's thread, which alone writes the page. A successor goes on with the page of the
-dead: what was created but not published is free, a retirement that was not taken over is undone, one that was is finished.
-Costs some nanoseconds a call; allocates nothing but the indexes, once.
+Runs in every process of the broker, in the thread of its loop; only this thread writes the page. A successor continues with the
+page of a dead process: it frees what was created but not published, undoes a retirement that was not published and finishes one
+that was. A call costs some nanoseconds. Only the indexes are allocated, once.
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
@@ -45,11 +45,11 @@ if len(PROBE_NAMES) != PROBES:
     raise RuntimeError(f"{len(PROBE_NAMES)} names for {PROBES} probe words")
 
 cdef enum:
-    CLIENT_PLACES = 8192          # of the indexes: twice their tables, powers of two
+    CLIENT_PLACES = 8192          # of the indexes: twice the size of their tables, powers of two
     TOPIC_PLACES = 16384
     USAGE_PLACES = 32768
     POSITION_PLACES = 32768
-    RETIRE_PAUSE_MS = 10000       # at least so long between two looks for idle entries
+    RETIRE_PAUSE_MS = 10000       # minimum time between two searches for idle entries
 
 cdef struct Index:                # open addressing; a place holds an entry's number + 1
     uint32_t* places
@@ -73,10 +73,10 @@ cdef struct State:                # of this process; not shared
     uint32_t free_usage
     uint32_t free_position
     int64_t now_ms
-    int64_t fixed_now_ms          # a test's clock; 0: none
+    int64_t fixed_now_ms          # clock for tests; 0: none
     int64_t idle_ms
     int64_t next_retire_ms
-    bint indexed                  # the indexes hold something
+    bint indexed                  # the indexes are not empty
 
 
 cdef State state
@@ -157,7 +157,7 @@ cdef inline void enter_index(Index* index, uint64_t key, uint32_t number) noexce
 
 
 cdef uint64_t new_since(MeterPage* page) noexcept nogil:
-    """The wall clock, but never the same twice: who saw an entry with it saw this one."""
+    """The wall clock, made unique: an entry with a `since` that a caller remembers is the same entry."""
     page.last_since = max(<uint64_t>max(state.now_ms, <int64_t>1), page.last_since + 1)
     return page.last_since
 
@@ -167,7 +167,7 @@ cdef uint64_t new_since(MeterPage* page) noexcept nogil:
 cdef void index_all(MeterPage* page) noexcept nogil:
     cdef uint32_t i
     cdef MeterClient* client
-    if state.indexed:                       # else they are as the kernel gave them, and take no memory
+    if state.indexed:                       # otherwise they are untouched zero pages, which take no memory
         memset(state.clients.places, 0, CLIENT_PLACES * sizeof(uint32_t))
         memset(state.topics.places, 0, TOPIC_PLACES * sizeof(uint32_t))
         memset(state.usage.places, 0, USAGE_PLACES * sizeof(uint32_t))
@@ -208,7 +208,7 @@ cdef void adopt(MeterPage* page) noexcept nogil:
 # -- retiring -------------------------------------------------------------------------------------------------------
 
 cdef void take_back(MeterPage* page) noexcept nogil:
-    """Free the usage entries whose values `retired` holds; unmark those of a retirement that was not taken over."""
+    """Free the usage entries whose values `retired` contains; unmark those of a retirement that was not published."""
     cdef uint32_t i
     cdef MeterUsage* entry
     store_release_64(&page.changes, page.changes + 1)
@@ -253,9 +253,10 @@ cdef void free_unused(MeterPage* page) noexcept nogil:
 
 
 cdef bint retire() noexcept nogil:
-    """Give the places of what was not used for long to what is; the values go to `retired`. Whether it looked at all.
+    """Free the entries that were idle for long and add their values to `retired`. Returns whether it looked for such entries.
 
-    Those of client `other` stay. Whoever remembers a client or a topic has seen it just now, so no number at hand is freed.
+    Entries of client `other` stay. A caller that remembers a client or a topic has just marked it as seen, so no number in use
+    is freed.
     """
     cdef MeterPage* page = state.page
     cdef uint64_t* now_holds = &page.retired_odd[0] if page.retired_sequence & 1 else &page.retired_even[0]
@@ -264,9 +265,9 @@ cdef bint retire() noexcept nogil:
     cdef uint32_t i
     cdef int v
     cdef MeterUsage* entry
-    cdef bint some = False
+    cdef bint retired_any = False
     if state.next_retire_ms - RETIRE_PAUSE_MS <= state.now_ms < state.next_retire_ms:
-        return False                # unless the clock was set back
+        return False                # runs nevertheless if the clock was set back
     state.next_retire_ms = state.now_ms + min(state.idle_ms, <int64_t>RETIRE_PAUSE_MS)
     memcpy(following, now_holds, 2 * USAGE_VALUES * 8)
     for i in range(<uint32_t>page.usage_used):
@@ -276,8 +277,8 @@ cdef bint retire() noexcept nogil:
             for v in range(USAGE_VALUES):
                 following[v if (entry.key >> 8) & 0xFFFFFF == TOPIC_NONE else USAGE_VALUES + v] += entry.values[v]
             page.words[RETIRED_ENTRIES] += 1
-            some = True
-    if some:
+            retired_any = True
+    if retired_any:
         fence()
         store_release_64(&page.retired_sequence, page.retired_sequence + 1)
         take_back(page)
@@ -344,7 +345,7 @@ cdef bint still_client(Client* client) noexcept nogil:
 
 
 cdef bint is_client(Client* client, const uint8_t* client_id, int64_t client_bytes) noexcept nogil:
-    """Whether `client` is still what it was and has this client id (its principal is the caller's business)."""
+    """Whether the entry still belongs to `client` and has this client id (the caller checks the principal)."""
     cdef MeterClient* entry = &own_page().clients[client.number]
     client_bytes = min(max(client_bytes, <int64_t>0), <int64_t>CLIENT_ID_BYTES)
     if client.number and entry.since == client.since and entry.client_bytes == client_bytes \
@@ -401,7 +402,7 @@ cdef uint32_t find_topic(const char* name, int64_t name_bytes, uint32_t* number,
 # -- usage ----------------------------------------------------------------------------------------------------------
 
 cdef MeterUsage* usage_entry(uint64_t key) noexcept nogil:
-    """The entry of a key, a new one if need be; NULL if there is no room."""
+    """The entry of a key, created if necessary; NULL if there is no room."""
     cdef MeterPage* page = state.page
     cdef MeterUsage* entry
     cdef uint32_t place = place_of(key, state.usage.mask), i
@@ -415,7 +416,7 @@ cdef MeterUsage* usage_entry(uint64_t key) noexcept nogil:
     if state.live_usage >= METER_USAGE * 3 // 4:
         retire()
     if key >> 32 == CLIENT_OTHER and (key >> 8 & 0xFFFFFF) <= TOPIC_OTHER:
-        room = METER_USAGE              # what folding ends with
+        room = METER_USAGE              # reserved for the end of folding
     if state.live_usage >= room:
         return NULL
     i = state.free_usage
@@ -451,7 +452,7 @@ cdef MeterUsage* usage_of(uint32_t client, uint32_t topic, int api) noexcept nog
 # -- positions of readers -------------------------------------------------------------------------------------------
 
 cdef MeterPosition* place_entry(MeterPage* page, ReaderPlace* place) noexcept nogil:
-    """The entry that `place` remembers; NULL if it has none, or if the entry was freed since."""
+    """The entry that `place` refers to; NULL if there is none, or if the entry was freed meanwhile."""
     cdef MeterPosition* entry
     if place.number == 0:
         return NULL
@@ -488,7 +489,7 @@ cdef void leave_position(ReaderPlace* place) noexcept nogil:
 
 
 cdef MeterPosition* position_entry(MeterPage* page, uint32_t client, uint32_t slot, uint32_t incarnation) noexcept nogil:
-    """The entry of a client and a partition, a new one if need be; NULL for the client `other`, or if there is no room."""
+    """The entry of a client and a partition, created if necessary; NULL for client `other`, or if there is no room."""
     cdef MeterPosition* entry
     cdef uint64_t key = <uint64_t>client << 32 | slot
     cdef uint32_t place = place_of(key, state.positions.mask), i
@@ -513,7 +514,7 @@ cdef MeterPosition* position_entry(MeterPage* page, uint32_t client, uint32_t sl
     entry.key = key
     entry.incarnation = incarnation
     entry.offset = 0
-    entry.at_ms = 0               # until the caller stores the position, the entry counts as unused for long
+    entry.at_ms = 0               # until the caller stores the position, the entry counts as idle
     entry.readers = 0
     store_release_64(&entry.since, new_since(page))
     enter_index(&state.positions, key, i)
@@ -606,40 +607,40 @@ cdef void software_closed(int place) noexcept nogil:
         page.listeners[place - METER_SOFTWARE].other_software -= 1
 
 
-# -- for the control path, and for tests ----------------------------------------------------------------------------
+# -- for the control path and for tests ----------------------------------------------------------------------------
 
 def set_idle_ms(int64_t idle_ms):
-    """Retire what was not used for `idle_ms` (metrics.usage.idle.ms) when a table is three quarters full."""
+    """Set the age after which an unused entry is retired once its table is three quarters full (metrics.usage.idle.ms)."""
     state.idle_ms = idle_ms
 
 
 def count(str name, int64_t n=1):
-    """Add to one of this process's counters (PROBE_NAMES). Raises ValueError for another name."""
+    """Add `n` to one of this process's counters (see PROBE_NAMES). Raises ValueError for an unknown name."""
     own_page().words[PROBE_NAMES.index(name)] += <uint64_t>n
 
 
 def gauge(str name, int64_t value):
-    """Say what one of this process's gauges is now."""
+    """Set one of this process's gauges. Raises ValueError for an unknown name and for a counter."""
     cdef int probe = PROBE_NAMES.index(name)
     if probe >= METER_GAUGES:
-        raise ValueError(f"{name} is a counter")
+        raise ValueError(f"{name} is a counter, not a gauge")
     own_page().words[probe] = <uint64_t>value
 
 
 def count_loop_delay(int64_t us):
-    """A timer of the loop came `us` microseconds late."""
+    """Count that a timer of the loop fired `us` microseconds late."""
     count_time(&own_page().loop_delay, 1, us)
 
 
 def count_request_errors(int api_key, codes):
-    """Requests of that API, or parts of them, were answered with these error codes."""
+    """Count the error codes in responses of an API, one for each failed request or part of a request."""
     cdef int api = api_index(api_key)
     for code in codes:
         count_error(api, code)
 
 
 def use_clock(int64_t wall_ms):
-    """Date entries by this time instead of the clock (tests); 0: by the clock again."""
+    """Use this wall-clock time for the dates of entries (tests); 0: use the clock again."""
     state.fixed_now_ms = wall_ms
     turn_clock()
 
@@ -647,7 +648,7 @@ def use_clock(int64_t wall_ms):
 def count_usage(bytes principal, bytes client_id, topic, int api_key, tuple values):
     """Add (requests, errors, bytes in, bytes out, records in, records out, throttle ms, connection ms) to a client's entry.
 
-    :param topic: its name, bytes; None: of no topic. :param api_key: -1: of no request.
+    :param topic: the topic's name as bytes; None: no topic. :param api_key: -1: belongs to no request.
     """
     cdef Client client
     cdef MeterUsage* entry
@@ -665,16 +666,16 @@ def count_usage(bytes principal, bytes client_id, topic, int api_key, tuple valu
 
 
 def count_failed_request(context not None, int api_key):
-    """Of a request that was counted as one: it is answered with an error.
+    """Count the error of a request that was already counted as a request.
 
-    :param context: of its connection: whose `principal` and `client_id` it is.
+    :param context: context of the request's connection, with its `principal` and `client_id`.
     """
-    cdef tuple one_failed = (0, 1, 0, 0, 0, 0, 0, 0)
-    count_usage(context.principal.encode(), (context.client_id or "").encode(), None, api_key, one_failed)
+    cdef tuple values = (0, 1, 0, 0, 0, 0, 0, 0)
+    count_usage(context.principal.encode(), (context.client_id or "").encode(), None, api_key, values)
 
 
 def put_reader_position(bytes principal, bytes client_id, uint32_t slot, uint32_t incarnation, int64_t offset, bint ended=False):
-    """Note a reader's position in a partition. :param ended: it was the reader's last: its connection is closed."""
+    """Store a reader's position in a partition. :param ended: the reader's connection is closed."""
     cdef Client client
     cdef ReaderPlace place
     memset(&place, 0, sizeof(ReaderPlace))
@@ -687,7 +688,7 @@ def put_reader_position(bytes principal, bytes client_id, uint32_t slot, uint32_
 
 
 def tables():
-    """How many entries each table may hold, and holds, as {name: (used, room)}."""
+    """{name of a table: (entries in use, maximum entries)}."""
     own_page()
     return {
         "clients": (state.live_clients, METER_CLIENTS - 1),
@@ -698,5 +699,5 @@ def tables():
 
 
 def forget_indexes():
-    """As a successor in this process's place begins: nothing is known of the page but what stands in it (tests)."""
+    """Read the page again as a successor of this process does: only from the page's content (tests)."""
     state.page = NULL

@@ -1,7 +1,7 @@
-"""What the slots say of all partitions, in one pass and without a lock: for metrics and lag.
+"""The state of all partitions, read from the slots in one pass and without a lock, for metrics and lag.
 
-Read by the reporter. A slot may change hands meanwhile, so the incarnation is compared before and after, and what is read of
-one is a consistent copy of its commit block [R 1, R 8]. Words beside that block are read each for itself.
+The reporter runs this. A slot may change hands meanwhile, so the incarnation is compared before and after, and the commit block
+is read as a consistent copy [R 1, R 8]. Words outside the commit block are read one by one.
 """
 
 from collections import namedtuple
@@ -29,15 +29,15 @@ Partition = namedtuple(
     "partition slot incarnation generation state leads log_dir leader_id preferred_id replicas in_sync min_in_sync "
     "log_start_offset log_end_offset high_watermark segment_base segment_bytes",
 )
-Partition.__doc__ = """One partition as its slot has it now.
+Partition.__doc__ = """The state of one partition, read from its slot.
 
-`state`: a SlotState; `leads`: this broker is the leader; `preferred_id`: the first replica; `replicas`, `in_sync`: how many;
+`state`: a SlotState; `leads`: this broker is the leader; `preferred_id`: the first replica; `replicas`, `in_sync`: their numbers;
 `segment_base`, `segment_bytes`: of the active segment."""
 
 
 def partitions_of(Topic topic):
-    """A `Partition` for each partition of a topic that its slot still holds."""
-    cdef list found = []
+    """A `Partition` for each partition of a topic, except those whose slot now holds another partition."""
+    cdef list partitions = []
     cdef Slot* slot
     cdef Commit commit
     cdef uint32_t index, incarnation, state
@@ -63,12 +63,12 @@ def partitions_of(Topic topic):
         fence()
         if slot.incarnation != incarnation or state == SLOT_FREE or state == SLOT_DELETED:
             continue
-        found.append(row)
-    return found
+        partitions.append(row)
+    return partitions
 
 
 def settings_of(Topic topic):
-    """(retention in ms, retention in bytes) of a topic, by the first of its partitions; None if there is none."""
+    """(retention in ms, retention in bytes) of a topic, from the first of its partitions; None if it has no partition here."""
     cdef Slot* slot
     cdef int i
     for i in range(topic.count):
@@ -79,13 +79,13 @@ def settings_of(Topic topic):
 
 
 def sample_ends(array incarnations, array ends):
-    """Bring two arrays up to date: the incarnation ('Q') and the high watermark ('q') of every slot, -1 for one that is not in
-    service; the indexes that changed, as a list.
+    """Update two arrays: the incarnation ('Q') and the high watermark ('q') of every slot; -1 for a slot that is not in
+    service. Returns the indexes that changed, as a list.
 
-    They grow with the table; a slot that is new in them has changed. Raises TypeError for arrays of other items.
+    The arrays grow with the table; a slot that is new in them counts as changed. Raises TypeError for arrays of other types.
     """
     if incarnations.typecode != "Q" or ends.typecode != "q":
-        raise TypeError(f"arrays of 'Q' and 'q' are wanted, not {incarnations.typecode!r} and {ends.typecode!r}")
+        raise TypeError(f"expected arrays of type 'Q' and 'q', not {incarnations.typecode!r} and {ends.typecode!r}")
     cdef Py_ssize_t used = <Py_ssize_t>region().header.slots_used, known = len(ends), i
     cdef Slot* slot
     cdef Commit commit
@@ -107,7 +107,7 @@ def sample_ends(array incarnations, array ends):
             end = commit.high_watermark
         fence()
         if slot.incarnation != incarnation:
-            continue                        # it changes hands: next time
+            continue                        # it is changing hands: next time
         if incarnations.data.as_ulonglongs[i] != incarnation or ends.data.as_longlongs[i] != end:
             incarnations.data.as_ulonglongs[i] = incarnation
             ends.data.as_longlongs[i] = end
@@ -116,7 +116,7 @@ def sample_ends(array incarnations, array ends):
 
 
 def lock_counts():
-    """(times a slot's lock was found busy, recoveries of a lock whose holder died), over all slots since their last owner."""
+    """(how often a slot's lock was busy, recoveries of a lock whose holder died), summed over all slots."""
     cdef uint64_t i, busy = 0, recoveries = 0
     cdef Slot* slot
     for i in range(region().header.slots_used):

@@ -1,7 +1,7 @@
-"""Owners of producers: the number of a client's address; see owners.pxd.
+"""Owners of producers: a number made from a client's address; see owners.pxd.
 
-The number is a keyed hash, so that no client can choose whose share of the memory it uses up. Of an IPv6 address the network of 64
-bits counts: one host usually has all addresses of it.
+The number is a keyed hash, so that no client can choose another client whose share of the memory it uses up. Of an IPv6 address
+only the 64-bit network counts, because one host usually has all addresses of it.
 """
 
 import ipaddress
@@ -19,21 +19,21 @@ cdef uint32_t owner_of(str peer) except? 0:
     if region().header == NULL:
         return OWNER_NOBODY
     try:
-        found = ipaddress.ip_address(host.partition("%")[0])
+        ip_address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
         address = host.encode("utf-8", "surrogateescape")
     else:
-        mapped = getattr(found, "ipv4_mapped", None)
-        address = (mapped or found).packed[:8]
+        mapped = getattr(ip_address, "ipv4_mapped", None)
+        address = (mapped or ip_address).packed[:8]
     p = <const uint8_t*><const char*>address
     return 1 + <uint32_t>(hash_bytes(region().header.hash_key, p, <size_t>len(address)) % (PRODUCER_OWNERS - 1))
 
 
 def number_of(str peer not None):
-    """The owner of the producers that a connection from `peer` ("host:port") brings."""
+    """The owner of the producers that a connection from `peer` ("host:port") uses."""
     return owner_of(peer)
 
 
 def producers_of(uint32_t owner):
-    """How many producers an owner has, by the table of counts."""
+    """How many producers an owner has according to the table of counts."""
     return region().owner_counts[owner % PRODUCER_OWNERS]

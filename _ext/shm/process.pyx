@@ -1,4 +1,4 @@
-"""What a process asks of the kernel for itself, without loading more than this."""
+"""Kernel settings of the calling process; loads no other module of the broker."""
 
 from libc.signal cimport SIG_DFL, SIG_IGN
 from libc.string cimport memset
@@ -13,7 +13,8 @@ cdef extern from "<sys/prctl.h>" nogil:
 
 
 def die_with_parent(int number, long parent):
-    """Have the kernel send this process a signal when its parent ends; False if the parent has ended already.
+    """Make the kernel send this process the signal `number` when its parent ends. Returns False if the parent has ended
+    already.
 
     Source: prctl(2), PR_SET_PDEATHSIG.
     """
@@ -22,15 +23,15 @@ def die_with_parent(int number, long parent):
 
 
 def set_name(bytes name not None):
-    """What `ps` and `top` call this process: the first 15 bytes. Source: prctl(2), PR_SET_NAME."""
+    """Set the name that `ps` and `top` show for this process (its first 15 bytes). Source: prctl(2), PR_SET_NAME."""
     prctl(PR_SET_NAME, <const char*>name)
 
 
 def set_signals(default not None, ignored not None, mask not None):
-    """Give some signals their default action, have others ignored, and block those of `mask` alone.
+    """Reset the signals `default` to their default action, ignore the signals `ignored`, and block only those of `mask`.
 
-    For a child of a fork, before it has handlers of its own: in one call, as the standard library's functions run so much of
-    its code for it that each child would have copies of its pages. Raises OSError.
+    For a child after a fork, before it installs handlers. This is one native call, because the standard library's functions run
+    so much code that each child would get private copies of many memory pages. Raises OSError.
     """
     cdef sigaction_t act
     cdef sigset_t blocked
@@ -38,13 +39,13 @@ def set_signals(default not None, ignored not None, mask not None):
     act.sa_handler = SIG_DFL
     for number in default:
         if sigaction(number, &act, NULL) != 0:
-            raise OSError(f"signal {int(number)} cannot be given its default action")
+            raise OSError(f"cannot reset signal {int(number)} to its default action")
     act.sa_handler = SIG_IGN
     for number in ignored:
         if sigaction(number, &act, NULL) != 0:
-            raise OSError(f"signal {int(number)} cannot be ignored")
+            raise OSError(f"cannot ignore signal {int(number)}")
     sigemptyset(&blocked)
     for number in mask:
         sigaddset(&blocked, number)
     if sigprocmask(SIG_SETMASK, &blocked, NULL) != 0:
-        raise OSError("signals cannot be blocked")
+        raise OSError("cannot set the signal mask")

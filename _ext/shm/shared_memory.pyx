@@ -1,7 +1,7 @@
-"""The shared mapping as the supervisor and its children handle it: its creation, and the process table.
+"""The shared mapping as the supervisor and its children use it: its creation and the process table.
 
-The supervisor creates it before the first fork; every child inherits the mapping and its descriptors. The layout is in ``shared.pxd``,
-the rules are in ``broker/odradek/shm/README.md``.
+The supervisor creates the mapping before the first fork; every child inherits it and its descriptors. The layout is in
+``layout.pxd``, the rules are in ``broker/odradek/shm/README.md``.
 """
 
 from libc.errno cimport errno
@@ -83,7 +83,7 @@ cdef uint64_t align(uint64_t n, uint64_t to) noexcept nogil:
 
 
 class ProcessInfo:
-    """What the process table says of one process; a snapshot."""
+    """A snapshot of one row of the process table."""
 
     __slots__ = (
         "index", "pid", "kind", "state", "incarnation", "started_ms", "progress", "connections",
@@ -95,12 +95,13 @@ class ProcessInfo:
 
 
 cdef class SharedMemory:
-    """The mapping as the supervisor and the children handle it. One a process.
+    """The shared mapping. A process has one.
 
-    :param max_slots: how many partitions the broker can hold at once.
-    :param arena_bytes: most bytes that the state of idempotent producers may take, over all partitions (sparse).
-    :param look_at: instead of all that, map a running broker's memory, to be read: the path of its memfd below /proc.
-    :raises OSError: if the kernel gives no memfd, mapping or event descriptors. :raises ValueError: if there is no such memory.
+    :param max_slots: most partitions that the broker can hold at once.
+    :param arena_bytes: most bytes for the state of idempotent producers of all partitions (sparse memory).
+    :param look_at: map a running broker's memory read-only instead: the path of its memfd below /proc.
+    :raises OSError: if the kernel refuses the memfd, the mapping or event descriptors. :raises ValueError: if `look_at` is not
+    a broker's memory.
     """
 
     def __cinit__(self, uint64_t max_slots=65536, uint64_t arena_bytes=DEFAULT_ARENA_BYTES, look_at=None):
@@ -182,7 +183,7 @@ cdef class SharedMemory:
         cdef void* mapped
         if size < sizeof(Header):
             os.close(fd)
-            raise ValueError(f"{path} is not the memory of a broker of this version")
+            raise ValueError(f"{path} is not the shared memory of a broker of this version")
         mapped = mmap(NULL, size, PROT_READ, MAP_SHARED | MAP_NORESERVE, fd, 0)
         if mapped == MAP_FAILED:
             os.close(fd)
@@ -190,7 +191,7 @@ cdef class SharedMemory:
         if (<Header*>mapped).magic != MAGIC or (<Header*>mapped).total_bytes != size:
             munmap(mapped, size)
             os.close(fd)
-            raise ValueError(f"{path} is not the memory of a broker of this version")
+            raise ValueError(f"{path} is not the shared memory of a broker of this version")
         the_region.base = <char*>mapped
         the_region.header = <Header*>mapped
         the_region.memfd = fd
@@ -210,10 +211,11 @@ cdef class SharedMemory:
     # -- set-up by the supervisor ---------------------------------------------------------------------------------
 
     def add_process(self, kind):
-        """A place in the process table for a child of `kind` (ProcessKind), with its event descriptor; its index."""
+        """Add a place to the process table for a child of `kind` (ProcessKind), with its event descriptor. Returns its index.
+        """
         cdef int index = the_region.header.process_count
         if index >= MAX_PROCESSES:
-            raise ValueError(f"more than {MAX_PROCESSES} processes: lower num.network.threads")
+            raise ValueError(f"more than {MAX_PROCESSES} processes: reduce num.network.threads")
         cdef Process* p = &the_region.processes[index]
         p.kind = kind
         p.event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)
@@ -223,7 +225,7 @@ cdef class SharedMemory:
         return index
 
     def add_log_dir(self, int fd):
-        """Announce the descriptor of an open log directory, inherited by all children; the directory's index."""
+        """Register the descriptor of an open log directory, which all children inherit. Returns the directory's index."""
         cdef int index = the_region.header.log_dir_count
         if index >= MAX_LOG_DIRS:
             raise ValueError(f"more than {MAX_LOG_DIRS} log directories")
@@ -232,7 +234,7 @@ cdef class SharedMemory:
         return index
 
     def process_starts(self, int index):
-        """The supervisor is about to fork for place `index`: a new incarnation of that place, which fills in its pid [R 7]."""
+        """Prepare place `index` for a fork by the supervisor: a new incarnation, whose process stores its pid [R 7]."""
         cdef Process* p = &the_region.processes[index]
         p.pid = 0
         p.incarnation += 1
@@ -240,7 +242,8 @@ cdef class SharedMemory:
         store_release_32(&p.state, STARTING)
 
     def process_died(self, int index):
-        """After reaping: clear what the dead process waited for and was flushing, and make everyone look once [R 6, R 7]."""
+        """Clear the waiter bits and flusher words of a reaped process, and make every process look at all its slots once [R 6,
+        R 7]."""
         cdef Process* p = &the_region.processes[index]
         cdef uint64_t keep = ~(<uint64_t>1 << index)
         cdef uint64_t i, flusher
@@ -253,7 +256,7 @@ cdef class SharedMemory:
         p.confirmed_version = 0
         for other in range(LANES):
             if p.locked_slot[other]:
-                store_release_64(&the_region.header.owners_stale, 1)    # it may have died amid a change of producers
+                store_release_64(&the_region.header.owners_stale, 1)    # it may have died during a change of producers
         memset(p.locked_slot, 0, sizeof(p.locked_slot))
         p.request_sequence = 0
         clear_gauges(index)
@@ -266,7 +269,7 @@ cdef class SharedMemory:
                 fetch_and_64(&slot.waiters_flushed, keep)
             flusher = load_relaxed_64(&slot.flusher)
             if flusher & 0xFF == <uint64_t>(index + 2):
-                compare_swap_64(&slot.flusher, flusher, 0)      # else a truncation took it away, and another may have it
+                compare_swap_64(&slot.flusher, flusher, 0)      # fails if a truncation cleared the word; another process may own it then
         clear_ready(index)
         for other in range(the_region.header.process_count):
             if other != index and load_acquire_32(&the_region.processes[other].state) in (STARTING, SERVING):
@@ -276,7 +279,7 @@ cdef class SharedMemory:
     # -- by every process -----------------------------------------------------------------------------------------
 
     def enter(self, int index):
-        """This process is the one at place `index` from now on."""
+        """Make this process the one at place `index`."""
         the_region.self = index
         the_region.meter = meter_page(index)
         the_region.loop_thread = pthread_self()
@@ -286,33 +289,35 @@ cdef class SharedMemory:
         store_release_32(&the_region.processes[the_region.self].state, state)
 
     def beat(self):
-        """Show that this process's loop turns."""
+        """Show the supervisor that this process's loop runs."""
         the_region.processes[the_region.self].progress += 1
 
     def event_fd(self, int index=-1):
         return the_region.processes[the_region.self if index < 0 else index].event_fd
 
     def drain_event(self):
-        """Take the wake-up from the event descriptor; before looking at the ready bitmap, so that none is lost."""
+        """Read the wake-up from the event descriptor. Call this before looking at the ready bitmap, so that no wake-up is lost.
+        """
         cdef uint64_t count
         cdef Process* p = &the_region.processes[the_region.self]
         read(p.event_fd, &count, 8)
         exchange_32(&p.event_pending, 0)
 
     def take_ready(self):
-        """The slots that this process asked to be woken for and that moved since the last call; after `drain_event` [R 6.2]."""
+        """The slots for which this process asked to be woken and that moved since the last call; call after `drain_event` [R
+        6.2]."""
         cdef uint32_t[READY_AT_ONCE] ready
         cdef int n, i
-        found = []
+        slots = []
         while True:
             n = take_ready(ready, READY_AT_ONCE)
             if n == 0:
-                return found
+                return slots
             for i in range(n):
-                found.append(ready[i])
+                slots.append(ready[i])
 
     def take_full_look(self):
-        """True once after a death that asks every waiter to look at everything [R 6]."""
+        """True once after a death, which requires every waiter to look at everything [R 6]."""
         return exchange_64(&the_region.processes[the_region.self].full_look, 0) != 0
 
     def wake(self, int index):
@@ -325,7 +330,7 @@ cdef class SharedMemory:
                 wake_process(i)
 
     def confirm_version(self, uint64_t version):
-        """This process has taken over all metadata changes up to `version` [R 8]."""
+        """Record that this process has applied all metadata changes up to `version` [R 8]."""
         store_release_64(&the_region.processes[the_region.self].confirmed_version, version)
 
     @property
@@ -336,14 +341,14 @@ cdef class SharedMemory:
         the_region.processes[the_region.self].connections = n
 
     def set_kept_bytes(self, int64_t n):
-        """The memory that this process keeps for idle connections."""
+        """Publish the memory that this process keeps for idle connections, in bytes."""
         the_region.processes[the_region.self].kept_bytes = n
 
     def connections(self, int index):
         return the_region.processes[index].connections
 
     def process(self, int index):
-        """What the table says of place `index`, as a ProcessInfo."""
+        """The row of the process table at place `index`, as a ProcessInfo."""
         cdef Process* p = &the_region.processes[index]
         info = ProcessInfo()
         info.index = index
@@ -358,7 +363,7 @@ cdef class SharedMemory:
         info.kept_bytes = p.kept_bytes
         info.locked_slot = 0
         info.locked_since_ms = 0
-        for lane in range(LANES):  # of the slots that it holds, the one held the longest
+        for lane in range(LANES):  # of the slots that it holds, the one that it has held the longest
             if p.locked_slot[lane] and (not info.locked_slot or p.locked_since_ms[lane] < info.locked_since_ms):
                 info.locked_slot = p.locked_slot[lane]
                 info.locked_since_ms = p.locked_since_ms[lane]
@@ -393,7 +398,7 @@ cdef class SharedMemory:
 
     @property
     def slots_used(self):
-        """How many slots were ever given to a partition; those of deleted partitions are among them."""
+        """How many slots were ever assigned to a partition, including those of deleted partitions."""
         return the_region.header.slots_used
 
     @property
@@ -401,11 +406,11 @@ cdef class SharedMemory:
         """How many partitions this broker has: online, loading or offline."""
         cdef uint64_t i
         cdef uint32_t state
-        cdef int found = 0
+        cdef int count = 0
         for i in range(the_region.header.slots_used):
             state = slot_at(<uint32_t>i).state
-            found += state == SLOT_ONLINE or state == SLOT_LOADING or state == SLOT_OFFLINE
-        return found
+            count += state == SLOT_ONLINE or state == SLOT_LOADING or state == SLOT_OFFLINE
+        return count
 
     @property
     def broker_id(self):
@@ -437,7 +442,7 @@ cdef class SharedMemory:
 
     @property
     def loading(self):
-        """(partitions loaded, partitions to load) of the start under way or past."""
+        """(partitions loaded, partitions to load) of the current or last start."""
         cdef Header* header = the_region.header
         cdef uint64_t done = 0, total = 0
         cdef int i
@@ -448,20 +453,20 @@ cdef class SharedMemory:
 
     @property
     def loading_dirs(self):
-        """How far the logs of each log directory are, as dicts of LoadingDir, and how long it took so far (ms).
+        """Progress of each log directory's loading, as dicts of LoadingDir, with the time that it took so far (ms).
 
-        A loader may cut a log's torn end off while another one measures it: then more is recovered than was measured,
-        and that is what there was to recover.
+        A loader may cut off a log's torn end while another loader measures that log. Then more bytes are recovered than were
+        measured, and the recovered bytes are reported as the bytes to recover.
         """
         cdef Header* header = the_region.header
         cdef LoadingDir* dir
         cdef uint64_t recovered
         cdef int i
-        found = []
+        progress = []
         for i in range(header.log_dir_count):
             dir = &header.loading[i]
             recovered = dir.bytes_recovered
-            found.append({
+            progress.append({
                 "logs_done": dir.logs_done,
                 "logs": dir.logs,
                 "bytes_recovered": recovered,
@@ -470,28 +475,28 @@ cdef class SharedMemory:
                 "truncated_logs": dir.truncated_logs,
                 "elapsed_ms": (dir.ended_ms if dir.ended_ms else monotonic_ms()) - dir.began_ms if dir.began_ms else 0,
             })
-        return found
+        return progress
 
     @property
     def producer_state(self):
-        """The state of idempotent producers as a dict: `used_bytes` and `max_bytes` of memory, `producers`, and how often what
-        happened for want of room, by the lower-case names of ProducerEvent."""
+        """The state of idempotent producers as a dict: `used_bytes` and `max_bytes` of memory, `producers`, and counts of what
+        happened for lack of memory, by the lower-case names of ProducerEvent."""
         cdef Header* header = the_region.header
         cdef uint64_t i, count = 0
         for i in range(header.slots_used):
             count += slot_at(<uint32_t>i).producer_count
-        found = {
+        values = {
             "used_bytes": header.arena_used * ARENA_UNIT_BYTES,
             "max_bytes": header.arena_units * ARENA_UNIT_BYTES,
             "producers": count,
         }
         for i in range(PRODUCER_EVENTS):
-            found[ProducerEvent(i).name.lower()] = header.producer_events[i]
-        return found
+            values[ProducerEvent(i).name.lower()] = header.producer_events[i]
+        return values
 
     @property
     def producer_limit(self):
-        """How many producers a partition may remember."""
+        """Most producers that a partition may have."""
         return the_region.header.producer_limit_of_partition
 
     @property
@@ -508,23 +513,24 @@ cdef class SharedMemory:
         store_release_32(&the_region.header.log_dir_offline[index], 1)
 
     def take_log_dirs_found_full(self):
-        """The log directories in which a write found no room since the last call, as a list of indexes. By the cleaner."""
+        """The indexes of the log directories in which a write found no space since the last call. The cleaner calls this."""
         cdef uint64_t noted = exchange_64(&the_region.header.disk_full_noted, 0)
         return [i for i in range(the_region.header.log_dir_count) if noted >> <uint64_t>i & 1]
 
     @property
     def log_dir_found_full(self):
-        """Whether a write found no room since the cleaner last looked."""
+        """Whether a write found no space since the cleaner last called `take_log_dirs_found_full`."""
         return load_relaxed_64(&the_region.header.disk_full_noted) != 0
 
     def disk(self, int index):
-        """(DiskState, free bytes, bytes in all, how often it became full) of a log directory; bytes -1 before the first look."""
+        """(DiskState, free bytes, total bytes, how often it became full) of a log directory; bytes are -1 before the first
+        measurement."""
         cdef Header* header = the_region.header
         return DiskState(header.disk_state[index]), header.disk_free_bytes[index], header.disk_total_bytes[index], \
             header.disk_full_times[index]
 
     def set_disk(self, int index, state, int64_t free_bytes, int64_t total_bytes):
-        """What the cleaner found; a directory that becomes full is counted."""
+        """Store the cleaner's measurement of a log directory; count it if the directory becomes full."""
         cdef Header* header = the_region.header
         if state == DISK_FULL and header.disk_state[index] != DISK_FULL:
             fetch_add_64(&header.disk_full_times[index], 1)
@@ -539,7 +545,8 @@ cdef class SharedMemory:
         return FAULTS_COMPILED != 0
 
     def arm_fault(self, uint64_t identity, uint64_t countdown=1, int signal_number=9):
-        """End the process that meets fault point `identity` for the `countdown`-th time; RuntimeError in a release build."""
+        """Kill the process that reaches fault point `identity` for the `countdown`-th time. Raises RuntimeError in a release
+        build."""
         if not FAULTS_COMPILED:
             raise RuntimeError("fault points are compiled into the debug build only (ODRADEK_DEBUG=1)")
         the_region.header.fault[2] = signal_number
@@ -547,8 +554,9 @@ cdef class SharedMemory:
         store_release_64(&the_region.header.fault[0], identity)
 
     def arm_file_fault(self, uint64_t number, uint64_t countdown=1, uint64_t times=1, uint64_t kinds=~<uint64_t>0):
-        """Let the `countdown`-th file call from now on, of the given `kinds` (FileCall), and `times` - 1 calls behind it fail
-        with errno `number`, whichever process makes them; RuntimeError in a release build. `number` 0 only counts."""
+        """Make file calls of the given `kinds` (FileCall) fail with errno `number`: the `countdown`-th one from now on and the
+        `times` - 1 calls after it, in whichever process they happen. With `number` 0 calls are only counted. Raises
+        RuntimeError in a release build."""
         if not FAULTS_COMPILED:
             raise RuntimeError("file faults are compiled into the debug build only (ODRADEK_DEBUG=1)")
         cdef uint64_t* armed = the_region.header.file_fault
@@ -561,7 +569,7 @@ cdef class SharedMemory:
 
     @property
     def file_calls(self):
-        """How many file calls of the armed kinds were met since `arm_file_fault`."""
+        """How many file calls of the armed kinds happened since `arm_file_fault`."""
         return the_region.header.file_fault[4]
 
     @property

@@ -1,7 +1,7 @@
-"""SipHash-1-3 (Aumasson and Bernstein): a keyed hash for tables whose keys clients choose. Inline; words as the machine has them,
-which is little-endian.
+"""SipHash-1-3 (Aumasson and Bernstein): a keyed hash for tables whose keys clients choose.
 
-Without the key nobody can choose keys that fall on one place of a table.
+Without the key nobody can choose keys that collide in a table. All functions are inline. Words are in the machine's byte order,
+which is little-endian.
 """
 
 from libc.stdint cimport uint64_t, uint8_t
@@ -39,7 +39,7 @@ cdef inline void sip_word(uint64_t* v, uint64_t word) noexcept nogil:
 
 
 cdef inline void sip_bytes(uint64_t* v, const uint8_t* p, size_t n) noexcept nogil:
-    """All of a message of n bytes, its length included."""
+    """Add a whole message of n bytes, including its length."""
     cdef uint64_t word, last = <uint64_t>n << 56
     cdef size_t left = n
     while left >= 8:
@@ -54,7 +54,7 @@ cdef inline void sip_bytes(uint64_t* v, const uint8_t* p, size_t n) noexcept nog
 
 
 cdef inline uint64_t sip_end(uint64_t* v) noexcept nogil:
-    """The hash of 64 bits."""
+    """Finish, and return the hash of 64 bits."""
     v[2] ^= 0xFF
     sip_round(v)
     sip_round(v)

@@ -1,4 +1,4 @@
-"""A process's mirror of the topics in the shared table: from a name or an id to the slots of the partitions."""
+"""A process's mirror of the topics in the shared table: it maps a name or an id to the slots of the partitions."""
 
 from cpython.ref cimport PyObject
 from libc.stdint cimport int32_t, uint32_t, uint64_t
@@ -10,18 +10,18 @@ cdef class Topic:
     cdef readonly bytes topic_id
     cdef readonly bint internal
     cdef readonly int count       # partitions known, numbered 0 to count - 1
-    cdef uint32_t* slots          # slot + 1 of each partition; 0: not known here
+    cdef uint32_t* slots          # slot + 1 of each partition; 0: not known to this process
     cdef uint32_t* incarnations
     cdef int room
-    cdef uint32_t meter_number    # in this process's meter page, as remembered
+    cdef uint32_t meter_number    # the topic's number in this process's meter page, see `find_topic`
     cdef uint64_t meter_since
     cdef uint32_t counted(self) noexcept
 
     cdef int put(self, int partition, uint32_t slot, uint32_t incarnation) except -1
 
 
-cdef struct Held:                 # what a slot holds as far as this process has taken over
-    PyObject* topic               # of `by_name` or `by_id`, which own it; NULL: nothing
+cdef struct Held:                 # what a slot holds according to the changes that this process has applied
+    PyObject* topic               # owned by `by_name` or `by_id` and by this reference; NULL: nothing
     int32_t partition
     uint32_t incarnation
 

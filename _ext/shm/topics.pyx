@@ -1,7 +1,7 @@
-"""Names and ids of topics to slots, kept by each process for itself and brought up to date from the table's ring of changes.
+"""Maps names and ids of topics to slots. Each process has its own mirror and updates it from the table's ring of changes.
 
-A slot may be given to another partition only after every worker has confirmed a version that is newer than its deletion, so
-what is read here of a slot holds until `confirm_version` is called for the version just taken over [R 8].
+A slot may be assigned to another partition only after every worker has confirmed a version newer than its deletion. So what is
+read here from a slot is valid until `confirm_version` is called for the version that was just applied [R 8].
 """
 
 from cpython.ref cimport PyObject, Py_DECREF, Py_INCREF
@@ -37,7 +37,7 @@ cdef class Topic:
         free(self.incarnations)
 
     cdef uint32_t counted(self) noexcept:
-        """The number under which this process counts the topic."""
+        """The number under which this process counts the topic in its meter page."""
         return find_topic(<const char*>self.name_bytes, len(self.name_bytes), &self.meter_number, &self.meter_since)
 
     cdef int put(self, int partition, uint32_t slot, uint32_t incarnation) except -1:
@@ -58,18 +58,17 @@ cdef class Topic:
         return 0
 
     def slot(self, int partition):
-        """The slot of a partition, -1 if it is not known."""
+        """The slot of a partition, -1 if the partition is not known."""
         if 0 <= partition < self.count and self.slots[partition]:
             return self.slots[partition] - 1
         return -1
 
     def partitions(self):
-        """[(partition, slot)] of the partitions known."""
+        """A list of (partition, slot) of the known partitions."""
         return [(i, self.slots[i] - 1) for i in range(self.count) if self.slots[i]]
 
     def describe(self, int partition):
-        """(slot state, leader id, leader epoch, replicas, in-sync replicas, partition epoch) as the slot has it now, or
-        None."""
+        """(slot state, leader id, leader epoch, replicas, in-sync replicas, partition epoch) from the slot, or None."""
         cdef Slot* slot
         cdef int i
         if not (0 <= partition < self.count) or self.slots[partition] == 0:
@@ -86,7 +85,7 @@ cdef class Topic:
 
 
 cdef class TopicDirectory:
-    """Empty until `refresh`, which takes over everything announced since the last call."""
+    """The topics by name and by id. Empty until `refresh`, which applies the changes announced since the last call."""
 
     def __init__(self):
         self.by_name = {}
@@ -101,11 +100,11 @@ cdef class TopicDirectory:
         free(self.of_slot)
 
     def get(self, str name):
-        """The topic of that name, or None."""
+        """The topic with that name, or None."""
         return self.by_name.get(name.encode())
 
     cpdef bint refresh(self) except? 0:
-        """Take over what was announced since the last call; whether there was anything."""
+        """Apply the changes announced since the last call. Returns whether there were any."""
         cdef Header* header = region().header
         cdef uint64_t newest = load_acquire_64(&header.metadata_version), version, changed
         if newest == self.version:
@@ -122,7 +121,7 @@ cdef class TopicDirectory:
             version += 1
         fence()
         version = load_acquire_64(&header.metadata_version)
-        if version - self.version >= CHANGE_RING // 2:    # what was read of the ring may have been written anew before
+        if version - self.version >= CHANGE_RING // 2:    # the ring entries may have been overwritten before they were read
             self.look_at_all()
             newest = version
         self.version = newest
@@ -180,7 +179,7 @@ cdef class TopicDirectory:
         cdef Topic topic = <Topic>held.topic
         cdef int partition = held.partition
         held.topic = NULL
-        Py_DECREF(topic)  # `topic` keeps one of its own until the end
+        Py_DECREF(topic)  # the variable `topic` keeps a reference until the end
         if topic.slots[partition] == index + 1:
             topic.slots[partition] = 0
         while topic.count and topic.slots[topic.count - 1] == 0:

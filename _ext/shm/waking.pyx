@@ -1,6 +1,6 @@
-"""Waking who waits for a slot; see waking.pxd. Any process, any thread: all words are atomic, no lock is taken.
+"""Wakes the processes that wait for a slot; see waking.pxd. Any process and thread: all words are atomic, no lock is taken.
 
-A bitmap has two levels: a bit a slot, and before them a summary with a bit for each word of those.
+A bitmap has two levels: one bit for each slot, preceded by a summary with one bit for each word of slot bits.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -36,17 +36,17 @@ cdef void clear_ready(int process) noexcept nogil:
 
 
 cdef inline void ring(Process* p) noexcept nogil:
-    """Write to the process's event descriptor, unless somebody has and it was not read yet."""
-    cdef uint64_t one = 1
+    """Write to the process's event descriptor, unless a write is pending that the process has not read yet."""
+    cdef uint64_t increment = 1
     if exchange_32(&p.event_pending, 1) == 0:
         fault(WAKE_PENDING_SET)
-        write(p.event_fd, &one, 8)
+        write(p.event_fd, &increment, 8)
 
 
 cdef void wake_process(int process) noexcept nogil:
     cdef Process* p = &region().processes[process]
     if process == region().self and region().loop_thread == pthread_self():
-        region().self_wake = True       # an append thread of the same process does not get by with this: the loop may sleep
+        region().self_wake = True       # not enough for an append thread of the same process: the loop may be asleep
         return
     ring(p)
 
@@ -56,14 +56,15 @@ cdef void wake_own_loop() noexcept nogil:
 
 
 cdef void wake_after_death(int process) noexcept nogil:
-    cdef uint64_t one = 1
+    cdef uint64_t increment = 1
     cdef Process* p = &region().processes[process]
     exchange_32(&p.event_pending, 1)
-    write(p.event_fd, &one, 8)
+    write(p.event_fd, &increment, 8)
 
 
 cdef void wake_slot(uint32_t index, uint64_t mask) noexcept nogil:
-    """Tell every process of `mask` that the slot moved [R 6]: bit, summary bit, then its event descriptor."""
+    """Notify every process of `mask` that the slot moved [R 6]: set its bit, then the summary bit, then write to its event
+    descriptor."""
     cdef int process
     cdef uint64_t bits = mask
     while bits:
@@ -75,7 +76,7 @@ cdef void wake_slot(uint32_t index, uint64_t mask) noexcept nogil:
 
 
 cdef int take_ready(uint32_t* out, int limit) noexcept nogil:
-    """The summary bit is cleared before its word is taken, so that a waker that comes in between sets it again."""
+    """Clear the summary bit before taking its word, so that a waker that comes in between sets the bit again."""
     cdef int me = region().self, taken = 0, high, low
     cdef uint64_t* summary = summary_words(me)
     cdef uint64_t* words = ready_words(me)
@@ -100,7 +101,7 @@ cdef int take_ready(uint32_t* out, int limit) noexcept nogil:
 
 
 cdef void wake_after(uint32_t index, Slot* slot, bint log_end, bint committed) noexcept nogil:
-    """The fence pairs with the waiter's between setting its bit and its second look."""
+    """The fence pairs with the waiter's fence between setting its bit and its second look at the slot."""
     cdef uint64_t mask = 0
     fence()
     if log_end and slot.waiters_log_end:

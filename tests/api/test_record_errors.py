@@ -178,7 +178,7 @@ def test_a_response_lists_a_bounded_number_of_records(wire, name, codec):
     first, second = topic.partition_responses
     assert list(named(first)) == list(range(MOST_LISTED - 5))
     assert list(named(second)) == list(range(5))
-    assert second.error_message.endswith(f"({MOST_LISTED - 10} of them are not listed)")
+    assert second.error_message.endswith(f"({MOST_LISTED - 10} more not listed)")
     assert [one.error_code for one in (first, second)] == [ErrorCode.INVALID_RECORD] * 2
 
 
