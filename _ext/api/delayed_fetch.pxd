@@ -1,4 +1,4 @@
-"""A Fetch that cannot be answered at once."""
+"""A delayed fetch: a Fetch that cannot be answered at once."""
 
 from libc.stdint cimport int64_t, uint32_t
 
@@ -9,32 +9,32 @@ from odradek._ext.api.fetch_responses cimport FetchResponses
 from odradek._ext.api.purgatory cimport Purgatory
 
 
-cdef enum Stage:                      # of the plan under way: what follows when all partitions are planned
-    STAGE_FIRST_LOOK = 0              # answer, or wait: then the slots are armed first, and looked at once more
-    STAGE_SECOND_LOOK = 1             # answer, or park [R 6]
-    STAGE_ANSWER = 2                  # answer with what there is
+cdef enum Stage:                      # of the current plan: what follows when all partitions are planned
+    STAGE_FIRST_PLAN = 0              # answer; or, to wait, arm the slots and plan once more (STAGE_SECOND_PLAN)
+    STAGE_SECOND_PLAN = 1             # answer, or park [R 6]
+    STAGE_ANSWER = 2                  # answer with the records that are available
 
 
-cdef enum Step:                       # what a step of the plan comes to
-    STEP_MORE = 0                     # there are partitions left to plan
-    STEP_COLD = 1                     # pages of look-ups must be read first
+cdef enum Step:                       # result of a step of the plan
+    STEP_MORE = 0                     # partitions are left to plan
+    STEP_COLD = 1                     # look-ups need pages that are not in the page cache
     STEP_PARK = 2
     STEP_ANSWER = 3
 
 
 cdef class DelayedFetch(FetchContext):
-    cdef Purgatory room
-    cdef FetchPlan places
+    cdef Purgatory purgatory
+    cdef FetchPlan plan
     cdef FetchResponses responses
     cdef FetchConversion conversion
     cdef object slices                # callable(step): call step() in later turns of the loop while it returns True
-    cdef list watched                 # slots at which the room knows it; None: at none
-    cdef bint warming                 # a reader brings in pages
+    cdef list watched                 # slots at which the purgatory has an entry of this fetch; None: no slots
+    cdef bint warming                 # a reader reads pages into the page cache for it
     cdef int stage
-    cdef bint planning                # a plan is under way and goes on in a later turn of the loop
-    cdef bint sliced                  # `slices` holds it
-    cdef int64_t measured_ms          # `last_used_ms` of the request at which `measure` was asked last
-    cdef int64_t measured_bytes       # what it said
+    cdef bint planning                # the plan is incomplete and continues in a later turn of the loop
+    cdef bint sliced                  # it was passed to `slices`, which calls `slice`
+    cdef int64_t measured_ms          # `last_used_ms` of the request for which `measure` was last called
+    cdef int64_t measured_bytes       # its result
 
     cdef int begin_plan(self, int stage) except -1
     cdef int step(self) except -1

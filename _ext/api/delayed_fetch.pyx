@@ -1,8 +1,8 @@
-"""A Fetch that cannot be answered at once. It waits for records or for its deadline in the room, for a reader that brings in the
-pages its look-ups need, or, if it names many partitions, for its next slice of the loop's time.
+"""A delayed fetch: a Fetch that cannot be answered at once. It waits in the purgatory for records or for its deadline; or for a reader
+that reads the pages its look-ups need; or, if it names many partitions, for its next slice of the loop's time.
 
-Used in a worker's loop. A plan over all partitions is made when the request arrives, once more after its slots were armed, and
-when it is answered; while it is parked, a wake-up looks at the partition that moved and at no other.
+Used in a worker's event loop. All partitions are planned when the request arrives, once more after its slots were armed, and when it is
+answered. While the fetch is parked, a wake-up examines only the partition whose slot moved.
 """
 
 from functools import partial
@@ -17,12 +17,12 @@ from odradek._ext.shm.layout cimport monotonic_ms
 
 
 cdef enum:
-    SLICE = 256                       # partitions that are planned in one go
-    COLD_AT_ONCE = 32                 # look-ups that a reader does before it turns to another request
-    PARTITION_BYTES = 312             # of memory: a FetchPartition and its place in the list
-    WATCHED_BYTES = 400               # an entry of the room for a slot that nobody else watches
-    KEYED_BYTES = 170                 # its key and its place among the partitions of a session
-    BYTES_OBJECT = 40                 # a bytes object without its content
+    SLICE = 256                       # partitions that are planned in one turn of the loop
+    COLD_AT_ONCE = 32                 # look-ups that a reader does before it serves another request
+    PARTITION_BYTES = 312             # memory of a FetchPartition and its entry in the list
+    WATCHED_BYTES = 400               # memory of an entry of the purgatory for a slot that no other request watches
+    KEYED_BYTES = 170                 # memory of a partition's key and entry in a session's dict
+    BYTES_OBJECT = 40                 # memory of a bytes object without its content
 
 
 cdef class DelayedFetch(FetchContext):
@@ -30,35 +30,35 @@ cdef class DelayedFetch(FetchContext):
     # -- the plan ---------------------------------------------------------------------------------------------------
 
     cdef int begin_plan(self, int stage) except -1:
-        """Plan all partitions anew; `step` does it."""
+        """Start a new plan of all partitions; `step` makes it."""
         self.stage = stage
         self.planning = True
-        if stage == STAGE_SECOND_LOOK:
+        if stage == STAGE_SECOND_PLAN:
             self.watch_all()
             self.arm_all()
-        return self.places.begin_plan(self)
+        return self.plan.begin_plan(self)
 
     cdef int step(self) except -1:
-        """Plan the next slice of the partitions and, behind the last one, decide. Returns a Step."""
-        while self.places.plan_some(self, SLICE):
+        """Plan the next slice of the partitions and, after the last one, decide what follows. Return a Step."""
+        while self.plan.plan_some(self, SLICE):
             self.planning = False
-            if self.stage == STAGE_FIRST_LOOK and not reads_to_log_end(self.replica_id):
+            if self.stage == STAGE_FIRST_PLAN and not reads_to_log_end(self.replica_id):
                 self.count_positions()
             if self.cold:
                 return STEP_COLD
-            if self.stage == STAGE_ANSWER or self.enough() or self.until_ms <= self.last_used_ms or self.room.ending:
+            if self.stage == STAGE_ANSWER or self.enough() or self.until_ms <= self.last_used_ms or self.purgatory.ending:
                 return STEP_ANSWER
-            if self.stage == STAGE_SECOND_LOOK:
+            if self.stage == STAGE_SECOND_PLAN:
                 return STEP_PARK
-            self.begin_plan(STAGE_SECOND_LOOK)
+            self.begin_plan(STAGE_SECOND_PLAN)
         return STEP_MORE
 
     cdef int wait_for(self, int step) except -1:
-        """Carry on as a step of the plan of the pending request says."""
+        """Continue the pending request according to `step`, the Step that its plan returned."""
         if step == STEP_ANSWER:
             return self.answer()
         if step == STEP_PARK:
-            return self.room.park(self, self.until_ms)
+            return self.purgatory.park(self, self.until_ms)
         if step == STEP_COLD:
             return self.warm()
         if not self.sliced:
@@ -67,7 +67,7 @@ cdef class DelayedFetch(FetchContext):
         return 0
 
     def slice(self):
-        """In the loop: the next slice of the plan. Returns whether there is another one."""
+        """Plan the next slice of the partitions, in the loop. Return whether another slice follows."""
         cdef int step
         if self.pending is None or self.pending.cancelled or not self.planning:
             self.sliced = False
@@ -78,35 +78,35 @@ cdef class DelayedFetch(FetchContext):
                 return True
             self.sliced = False
             self.wait_for(step)
-        except Exception as failure:  # the border of a parked request
+        except Exception as failure:  # an error fails this request only
             self.sliced = False
             self.failed(failure)
         return False
 
-    cdef int go_on(self) except -1:
-        """Plan the pending request again: none of the records that were planned could be given."""
-        self.begin_plan(STAGE_FIRST_LOOK)
+    cdef int plan_again(self) except -1:
+        """Plan the pending request again: the client needs none of the planned records."""
+        self.begin_plan(STAGE_FIRST_PLAN)
         return self.wait_for(self.step())
 
     # -- pages that are not in the page cache -----------------------------------------------------------------------
 
     cdef int warm(self) except -1:
-        """Have the look-ups that met cold pages done by a reader; `warmed` goes on."""
+        """Repeat the look-ups that met cold pages on a reader's thread; `warmed` continues."""
         jobs, self.cold = self.cold, []
         self.warming = True
         self.warm_rounds += 1
         return self.read_some_cold(jobs)
 
     cdef int read_some_cold(self, list jobs) except -1:
-        """A few look-ups at a time, so that a request with many does not keep the readers from others."""
+        """Pass a few look-ups at a time to a reader, so that a request with many of them does not block the readers."""
         now, later = jobs[:COLD_AT_ONCE], jobs[COLD_AT_ONCE:]
         self.reader.call(partial(look_up_cold, now), partial(self.warmed, self.pending, later))
         return 0
 
     def warmed(self, Pending pending, list later, error):
-        """In the loop, after look-ups for `pending`. An error is not reported here: the plan meets it again, and answers with it."""
+        """Called in the loop after look-ups for `pending`. Ignores an error: the next plan meets it again, and answers with it."""
         if pending is not self.pending:
-            return                      # another request of the session has taken its place
+            return                      # a later request of the session has replaced it
         if later and error is None and not pending.cancelled:
             self.read_some_cold(later)
             return
@@ -116,9 +116,9 @@ cdef class DelayedFetch(FetchContext):
         if pending is None or pending.cancelled:
             return
         try:
-            self.begin_plan(STAGE_ANSWER if self.stage == STAGE_ANSWER or monotonic_ms() >= self.until_ms else STAGE_FIRST_LOOK)
+            self.begin_plan(STAGE_ANSWER if self.stage == STAGE_ANSWER or monotonic_ms() >= self.until_ms else STAGE_FIRST_PLAN)
             self.wait_for(self.step())
-        except Exception as failure:  # the border of a parked request
+        except Exception as failure:  # an error fails this request only
             self.failed(failure)
         pending.connection.data_loop.flush_dirty()
 
@@ -131,7 +131,7 @@ cdef class DelayedFetch(FetchContext):
             self.watched = []
             for p in self.partitions:
                 if p.slot:
-                    self.room.watch(p.slot - 1, self, p)
+                    self.purgatory.watch(p.slot - 1, self, p)
                     self.watched.append(p.slot - 1)
             self.stale = False
         return 0
@@ -139,18 +139,18 @@ cdef class DelayedFetch(FetchContext):
     cdef int unwatch_all(self) except -1:
         if self.watched is not None:
             for slot in self.watched:
-                self.room.unwatch(slot, self)
+                self.purgatory.unwatch(slot, self)
             self.watched = None
         return 0
 
     cdef void arm(self, uint32_t slot) noexcept:
         if reads_to_log_end(self.replica_id):
-            self.room.arm_log_end(slot)
+            self.purgatory.arm_log_end(slot)
         else:
-            self.room.arm_committed(slot)
+            self.purgatory.arm_committed(slot)
 
     cdef int64_t measure(self) noexcept:
-        """About how many bytes of memory the partitions take, with the room's notes of those that are watched."""
+        """Return the approximate memory of the partitions in bytes, with the purgatory's entries for those that are watched."""
         cdef FetchPartition p
         cdef bytes topic = None
         cdef int64_t total = 0
@@ -172,22 +172,22 @@ cdef class DelayedFetch(FetchContext):
         fence()
         return 0
 
-    cdef int moved(self, object what) except -1:
-        cdef FetchPartition p = what
+    cdef int moved(self, object target) except -1:
+        cdef FetchPartition p = target
         if self.pending is None or self.pending.cancelled:
             return self.stop_waiting()
         if p.slot:
             self.arm(p.slot - 1)
             fence()
-        self.places.measure(p, self)
+        self.plan.measure(p, self)
         if self.cold:
-            self.room.leave(self)
+            self.purgatory.leave(self)
             return self.warm()
         if self.enough():
             return self.answer_soon()
-        if self.stale:                  # a partition is in another slot now: wait there
-            self.room.leave(self)
-            self.begin_plan(STAGE_SECOND_LOOK)
+        if self.stale:                  # a partition moved to another slot: watch that slot
+            self.purgatory.leave(self)
+            self.begin_plan(STAGE_SECOND_PLAN)
             return self.wait_for(self.step())
         return 0
 
@@ -197,8 +197,8 @@ cdef class DelayedFetch(FetchContext):
         return self.answer_soon()
 
     cdef int answer_soon(self) except -1:
-        """Answer the pending request with what there is now."""
-        self.room.leave(self)
+        """Answer the pending request with the records that are available now."""
+        self.purgatory.leave(self)
         self.begin_plan(STAGE_ANSWER)
         return self.wait_for(self.step())
 
@@ -207,23 +207,23 @@ cdef class DelayedFetch(FetchContext):
         self.stop_waiting()
         if pending is not None and not pending.cancelled:
             pending.connection.data_loop.close_now(pending.connection, CLOSE_ERROR,
-                                                   f"a parked Fetch failed: {type(error).__name__}: {error}")
+                                                   f"a delayed Fetch failed: {type(error).__name__}: {error}")
         return 0
 
     cdef int stop_waiting(self) except -1:
-        self.room.leave(self)
+        self.purgatory.leave(self)
         self.pending = None
         self.planning = self.warming = False
         return 0
 
     cdef int answer(self) except -1:
-        """Answer the pending request with what is planned."""
+        """Answer the pending request with the planned records."""
         cdef Pending pending = self.pending
         self.stop_waiting()
         try:
             if self.version < FIRST_WITH_BATCHES and self.planned_bytes:
                 return self.conversion.start(self, pending)
-            self.responses.give(self, pending)
+            self.responses.answer(self, pending)
         except BaseException:
             self.pending = pending              # `failed` closes its connection
             raise

@@ -1,7 +1,7 @@
-"""A Produce request that could not be answered at once; see parked_produce.pxd.
+"""A delayed produce: a Produce that cannot be answered at once; see delayed_produce.pxd.
 
-In the worker's loop, except for `step`, which the append thread runs, and `open_large`, which the thread for large batches runs; the
-loop leaves the request alone until they are done. Rules: ``docs/decisions/0005-off-the-loop.md``,
+Runs in the worker's event loop, except for `step`, which runs on the append thread, and `open_large`, which runs on the thread for
+large batches; the loop does not touch the request until they are done. Rules: ``docs/decisions/0005-off-the-loop.md``,
 ``docs/decisions/0022-what-one-request-may-cost.md``, and [R 6] for waiting.
 """
 
@@ -38,16 +38,16 @@ from odradek._ext.shm.metering cimport PARKED_PRODUCES
 
 
 cdef enum:
-    OPEN_LIMIT = 128 * 1024 * 1024    # the most that a compressed batch may open to, in bytes
-    SMALL_OPEN_LIMIT = 2 * 1024 * 1024   # above it a batch is large: the thread for large batches opens it
-    OPENED_IN_A_STEP = 1024 * 1024    # then the append thread turns to another request
+    OPEN_LIMIT = 128 * 1024 * 1024    # maximum decompressed size of a batch, in bytes
+    SMALL_OPEN_LIMIT = 2 * 1024 * 1024   # a batch with a larger decompressed size is decompressed by the thread for large batches
+    OPENED_IN_A_STEP = 1024 * 1024    # decompressed bytes after which the append thread serves another request
     APPENDED_IN_A_STEP = 256          # items
-    LIMIT_REACHED = -1                # said by `prepare` in place of a size: the records open to more than its limit
-    LOCK_PATIENCE_MS = 15000          # longer than the supervisor lets a holder stand still
+    LIMIT_REACHED = -1                # returned by `prepare` as size: the decompressed records exceed its limit
+    LOCK_PATIENCE_MS = 15000          # longer than the supervisor lets a process that holds a lock stand still
 
 
 cdef const char* TOO_MUCH_TO_OPEN = \
-    "the records of the request open to more than odradek.produce.max.decompressed.bytes: to be sent again in smaller requests"
+    "the decompressed records of the request exceed odradek.produce.max.decompressed.bytes; send them again in smaller requests"
 
 
 cdef bint must_wait(Connection connection) noexcept:
@@ -60,8 +60,8 @@ cdef bint must_wait(Connection connection) noexcept:
 
 
 cdef class ProduceDelays:
-    def __init__(self, Purgatory room not None, retry, prepare, int64_t max_opened_bytes, ProduceResponses responses not None):
-        self.room = room
+    def __init__(self, Purgatory purgatory not None, retry, prepare, int64_t max_opened_bytes, ProduceResponses responses not None):
+        self.purgatory = purgatory
         self.retry = retry
         self.prepare = prepare
         self.max_opened_bytes = max_opened_bytes
@@ -73,22 +73,22 @@ cdef class DelayedProduce(Pending):
         free(self.items)
         free(self.frame)
 
-    cdef take(self, ProduceDelays delays, ProduceRequest* request, ProduceItem* items, list record_errors, uint8_t* frame,
-              int64_t size):
-        """Take over a request with a copy of its frame, before it is executed."""
+    cdef adopt_frame(self, ProduceDelays delays, ProduceRequest* request, ProduceItem* items, list record_errors, uint8_t* frame,
+                     int64_t size):
+        """Own a request that is not executed yet, with a copy of its whole frame."""
         cdef int i
         self.frame = <uint8_t*>malloc(size)
         self.own_items(delays, request, items, record_errors)
         if self.frame == NULL:
-            raise MemoryError(f"no memory for a request of {size} bytes")
+            raise MemoryError(f"no memory for a copy of a Produce request of {size} bytes")
         memcpy(self.frame, frame, size)
         for i in range(self.request.count):
             self.items[i].topic = self.frame + (self.items[i].topic - frame)
             if self.items[i].append.data != NULL:
                 self.items[i].append.data = self.frame + (self.items[i].append.data - frame)
 
-    cdef take_request(self, ProduceDelays delays, ProduceRequest* request, ProduceItem* items, list record_errors):
-        """Take over a request that was executed as far as it could be; only what is not appended yet is copied."""
+    cdef adopt_request(self, ProduceDelays delays, ProduceRequest* request, ProduceItem* items, list record_errors):
+        """Own a request that was executed as far as possible. Copies only its topic names and the batches that are not appended yet."""
         cdef int64_t room = 0, at = 0
         cdef int i
         cdef ProduceItem* item
@@ -100,7 +100,7 @@ cdef class DelayedProduce(Pending):
                 room += item.append.info.size
         self.frame = <uint8_t*>malloc(max(room, <int64_t>1))
         if self.frame == NULL:
-            raise MemoryError(f"no memory for {room} bytes of a parked request")
+            raise MemoryError(f"no memory for {room} bytes of a delayed Produce request")
         for i in range(self.request.count):
             item = &self.items[i]
             memcpy(self.frame + at, item.topic, item.topic_bytes)
@@ -121,17 +121,17 @@ cdef class DelayedProduce(Pending):
         self.patience_ms = max(self.deadline_ms, monotonic_ms() + LOCK_PATIENCE_MS)
         self.items = <ProduceItem*>malloc(max(request.count, 1) * sizeof(ProduceItem))
         if self.items == NULL:
-            raise MemoryError("no memory for a parked produce request")
+            raise MemoryError("no memory for a delayed Produce request")
         memcpy(self.items, items + request.first, request.count * sizeof(ProduceItem))
         link_items(self.items, self.request.count)
         if record_errors is not None:
-            self.record_errors = list(record_errors)      # the items name places in it
+            self.record_errors = list(record_errors)      # the items contain indices of it
 
     # -- on the threads ---------------------------------------------------------------------------------------------
 
     def step(self):
-        """On the append thread: open some batches or, behind the last of them, append some items. Returns whether there is more to do
-        here; a client that has closed its connection gets no more done.
+        """On the append thread: decompress some batches or, after the last one, append some items. Return whether another step on this
+        thread follows; none follows if the client has closed its connection.
         """
         cdef int end
         set_lane(LANE_SECOND)
@@ -146,7 +146,7 @@ cdef class DelayedProduce(Pending):
         return end < self.request.count
 
     def open_large(self):
-        """On the thread for large batches: open the one at which `step` stopped."""
+        """On the thread for large batches: decompress the batch at which `step` stopped."""
         cdef ProduceItem* item = &self.items[self.opened_items]
         self.large_next = False
         if self.cancelled:
@@ -157,7 +157,7 @@ cdef class DelayedProduce(Pending):
         return False
 
     cdef bint open_some(self) except -1:
-        """Open batches as far as one step goes. Returns whether the step ends with that."""
+        """Decompress batches up to the limit of a step. Return whether the step ends after that."""
         cdef int64_t opened = self.opened_bytes, left
         cdef ProduceItem* item
         while self.opened_items < self.request.count:
@@ -177,7 +177,7 @@ cdef class DelayedProduce(Pending):
         return False
 
     cdef bint open_item(self, ProduceItem* item, int64_t limit) except -1:
-        """Open or convert the records of an item. False if they open to more than `limit` bytes."""
+        """Decompress or convert the records of an item. Return False if their decompressed size exceeds `limit` bytes."""
         cdef Slot* slot = slot_at(item.slot - 1)
         cdef int64_t size
         error, details, batch, size = self.delays.prepare(
@@ -194,17 +194,17 @@ cdef class DelayedProduce(Pending):
         return True
 
     cdef prepared(self, ProduceItem* item, details, bytes batch):
-        """Check what was found in the records, and put `batch`, if it is not None, in the place of what was sent."""
+        """Check the details of the decompressed records, and use `batch`, if it is not None, instead of the batch that was sent."""
         cdef BatchInfo* info = &item.append.info
         cdef int64_t wall_ms = now_ms()
         if batch is not None:
             if len(batch) > slot_at(item.slot - 1).settings.max_message_bytes:
-                refuse(item, ERROR_MESSAGE_TOO_LARGE, "the record batch, as it would be stored, is larger than max.message.bytes")
+                refuse(item, ERROR_MESSAGE_TOO_LARGE, "the record batch, in the form to be stored, is larger than max.message.bytes")
                 return
             if self.kept is None:
                 self.kept = []
             self.kept.append(batch)
-            item.append.data = <uint8_t*><char*>batch         # nobody else has it: it may be patched
+            item.append.data = <uint8_t*><char*>batch         # no other code refers to it: the append may patch it
             parse_batch_header(item.append.data, <size_t>len(batch), info)
         info.keyless = details["keyless"]
         info.found_max_timestamp = details["found_max_timestamp"]
@@ -224,7 +224,7 @@ cdef class DelayedProduce(Pending):
     # -- in the loop ------------------------------------------------------------------------------------------------
 
     def worked(self):
-        """After the last `step`."""
+        """Called in the loop after the last `step`."""
         cdef int i
         if self.appended_items < self.request.count:        # the client has closed its connection
             for i in range(self.request.count):
@@ -233,16 +233,16 @@ cdef class DelayedProduce(Pending):
         self.wait_or_answer()
 
     def again(self):
-        """Try once more to append what met a taken lock, also if the client has closed its connection meanwhile."""
+        """Try again to append the items whose lock was taken, even if the client has closed its connection meanwhile."""
         self.tries += 1
         append_items(self.items, 0, self.request.count, SPINS_OF_LOOP, now_ms())
         self.wait_or_answer()
 
     cdef int wait_or_answer(self) except -1:
-        """Answer if all is decided; else wait: for a lock, or for the high watermark."""
+        """Answer if all items are decided; else wait for a lock, for the high watermark or for a sync."""
         cdef int i
         cdef bint unappended = False
-        cdef Purgatory room = self.delays.room
+        cdef Purgatory purgatory = self.delays.purgatory
         cdef DelayedProduceWaiter waiter
         for i in range(self.request.count):
             if not self.items[i].error and not self.items[i].appended:
@@ -253,7 +253,7 @@ cdef class DelayedProduce(Pending):
                 return 0
             for i in range(self.request.count):
                 if not self.items[i].error and not self.items[i].appended:
-                    refuse(&self.items[i], REQUEST_TIMED_OUT, "the partition stayed busy")
+                    refuse(&self.items[i], REQUEST_TIMED_OUT, "another append held the partition's lock for too long")
         self.executed = True
         self.delays.responses.count_in(&self.request, self.items)
         if self.waiter is None and (self.request.acks == -1 or self.awaits_flush()):
@@ -262,10 +262,10 @@ cdef class DelayedProduce(Pending):
             waiter.gauge = PARKED_PRODUCES
             for i in range(self.request.count - 1, -1, -1):
                 if not self.items[i].error:
-                    room.watch(self.items[i].slot - 1, waiter, i)
-            # The client's timeout is for replicas. Without acks=all the records are written, and only their sync is waited for.
-            room.park(waiter, self.deadline_ms if self.request.acks == -1 else self.patience_ms)
-        return self.look()
+                    purgatory.watch(self.items[i].slot - 1, waiter, i)
+            # The client's timeout applies to replicas. Without acks=all the records are written, and only their sync is awaited.
+            purgatory.park(waiter, self.deadline_ms if self.request.acks == -1 else self.patience_ms)
+        return self.check_all()
 
     cdef bint awaits_flush(self) noexcept:
         cdef int i
@@ -274,8 +274,8 @@ cdef class DelayedProduce(Pending):
                 return True
         return False
 
-    cdef int look(self) except -1:
-        """Arm all slots, look at all items, and answer if they are decided; else have their records synced where that is waited for."""
+    cdef int check_all(self) except -1:
+        """Arm all slots, check all items, and answer if they are decided; else request a sync for the items that await it."""
         cdef int i
         if self.waiter is not None:
             for i in range(self.request.count):
@@ -284,16 +284,16 @@ cdef class DelayedProduce(Pending):
         self.undecided = first_undecided(&self.request, self.items, self.undecided)
         if self.undecided == self.request.count:
             if self.request.acks == 0:
-                self.delays.responses.ask_flush(&self.request, self.items)
+                self.delays.responses.request_flush(&self.request, self.items)
             self.answer_now()
         else:
-            self.delays.responses.ask_flush(&self.request, self.items)
+            self.delays.responses.request_flush(&self.request, self.items)
         return 0
 
-    cdef int look_at(self, int item) except -1:
-        """As `look`, at `item` and the items of the same slot behind it: that slot has moved, and no other.
+    cdef int check_slot_of(self, int item) except -1:
+        """As `check_all`, for `item` and the later items of its slot: only that slot has moved.
 
-        An item that was decided once stays decided, so that all wake-ups together look at each item but once more than it moves.
+        A decided item stays decided, so all wake-ups together check each item at most once more than its slot moves.
         """
         cdef int i = item
         while i >= 0:
@@ -306,18 +306,18 @@ cdef class DelayedProduce(Pending):
         i = item
         while i >= 0:
             if not decided(&self.items[i], self.request.acks):
-                self.delays.responses.ask_flush_of(&self.items[i])
+                self.delays.responses.request_flush_of(&self.items[i])
             i = self.items[i].following
         return 0
 
     cdef void arm(self, ProduceItem* item) noexcept:
         if self.request.acks == -1:
-            self.delays.room.arm_committed(item.slot - 1)
+            self.delays.purgatory.arm_committed(item.slot - 1)
         if item.flush_offset:
-            self.delays.room.arm_flushed(item.slot - 1)
+            self.delays.purgatory.arm_flushed(item.slot - 1)
 
     cdef bint only_flush(self) noexcept:
-        """Whether a sync is all that is waited for."""
+        """Return whether the request awaits only syncs."""
         cdef int i
         cdef bint waits = False
         for i in range(self.request.count):
@@ -331,20 +331,20 @@ cdef class DelayedProduce(Pending):
         cdef int i
         cdef Connection connection = self.connection
         cdef DelayedProduceWaiter waiter = self.waiter
-        cdef Purgatory room = self.delays.room
+        cdef Purgatory purgatory = self.delays.purgatory
         if waiter is not None:
-            room.leave(waiter)
+            purgatory.leave(waiter)
             for i in range(self.request.count):
                 if self.items[i].slot:
-                    room.unwatch(self.items[i].slot - 1, waiter)
+                    purgatory.unwatch(self.items[i].slot - 1, waiter)
             self.waiter = None
-            waiter.pending = None               # perhaps the last reference to `self` but the caller's
+            waiter.pending = None               # may be the last reference to `self` except the caller's
         if self.cancelled or self.done:
             return 0
         if self.request.acks == 0:
             self.delays.responses.count_answer(&self.request, self.items, 0)
             if any_refused(&self.request, self.items):
-                connection.data_loop.begin_close(connection, CLOSE_HANDLER, "a record sent with acks=0 was refused")
+                connection.data_loop.begin_close(connection, CLOSE_HANDLER, "a record batch sent with acks=0 was refused")
             self.complete(())
             return 0
         self.begin()
@@ -358,9 +358,9 @@ cdef class DelayedProduce(Pending):
 
 
 cdef class DelayedProduceWaiter(Waiter):
-    cdef int moved(self, object what) except -1:
-        cdef DelayedProduce pending = self.pending      # an answer clears the field
-        return 0 if pending is None else pending.look_at(what)
+    cdef int moved(self, object target) except -1:
+        cdef DelayedProduce pending = self.pending      # `answer_now` sets the field to None
+        return 0 if pending is None else pending.check_slot_of(target)
 
     cdef int expired(self) except -1:
         cdef int i
@@ -368,8 +368,8 @@ cdef class DelayedProduceWaiter(Waiter):
         if pending is None:
             return 0
         if monotonic_ms() < self.deadline_ms and pending.only_flush():
-            # The worker stops, and the records are in the log: their sync is under way.
-            return pending.delays.room.park(self, self.deadline_ms)
+            # The worker stops, and the records are in the log: their sync is in progress.
+            return pending.delays.purgatory.park(self, self.deadline_ms)
         for i in range(pending.request.count):
             if not decided(&pending.items[i], pending.request.acks):
                 refuse(&pending.items[i], REQUEST_TIMED_OUT, NULL)
@@ -380,5 +380,5 @@ cdef class DelayedProduceWaiter(Waiter):
         self.pending = None
         if pending is not None and not pending.cancelled:
             pending.connection.data_loop.close_now(pending.connection, CLOSE_ERROR,
-                                                   f"a parked Produce failed: {type(error).__name__}: {error}")
+                                                   f"a delayed Produce failed: {type(error).__name__}: {error}")
         return 0

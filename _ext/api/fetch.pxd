@@ -1,4 +1,4 @@
-"""Fetch requests: their sessions, and what is done with one."""
+"""Execution of Fetch requests."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
@@ -14,7 +14,7 @@ from odradek._ext.shm.metering cimport Client
 from odradek._ext.shm.topics cimport TopicDirectory
 
 
-cdef struct FetchHead:                # the request but its partitions
+cdef struct FetchHead:                # the fields of a request except its partitions
     int32_t replica_id
     int32_t wait_ms
     int32_t min_bytes
@@ -26,32 +26,32 @@ cdef struct FetchHead:                # the request but its partitions
 
 cdef class Fetching:
     cdef TopicDirectory topics
-    cdef Purgatory room
+    cdef Purgatory purgatory
     cdef readonly FetchSessions sessions
-    cdef FetchPlan places
+    cdef FetchPlan plan
     cdef FetchResponses responses
     cdef FetchConversion conversion
     cdef object slices
     cdef int32_t max_bytes
     cdef int64_t max_wait_ms
     cdef Py_ssize_t max_partitions
-    cdef Client asking                # whose request is being read
-    cdef object last_name
-    cdef bint too_many                # the request at hand names more partitions than are allowed
+    cdef Client client                # metering entry of the client whose request is being read
+    cdef object last_name             # of the topic that was read last
+    cdef bint too_many                # the current request names more partitions than are allowed
 
     cdef int offer(self, Connection connection, int16_t version, int32_t correlation_id, Cursor* body, uint8_t* frame,
                    int64_t size) except -1
-    cdef int execute(self, Connection connection, DelayedFetch wait) except -1
+    cdef int execute(self, Connection connection, DelayedFetch fetch) except -1
     cdef DelayedFetch begin(self, Connection connection, FetchHead* head, bint by_id, int16_t* error)
-    cdef DelayedFetch new_wait(self)
-    cdef int supersede(self, DelayedFetch wait) except -1
-    cdef bint settle_session(self, DelayedFetch wait, FetchHead* head) except -1
-    cdef int follow(self, Connection connection, DelayedFetch wait) except -1
+    cdef DelayedFetch new_fetch(self)
+    cdef int supersede(self, DelayedFetch fetch) except -1
+    cdef bint settle_session(self, DelayedFetch fetch, FetchHead* head) except -1
+    cdef int follow(self, Connection connection, DelayedFetch fetch) except -1
     cdef int answer_parked(self, Connection connection) except -1
     cdef int64_t kept_bytes(self, Connection connection) except -1
     cdef int64_t forget(self, Connection connection) except -1
-    cdef int read_partitions(self, DelayedFetch wait, int16_t version, Cursor* body, FetchHead* head) except -1
-    cdef int read_topics(self, DelayedFetch wait, int16_t version, Cursor* body) except -1
+    cdef int read_partitions(self, DelayedFetch fetch, int16_t version, Cursor* body, FetchHead* head) except -1
+    cdef int read_topics(self, DelayedFetch fetch, int16_t version, Cursor* body) except -1
     cdef int read_tail(self, int16_t version, Cursor* body, FetchHead* head) except -1
-    cdef int read_forgotten(self, DelayedFetch wait, int16_t version, Cursor* body) except -1
+    cdef int read_forgotten(self, DelayedFetch fetch, int16_t version, Cursor* body) except -1
     cdef bytes same_name(self, const uint8_t* name, int64_t length)

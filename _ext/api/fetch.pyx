@@ -1,12 +1,12 @@
-"""The way of a Fetch request: read it, plan what each partition gives, wait if it is too little, answer from the files.
+"""Execution of Fetch requests: read the request, plan each partition, wait if the records are too few, answer from the files.
 
-Runs in a worker's loop. The sessions are in `fetch_sessions.pyx`, what waits in `fetch_waits.pyx`.
+Runs in a worker's event loop. `fetch_sessions.pyx` contains the sessions, `delayed_fetch.pyx` the delayed requests.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint8_t
 from libc.string cimport memcmp
 
-from odradek._ext.api.delayed_fetch cimport STAGE_FIRST_LOOK, STEP_ANSWER, DelayedFetch
+from odradek._ext.api.delayed_fetch cimport STAGE_FIRST_PLAN, STEP_ANSWER, DelayedFetch
 from odradek._ext.api.fetch_context cimport (
     CONSUMER,
     FETCH,
@@ -19,7 +19,7 @@ from odradek._ext.api.fetch_context cimport (
     INVALID_FETCH_SESSION_EPOCH,
     NONE,
     FetchPartition,
-    ask,
+    set_request,
 )
 from odradek._ext.api.fetch_conversion cimport FetchConversion
 from odradek._ext.api.fetch_plan cimport FetchPlan
@@ -50,13 +50,13 @@ cdef enum:
     NEWEST = 18
     FIRST_WITH_SESSIONS = 7
     FIRST_WITH_REPLICA_STATE = 15     # before: replica_id is the first field of the request
-    FULL_REQUEST = 0                  # session epochs that name all partitions: of a new session,
-    LAST_REQUEST = -1                 # and without one
+    FULL_REQUEST = 0                  # session epoch of a request that names all partitions and begins a session
+    LAST_REQUEST = -1                 # session epoch of a request that names all partitions, without a session
     TAG_REPLICA_STATE = 1
 
 
 cdef void read_head(Cursor* body, int16_t version, FetchHead* head) noexcept:
-    """What stands before the topics; and the defaults of what the version does not have."""
+    """Read the fields before the topics, and set defaults for the fields that the version does not have."""
     head.replica_id = CONSUMER
     head.max_bytes = 0x7FFFFFFF
     head.read_committed = False
@@ -76,23 +76,23 @@ cdef void read_head(Cursor* body, int16_t version, FetchHead* head) noexcept:
 
 
 cdef class Fetching:
-    """One a worker.
+    """Executes Fetch requests. A worker has one.
 
     :param log_dirs: paths.
     :param max_bytes: fetch.max.bytes.
-    :param max_wait_ms: odradek.fetch.max.wait.ms: no request waits longer.
-    :param max_partitions: of one request, and of one session.
-    :param down_convert: as for FetchConversion.
-    :param slices: (step): call `step()` in later turns of the loop, as long as it returns True.
+    :param max_wait_ms: odradek.fetch.max.wait.ms, the limit of a request's max wait.
+    :param max_partitions: limit of the partitions of a request, and of a session.
+    :param down_convert: see FetchConversion.
+    :param slices: (step): calls `step()` in later turns of the loop while it returns True.
     """
 
     def __init__(self, TopicDirectory topics, Purgatory room, log_dirs, FetchSessions sessions, down_convert, slices, *,
                  int32_t max_bytes, int64_t max_wait_ms, Py_ssize_t max_partitions):
         self.topics = topics
-        self.room = room
+        self.purgatory = room
         self.sessions = sessions
         self.slices = slices
-        self.places = FetchPlan(topics, log_dirs, max_bytes)
+        self.plan = FetchPlan(topics, log_dirs, max_bytes)
         self.responses = FetchResponses()
         self.conversion = FetchConversion(self.responses, max_bytes, down_convert)
         self.max_bytes = max_bytes
@@ -101,208 +101,214 @@ cdef class Fetching:
 
     @property
     def looks(self):
-        """How often a partition was looked at, for plans and after wake-ups."""
-        return self.places.looks
+        """How often a partition was examined, for plans and after wake-ups."""
+        return self.plan.looks
 
     cdef int offer(self, Connection connection, int16_t version, int32_t correlation_id, Cursor* body, uint8_t* frame,
                    int64_t size) except -1:
-        """One request; `body` stands behind the header. The connection owes nothing."""
-        cdef DelayedFetch wait
+        """Execute a request. Return a FrameResult. The connection must have no pending response.
+
+        :param body: cursor after the request's header.
+        """
+        cdef DelayedFetch fetch
         cdef FetchHead head
         cdef int16_t error = NONE
         if version < 0 or version > NEWEST:
-            connection.close_reason = f"Fetch version {version} is not known; 0 to {NEWEST} are"
+            connection.close_reason = f"Fetch version {version} is not supported, supported are 0 to {NEWEST}"
             return FRAME_CLOSE
         read_head(body, version, &head)
         if body.error:
-            connection.close_reason = f"a Fetch request of version {version} is cut short at byte {body.ptr - frame} of {size}"
+            connection.close_reason = f"a Fetch request of version {version} is malformed at byte {body.ptr - frame} of {size}"
             return FRAME_CLOSE
-        wait = self.begin(connection, &head, version >= FIRST_BY_ID, &error)
+        fetch = self.begin(connection, &head, version >= FIRST_BY_ID, &error)
         if error:
             self.responses.write_error(connection.data_loop, &connection.client, version, correlation_id, error)
             return FRAME_DONE
-        if wait.pending is not None:
-            self.supersede(wait)
-        self.asking = connection.client
-        if not self.read_partitions(wait, version, body, &head):
-            if wait.by_key is not None:
-                self.sessions.end(wait)
-            connection.close_reason = f"a Fetch request of version {version} cannot be read at byte {body.ptr - frame} of {size}"
+        if fetch.pending is not None:
+            self.supersede(fetch)
+        self.client = connection.client
+        if not self.read_partitions(fetch, version, body, &head):
+            if fetch.by_key is not None:
+                self.sessions.end(fetch)
+            connection.close_reason = f"a Fetch request of version {version} is malformed at byte {body.ptr - frame} of {size}"
             if self.too_many:
                 connection.close_reason = f"a Fetch request names more than {self.max_partitions} partitions"
             return FRAME_CLOSE
-        wait.client = connection.client
-        wait.version = version
-        wait.correlation_id = correlation_id
-        wait.min_bytes = min(head.min_bytes, head.max_bytes, self.max_bytes)
-        wait.max_bytes = head.max_bytes
-        wait.replica_id = head.replica_id
-        wait.read_committed = head.read_committed
-        wait.last_used_ms = monotonic_ms()
-        wait.until_ms = wait.last_used_ms + max(min(<int64_t>head.wait_ms, self.max_wait_ms), <int64_t>0)
-        wait.reader = connection.data_loop.cold_reader
-        wait.warm_rounds = 0
-        if not self.settle_session(wait, &head):
+        fetch.client = connection.client
+        fetch.version = version
+        fetch.correlation_id = correlation_id
+        fetch.min_bytes = min(head.min_bytes, head.max_bytes, self.max_bytes)
+        fetch.max_bytes = head.max_bytes
+        fetch.replica_id = head.replica_id
+        fetch.read_committed = head.read_committed
+        fetch.last_used_ms = monotonic_ms()
+        fetch.until_ms = fetch.last_used_ms + max(min(<int64_t>head.wait_ms, self.max_wait_ms), <int64_t>0)
+        fetch.reader = connection.data_loop.cold_reader
+        fetch.warm_rounds = 0
+        if not self.settle_session(fetch, &head):
             self.responses.write_error(connection.data_loop, &connection.client, version, correlation_id,
                                        FETCH_SESSION_ID_NOT_FOUND)
             return FRAME_DONE
-        self.follow(connection, wait)
-        return self.execute(connection, wait)
+        self.follow(connection, fetch)
+        return self.execute(connection, fetch)
 
-    cdef int execute(self, Connection connection, DelayedFetch wait) except -1:
-        """Plan the request and answer it, or have it wait."""
+    cdef int execute(self, Connection connection, DelayedFetch fetch) except -1:
+        """Plan the request, and answer or park it. Return a FrameResult."""
         cdef int step
-        wait.begin_plan(STAGE_FIRST_LOOK)
-        step = wait.step()
-        if step == STEP_ANSWER and (wait.version >= FIRST_WITH_BATCHES or not wait.planned_bytes):
-            self.responses.write(connection.data_loop, wait)
+        fetch.begin_plan(STAGE_FIRST_PLAN)
+        step = fetch.step()
+        if step == STEP_ANSWER and (fetch.version >= FIRST_WITH_BATCHES or not fetch.planned_bytes):
+            self.responses.write(connection.data_loop, fetch)
             return FRAME_DONE
-        wait.pending = connection.reserve()
-        wait.wait_for(step)
+        fetch.pending = connection.reserve()
+        fetch.wait_for(step)
         return FRAME_PENDING
 
     # -- sessions ---------------------------------------------------------------------------------------------------
 
     cdef DelayedFetch begin(self, Connection connection, FetchHead* head, bint by_id, int16_t* error):
-        """What the request goes on with: its session, what its connection asked for last, or nothing yet.
+        """Return the request context: the request's session, the context of the connection's last request, or a new one.
 
-        A client without a session asks for the same partitions over and over: what is known of them stays with the connection.
+        A client without a session usually requests the same partitions repeatedly, so their resolved state is kept on the connection.
         """
-        cdef DelayedFetch wait
+        cdef DelayedFetch fetch
         if head.epoch == FULL_REQUEST or head.epoch == LAST_REQUEST:
             if head.session_id:
-                wait = self.sessions.find(head.session_id)
-                if wait is not None:
-                    self.sessions.end(wait)
-            wait = connection.session
-            if head.epoch == LAST_REQUEST and wait is not None and wait.by_key is None and wait.pending is None \
-                    and wait.partitions and (<FetchPartition>wait.partitions[0]).by_id == by_id:
-                return wait
-            return self.new_wait()
-        wait = self.sessions.find(head.session_id)
-        if wait is None:
+                fetch = self.sessions.find(head.session_id)
+                if fetch is not None:
+                    self.sessions.end(fetch)
+            fetch = connection.session
+            if head.epoch == LAST_REQUEST and fetch is not None and fetch.by_key is None and fetch.pending is None \
+                    and fetch.partitions and (<FetchPartition>fetch.partitions[0]).by_id == by_id:
+                return fetch
+            return self.new_fetch()
+        fetch = self.sessions.find(head.session_id)
+        if fetch is None:
             error[0] = FETCH_SESSION_ID_NOT_FOUND
-        elif wait.epoch != head.epoch:
+        elif fetch.epoch != head.epoch:
             error[0] = INVALID_FETCH_SESSION_EPOCH
-        elif wait.partitions and (<FetchPartition>wait.partitions[0]).by_id != by_id:
-            error[0] = FETCH_SESSION_TOPIC_ID_ERROR         # names and ids must not meet in one response
+        elif fetch.partitions and (<FetchPartition>fetch.partitions[0]).by_id != by_id:
+            error[0] = FETCH_SESSION_TOPIC_ID_ERROR         # a response must not contain both topic names and topic ids
         else:
-            wait.epoch = 1 if head.epoch == 0x7FFFFFFF else head.epoch + 1
-            wait.incremental = True
-        return wait
+            fetch.epoch = 1 if head.epoch == 0x7FFFFFFF else head.epoch + 1
+            fetch.incremental = True
+        return fetch
 
-    cdef DelayedFetch new_wait(self):
-        cdef DelayedFetch wait = DelayedFetch.__new__(DelayedFetch)
-        wait.room = self.room
-        wait.places = self.places
-        wait.responses = self.responses
-        wait.conversion = self.conversion
-        wait.slices = self.slices
-        wait.gauge = PARKED_FETCHES
-        wait.partitions = []
-        return wait
+    cdef DelayedFetch new_fetch(self):
+        cdef DelayedFetch fetch = DelayedFetch.__new__(DelayedFetch)
+        fetch.purgatory = self.purgatory
+        fetch.plan = self.plan
+        fetch.responses = self.responses
+        fetch.conversion = self.conversion
+        fetch.slices = self.slices
+        fetch.gauge = PARKED_FETCHES
+        fetch.partitions = []
+        return fetch
 
-    cdef int supersede(self, DelayedFetch wait) except -1:
-        """Another request of the session arrived before the one that waits was answered: that one is refused (as in Kafka)."""
-        cdef Pending pending = wait.pending
-        wait.stop_waiting()
+    cdef int supersede(self, DelayedFetch fetch) except -1:
+        """A request of the session arrived while an earlier one is delayed: answer the earlier one with an error (as in Kafka)."""
+        cdef Pending pending = fetch.pending
+        fetch.stop_waiting()
         if pending.cancelled:
             return 0
         pending.begin()
         try:
-            self.responses.write_error(pending.connection.data_loop, &wait.client, wait.version, wait.correlation_id,
+            self.responses.write_error(pending.connection.data_loop, &fetch.client, fetch.version, fetch.correlation_id,
                                        INVALID_FETCH_SESSION_EPOCH)
         except BaseException:
             pending.abandon()
             raise
         return pending.finish()
 
-    cdef bint settle_session(self, DelayedFetch wait, FetchHead* head) except -1:
-        """Begin the session that was asked for, or go on with the one at hand. False if that has grown too large, and has ended."""
+    cdef bint settle_session(self, DelayedFetch fetch, FetchHead* head) except -1:
+        """Begin the requested session, or continue the current one. Return False if that has grown too large and was ended."""
         if head.epoch == FULL_REQUEST:
-            self.sessions.admit(wait)
-        elif wait.by_key is not None and not self.sessions.used(wait):
-            if wait.partitions:
+            self.sessions.admit(fetch)
+        elif fetch.by_key is not None and not self.sessions.used(fetch):
+            if fetch.partitions:
                 return False
-            wait.session_id = 0             # nothing is left of it
+            fetch.session_id = 0             # the session has no partitions left, and has ended
         return True
 
-    cdef int follow(self, Connection connection, DelayedFetch wait) except -1:
-        """From now on `wait` is what the connection asked for last."""
+    cdef int follow(self, Connection connection, DelayedFetch fetch) except -1:
+        """Make `fetch` the connection's last request context."""
         cdef DelayedFetch before = connection.session
-        connection.session = wait
-        if before is not None and before is not wait:
-            wait.count_moves(before)
+        connection.session = fetch
+        if before is not None and before is not fetch:
+            fetch.count_progress_since(before)
             if before.by_key is None or before.ended:
                 before.unwatch_all()
         return 0
 
     def closed(self, Connection connection):
-        """The connection is closed: its parked request and its session end."""
-        cdef DelayedFetch wait = connection.session
-        if wait is not None and (wait.pending is None or wait.pending.connection is connection):
+        """The connection is closed: end its delayed request and its session."""
+        cdef DelayedFetch fetch = connection.session
+        if fetch is not None and (fetch.pending is None or fetch.pending.connection is connection):
             connection.session = None
-            wait.stop_waiting()
-            self.sessions.end(wait)
-            wait.unwatch_all()
-            wait.leave_positions()
-            wait.partitions = []                # its entry among the deadlines may outlive it for long
-            if wait.by_key is not None:
-                wait.by_key = {}
+            fetch.stop_waiting()
+            self.sessions.end(fetch)
+            fetch.unwatch_all()
+            fetch.leave_positions()
+            fetch.partitions = []                # the purgatory's heap may refer to the fetch for a long time
+            if fetch.by_key is not None:
+                fetch.by_key = {}
 
     def sweep(self):
         """Close the files of logs that changed since they were opened."""
-        self.places.sweep()
+        self.plan.sweep()
 
     cdef int answer_parked(self, Connection connection) except -1:
-        """Answer the fetch that the connection waits for, if there is one, with what there is now."""
-        cdef DelayedFetch wait = connection.session
-        if wait is not None and wait.pending is not None and wait.pending.connection is connection:
-            wait.expired()
+        """Answer the connection's delayed fetch, if it has one, with the records that are available now."""
+        cdef DelayedFetch fetch = connection.session
+        if fetch is not None and fetch.pending is not None and fetch.pending.connection is connection:
+            fetch.expired()
         return 0
 
     # -- memory kept for a connection -------------------------------------------------------------------------------
 
     cdef int64_t kept_bytes(self, Connection connection) except -1:
-        """About how much memory the partitions take that the connection asked for last, without a session or in one that has ended:
-        sessions have bounds of their own."""
-        cdef DelayedFetch wait = connection.session
-        if wait is None or (wait.by_key is not None and not wait.ended):
+        """Return the approximate memory, in bytes, of the connection's last request context, if it has no session or its session has
+        ended. Sessions are bounded by FetchSessions.
+        """
+        cdef DelayedFetch fetch = connection.session
+        if fetch is None or (fetch.by_key is not None and not fetch.ended):
             return 0
-        if wait.measured_ms != wait.last_used_ms:
-            wait.measured_bytes = wait.measure()
-            wait.measured_ms = wait.last_used_ms
-        return wait.measured_bytes
+        if fetch.measured_ms != fetch.last_used_ms:
+            fetch.measured_bytes = fetch.measure()
+            fetch.measured_ms = fetch.last_used_ms
+        return fetch.measured_bytes
 
     cdef int64_t forget(self, Connection connection) except -1:
-        """Drop that memory, unless the request still waits. The next fetch of the connection looks its partitions up again."""
-        cdef DelayedFetch wait = connection.session
+        """Drop the memory that `kept_bytes` counts, unless the request is delayed. Return the number of dropped bytes. The connection's
+        next fetch looks its partitions up again.
+        """
+        cdef DelayedFetch fetch = connection.session
         cdef int64_t kept = self.kept_bytes(connection)
-        if kept == 0 or wait.pending is not None:
+        if kept == 0 or fetch.pending is not None:
             return 0
-        wait.unwatch_all()
-        wait.partitions = []                # its entry among the deadlines may outlive it for long
-        if wait.by_key is not None:
-            wait.by_key = {}
+        fetch.unwatch_all()
+        fetch.partitions = []                # the purgatory's heap may refer to the fetch for a long time
+        if fetch.by_key is not None:
+            fetch.by_key = {}
         connection.session = None
         return kept
 
     # -- reading the request ----------------------------------------------------------------------------------------
 
-    cdef int read_partitions(self, DelayedFetch wait, int16_t version, Cursor* body, FetchHead* head) except -1:
-        """The topics, the forgotten topics and the rest of the request; 0 if it cannot be read."""
+    cdef int read_partitions(self, DelayedFetch fetch, int16_t version, Cursor* body, FetchHead* head) except -1:
+        """Read the topics, the forgotten topics and the rest of the request. Return 0 if the request is malformed."""
         self.too_many = False
-        wait.names = 0
-        wait.request += 1
-        if not self.read_topics(wait, version, body):
+        fetch.named_count = 0
+        fetch.request += 1
+        if not self.read_topics(fetch, version, body):
             return 0
-        wait.all_named()
-        if version >= FIRST_WITH_SESSIONS and not self.read_forgotten(wait, version, body):
+        fetch.end_of_partitions()
+        if version >= FIRST_WITH_SESSIONS and not self.read_forgotten(fetch, version, body):
             return 0
         return self.read_tail(version, body, head)
 
-    cdef int read_topics(self, DelayedFetch wait, int16_t version, Cursor* body) except -1:
-        """What is asked for; 0 if it cannot be read, or is too much."""
+    cdef int read_topics(self, DelayedFetch fetch, int16_t version, Cursor* body) except -1:
+        """Read the requested topics. Return 0 if they are malformed, or name too many partitions."""
         cdef bint flexible = version >= FIRST_FLEXIBLE, by_id = version >= FIRST_BY_ID
         cdef int64_t topics = read_length(body, flexible), partitions, length, room = self.max_partitions
         cdef const uint8_t* name
@@ -328,7 +334,7 @@ cdef class Fetching:
             topic = self.same_name(name, length)
             known = (self.topics.by_id if by_id else self.topics.by_name).get(topic)
             if known is not None:
-                usage_of(self.asking.number, known.counted(), FETCH).values[USAGE_REQUESTS] += 1
+                usage_of(self.client.number, known.counted(), FETCH).values[USAGE_REQUESTS] += 1
             for _ in range(partitions):
                 leader_epoch = last_fetched_epoch = -1
                 log_start_offset = -1
@@ -345,16 +351,17 @@ cdef class Fetching:
                     skip_tagged_fields(body)
                 if body.error:
                     return 0
-                ask(wait.named(topic, by_id, partition), fetch_offset, log_start_offset, max_bytes, leader_epoch, last_fetched_epoch)
-                if <Py_ssize_t>len(wait.partitions) > self.max_partitions:
-                    self.too_many = True        # a session that grows request by request
+                set_request(fetch.next_partition(topic, by_id, partition), fetch_offset, log_start_offset, max_bytes, leader_epoch,
+                            last_fetched_epoch)
+                if <Py_ssize_t>len(fetch.partitions) > self.max_partitions:
+                    self.too_many = True        # the session has grown request by request
                     return 0
             if flexible:
                 skip_tagged_fields(body)
         return 1
 
     cdef int read_tail(self, int16_t version, Cursor* body, FetchHead* head) except -1:
-        """The rack, and the tagged fields; 0 if they cannot be read."""
+        """Read the rack and the tagged fields. Return 0 if they are malformed."""
         cdef bint flexible = version >= FIRST_FLEXIBLE
         cdef int64_t length
         cdef uint32_t tags, tag, tag_bytes
@@ -373,21 +380,21 @@ cdef class Fetching:
                 if tag == TAG_REPLICA_STATE and version >= FIRST_WITH_REPLICA_STATE and at != NULL:
                     cursor_init(&field, at, tag_bytes)
                     head.replica_id = read_int32(&field)
-                    read_int64(&field)          # the replica's epoch: no broker follows this one yet
+                    read_int64(&field)          # the replica's epoch, unused: this broker has no followers yet
                     if skip_tagged_fields(&field) or field.ptr != field.end:
                         cursor_fail(body, CURSOR_TAGGED, tag_bytes)
                 tags -= 1
         return not body.error
 
     cdef bytes same_name(self, const uint8_t* name, int64_t length):
-        """The bytes object of the topic named last, if it is the same: most requests name one topic over and over."""
+        """Return the name as a bytes object; the previous one if it is equal, because most requests repeat one topic."""
         cdef bytes last = self.last_name
         if last is None or len(last) != length or memcmp(<const char*>last, name, length) != 0:
             last = (<const char*>name)[:length]
             self.last_name = last
         return last
 
-    cdef int read_forgotten(self, DelayedFetch wait, int16_t version, Cursor* body) except -1:
+    cdef int read_forgotten(self, DelayedFetch fetch, int16_t version, Cursor* body) except -1:
         cdef bint flexible = version >= FIRST_FLEXIBLE
         cdef int64_t topics = read_length(body, flexible), partitions, length, room = self.max_partitions
         cdef const uint8_t* name
@@ -410,10 +417,10 @@ cdef class Fetching:
             topic = (<const char*>name)[:length]
             for _ in range(partitions):
                 partition = read_int32(body)
-                if wait.by_key is not None and not body.error:
-                    wait.forget((topic, partition))
+                if fetch.by_key is not None and not body.error:
+                    fetch.forget((topic, partition))
             if flexible:
                 skip_tagged_fields(body)
-        if topics > 0 and wait.by_key is not None:
-            wait.drop_forgotten()
+        if topics > 0 and fetch.by_key is not None:
+            fetch.drop_forgotten()
         return not body.error

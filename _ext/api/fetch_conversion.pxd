@@ -1,4 +1,4 @@
-"""Conversion for the versions of Fetch that know no record batches."""
+"""Down-conversion for the versions of Fetch without record batches."""
 
 from libc.stdint cimport int32_t
 
@@ -12,6 +12,6 @@ cdef class FetchConversion:
     cdef int32_t max_bytes            # fetch.max.bytes
     cdef object down_convert          # callable(parts, done): convert on a thread, then call done(result) in the loop
 
-    # Have what the plan names converted; the response follows in `converted`. The wait is not in the room.
-    cdef int start(self, FetchContext wait, Pending pending) except -1
-    cdef int converted(self, FetchContext wait, Pending pending, list parts, object result) except -1
+    # Converts the planned records; `converted` writes the response. The request must not be in the purgatory.
+    cdef int start(self, FetchContext context, Pending pending) except -1
+    cdef int converted(self, FetchContext context, Pending pending, list parts, object result) except -1

@@ -1,4 +1,4 @@
-"""Where the records lie that a Fetch asks for."""
+"""The plan of a Fetch response: where the requested records are."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 
@@ -12,27 +12,27 @@ cdef class FetchPlan:
     cdef TopicDirectory topics
     cdef SegmentCache cache
     cdef list log_dirs                # paths, bytes
-    cdef dict reported                # slot -> when its unreadable log was last told of, ms
+    cdef dict reported                # slot -> when its read error was last logged, ms
     cdef dict segment_lists           # slot -> (incarnation, SegmentList)
     cdef int32_t max_bytes            # fetch.max.bytes
-    cdef readonly int64_t looks       # at partitions, for plans and after wake-ups
+    cdef readonly int64_t looks       # how often a partition was examined, for plans and after wake-ups
 
-    cdef int begin_plan(self, FetchContext wait) except -1
-    cdef bint plan_some(self, FetchContext wait, Py_ssize_t count) except -1
-    cdef int measure(self, FetchPartition p, FetchContext wait) except -1
+    cdef int begin_plan(self, FetchContext context) except -1
+    cdef bint plan_some(self, FetchContext context, Py_ssize_t count) except -1
+    cdef int measure(self, FetchPartition p, FetchContext context) except -1
     cdef int resolve(self, FetchPartition p) except -1
-    cdef int look(self, FetchPartition p, FetchContext wait, bint planning) except -1
-    cdef int look_once(self, FetchPartition p, FetchContext wait, bint planning) except -1
-    cdef int16_t refusal(self, FetchPartition p, FetchContext wait, Slot* slot) except -1
-    cdef int locate_records(self, FetchPartition p, FetchContext wait, Slot* slot, Commit* commit, bint planning) except -1
-    cdef int16_t unreadable(self, FetchPartition p, FetchContext wait, Slot* slot, error) except -1
+    cdef int examine(self, FetchPartition p, FetchContext context, bint planning) except -1
+    cdef int examine_once(self, FetchPartition p, FetchContext context, bint planning) except -1
+    cdef int16_t refusal(self, FetchPartition p, FetchContext context, Slot* slot) except -1
+    cdef int locate_records(self, FetchPartition p, FetchContext context, Slot* slot, Commit* commit, bint planning) except -1
+    cdef int16_t unreadable(self, FetchPartition p, FetchContext context, Slot* slot, error) except -1
     cdef int report(self, uint32_t known, Slot* slot, failure) except -1
-    cdef int cold_look_up(self, FetchContext wait, OpenSegment segment, int index_fd, int64_t entries, int64_t size,
+    cdef int cold_look_up(self, FetchContext context, OpenSegment segment, int index_fd, int64_t entries, int64_t size,
                           int64_t offset) except -1
-    cdef int64_t first_batch_bytes(self, FetchPartition p, FetchContext wait) except -1
+    cdef int64_t first_batch_bytes(self, FetchPartition p, FetchContext context) except -1
     cdef SegmentList segments_of(self, uint32_t slot, Slot* at)
     cdef bint place_in_ring(self, FetchPartition p, Slot* slot, Commit* commit) noexcept
     cdef int locate(self, FetchPartition p, Slot* slot, Commit* commit, int64_t limit_offset, int64_t* available,
-                    FetchContext wait) except -1
-    cdef int64_t position_of(self, SegmentList segments, int64_t base, Commit* commit, int64_t offset, FetchContext wait) except -1
+                    FetchContext context) except -1
+    cdef int64_t position_of(self, SegmentList segments, int64_t base, Commit* commit, int64_t offset, FetchContext context) except -1
     cdef int sweep(self) except -1

@@ -1,8 +1,8 @@
-"""Where the records lie that a Fetch asks for: segment, position and length of each partition, or its error.
+"""The plan of a Fetch response: segment, position and length of the records of each partition, or the partition's error.
 
-Used in a worker's loop. A plan reads nothing of the records: it finds them from the place where the last fetch ended, from the
-slot's ring of recent batches, or through the offset index. One consistent copy of the commit block decides how far reading goes;
-what was found is taken only if the slot's generation did not move meanwhile.
+Used in a worker's event loop. A plan does not read the records: it finds them at the position where the last fetch ended, in the
+slot's ring of recent batches, or through the offset index. One consistent copy of the commit block decides where reading ends.
+A result is used only if the slot's generation did not change meanwhile.
 """
 
 import logging
@@ -69,43 +69,43 @@ cdef enum:
     BATCH_HEAD_BYTES = 27             # up to the last offset delta; a message of format v0 may have one byte less
     REPORT_AGAIN_MS = 60000
     HEADER_READ_BYTES = 4096
-    LOOKS = 4                         # at a partition whose files change their names
+    LOOKS = 4                         # attempts at a partition whose files are being renamed
 
 
 class ColdRead(Exception):
-    """A look-up met pages that are not in the page cache."""
+    """A look-up needs pages that are not in the page cache."""
 
 
 def look_up_cold(list jobs):
-    """On a reader's thread: the look-ups again, waiting for the disk, so that the loop finds their pages. Raises OSError."""
+    """Repeat look-ups on a reader's thread, waiting for the disk, so that the loop finds their pages in the cache. Raises OSError."""
     cdef OpenSegment segment
-    cdef FoundBatch found
+    cdef FoundBatch batch
     cdef int64_t entries, size, offset, base
     cdef int index_fd, log_fd, result
-    for segment, index, count, bytes_, wanted in jobs:
-        index_fd, entries, size, offset = index, count, bytes_, wanted
+    for segment, job_fd, job_entries, job_size, job_offset in jobs:
+        index_fd, entries, size, offset = job_fd, job_entries, job_size, job_offset
         log_fd, base = segment.log_fd, segment.base_offset
         with nogil:
             if offset < 0:
                 result = fault_in(log_fd, size, HEADER_READ_BYTES)
             else:
-                result = find_position(log_fd, index_fd, entries, base, size, offset, &found)
+                result = find_position(log_fd, index_fd, entries, base, size, offset, &batch)
         if result < 0:
             raise OSError(-result, os.strerror(-result), f"segment {base}")
 
 
 cdef inline int64_t file_bytes(int fd) noexcept nogil:
-    cdef stat_buffer found
-    return found.st_size if fstat(fd, &found) == 0 else -1
+    cdef stat_buffer status
+    return status.st_size if fstat(fd, &status) == 0 else -1
 
 
-cdef inline int16_t gone(FetchPartition p) noexcept:
-    """The error for a partition that is not there, in the words in which the client asked."""
+cdef inline int16_t unknown_partition_error(FetchPartition p) noexcept:
+    """Return the error for an unknown partition, for the topic id or the topic name, as the client named the topic."""
     return UNKNOWN_TOPIC_ID if p.by_id else UNKNOWN_TOPIC_OR_PARTITION
 
 
 cdef inline void remember_start(FetchPartition p) noexcept:
-    """Keep where the batch that holds the fetch offset was found."""
+    """Remember the position of the batch that contains the fetch offset."""
     p.place_offset = p.fetch_offset
     p.place_base = p.segment.base_offset
     p.place_position = p.position
@@ -113,7 +113,7 @@ cdef inline void remember_start(FetchPartition p) noexcept:
 
 
 cdef inline bint has_follower(Slot* slot, int32_t broker_id) noexcept nogil:
-    """Whether a broker is to have a replica of the partition that this one leads."""
+    """Return whether another broker is assigned a replica of the partition that this broker leads."""
     cdef int i
     for i in range(min(slot.replica_count, <int32_t>MAX_IN_SYNC)):
         if slot.replicas[i] == broker_id:
@@ -122,7 +122,7 @@ cdef inline bint has_follower(Slot* slot, int32_t broker_id) noexcept nogil:
 
 
 cdef bint swap_over(uint32_t index, Slot* slot) noexcept nogil:
-    """Whether the swap that was under way has ended; if its author died, it is finished now."""
+    """Return whether the swap of segments has ended. If the process that made it died, this call completes it."""
     if take_slot(index, slot, SPINS_OF_LOOP) == LOCK_BUSY:
         return False
     unlock(index, slot)
@@ -130,7 +130,10 @@ cdef bint swap_over(uint32_t index, Slot* slot) noexcept nogil:
 
 
 cdef class FetchPlan:
-    """One a worker. log_dirs: paths; max_bytes: fetch.max.bytes."""
+    """Makes the plans of Fetch responses, and owns the open segments for them. A worker has one.
+
+    :param log_dirs: paths. :param max_bytes: fetch.max.bytes.
+    """
 
     def __init__(self, TopicDirectory topics, log_dirs, int32_t max_bytes):
         self.topics = topics
@@ -140,53 +143,56 @@ cdef class FetchPlan:
         self.segment_lists = {}
         self.max_bytes = max_bytes
 
-    cdef int begin_plan(self, FetchContext wait) except -1:
-        """Forget the last plan of the request; `plan_some` makes the next one."""
-        wait.planned_bytes = 0
-        wait.ready_bytes = 0
-        wait.planned_error = False
-        wait.cold = []
-        wait.plan_at = 0
-        wait.plan_budget = min(wait.max_bytes, self.max_bytes)
-        wait.plan_first = True
+    cdef int begin_plan(self, FetchContext context) except -1:
+        """Discard the request's last plan; `plan_some` makes the next one."""
+        context.planned_bytes = 0
+        context.ready_bytes = 0
+        context.planned_error = False
+        context.cold = []
+        context.plan_at = 0
+        context.plan_budget = min(context.max_bytes, self.max_bytes)
+        context.plan_first = True
         return 0
 
-    cdef bint plan_some(self, FetchContext wait, Py_ssize_t count) except -1:
-        """Plan what the next `count` partitions of the request give now. Returns whether all are planned."""
+    cdef bint plan_some(self, FetchContext context, Py_ssize_t count) except -1:
+        """Plan the next `count` partitions of the request. Return whether all are planned."""
         cdef FetchPartition p
-        cdef Py_ssize_t end = min(wait.plan_at + count, <Py_ssize_t>len(wait.partitions))
-        set_no_wait(wait.reader is not None and wait.warm_rounds < WARM_ROUNDS)
+        cdef Py_ssize_t end = min(context.plan_at + count, <Py_ssize_t>len(context.partitions))
+        set_no_wait(context.reader is not None and context.warm_rounds < WARM_ROUNDS)
         try:
-            while wait.plan_at < end:
-                p = wait.partitions[wait.plan_at]
-                wait.plan_at += 1
-                if wait.version < FIRST_WITH_MAX_BYTES:
-                    wait.plan_first = True
-                self.look(p, wait, True)
-                wait.planned_bytes += p.length
-                wait.ready_bytes += p.ready_bytes
+            while context.plan_at < end:
+                p = context.partitions[context.plan_at]
+                context.plan_at += 1
+                if context.version < FIRST_WITH_MAX_BYTES:
+                    context.plan_first = True
+                self.examine(p, context, True)
+                context.planned_bytes += p.length
+                context.ready_bytes += p.ready_bytes
                 if p.error:
-                    wait.planned_error = True
+                    context.planned_error = True
         finally:
             set_no_wait(False)
-        return end == len(wait.partitions)
+        return end == len(context.partitions)
 
-    cdef int measure(self, FetchPartition p, FetchContext wait) except -1:
-        """Bring up to date how much there is of a partition whose slot moved; the plan of the others stays."""
-        wait.ready_bytes -= p.ready_bytes
-        set_no_wait(wait.reader is not None and wait.warm_rounds < WARM_ROUNDS)
+    cdef int measure(self, FetchPartition p, FetchContext context) except -1:
+        """Update the available bytes of a partition whose slot moved; the plan of the other partitions stays."""
+        context.ready_bytes -= p.ready_bytes
+        set_no_wait(context.reader is not None and context.warm_rounds < WARM_ROUNDS)
         try:
-            self.look(p, wait, False)
+            self.examine(p, context, False)
         finally:
             set_no_wait(False)
-        wait.ready_bytes += p.ready_bytes
+        context.ready_bytes += p.ready_bytes
         if p.error:
-            wait.planned_error = True
+            context.planned_error = True
         return 0
 
     cdef int resolve(self, FetchPartition p) except -1:
-        """Find the slot; Kafka's error code, or 0. Looks it up again when the slot went to another partition, or is not online: the
-        topic may have been made anew, in another slot."""
+        """Find the partition's slot. Return Kafka's error code, or 0.
+
+        Looks the slot up again if it was reused for another partition, or is not online: the topic may have been recreated, in
+        another slot.
+        """
         cdef Topic topic
         cdef Slot* slot
         if p.slot:
@@ -206,24 +212,23 @@ cdef class FetchPlan:
         p.place_offset = -1
         return NONE
 
-    cdef int look(self, FetchPartition p, FetchContext wait, bint planning) except -1:
-        """Find out what the partition gives: an error, or how many bytes there are and, if `planning`, where the records of the
-        response lie.
+    cdef int examine(self, FetchPartition p, FetchContext context, bint planning) except -1:
+        """Determine the partition's error, or its available bytes and, if `planning`, the location of the response's records.
 
-        If its files change their names meanwhile (a swap after compaction, a roll), it is looked at again; a partition that does
-        not come to rest, or in which a swap is under way, gives nothing for the moment: the swap's end wakes who waits.
+        If its files are renamed meanwhile (a swap after compaction, a roll), the partition is examined again. A partition whose files
+        keep changing, or in which a swap is in progress, contributes no records for now: the end of the swap wakes the waiters.
         """
         for _ in range(LOOKS):
             self.looks += 1
-            if self.look_once(p, wait, planning) == 0:
+            if self.examine_once(p, context, planning) == 0:
                 return 0
         p.segment = None
         p.place_offset = -1
         p.ready_bytes = 0
         return 0
 
-    cdef int look_once(self, FetchPartition p, FetchContext wait, bint planning) except -1:
-        """As `look`; 1 if the slot's generation moved meanwhile: then nothing that was found counts."""
+    cdef int examine_once(self, FetchPartition p, FetchContext context, bint planning) except -1:
+        """As `examine`, once. Return 1 if the slot's generation changed meanwhile: the results are invalid then."""
         cdef Slot* slot
         cdef Commit commit
         cdef uint32_t before = p.slot
@@ -233,14 +238,15 @@ cdef class FetchPlan:
         p.high_watermark = p.last_stable_offset = p.now_log_start = -1
         p.error = self.resolve(p)
         if p.slot != before:
-            wait.stale = True
+            context.stale = True
         if not p.error:
             slot = slot_at(p.slot - 1)
-            p.error = self.refusal(p, wait, slot)
+            p.error = self.refusal(p, context, slot)
         if p.error:
-            p.wanted = True
+            p.included = True
             return 0
-        # The generation from before the commit: a place found in this commit must not pass for one of a log cut meanwhile.
+        # Read the generation before the commit block: a position found with this commit must not count as valid in a log that was
+        # truncated meanwhile.
         p.generation = load_acquire_64(&slot.generation)
         p.now_log_start = slot.log_start_offset
         p.last_stable_offset = slot.last_stable_offset
@@ -249,17 +255,17 @@ cdef class FetchPlan:
         if p.last_stable_offset > p.high_watermark:
             p.last_stable_offset = p.high_watermark
         p.limit = commit.high_watermark
-        if reads_to_log_end(wait.replica_id):
+        if reads_to_log_end(context.replica_id):
             p.limit = commit.log_end_offset
-        elif wait.read_committed:
+        elif context.read_committed:
             p.limit = p.last_stable_offset
         if p.fetch_offset > commit.log_end_offset or p.fetch_offset < p.now_log_start:
             p.error = OFFSET_OUT_OF_RANGE
-            p.high_watermark = p.last_stable_offset = p.now_log_start = -1      # as Kafka tells with this error
-            p.wanted = True
+            p.high_watermark = p.last_stable_offset = p.now_log_start = -1      # Kafka returns -1 with this error
+            p.included = True
             return 0
-        p.wanted = not wait.incremental or not p.told or p.told_high_watermark != p.high_watermark or \
-            p.told_log_start != p.now_log_start
+        p.included = not context.incremental or not p.sent or p.sent_high_watermark != p.high_watermark or \
+            p.sent_log_start != p.now_log_start
         if p.fetch_offset >= p.limit:
             if p.fetch_offset == commit.log_end_offset:
                 p.place_offset = p.fetch_offset
@@ -267,48 +273,50 @@ cdef class FetchPlan:
                 p.place_position = commit.size
                 p.place_generation = p.generation
             return 0
-        return self.locate_records(p, wait, slot, &commit, planning)
+        return self.locate_records(p, context, slot, &commit, planning)
 
-    cdef int16_t refusal(self, FetchPartition p, FetchContext wait, Slot* slot) except -1:
-        """Kafka's error code if the slot must not be read by this request; else 0."""
+    cdef int16_t refusal(self, FetchPartition p, FetchContext context, Slot* slot) except -1:
+        """Return Kafka's error code if this request must not read the slot; else 0."""
         cdef uint32_t state = state_now(slot)
         if state == SLOT_OFFLINE:
-            return storage_error(wait.version)
+            return storage_error(context.version)
         if state == SLOT_LOADING:
             return NOT_LEADER_OR_FOLLOWER
         if state != SLOT_ONLINE:
-            return gone(p)
+            return unknown_partition_error(p)
         if slot.role != ROLE_LEADER:
             return NOT_LEADER_OR_FOLLOWER
         if p.leader_epoch >= 0 and p.leader_epoch != slot.leader_epoch:
             return FENCED_LEADER_EPOCH if p.leader_epoch < slot.leader_epoch else UNKNOWN_LEADER_EPOCH
-        if wait.replica_id >= 0 and not has_follower(slot, wait.replica_id):
-            # With an epoch the broker may become a replica soon and tries again; without one it looks for the leader (as in Kafka).
+        if context.replica_id >= 0 and not has_follower(slot, context.replica_id):
+            # With an epoch the broker retries, since it may become a replica soon; without one it looks up the leader (as in Kafka).
             return UNKNOWN_LEADER_EPOCH if p.leader_epoch >= 0 else NOT_LEADER_OR_FOLLOWER
-        if wait.version < FIRST_WITH_ZSTD and slot.settings.compression == CODEC_ZSTD:
+        if context.version < FIRST_WITH_ZSTD and slot.settings.compression == CODEC_ZSTD:
             return UNSUPPORTED_COMPRESSION_TYPE
         return NONE
 
-    cdef int locate_records(self, FetchPartition p, FetchContext wait, Slot* slot, Commit* commit, bint planning) except -1:
-        """How many bytes from the fetch offset on there are and, if `planning`, which of them the response takes; as `look_once`."""
-        cdef int64_t available = 0, allowed = min(<int64_t>p.max_bytes, wait.plan_budget), whole
-        if planning and allowed <= 0 and not wait.plan_first:
+    cdef int locate_records(self, FetchPartition p, FetchContext context, Slot* slot, Commit* commit, bint planning) except -1:
+        """Determine the available bytes from the fetch offset on and, if `planning`, those that the response contains. Returns as
+        `examine_once`.
+        """
+        cdef int64_t available = 0, allowed = min(<int64_t>p.max_bytes, context.plan_budget), whole
+        if planning and allowed <= 0 and not context.plan_first:
             return 0
         if p.generation & SWAP_UNDER_WAY:
             return 1 if swap_over(p.slot - 1, slot) else 0
         try:
-            self.locate(p, slot, commit, p.limit, &available, wait)
+            self.locate(p, slot, commit, p.limit, &available, context)
             p.ready_bytes = max(min(available, <int64_t>p.max_bytes), <int64_t>0)
             p.extent = available
             p.allowed = allowed
             if not planning or available > allowed:
-                remember_start(p)       # the next fetch may well begin there again
+                remember_start(p)       # the next fetch may begin at this offset again
             if planning and available > allowed:
-                # The first batch of a response is given whole, however large; others only if they fit.
-                whole = self.first_batch_bytes(p, wait)
+                # The first batch of a response is sent whole, however large it is; further batches only if they fit.
+                whole = self.first_batch_bytes(p, context)
                 if whole > allowed:
-                    available = min(available, whole) if wait.plan_first else 0
-                    p.limit = p.given_end
+                    available = min(available, whole) if context.plan_first else 0
+                    p.limit = p.planned_end
                 else:
                     available = allowed
         except ColdRead:
@@ -319,78 +327,78 @@ cdef class FetchPlan:
         except OSError as failure:
             p.segment = None
             p.ready_bytes = 0
-            p.error = self.unreadable(p, wait, slot, failure)
+            p.error = self.unreadable(p, context, slot, failure)
             if not p.error:
                 return 1
-            p.wanted = True
+            p.included = True
             return 0
         if load_acquire_64(&slot.generation) != p.generation:
-            return 1                    # place, index and log may be of different segments
+            return 1                    # position, index and log may belong to different segments
         if not planning:
             p.segment = None
             return 0
         p.length = available
         if available > 0:
-            p.wanted = True
-            wait.plan_first = False
-            wait.plan_budget -= available
+            p.included = True
+            context.plan_first = False
+            context.plan_budget -= available
         else:
             p.segment = None
         return 0
 
-    cdef int16_t unreadable(self, FetchPartition p, FetchContext wait, Slot* slot, error) except -1:
-        """Kafka's error code for a partition in which `error` was met; 0 if its files changed meanwhile: look again."""
+    cdef int16_t unreadable(self, FetchPartition p, FetchContext context, Slot* slot, error) except -1:
+        """Return Kafka's error code for a partition whose files raised `error`; 0 if its files changed meanwhile: examine it again."""
         if slot.incarnation != p.incarnation or slot.state != SLOT_ONLINE:
-            return gone(p)
+            return unknown_partition_error(p)
         if load_acquire_64(&slot.generation) != p.generation:
             return NONE
         p.high_watermark = p.last_stable_offset = p.now_log_start = -1
-        # The log start offset moves before a file is removed, so that it tells of a file that was removed meanwhile.
+        # The log start offset is raised before a file is deleted, so it shows that the file was deleted meanwhile.
         if p.fetch_offset < slot.log_start_offset:
             return OFFSET_OUT_OF_RANGE
         if error.errno is not None:
             note_device(slot.log_dir, -<int>error.errno)
         self.report(p.slot, slot, error)
-        return storage_error(wait.version)
+        return storage_error(context.version)
 
     cdef int report(self, uint32_t known, Slot* slot, failure) except -1:
-        """Say what cannot be read; of one partition once a minute."""
+        """Log that a partition cannot be read, at most once a minute per partition."""
         cdef int64_t now = monotonic_ms()
         before = self.reported.get(known)
         if before is None or now - before >= REPORT_AGAIN_MS:
             self.reported[known] = now
             name = (<char*>slot.topic)[:slot.topic_bytes].decode()
-            LOG.error("partition %s-%d cannot be read: %s", name, slot.partition, failure)
+            LOG.error("cannot read partition %s-%d, Fetch requests for it fail: %s", name, slot.partition, failure)
         return 0
 
-    cdef int cold_look_up(self, FetchContext wait, OpenSegment segment, int index_fd, int64_t entries, int64_t size,
+    cdef int cold_look_up(self, FetchContext context, OpenSegment segment, int index_fd, int64_t entries, int64_t size,
                           int64_t offset) except -1:
-        """Note what a reader is to look up; without an offset, the batch header at position `size`. Raises ColdRead."""
-        wait.cold.append((segment, index_fd, entries, size, offset))
+        """Note a look-up for a reader; with offset -1, a read of the batch header at position `size`. Raises ColdRead."""
+        context.cold.append((segment, index_fd, entries, size, offset))
         raise ColdRead
 
-    cdef int64_t first_batch_bytes(self, FetchPartition p, FetchContext wait) except -1:
-        """The size of the first batch of the partition's records; `given_end` is set behind its last record."""
+    cdef int64_t first_batch_bytes(self, FetchPartition p, FetchContext context) except -1:
+        """Return the size of the first batch of the partition's records, and set `planned_end` to the offset after its last record."""
         cdef uint8_t[BATCH_HEAD_BYTES] head
         cdef OpenSegment segment = p.segment
         cdef int64_t n = read_some(segment.log_fd, head, BATCH_HEAD_BYTES, p.position)
         if n < 0 and errno == EAGAIN:
-            self.cold_look_up(wait, segment, -1, 0, p.position, -1)
+            self.cold_look_up(context, segment, -1, 0, p.position, -1)
         if n < BATCH_HEAD_BYTES - 1:
             raise OSError(errno if n < 0 else EBADMSG, f"no batch at position {p.position} of segment {segment.base_offset}")
-        p.given_end = <int64_t>load64(head) + 1
+        p.planned_end = <int64_t>load64(head) + 1
         if head[AT_MAGIC] >= 2 and n == BATCH_HEAD_BYTES:
-            p.given_end += <int32_t>load32(head + AT_LAST_OFFSET_DELTA)
+            p.planned_end += <int32_t>load32(head + AT_LAST_OFFSET_DELTA)
         return <int64_t>load32(head + 8) + BATCH_LENGTH_BYTES
 
     cdef SegmentList segments_of(self, uint32_t slot, Slot* at):
-        """This process's list of the slot's segments, as new as the slot's generation."""
+        """Return this process's list of the slot's segments, refreshed if the slot's generation has changed."""
         cdef SegmentList segments
         known = self.segment_lists.get(slot)
         if known is None or known[0] != at.incarnation:
             if known is not None:
                 segments = known[1]
-                segments.close()            # of the partition that had the slot before
+                segments.close()            # these belong to the slot's previous partition
             name = (<char*>at.topic)[:at.topic_bytes]
             segments = SegmentList(b"%s/%s-%d" % (self.log_dirs[at.log_dir], name, at.partition), self.cache)
             self.segment_lists[slot] = (at.incarnation, segments)
@@ -400,7 +408,7 @@ cdef class FetchPlan:
         return segments
 
     cdef bint place_in_ring(self, FetchPartition p, Slot* slot, Commit* commit) noexcept:
-        """Find the batch among the newest few, which the slot itself knows."""
+        """Find the batch in the slot's ring of recent batches, and set its position. Return whether it was found."""
         cdef RecentBatch[RECENT_KEPT] recent
         cdef uint32_t before
         cdef int i
@@ -422,11 +430,11 @@ cdef class FetchPlan:
         return False
 
     cdef int locate(self, FetchPartition p, Slot* slot, Commit* commit, int64_t limit_offset, int64_t* available,
-                    FetchContext wait) except -1:
-        """Segment and position of the batch that holds the fetch offset, and how many bytes from there may be read."""
+                    FetchContext context) except -1:
+        """Find segment and position of the batch that contains the fetch offset, and the number of bytes that may be read from there."""
         cdef SegmentList segments
         cdef OpenSegment segment
-        cdef FoundBatch found
+        cdef FoundBatch batch
         cdef int64_t base, size, entries, end, end_base, end_position
         cdef int result, index_fd
         segments = self.segments_of(p.slot - 1, slot)
@@ -437,7 +445,7 @@ cdef class FetchPlan:
             if base != commit.segment_base:
                 segment = segments.segment(base)
                 if p.position >= file_bytes(segment.log_fd):
-                    base = -1           # the segment was closed exactly there: the batch begins the next one
+                    base = -1           # the segment ends exactly there: the batch is the first of the next segment
         if base < 0 and p.fetch_offset >= commit.segment_base and self.place_in_ring(p, slot, commit):
             base = commit.segment_base
         if base < 0:
@@ -446,7 +454,7 @@ cdef class FetchPlan:
                 base = commit.segment_base
             while True:
                 if base < 0:
-                    raise OSError(EBADMSG, "no segment holds the offset")
+                    raise OSError(EBADMSG, f"no segment contains offset {p.fetch_offset}")
                 segment = segments.segment(base)
                 if base == commit.segment_base:
                     size = commit.size
@@ -457,18 +465,18 @@ cdef class FetchPlan:
                     index_fd = segment.index()
                     entries = file_bytes(index_fd) // 8
                 with nogil:
-                    result = find_position(segment.log_fd, index_fd, entries, base, size, p.fetch_offset, &found)
+                    result = find_position(segment.log_fd, index_fd, entries, base, size, p.fetch_offset, &batch)
                 if result == LOOKUP_FOUND:
-                    p.position = found.position
+                    p.position = batch.position
                     break
                 if result == -EAGAIN:
-                    self.cold_look_up(wait, segment, index_fd, entries, size, p.fetch_offset)
+                    self.cold_look_up(context, segment, index_fd, entries, size, p.fetch_offset)
                 if result != LOOKUP_BEYOND:
                     raise OSError(-result if result < 0 else EBADMSG, f"offset {p.fetch_offset} in segment {base}")
-                base = segments.following(base)     # compacted away at the segment's end
+                base = segments.following(base)     # compaction removed the records at the segment's end
         segment = segments.segment(base)
         p.segment = segment
-        # Where reading must end: the position of the limit, from the same snapshot of the slot [R 4].
+        # Reading must end at the position of the limit, which comes from the same copy of the commit block [R 4].
         if limit_offset == commit.log_end_offset:
             end_base = commit.segment_base
             end_position = commit.size
@@ -478,7 +486,7 @@ cdef class FetchPlan:
         else:
             end_base = segments.floor(limit_offset)
             if end_base == base or end_base == commit.segment_base:
-                end_position = self.position_of(segments, end_base, commit, limit_offset, wait)
+                end_position = self.position_of(segments, end_base, commit, limit_offset, context)
             else:
                 end_position = 0
         if base == end_base:
@@ -488,35 +496,36 @@ cdef class FetchPlan:
         else:
             end = p.position
         available[0] = max(end - p.position, <int64_t>0)
-        # The next fetch begins there, if this one is answered whole.
-        p.given_end = limit_offset if base >= end_base else segments.following(base)
-        p.limit = p.given_end
+        # The next fetch begins at the limit if this one is answered completely.
+        p.planned_end = limit_offset if base >= end_base else segments.following(base)
+        p.limit = p.planned_end
         p.place_offset = limit_offset if base == end_base else -1
         p.place_position = end_position
         p.place_generation = p.generation
         p.place_base = base
         return 0
 
-    cdef int64_t position_of(self, SegmentList segments, int64_t base, Commit* commit, int64_t offset, FetchContext wait) except -1:
-        """Position of the first batch at or behind `offset` in a segment; its end if there is none."""
+    cdef int64_t position_of(self, SegmentList segments, int64_t base, Commit* commit, int64_t offset, FetchContext context) except -1:
+        """Return the position of the first batch at or after `offset` in a segment; the segment's end if there is none."""
         cdef OpenSegment segment = segments.segment(base)
-        cdef FoundBatch found
+        cdef FoundBatch batch
         cdef int64_t size = commit.size if base == commit.segment_base else file_bytes(segment.log_fd)
         cdef int64_t entries = commit.index_entries if base == commit.segment_base else file_bytes(segment.index()) // 8
         cdef int index_fd = segment.index(), result
         with nogil:
-            result = find_position(segment.log_fd, index_fd, entries, base, size, offset, &found)
+            result = find_position(segment.log_fd, index_fd, entries, base, size, offset, &batch)
         if result == LOOKUP_FOUND:
-            return found.position
+            return batch.position
         if result == -EAGAIN:
-            self.cold_look_up(wait, segment, index_fd, entries, size, offset)
+            self.cold_look_up(context, segment, index_fd, entries, size, offset)
         if result == LOOKUP_BEYOND:
             return size
         raise OSError(-result if result < 0 else EBADMSG, f"offset {offset} in segment {base}")
 
     cdef int sweep(self) except -1:
-        """Close what is open of logs that changed since (a file that was removed takes room on the disk until then). What is
-        being sent stays open for its sender."""
+        """Close the open segments of logs that changed since: a deleted file takes disk space while it is open. A segment from which a
+        response is being sent stays open until it is sent.
+        """
         cdef Slot* at
         cdef SegmentList segments
         for slot, (incarnation, segments) in list(self.segment_lists.items()):

@@ -1,4 +1,4 @@
-"""Fetch responses, written from plans."""
+"""Writing of Fetch responses from plans."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 
@@ -13,7 +13,7 @@ cdef class FetchResponses:
     cdef readonly int64_t bytes_out
     cdef readonly int64_t responses
 
-    cdef int give(self, FetchContext wait, Pending pending) except -1
-    cdef int write(self, ResponseOutput out, FetchContext wait) except -1
-    cdef int count_served(self, FetchContext wait, list included, list cuts) except -1
+    cdef int answer(self, FetchContext context, Pending pending) except -1
+    cdef int write(self, ResponseOutput out, FetchContext context) except -1
+    cdef int count_served(self, FetchContext context, list included, list cuts) except -1
     cdef int write_error(self, ResponseOutput out, Client* client, int16_t version, int32_t correlation_id, int16_t error) except -1

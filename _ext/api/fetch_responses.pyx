@@ -1,6 +1,5 @@
-"""Fetch responses: put together from a plan, their records as slices of the segments' files; and who is counted what was given.
-
-Used in a worker's loop.
+"""Writing of Fetch responses from plans, with the records as slices of the segments' files. Attributes the sent bytes and records to
+client and topic. Used in a worker's event loop.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
@@ -47,7 +46,7 @@ from odradek._ext.storage.segment_list cimport OpenSegment
 
 
 cdef class FetchResponses:
-    """One a worker."""
+    """Writes Fetch responses. A worker has one."""
 
     def __cinit__(self):
         buffer_init(&self.response)
@@ -55,42 +54,43 @@ cdef class FetchResponses:
     def __dealloc__(self):
         buffer_free(&self.response)
 
-    cdef int give(self, FetchContext wait, Pending pending) except -1:
-        """Answer a request that waited, from the wait's plan."""
+    cdef int answer(self, FetchContext context, Pending pending) except -1:
+        """Answer a delayed request from the context's plan."""
         pending.begin()
         try:
-            self.write(pending.connection.data_loop, wait)
+            self.write(pending.connection.data_loop, context)
         except BaseException:
             pending.abandon()
             raise
         pending.finish()
         return 0
 
-    cdef int write(self, ResponseOutput out, FetchContext wait) except -1:
-        """The response to the wait's request from its plan. Everything but the records is put together first, because the
-        length stands in front."""
+    cdef int write(self, ResponseOutput out, FetchContext context) except -1:
+        """Write the response to the context's request from its plan. Everything except the records is encoded first, because the
+        response begins with its length.
+        """
         cdef WriteBuffer* b = &self.response
-        cdef int16_t version = wait.version
+        cdef int16_t version = context.version
         cdef bint flexible = version >= FIRST_FLEXIBLE, by_id = version >= FIRST_BY_ID
         cdef FetchPartition p
         cdef list cuts = []
         cdef list served = []
         cdef bytes topic = None
         cdef int64_t total = 0, at = 0
-        cdef Py_ssize_t n = len(wait.partitions), i, k
+        cdef Py_ssize_t n = len(context.partitions), i, k
         cdef int32_t topics = 0, run
         cdef OpenSegment segment
         b.size = 0
         write_int32(b, 0)
-        write_int32(b, wait.correlation_id)
+        write_int32(b, context.correlation_id)
         if flexible:
             write_uvarint(b, 0)
         if version >= 1:
             write_int32(b, 0)                                 # throttle time
         if version >= 7:
             write_int16(b, NONE)
-            write_int32(b, wait.session_id)
-        included = [q for q in wait.partitions if (<FetchPartition>q).wanted]
+            write_int32(b, context.session_id)
+        included = [q for q in context.partitions if (<FetchPartition>q).included]
         for p in included:
             if p.topic is not topic and p.topic != topic:
                 topic = p.topic
@@ -121,7 +121,7 @@ cdef class FetchResponses:
                     write_int64(b, p.now_log_start)
                 if version < FIRST_WITH_BATCHES:
                     pass
-                elif wait.read_committed and not p.error or p.error in (UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID):
+                elif context.read_committed and not p.error or p.error in (UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID):
                     write_length(b, 0, flexible)              # aborted transactions
                 else:
                     write_length(b, -1, flexible)
@@ -134,11 +134,11 @@ cdef class FetchResponses:
                 if flexible:
                     write_uvarint(b, 0)
                 if not p.error:
-                    p.told = True
-                    p.told_high_watermark = p.high_watermark
-                    p.told_log_start = p.now_log_start
+                    p.sent = True
+                    p.sent_high_watermark = p.high_watermark
+                    p.sent_log_start = p.now_log_start
                 else:
-                    p.told = False
+                    p.sent = False
             if flexible:
                 write_uvarint(b, 0)
             i += run
@@ -147,7 +147,7 @@ cdef class FetchResponses:
         if b.error:
             raise MemoryError("no memory for a fetch response")
         store32(b.data, <uint32_t>(b.size - 4 + total))
-        self.count_served(wait, included, cuts)
+        self.count_served(context, included, cuts)
         for cut, p in cuts:
             out.out_bytes(b.data + at, <int64_t>cut - at)
             at = cut
@@ -158,33 +158,33 @@ cdef class FetchResponses:
                 out.write(p.converted)
                 p.converted = None
             p.segment = None
-            if wait.by_key is not None:
+            if context.by_key is not None:
                 served.append(p)
         out.out_bytes(b.data + at, b.size - at)
         self.bytes_out += total
         self.responses += 1
-        if served and len(wait.partitions) > 1 and len(served) < len(wait.partitions):
-            # Those that gave records go to the end: the next response begins with the others.
-            gave = set(served)
-            wait.partitions = [q for q in wait.partitions if q not in gave] + served
+        if served and len(context.partitions) > 1 and len(served) < len(context.partitions):
+            # Partitions that contributed records move to the end: the next response begins with the others.
+            moved = set(served)
+            context.partitions = [q for q in context.partitions if q not in moved] + served
         return 0
 
-    cdef int count_served(self, FetchContext wait, list included, list cuts) except -1:
-        """Count a response: the records are their topics', the rest, which is in the buffer, is of no topic.
+    cdef int count_served(self, FetchContext context, list included, list cuts) except -1:
+        """Count a response: the bytes of records for their topics, the other bytes, which are in the buffer, for no topic.
 
-        The reader's position moves behind the records. Of those that are cut at a limit, the first batch is counted here, and
-        the others when the reader asks for what follows them.
+        The reader's position moves to the offset after the records. If a partition's records are cut at a limit, only the first batch
+        is counted here; the others are counted when the reader requests the records that follow them.
         """
         cdef FetchPartition p
         cdef uint32_t client
         cdef int64_t rest = self.response.size
         cdef bint refused = False
         cdef uint64_t* values
-        still_client(&wait.client)
-        client = wait.client.number
+        still_client(&context.client)
+        client = context.client.number
         for _, p in cuts:
             p.served = True
-            p.served_end = max(p.given_end, p.fetch_offset)
+            p.served_end = max(p.planned_end, p.fetch_offset)
             p.served_limit = p.limit
             if p.counted is None:
                 rest += p.length
@@ -207,7 +207,7 @@ cdef class FetchResponses:
         return 0
 
     cdef int write_error(self, ResponseOutput out, Client* client, int16_t version, int32_t correlation_id, int16_t error) except -1:
-        """A response that only says what is wrong with the session."""
+        """Write a response that contains only the error code of the session."""
         cdef WriteBuffer* b = &self.response
         cdef bint flexible = version >= FIRST_FLEXIBLE
         b.size = 0

@@ -6,20 +6,20 @@ from odradek._ext.api.delayed_fetch cimport DelayedFetch
 
 
 cdef class FetchSessions:
-    cdef dict sessions                # id -> DelayedFetch, the one that was used the longest ago first
+    cdef dict sessions                # id -> DelayedFetch, the least recently used first
     cdef readonly Py_ssize_t partitions       # of all sessions together
     cdef readonly Py_ssize_t max_sessions
     cdef readonly Py_ssize_t max_partitions
     cdef int32_t first_id
     cdef int32_t ids
     cdef readonly int64_t evictions
-    cdef int64_t full_until_ms        # before it, no session makes place for one of `full_size` partitions or fewer
+    cdef int64_t full_until_ms        # until then no session can be evicted for a session of `full_size` partitions or fewer
     cdef Py_ssize_t full_size
 
     cdef DelayedFetch find(self, int32_t session_id)
     cdef int32_t new_id(self) except -1
-    cdef bint admit(self, DelayedFetch wait) except -1
+    cdef bint admit(self, DelayedFetch fetch) except -1
     cdef bint make_room(self, Py_ssize_t size, int64_t now_ms) except -1
     cdef DelayedFetch smaller_than(self, Py_ssize_t size, int64_t now_ms)
-    cdef bint used(self, DelayedFetch wait) except -1
-    cdef int end(self, DelayedFetch wait) except -1
+    cdef bint used(self, DelayedFetch fetch) except -1
+    cdef int end(self, DelayedFetch fetch) except -1

@@ -1,9 +1,9 @@
-"""JoinGroup, SyncGroup and Heartbeat, natively: requests from their bytes, responses to theirs. What a rebalance costs is here.
+"""Parsing of JoinGroup, SyncGroup and Heartbeat requests, and encoding of their responses. Most of the cost of a rebalance is here.
 
-Pure functions, used in the coordinator's loop. The schemas (`broker/odradek/protocol/schemas/join_group.py` and its like) and the handlers
-beside them say what is read and answered; the tests hold this equal to them. Whatever is not plain is left to them: what cannot
-be read, and so every error's text (None instead of a request), and versions that are not served. A response that has no
-encoding raises ValueError.
+Pure functions, used in the coordinator's event loop. The schemas (`broker/odradek/protocol/schemas/join_group.py`, `sync_group.py`,
+`heartbeat.py`) and the Python handlers define the behaviour; the tests compare this module with them. A request that this module does
+not parse is left to them: the functions return None for malformed requests, whose error messages the schemas make, and for unsupported
+versions. A response that cannot be encoded raises ValueError.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -44,15 +44,15 @@ cdef enum:
     FLEXIBLE_JOIN = 6
     FLEXIBLE_HEARTBEAT = 4
     FLEXIBLE_SYNC = 4
-    MOST_PROTOCOLS = 1000               # of a JoinGroup; more are left to the schema, which refuses them
-    MOST_ASSIGNMENTS = 1 << 16          # of a SyncGroup; likewise
+    MOST_PROTOCOLS = 1000               # of a JoinGroup; a request with more is left to the schema, which refuses it
+    MOST_ASSIGNMENTS = 1 << 16          # of a SyncGroup; a request with more is left to the schema, which refuses it
     LEAST_ELEMENT_BYTES = 2             # two empty values
 
 
 # -- Reading ---------------------------------------------------------------------------------------------------------
 
 cdef bytes data(Cursor* c, bint compact):
-    """Bytes; None with the cursor's error set."""
+    """Read bytes. Return None, with the cursor's error set, if they are null or truncated."""
     cdef int64_t length = read_length(c, compact)
     cdef const uint8_t* at
     if length < 0:
@@ -63,7 +63,7 @@ cdef bytes data(Cursor* c, bint compact):
 
 
 cdef int64_t array_length(Cursor* c, bint compact, int64_t most) noexcept:
-    """How many elements an array has; -1 with the cursor's error set."""
+    """Read the number of an array's elements. Return -1, with the cursor's error set, if it is malformed or above `most`."""
     cdef int64_t count = read_length(c, compact)
     if c.error != CURSOR_OK:
         return -1
@@ -74,21 +74,21 @@ cdef int64_t array_length(Cursor* c, bint compact, int64_t most) noexcept:
 
 
 cdef list named_data(Cursor* c, bint compact, int64_t most):
-    """An array of a name and bytes: [(name, bytes)]. What stops short has set the cursor's error."""
-    cdef list found = []
+    """Read an array of names and bytes: [(name, bytes)]. If the array is malformed, the cursor's error is set."""
+    cdef list elements = []
     cdef int64_t count = array_length(c, compact, most)
     while count > 0 and c.error == CURSOR_OK:
         name = text(c, compact, False)
-        found.append((name, data(c, compact)))
+        elements.append((name, data(c, compact)))
         if compact:
             skip_tagged_fields(c)
         count -= 1
-    return found
+    return elements
 
 
 def read_join(bytes frame not None):
-    """A JoinGroup request with its header: (version, correlation id, group id, session timeout, rebalance timeout or -1, both
-    in ms, member id, instance id or None, protocol type, [(name, metadata)], reason or None); None if it is left to the schema.
+    """Parse a JoinGroup request with its header. Return (version, correlation id, group id, session timeout, rebalance timeout or -1,
+    both in ms, member id, instance id or None, protocol type, [(name, metadata)], reason or None); None to leave it to the schema.
     """
     cdef Cursor c
     cdef int32_t correlation_id = 0, session_ms, rebalance_ms
@@ -119,8 +119,9 @@ def read_join(bytes frame not None):
 
 
 def read_sync(bytes frame not None):
-    """A SyncGroup request with its header: (version, correlation id, group id, generation id, member id, instance id or None,
-    protocol type or None, protocol name or None, {member id: assignment}); None if it is left to the schema."""
+    """Parse a SyncGroup request with its header. Return (version, correlation id, group id, generation id, member id, instance id or
+    None, protocol type or None, protocol name or None, {member id: assignment}); None to leave it to the schema.
+    """
     cdef Cursor c
     cdef int32_t correlation_id = 0, generation_id
     cdef int version
@@ -149,8 +150,9 @@ def read_sync(bytes frame not None):
 
 
 def read_heartbeat(bytes frame not None):
-    """A Heartbeat request with its header: (version, correlation id, group id, generation id, member id, instance id or None);
-    None if it is left to the schema."""
+    """Parse a Heartbeat request with its header. Return (version, correlation id, group id, generation id, member id, instance id or
+    None); None to leave it to the schema.
+    """
     cdef Cursor c
     cdef int32_t correlation_id = 0, generation_id
     cdef int version
@@ -183,7 +185,7 @@ cdef int put_text(WriteBuffer* out, str value, bint compact) except -1:
         return 0
     at = PyUnicode_AsUTF8AndSize(value, &length)
     if length > STRING_MAX_BYTES:
-        raise ValueError(f"a string of {length} bytes: at most {STRING_MAX_BYTES} can be told")
+        raise ValueError(f"a string of {length} bytes cannot be encoded, the limit is {STRING_MAX_BYTES} bytes")
     write_string_length(out, <int32_t>length, compact)
     write_bytes(out, at, length)
     return 0
@@ -209,7 +211,7 @@ def join_response(
     int version, int32_t correlation_id, int16_t error, int32_t generation_id, str protocol_type, str protocol_name,
     str leader not None, bint skip_assignment, str member_id not None, members,
 ):
-    """A JoinGroup response with its header.
+    """Return a JoinGroup response with its header.
 
     :param protocol_name: None becomes "" in versions below 7. :param members: [(member id, instance id or None, metadata)].
     """
@@ -229,8 +231,8 @@ def join_response(
             write_int8(&out, skip_assignment)
         put_text(&out, member_id, compact)
         write_length(&out, <int32_t>len(members), compact)
-        for one, instance_id, metadata in members:
-            put_text(&out, one, compact)
+        for group_member_id, instance_id, metadata in members:
+            put_text(&out, group_member_id, compact)
             if version >= 5:
                 put_text(&out, instance_id, compact)
             put_data(&out, metadata, compact)
@@ -246,7 +248,7 @@ def join_response(
 def sync_response(
     int version, int32_t correlation_id, int16_t error, str protocol_type, str protocol_name, bytes assignment not None
 ):
-    """A SyncGroup response with its header."""
+    """Return a SyncGroup response with its header."""
     cdef bint compact = version >= FLEXIBLE_SYNC
     cdef WriteBuffer out
     buffer_init(&out)
@@ -264,7 +266,7 @@ def sync_response(
 
 
 def heartbeat_response(int version, int32_t correlation_id, int16_t error):
-    """A Heartbeat response with its header."""
+    """Return a Heartbeat response with its header."""
     cdef bint compact = version >= FLEXIBLE_HEARTBEAT
     cdef WriteBuffer out
     buffer_init(&out)

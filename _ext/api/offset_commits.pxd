@@ -1,4 +1,4 @@
-"""OffsetCommit requests of versions 1 to 10: read in one pass, stored, answered. What a commit costs is here."""
+"""OffsetCommit requests of versions 1 to 10: read in one pass, stored, answered. Most of the cost of a commit is here."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
@@ -18,17 +18,17 @@ cdef class Committed:
 cdef struct Entry:                      # one partition of a request
     int64_t offset
     int64_t timestamp
-    const uint8_t* note                 # its metadata, in the request
+    const uint8_t* note                 # the commit's metadata, in the request
     int32_t note_bytes
     int32_t partition
     int32_t leader_epoch
-    int16_t error                       # 0: to be stored
+    int16_t error                       # 0: the offset must be stored
 
 
 cdef struct Section:                    # one topic of a request
-    const uint8_t* name                 # or its id
+    const uint8_t* name                 # name or id
     int32_t name_bytes
-    int32_t first                       # of the entries
+    int32_t first                       # index of its first entry
     int32_t count
 
 
@@ -40,20 +40,20 @@ cdef class OffsetCommit:
     cdef readonly str member_id
     cdef readonly str instance_id       # None: not a static member
     cdef readonly int64_t expire_timestamp_ms
-    cdef bytes frame                    # what the pointers point into
+    cdef bytes frame                    # the pointers of entries and sections point into it
     cdef bytes group_bytes
-    cdef list topics                    # the Topic of each section, None for one that is not known
-    cdef list notes                     # the metadata of each entry, as text
+    cdef list topics                    # the Topic of each section, None for an unknown topic
+    cdef list notes                     # the metadata of each entry, as str
     cdef Entry* entries
     cdef Section* sections
     cdef int entry_count
     cdef int section_count
-    cdef int stored                     # entries without error
-    cdef int64_t record_bytes           # about what its records take
-    cdef public object request          # to be answered by `answered`; see `PlainRequest` (broker/odradek/api/group_call.py)
-    cdef bint failed                    # some partition was answered with an error
-    cdef object group                   # while its append is under way
-    cdef object then                    # likewise, until it is told
+    cdef int stored                     # number of entries without error
+    cdef int64_t record_bytes           # approximate size of its records
+    cdef public object request          # the request that `answered` answers; see `PlainRequest` (broker/odradek/api/group_call.py)
+    cdef bint failed                    # the response contains an error for a partition
+    cdef object group                   # set while the append is in progress
+    cdef object then                    # callback for the outcome; set while the append is in progress, until it is called
 
     cdef int read_topics(self, Cursor* c, TopicDirectory topics, int64_t longest_note, int64_t now_ms, int64_t max_elements) except -1
     cdef int read_entry(self, Cursor* c, Entry* entry, Topic topic, int64_t longest_note, int64_t now_ms) except -1

@@ -1,8 +1,8 @@
-"""OffsetCommit requests, natively; see `offset_commits.pxd`. Runs in the coordinator's loop; no lock.
+"""Parsing, storing and answering of OffsetCommit requests; see `offset_commits.pxd`. Runs in the coordinator's event loop; no lock.
 
-The schemas (`odradek.protocol.schemas.offset_commit`, `group_records`) and the Python handler of OffsetCommit say what is read,
-judged, stored and answered; the tests hold this equal to them. `read` leaves to them whatever is not plain: version 0,
-requests that cannot be read, and so every error's text.
+The schemas (`odradek.protocol.schemas.offset_commit`, `group_records`) and the Python handler of OffsetCommit define the behaviour: what
+is read, checked, stored and answered; the tests compare this module with them. `read` leaves to them version 0 and malformed requests,
+whose error messages the schemas make.
 """
 
 cimport cython
@@ -49,12 +49,12 @@ cdef enum:
     FLEXIBLE = 8
     WITH_TOPIC_ID = 10
     TOPIC_ID_BYTES = 16
-    LEAST_PARTITION_BYTES = 13          # index, offset and a note's length
+    LEAST_PARTITION_BYTES = 13          # index, offset and the length of the metadata
     LEAST_TOPIC_BYTES = 2
     KEY_VERSION = 1
     VALUE_VERSION = 3
     VALUE_VERSION_WITH_EXPIRY = 1
-    RECORD_OVERHEAD = 40                # key and value without their texts, and what a record adds
+    RECORD_OVERHEAD = 40                # bytes of a record except the texts in its key and value
     UNKNOWN_TOPIC_OR_PARTITION = 3
     COORDINATOR_NOT_AVAILABLE = 15
     OFFSET_METADATA_TOO_LARGE = 12
@@ -67,7 +67,7 @@ cdef enum:
 cdef class Committed:
     """An offset that a group has committed.
 
-    :param commit_timestamp_ms: wall clock. :param expire_timestamp_ms: asked for by an old client; -1 if none.
+    :param commit_timestamp_ms: wall clock. :param expire_timestamp_ms: set by an old client's retention time; -1: none.
     """
 
     def __init__(self, int64_t offset, int32_t leader_epoch=-1, str metadata not None="", int64_t commit_timestamp_ms=0,
@@ -79,7 +79,7 @@ cdef class Committed:
         self.expire_timestamp_ms = expire_timestamp_ms
 
     def fields(self):
-        """All of it, in the order of the arguments."""
+        """Return all fields, in the order of the constructor's arguments."""
         return self.offset, self.leader_epoch, self.metadata, self.commit_timestamp_ms, self.expire_timestamp_ms
 
     def __eq__(self, other):
@@ -93,7 +93,7 @@ cdef class Committed:
 
 
 def partition_for(str group_id not None, int partitions):
-    """The partition of `__consumer_offsets` that holds a group: Java's hash of the id, without its sign."""
+    """Return the partition of `__consumer_offsets` for a group: the absolute value of Java's hash of the id, modulo `partitions`."""
     cdef uint32_t number = 0
     cdef Py_UCS4 char
     cdef int32_t hashed
@@ -110,9 +110,9 @@ def partition_for(str group_id not None, int partitions):
 
 
 def join(list queue not None, BatchBuilder builder not None, int most_records, int64_t most_bytes, int64_t timestamp):
-    """Put appends from the front of a queue into a batch, at least one: how many went in. What the first one raises goes through.
+    """Add appends from the front of a queue to a batch, at least one. Return their number. Raises what adding the first one raises.
 
-    :param queue: of tuples that begin with records or an OffsetCommit. :param most_bytes: that they have together, about.
+    :param queue: tuples whose first item is a list of records or an OffsetCommit. :param most_bytes: approximate limit of the batch.
     """
     cdef Py_ssize_t taken = 0, count, size_before
     cdef int64_t size
@@ -134,7 +134,7 @@ def join(list queue not None, BatchBuilder builder not None, int most_records, i
             else:
                 for key, value in records:
                     builder.add(key, value, timestamp)
-        except Exception:                   # its own affair, once it is the first
+        except Exception:                   # leave the append in the queue; the next call meets it first, and raises its error
             if taken == 0:
                 raise
             builder.out.size, builder.count, builder.out.error = size_before, count_before, 0
@@ -144,10 +144,10 @@ def join(list queue not None, BatchBuilder builder not None, int most_records, i
 
 
 def read(bytes frame not None, TopicDirectory topics, int64_t longest_note, int64_t now_ms, int64_t max_elements=MAX_ELEMENTS):
-    """An OffsetCommit from a request with its header; None for one that is not plain.
+    """Return an OffsetCommit for a request with its header; None for a request that this module leaves to the schemas.
 
-    :param longest_note: characters that a partition's metadata may have. :param now_ms: wall clock. :param max_elements: topics and
-        partitions together; a request with more is not plain.
+    :param longest_note: maximum number of characters of a partition's metadata. :param now_ms: wall clock. :param max_elements: limit
+        of topics and partitions together; a request with more is left to the schemas.
     """
     cdef OffsetCommit commit
     cdef Cursor c
@@ -179,7 +179,7 @@ def read(bytes frame not None, TopicDirectory topics, int64_t longest_note, int6
 
 @cython.final
 cdef class OffsetCommit:
-    """One request, read and judged partition by partition. As a sequence: the records of what is to be stored."""
+    """A request, parsed and checked partition by partition. Iterating over it yields the records (key, value) of the stored offsets."""
 
     def __cinit__(self):
         self.entries = NULL
@@ -222,7 +222,7 @@ cdef class OffsetCommit:
             else:
                 topic = topics.by_name.get(name)
                 if topic is None:
-                    name.decode()           # what is no text is no name
+                    name.decode()           # raises UnicodeDecodeError: the request is malformed
             self.topics.append(topic)
             length = read_length(c, compact)
             if c.error != CURSOR_OK:
@@ -282,12 +282,12 @@ cdef class OffsetCommit:
 
     @property
     def knows_epochs(self):
-        """Whether the client knows the errors of KIP-848."""
+        """Whether the request's version has the error codes of KIP-848."""
         return self.version >= 9
 
     @property
     def size(self):
-        """About how many bytes its records take."""
+        """Approximate size of its records in bytes."""
         return self.record_bytes
 
     def __len__(self):
@@ -299,8 +299,8 @@ cdef class OffsetCommit:
         return iter(pairs)
 
     def items(self):
-        """((topic, partition), Committed) of what is to be stored, in order."""
-        cdef list found = []
+        """Return ((topic, partition), Committed) of the offsets to be stored, in order."""
+        cdef list offsets = []
         cdef Topic topic
         cdef Section* section
         cdef int i, k
@@ -309,20 +309,20 @@ cdef class OffsetCommit:
             topic = self.topics[i]
             for k in range(section.first, section.first + section.count):
                 if self.entries[k].error == 0:
-                    found.append(((topic.name, self.entries[k].partition), self.committed(k)))
-        return found
+                    offsets.append(((topic.name, self.entries[k].partition), self.committed(k)))
+        return offsets
 
     cdef Committed committed(self, int number):
-        cdef Committed one = Committed.__new__(Committed)
-        one.offset = self.entries[number].offset
-        one.leader_epoch = self.entries[number].leader_epoch
-        one.commit_timestamp_ms = self.entries[number].timestamp
-        one.expire_timestamp_ms = self.expire_timestamp_ms
-        one.metadata = <str>self.notes[number]
-        return one
+        cdef Committed committed = Committed.__new__(Committed)
+        committed.offset = self.entries[number].offset
+        committed.leader_epoch = self.entries[number].leader_epoch
+        committed.commit_timestamp_ms = self.entries[number].timestamp
+        committed.expire_timestamp_ms = self.expire_timestamp_ms
+        committed.metadata = <str>self.notes[number]
+        return committed
 
     def put_into(self, dict of_topic not None):
-        """Note what is to be stored: {topic: {partition: Committed}}."""
+        """Store the offsets in `of_topic`: {topic: {partition: Committed}}."""
         cdef dict partitions
         cdef Topic topic
         cdef Section* section
@@ -393,25 +393,25 @@ cdef class OffsetCommit:
 
     @property
     def offsets(self):
-        """What is committed: itself."""
+        """The committed offsets: the object itself (like `Commit.offsets` in broker/odradek/groups/offsets.py)."""
         return self
 
     def answered(self, int16_t outcome):
-        """Answer `request`."""
+        """Answer `request`. `outcome`: error code for the partitions whose offsets were to be stored; 0: stored."""
         request, self.request = self.request, None
         payload = self.response(outcome)
-        if self.failed:                     # which the worker does not see: no error leads the response
+        if self.failed:                     # counted here: the worker cannot, because the response has no leading error code
             count_failed_request(request.context, OFFSET_COMMIT)
         request.answer(payload)
 
     def under_way(self, group not None, then not None):
-        """It is about to be appended; `appended` is to be called with the outcome, and before that perhaps `late`."""
+        """The append begins. The caller must call `appended` with its outcome, and may call `late` before."""
         group.under_way[self] = self
         self.group = group
         self.then = then
 
     def appended(self, outcome):
-        """The append has ended: what was stored is committed, and whoever waits is told."""
+        """The append has ended: if it succeeded, commit the offsets to the group; report the outcome to the callback."""
         group, then = self.group, self.then
         self.group = self.then = None
         del group.under_way[self]
@@ -421,12 +421,12 @@ cdef class OffsetCommit:
             then(outcome)
 
     def late(self):
-        """The append takes too long: whoever waits is told that now, and the outcome matters to the group alone."""
+        """The append takes too long: report COORDINATOR_NOT_AVAILABLE to the callback now. Only the group sees the later outcome."""
         then, self.then = self.then, None
         then(COORDINATOR_NOT_AVAILABLE)
 
     def response(self, int16_t outcome):
-        """The response with its header: `outcome` for every partition that was to be stored, its own error for the rest."""
+        """Return the response with its header: `outcome` for the partitions without an error, the error of each other partition."""
         cdef bint compact = self.version >= FLEXIBLE
         cdef WriteBuffer out
         cdef Section* section

@@ -1,6 +1,6 @@
-"""What requests that the coordinator reads natively begin with, and strings in them; used by the loop that serves them.
+"""Reading headers and strings of the requests that the coordinator parses natively. Used in the coordinator's event loop.
 
-Where a value is not as it should be, the cursor's error is set, and the request is left to the schema.
+If a value is not as expected, the cursor's error is set, and the caller leaves the request to the schema.
 """
 
 from libc.stdint cimport int16_t, int32_t
@@ -8,9 +8,9 @@ from libc.stdint cimport int16_t, int32_t
 from odradek._ext.protocol.cursor cimport Cursor, WriteBuffer
 
 
-# Begins a cursor on a request and steps over its header; the version, -1 if it is not to be served here.
+# Initialises a cursor on a request and skips its header. Returns the version, -1 if the request is not parsed natively.
 cdef int header(Cursor* c, bytes frame, int16_t api_key, int newest, int flexible, int32_t* correlation_id) except -2
-# A string. Raises UnicodeDecodeError; null where it may not be sets the cursor's error.
+# Reads a string. Raises UnicodeDecodeError; null that is not allowed sets the cursor's error.
 cdef object text(Cursor* c, bint compact, bint nullable)
-# All that was written. Raises MemoryError.
+# Returns the written bytes. Raises MemoryError.
 cdef bytes finished(WriteBuffer* out)

@@ -1,4 +1,4 @@
-"""Reading the plain parts of requests natively; see `plain_requests.pxd`."""
+"""Reading headers and strings of requests; see `plain_requests.pxd`."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_DecodeUTF8
@@ -37,7 +37,7 @@ cdef int header(Cursor* c, bytes frame, int16_t api_key, int newest, int flexibl
     correlation_id[0] = read_int32(c)
     if c.error != CURSOR_OK or version < 0 or version > newest:
         return -1
-    text(c, False, True)                # the client's id, which the forwarded context tells
+    text(c, False, True)                # the client id, unused: the forwarded context contains it
     if version >= flexible:
         skip_tagged_fields(c)
     return version

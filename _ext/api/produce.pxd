@@ -1,4 +1,4 @@
-"""Produce requests: parsed in place, checked, appended jointly, answered in order."""
+"""Execution of Produce requests: parsed in place, checked, appended jointly, answered in order."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint8_t
 
@@ -15,8 +15,8 @@ cdef class Producing:
     cdef object offload           # callable(DelayedProduce)
     cdef readonly ProduceResponses responses
     cdef ProduceDelays delays
-    cdef int64_t max_partitions   # of a request
-    cdef bint too_many            # the request read last has more
+    cdef int64_t max_partitions   # limit of a request
+    cdef bint too_many            # the last parsed request has more
     cdef ProduceItem* items
     cdef int item_room
     cdef int item_count
@@ -24,8 +24,8 @@ cdef class Producing:
     cdef int request_room
     cdef int request_count
     cdef list record_errors           # RecordErrors of refused batches of `requests`; None if there are none
-    cdef Connection joined_by         # whose requests are in `requests`, None if there are none
-    cdef bytes last_name          # name or id of the topic looked up last: most requests name one topic over and over
+    cdef Connection joined_by         # the connection whose requests are in `requests`; None if there are none
+    cdef bytes last_name          # name or id of the topic that was looked up last: most requests repeat one topic
 
     cdef int offer(self, Connection connection, int16_t version, int32_t correlation_id, Cursor* body, uint8_t* frame,
                    int64_t size) except -1

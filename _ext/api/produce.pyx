@@ -1,10 +1,10 @@
-"""The way of a Produce request: parse, check what needs no lock, append what one read brought jointly, answer.
+"""Execution of Produce requests: parse, run the checks that need no lock, append the requests of one read jointly, answer.
 
-Runs in a worker's loop. A request leaves the short way (and gets a DelayedProduce, with a copy of its frame) when it holds
-compressed records, which an append thread opens and appends; when that thread has to convert message sets of old formats
-(versions 0 to 2), or to compress records by the topic's own codec; when it is large; when a slot's lock is taken; when acks=all
-must wait for the high watermark; or when `flush.messages` asks for records on the device before the answer. A Produce may
-follow a Produce that is appended but not answered, nothing else may.
+Runs in a worker's event loop. A request becomes a delayed produce (DelayedProduce, with a copy of its frame) if it contains compressed
+records, which an append thread decompresses and appends; if that thread must convert message sets of old formats (versions 0 to 2), or
+compress records with the topic's own codec; if it is large; if a slot's lock is taken; if acks=all must wait for the high watermark;
+or if `flush.messages` requires a sync to the device before the answer. A Produce may be executed while an earlier Produce is appended
+but not answered; no other request may follow an unanswered one.
 """
 
 from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint32_t, uint64_t, uint8_t
@@ -76,32 +76,32 @@ from odradek._ext.shm.topics cimport Topic, TopicDirectory
 
 
 cdef enum:
-    LARGE_REQUEST = 2 * 1024 * 1024   # bytes; appended on a thread, so that the loop goes on meanwhile
-    MANY_ITEMS = 256                  # partitions of a request; likewise
-    FIRST_WITH_BATCHES = 3            # before: message sets of formats v0 and v1
+    LARGE_REQUEST = 2 * 1024 * 1024   # bytes above which a thread appends a request, so that the loop can serve others meanwhile
+    MANY_ITEMS = 256                  # partitions above which a thread appends a request
+    FIRST_WITH_BATCHES = 3            # earlier versions: message sets of formats v0 and v1
     AS_SENT = 255                     # compression.type=producer
     NEWEST = 13
 
 
 cdef class Producing:
-    """One a worker.
+    """Executes Produce requests. A worker has one.
 
-    :param offload: (pending): call `pending.step()` on the append thread until it returns False; then, if `pending.large_next`,
-        `pending.open_large()` on the thread for large batches, and `step` again; at last `pending.worked()` in the loop.
-    :param retry: (pending): call `pending.again()` in the loop, a moment later.
-    :param prepare: (data, old, codec, level, limit, max_message_bytes): check a batch with its compressed records, or convert a
-        message set (old), and compress by `codec` (255: as sent); see `odradek.storage.incoming.prepare`.
-    :param max_opened_bytes: that the compressed records of one request may open to.
-    :param max_partitions: of one request.
+    :param offload: (pending): calls `pending.step()` on the append thread until it returns False; then, if `pending.large_next`,
+        `pending.open_large()` on the thread for large batches, and `step` again; finally `pending.worked()` in the loop.
+    :param retry: (pending): calls `pending.again()` in the loop, a moment later.
+    :param prepare: (data, old, codec, level, limit, max_message_bytes): checks a batch with its compressed records, or converts a
+        message set (old), and compresses with `codec` (255: as sent); see `odradek.storage.incoming.prepare`.
+    :param max_opened_bytes: limit of the decompressed size of a request's records.
+    :param max_partitions: limit of the partitions of a request.
     """
 
-    def __init__(self, TopicDirectory topics, Purgatory room, offload, retry, prepare, *, int64_t max_opened_bytes,
+    def __init__(self, TopicDirectory topics, Purgatory purgatory, offload, retry, prepare, *, int64_t max_opened_bytes,
                  int64_t max_partitions):
         self.max_partitions = max_partitions
         self.topics = topics
         self.offload = offload
         self.responses = ProduceResponses()
-        self.delays = ProduceDelays(room, retry, prepare, max_opened_bytes, self.responses)
+        self.delays = ProduceDelays(purgatory, retry, prepare, max_opened_bytes, self.responses)
 
     def __dealloc__(self):
         free(self.items)
@@ -109,21 +109,21 @@ cdef class Producing:
 
     cdef int offer(self, Connection connection, int16_t version, int32_t correlation_id, Cursor* body, uint8_t* frame,
                    int64_t size) except -1:
-        """One request; `body` stands behind the header."""
+        """Parse and check a request. Return a FrameResult. :param body: cursor after the request's header."""
         cdef DelayedProduce pending
         cdef ProduceRequest* request
         cdef bint slow = size > LARGE_REQUEST
         cdef int64_t wall_ms
         cdef int i
         if version > NEWEST or version < 0:
-            connection.close_reason = f"Produce version {version} is not known; 0 to {NEWEST} are"
+            connection.close_reason = f"Produce version {version} is not supported, supported are 0 to {NEWEST}"
             return FRAME_CLOSE
         if must_wait(connection):
             self.execute(connection)
             return FRAME_DEFER
         self.joined_by = connection
         if not self.parse(version, correlation_id, body):
-            connection.close_reason = f"a Produce request of version {version} cannot be read: error {body.error} at " \
+            connection.close_reason = f"a Produce request of version {version} is malformed: error {body.error} at " \
                                       f"byte {body.ptr - frame} of {size}"
             if self.too_many:
                 connection.close_reason = f"a Produce request names more than {self.max_partitions} partitions"
@@ -146,21 +146,21 @@ cdef class Producing:
         if not slow:
             self.count_arrival(request, self.items, size + 4)
             return FRAME_JOINED
-        # The slow way: what was joined before goes first, then this one with memory of its own.
+        # A delayed produce: first execute the requests that were joined before, then this one with its own copy of the frame.
         pending = DelayedProduce.__new__(DelayedProduce)
-        pending.take(self.delays, request, self.items, self.record_errors, frame, size)
+        pending.adopt_frame(self.delays, request, self.items, self.record_errors, frame, size)
         self.item_count = request.first
         self.request_count -= 1
         self.execute(connection)
         if must_wait(connection):
-            return FRAME_DEFER                # one of those met a taken lock, and is not to be overtaken
+            return FRAME_DEFER                # an earlier request met a taken lock; this one must not be appended before it
         self.count_arrival(&pending.request, pending.items, size + 4)
         connection.attach(pending)
         self.offload(pending)
         return FRAME_PENDING
 
     cdef int parse(self, int16_t version, int32_t correlation_id, Cursor* body) except -1:
-        """Take a request's partitions into the arrays; 0 if it cannot be read."""
+        """Add a request and its partitions to the arrays. Return 0 if the request is malformed or names too many partitions."""
         cdef bint flexible = version >= PRODUCE_FLEXIBLE
         cdef int64_t topics, partitions, t, p, length, size
         cdef int first = self.item_count, room
@@ -173,7 +173,7 @@ cdef class Producing:
         if version >= 3:
             length = read_string_length(body, flexible)
             if length > 0:
-                read_bytes(body, length)      # the transactional id: batches say themselves that they are transactional
+                read_bytes(body, length)      # the transactional id, unused: each batch has a flag if it is transactional
         acks = read_int16(body)
         timeout_ms = read_int32(body)
         topics = read_length(body, flexible)
@@ -273,7 +273,7 @@ cdef class Producing:
         return 0
 
     cdef int check(self, ProduceItem* item, int16_t acks, int64_t wall_ms) noexcept:
-        """Everything about a batch that needs no lock."""
+        """Run the checks of a batch that need no lock."""
         cdef Slot* slot = slot_at(item.slot - 1)
         cdef BatchInfo* info = &item.append.info
         cdef int64_t size = info.size
@@ -285,7 +285,7 @@ cdef class Producing:
         if version < FIRST_WITH_BATCHES and acks == -1 and not enough_replicas(slot):
             return refuse(item, NOT_ENOUGH_REPLICAS, NULL)
         if version < FIRST_WITH_BATCHES and item.append.data == NULL:
-            item.appended = 1                 # an empty set: nothing is appended, at no offset, as in Kafka
+            item.appended = 1                 # an empty message set: as in Kafka, it succeeds without an offset
             item.append.base_offset = item.append.append_time = -1
             item.append.log_start_offset = slot.log_start_offset
             item.leader_epoch = slot.leader_epoch
@@ -294,7 +294,7 @@ cdef class Producing:
             item.slow = SLOW_OLD
             return 0
         if item.append.data == NULL:
-            return refuse(item, ERROR_INVALID_RECORD, "a produce request must hold exactly one record batch a partition, this holds none")
+            return refuse(item, ERROR_INVALID_RECORD, "a Produce request must contain exactly one record batch per partition, found none")
         if acks == -1 and not enough_replicas(slot):
             return refuse(item, NOT_ENOUGH_REPLICAS, NULL)
         error = check_batch(item.append.data, <size_t>size, True, info)
@@ -302,13 +302,13 @@ cdef class Producing:
             info.size = <int32_t>size
             return refuse(item, error, reason_of(error))
         if info.size != size:
-            return refuse(item, ERROR_INVALID_RECORD, "a produce request must hold exactly one record batch a partition")
+            return refuse(item, ERROR_INVALID_RECORD, "a Produce request must contain exactly one record batch per partition")
         if info.size > slot.settings.max_message_bytes:
-            return refuse(item, ERROR_MESSAGE_TOO_LARGE, "the record batch is larger than max.message.bytes of the topic")
+            return refuse(item, ERROR_MESSAGE_TOO_LARGE, "the record batch is larger than the topic's max.message.bytes")
         if info.transactional:
             return refuse(item, INVALID_TXN_STATE, "transactions are not supported yet")
         if info.codec == CODEC_ZSTD and version < 7:
-            return refuse(item, ERROR_UNSUPPORTED_COMPRESSION_TYPE, "zstd needs produce requests of version 7 or newer")
+            return refuse(item, ERROR_UNSUPPORTED_COMPRESSION_TYPE, "zstd requires Produce requests of version 7 or newer")
         if slot.settings.compression != AS_SENT and slot.settings.compression != info.codec:
             item.slow = SLOW_RECOMPRESS
             return 0
@@ -318,7 +318,7 @@ cdef class Producing:
         return check_framed(item, slot, wall_ms)
 
     cdef int name_bad_records(self, ProduceItem* item, int64_t wall_ms) except -1:
-        """Find the records for which the item's batch, which is not compressed, is refused."""
+        """Find the records because of which the item's batch, which is not compressed, is refused."""
         if self.record_errors is None:
             self.record_errors = []
         attach_record_errors(&self.requests[item.request], item, self.record_errors, item.append.data + AT_RECORDS,
@@ -326,7 +326,7 @@ cdef class Producing:
         return 0
 
     cdef int execute(self, Connection connection) except -1:
-        """Append all joined requests of the connection at hand and answer them, in order."""
+        """Append and answer all joined requests of the connection, in order."""
         cdef int r
         cdef ProduceRequest* request
         cdef DelayedProduce pending
@@ -335,14 +335,14 @@ cdef class Producing:
             self.joined_by = self.record_errors = None
             return 0
         if self.joined_by is not connection:
-            raise RuntimeError("requests of another connection were left to be executed")
+            raise RuntimeError("joined Produce requests of another connection were not executed")
         link_items(self.items, self.item_count)
         append_items(self.items, 0, self.item_count, SPINS_OF_LOOP, now_ms())
         for r in range(self.request_count):
             request = &self.requests[r]
             if not settled(request, self.items):
                 pending = DelayedProduce.__new__(DelayedProduce)
-                pending.take_request(self.delays, request, self.items, self.record_errors)
+                pending.adopt_request(self.delays, request, self.items, self.record_errors)
                 connection.attach(pending)
                 pending.api = PRODUCE
                 out.not_executed(PRODUCE)
@@ -350,10 +350,10 @@ cdef class Producing:
                 continue
             self.responses.count_in(request, self.items)
             if request.acks == 0:
-                self.responses.ask_flush(request, self.items)
+                self.responses.request_flush(request, self.items)
                 self.responses.count_answer(request, self.items, 0)
                 if any_refused(request, self.items):
-                    out.begin_close(connection, CLOSE_HANDLER, "a record sent with acks=0 was refused")
+                    out.begin_close(connection, CLOSE_HANDLER, "a record batch sent with acks=0 was refused")
             else:
                 self.responses.write_response(out, request, self.items, self.record_errors)
         self.request_count = self.item_count = 0
@@ -361,14 +361,14 @@ cdef class Producing:
         return 0
 
     cdef int forget(self, Connection connection) except -1:
-        """The connection is gone, perhaps amid its turn: what it joined must not be executed in another one's."""
+        """The connection is closed, possibly during its turn: its joined requests must not be executed in another connection's turn."""
         if self.joined_by is connection:
             self.request_count = self.item_count = 0
             self.joined_by = self.record_errors = None
         return 0
 
     cdef int count_arrival(self, ProduceRequest* request, ProduceItem* items, int64_t size) noexcept:
-        """A request whose frame has `size` bytes is going to be executed: the records are their topics', the rest nobody's."""
+        """Count a request, with a frame of `size` bytes, that will be executed: records for their topics, other bytes for no topic."""
         cdef uint64_t* values
         cdef int i
         for i in range(request.first, request.first + request.count):

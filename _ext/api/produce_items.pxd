@@ -1,6 +1,6 @@
-"""One partition of a Produce request: what was sent, what the checks and the append made of it, whether it may be answered.
+"""One partition of a Produce request: its batch, the results of the checks and of the append, and whether it may be answered.
 
-Plain memory and functions over it, for the loop and the append threads of a worker; no locks but the slots' own.
+Plain memory and functions on it, for the event loop and the append threads of a worker; no locks except those of the slots.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint8_t
@@ -11,9 +11,9 @@ from odradek._ext.shm.metering cimport Client
 
 
 cdef enum Slow:
-    SLOW_COMPRESSED = 1           # its records are to be opened and checked
-    SLOW_OLD = 2                  # a message set of format v0 or v1, to be converted
-    SLOW_RECOMPRESS = 3           # compression.type of the topic is another codec
+    SLOW_COMPRESSED = 1           # its records must be decompressed and checked
+    SLOW_OLD = 2                  # a message set of format v0 or v1, which must be converted
+    SLOW_RECOMPRESS = 3           # the topic's compression.type is another codec
 
 
 cdef struct ProduceItem:          # one partition of one request
@@ -27,17 +27,17 @@ cdef struct ProduceItem:          # one partition of one request
     int32_t topic_partitions      # > 0 on the first partition of a topic: how many follow, itself included
     int16_t error
     uint8_t appended
-    uint8_t slow                  # Slow: why an append thread must have it first
-    uint8_t bad_records           # refused because records break a rule of the topic: they are to be named
+    uint8_t slow                  # Slow: why an append thread must process it first; 0: it need not
+    uint8_t bad_records           # refused because records violate a rule of the topic: the response must name them
     const char* message           # of the error, or NULL
-    int32_t record_errors         # place in the request's list of RecordErrors + 1; 0: none
-    int64_t required_offset       # acks=all: answered when the high watermark is here
-    int64_t flush_offset          # flush.messages: answered when this much is on the device; 0: no need
+    int32_t record_errors         # index in the request's list of RecordErrors + 1; 0: none
+    int64_t required_offset       # acks=all: the high watermark that decides it
+    int64_t flush_offset          # flush.messages: the flushed offset that decides it; 0: no sync is needed
     int32_t leader_epoch
-    int32_t sent_bytes            # of records, as they came
+    int32_t sent_bytes            # of records, as sent
     uint32_t counted              # number of the topic in the meter page
     int32_t following             # the next item of the same slot, -1: none; see link_items
-    uint8_t held                  # during append_items: an item of its slot before it met a taken lock
+    uint8_t held                  # during append_items: an earlier item of its slot met a taken lock
 
 
 cdef struct ProduceRequest:
@@ -48,9 +48,9 @@ cdef struct ProduceRequest:
     int32_t first
     int32_t count
     int32_t topics
-    int32_t record_errors         # how many are listed
+    int32_t record_errors         # number of record errors that the response lists
     Client client
-    uint32_t owner                # of the producers that its connection brings
+    uint32_t owner                # of the producers that its connection creates (owners.pxd)
     int64_t connection_id
 
 
@@ -80,38 +80,39 @@ cdef inline int refuse(ProduceItem* item, int error, const char* message) noexce
 
 
 cdef inline bint enough_replicas(Slot* slot) noexcept nogil:
-    """min.insync.replicas asks for no more than the partition has (as in Kafka 4)."""
+    """Return whether the partition has min.insync.replicas; that never requires more replicas than are assigned (as in Kafka 4)."""
     return slot.in_sync_count >= min(slot.settings.min_in_sync_replicas, slot.replica_count)
 
 
-# What a refusal by a batch's checks tells the client; NULL if the code says it all.
+# Returns the error message for the client if a check refuses a batch; NULL if the error code needs no message.
 cdef const char* reason_of(int error) noexcept nogil
-# Why an append was refused with NOT_ENOUGH_REPLICAS; `room`: a Room.
+# Returns the error message if an append was refused with NOT_ENOUGH_REPLICAS. `room`: a Room.
 cdef const char* reason_of_room(int room) noexcept nogil
 
-# What the walk through the records found, against the topic's settings. Refuses the item, or corrects timestamp type and
-# maximal timestamp in the batch's header.
+# Checks the records' properties against the topic's settings. Refuses the item, or corrects timestamp type and maximum timestamp in
+# the batch's header.
 cdef int check_framed(ProduceItem* item, Slot* slot, int64_t wall_ms) noexcept nogil
 
-# Set `following` of all items; to be done once, before `append_items`.
+# Sets `following` of all items. Must be called once, before `append_items`.
 cdef void link_items(ProduceItem* items, int count) noexcept nogil
 
-# Append every item from `first` to `end` that is neither refused nor appended yet, those of one slot together and in order, also
-# those of the same slots behind `end`. Returns at how many slots the lock is taken: items that are neither are to be offered
-# again, before anything behind them. The time it takes is proportional to the number of items.
+# Appends every item from `first` to `end` that is neither refused nor appended yet, the items of a slot together and in order,
+# including those of the same slots after `end`. Returns the number of slots whose lock is taken: their items stay neither refused nor
+# appended, and the caller must pass them again before any later batch of these slots. The time is proportional to the number of items.
 cdef int append_items(ProduceItem* items, int first, int end, int spins, int64_t wall_ms) noexcept nogil
 
-# Whether the item need not wait for a sync: it is synced, or never will be as what it was acknowledged for.
+# Returns whether the item awaits no sync: it is synced, or it cannot be synced any more as what it was appended as; then this refuses
+# it.
 cdef bint on_device(ProduceItem* item) noexcept nogil
 
-# Whether the item is refused, or appended and, where that is asked for, on the device and (acks=all) below the high watermark.
+# Returns whether the item is refused, or appended and, where that is required, on the device and (acks=all) below the high watermark.
 cdef bint decided(ProduceItem* item, int16_t acks) noexcept nogil
 
-# Whether every item of the request is decided.
+# Returns whether every item of the request is decided.
 cdef bint settled(ProduceRequest* request, ProduceItem* items) noexcept nogil
 
-# The first item from `at` on that is not decided; the number of items if there is none.
+# Returns the first item from `at` on that is not decided; the number of items if all are.
 cdef int first_undecided(ProduceRequest* request, ProduceItem* items, int at) noexcept nogil
 
-# Whether one of the items is refused.
+# Returns whether an item is refused.
 cdef bint any_refused(ProduceRequest* request, ProduceItem* items) noexcept nogil

@@ -30,13 +30,13 @@ from odradek._ext.storage.log_dirs cimport is_full
 
 
 cdef enum:
-    PLACES_ON_STACK = 512             # of the table that finds items of the same slot: a power of two
+    PLACES_ON_STACK = 512             # size of the hash table that finds items of the same slot, if it is on the stack: a power of two
 
-cdef const char* DISK_IS_FULL = "the disk of the partition's log directory is full: to be tried again"
-cdef const char* CLIENT_HAS_ENOUGH = "the broker remembers as many idempotent producers of this address as " \
-    "odradek.producer.state.client.max.percent allows: close some, or raise it"
-cdef const char* PARTITION_HAS_ENOUGH = "the partition remembers as many idempotent producers as " \
-    "odradek.producer.state.partition.max.producers allows, and all of them wrote lately"
+cdef const char* DISK_IS_FULL = "the disk of the partition's log directory is full; retry after space was freed"
+cdef const char* CLIENT_HAS_ENOUGH = "the broker has as many idempotent producers from this address as " \
+    "odradek.producer.state.client.max.percent allows: close some, or raise the limit"
+cdef const char* PARTITION_HAS_ENOUGH = "the partition has as many idempotent producers as " \
+    "odradek.producer.state.partition.max.producers allows, and all of them wrote recently"
 cdef const char* ARENA_IS_FULL = "the broker's memory for idempotent producers is full: raise odradek.producer.state.max.bytes"
 
 
@@ -44,15 +44,15 @@ cdef const char* ARENA_IS_FULL = "the broker's memory for idempotent producers i
 
 cdef const char* reason_of(int error) noexcept nogil:
     if error == ERROR_CORRUPT_MESSAGE:
-        return "the record batch is damaged: its CRC or its length is wrong"
+        return "the record batch is corrupt: its CRC or its length is wrong"
     if error == ERROR_INVALID_RECORD:
-        return "the record batch is not well formed: its records do not agree with its header"
+        return "the record batch is malformed: its records do not match its header"
     if error == ERROR_UNSUPPORTED_COMPRESSION_TYPE:
-        return "the record batch has an unknown codec"
+        return "the record batch has an unknown compression codec"
     if error == ERROR_INVALID_TIMESTAMP:
-        return "a timestamp of the record batch, or its type, is not what the topic takes"
+        return "a timestamp of the record batch, or its timestamp type, is not allowed by the topic's configuration"
     if error == ERROR_MESSAGE_TOO_LARGE:
-        return "the record batch is larger than max.message.bytes, or opens to more than the broker takes"
+        return "the record batch is larger than max.message.bytes, or its decompressed records exceed the broker's limit"
     return NULL
 
 
@@ -79,7 +79,7 @@ cdef int check_framed(ProduceItem* item, Slot* slot, int64_t wall_ms) noexcept n
 
 cdef void link_items(ProduceItem* items, int count) noexcept nogil:
     cdef int[PLACES_ON_STACK] small
-    cdef int* places = small              # the first item found so far of a slot, + 1; found from the last item on
+    cdef int* places = small              # hash table: the first item of a slot + 1, among the items visited (last item first)
     cdef uint32_t mask = 15, place
     cdef int i
     if count == 1:
@@ -108,7 +108,7 @@ cdef void link_items(ProduceItem* items, int count) noexcept nogil:
 
 
 cdef void link_slowly(ProduceItem* items, int count) noexcept nogil:
-    """As link_items, without memory."""
+    """As link_items, without allocating memory; the time is quadratic."""
     cdef int i, j
     for i in range(count):
         j = i + 1
@@ -143,12 +143,12 @@ cdef int append_items(ProduceItem* items, int first, int end, int spins, int64_t
         if result == APPEND_BUSY:
             busy += 1
             j = items[i].following
-            while j >= 0:                 # nothing may overtake what was refused
+            while j >= 0:                 # no later item of the slot may be appended before this one
                 items[j].held = 1
                 j = items[j].following
             continue
         slot = slot_at(items[i].slot - 1)
-        # Kafka's rule: the append that makes them as many is the one that syncs.
+        # As in Kafka, the append that reaches flush.messages unsynced records requests the sync.
         flush = (result == APPEND_OK or result == APPEND_IO_ERROR) \
             and outcome.log_end_offset - slot.flushed_offset >= slot.settings.flush_messages
         for j in range(n):
@@ -171,13 +171,13 @@ cdef int append_items(ProduceItem* items, int first, int end, int spins, int64_t
             elif result == APPEND_IO_ERROR and is_full(-outcome.error_number):
                 refuse(&items[places[j]], NOT_ENOUGH_REPLICAS, DISK_IS_FULL)
             elif result == APPEND_IO_ERROR:
-                refuse(&items[places[j]], KAFKA_STORAGE_ERROR, "the log could not be written")
+                refuse(&items[places[j]], KAFKA_STORAGE_ERROR, "the broker cannot write to the log")
             else:
                 refuse(&items[places[j]], NOT_LEADER_OR_FOLLOWER, NULL)
     return busy
 
 
-# -- what is decided -------------------------------------------------------------------------------------------------
+# -- whether items are decided ---------------------------------------------------------------------------------------
 
 cdef bint on_device(ProduceItem* item) noexcept nogil:
     cdef Slot* slot = slot_at(item.slot - 1)
@@ -186,7 +186,7 @@ cdef bint on_device(ProduceItem* item) noexcept nogil:
     if slot.incarnation != item.incarnation:
         refuse(item, UNKNOWN_TOPIC_OR_PARTITION, NULL)
     elif slot.state == SLOT_OFFLINE or region().header.log_dir_offline[slot.log_dir]:
-        refuse(item, KAFKA_STORAGE_ERROR, "the log could not be synced to the device")
+        refuse(item, KAFKA_STORAGE_ERROR, "the broker cannot sync the log to the device")
     elif slot.state != SLOT_ONLINE:
         refuse(item, UNKNOWN_TOPIC_OR_PARTITION, NULL)
     elif slot.leader_epoch != item.leader_epoch:
@@ -208,7 +208,7 @@ cdef bint decided(ProduceItem* item, int16_t acks) noexcept nogil:
     if acks != -1 or item.error:
         return True
     slot = slot_at(item.slot - 1)
-    # One consistent look at epoch, high watermark and in-sync set decides [R 3].
+    # One consistent view of epoch, high watermark and in-sync set decides [R 3].
     if slot.incarnation != item.incarnation or slot.leader_epoch != item.leader_epoch:
         refuse(item, NOT_LEADER_OR_FOLLOWER, NULL)
         return True

@@ -1,4 +1,4 @@
-"""The end of a Produce request: its response, what is counted of it, and the sync that its topics ask for."""
+"""The end of a Produce request: its response, its metrics, and the sync that its topics require."""
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint8_t
 
@@ -11,7 +11,7 @@ from odradek._ext.protocol.cursor cimport WriteBuffer
 cdef class ProduceResponses:
     cdef readonly Flusher flusher
     cdef WriteBuffer response
-    # Batches of new producers that were refused for want of room since `take_refusals`, and the last one of them
+    # Since `take_refusals`: number of batches that were refused because the broker had no room for new producers, and the last of them
     cdef int64_t refusals
     cdef int refused_room         # Room
     cdef int64_t refused_connection
@@ -20,11 +20,11 @@ cdef class ProduceResponses:
     cdef int write_response(self, ResponseOutput out, ProduceRequest* request, ProduceItem* items, list record_errors) except -1
     cdef int count_in(self, ProduceRequest* request, ProduceItem* items) noexcept
     cdef int count_answer(self, ProduceRequest* request, ProduceItem* items, int64_t size) noexcept
-    cdef int ask_flush(self, ProduceRequest* request, ProduceItem* items) except -1
-    cdef int ask_flush_of(self, ProduceItem* item) except -1
+    cdef int request_flush(self, ProduceRequest* request, ProduceItem* items) except -1
+    cdef int request_flush_of(self, ProduceItem* item) except -1
 
 
-# Find out which records, `records[0:size]` not compressed, make the item refused, with which code, and list as many as the
-# request's answer has room for in `found`. `first_decides`: see `find_record_errors`.
-cdef int attach_record_errors(ProduceRequest* request, ProduceItem* item, list found, const uint8_t* records, int64_t size,
+# Finds the records, in the uncompressed `records[0:size]`, because of which the item is refused, and the error code. Refuses the item,
+# and appends as many as the response has room for to `record_errors`. `first_decides`: see `find_record_errors`.
+cdef int attach_record_errors(ProduceRequest* request, ProduceItem* item, list record_errors, const uint8_t* records, int64_t size,
                               int64_t wall_ms, bint first_decides) except -1

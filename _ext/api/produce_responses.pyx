@@ -1,6 +1,6 @@
-"""The end of a Produce request: its response, what is counted of it, and the sync that its topics ask for.
+"""The end of a Produce request: its response, its metrics, and the sync that its topics require.
 
-One `ProduceResponses` a worker, used in its loop only, except that `attach_record_errors` also runs on the append thread.
+A worker has one `ProduceResponses`, used only in its event loop; `attach_record_errors` also runs on the append thread.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t, uint8_t
@@ -63,7 +63,7 @@ cdef inline void write_message(WriteBuffer* b, const char* message, bint flexibl
         write_bytes(b, message, length)
 
 
-cdef int attach_record_errors(ProduceRequest* request, ProduceItem* item, list found, const uint8_t* records, int64_t size,
+cdef int attach_record_errors(ProduceRequest* request, ProduceItem* item, list record_errors, const uint8_t* records, int64_t size,
                               int64_t wall_ms, bint first_decides) except -1:
     cdef bint listed = request.version >= FIRST_WITH_RECORD_ERRORS and request.acks != 0
     cdef int32_t most = MOST_RECORD_ERRORS - request.record_errors if listed else 0
@@ -72,8 +72,8 @@ cdef int attach_record_errors(ProduceRequest* request, ProduceItem* item, list f
     if errors is None:
         return 0
     refuse(item, errors.code, NULL)
-    found.append(errors)
-    item.record_errors = <int32_t>len(found)
+    record_errors.append(errors)
+    item.record_errors = <int32_t>len(record_errors)
     request.record_errors += <int32_t>len(errors.listed)
     return 0
 
@@ -112,7 +112,7 @@ cdef class ProduceResponses:
                 write_length(b, item.topic_partitions, flexible)
             write_int32(b, item.partition)
             if item.error == KAFKA_STORAGE_ERROR and version < FIRST_WITH_STORAGE_ERROR:
-                write_int16(b, NOT_LEADER_OR_FOLLOWER)        # which these clients know, and try again
+                write_int16(b, NOT_LEADER_OR_FOLLOWER)        # old clients do not know KAFKA_STORAGE_ERROR; they retry after this one
             else:
                 write_int16(b, item.error)
             write_int64(b, item.append.base_offset if item.error == 0 else -1)
@@ -142,7 +142,7 @@ cdef class ProduceResponses:
         return 0
 
     cdef int count_in(self, ProduceRequest* request, ProduceItem* items) noexcept:
-        """Count the records of a request that were appended."""
+        """Count the appended records of a request."""
         cdef int i
         still_client(&request.client)
         for i in range(request.first, request.first + request.count):
@@ -153,7 +153,7 @@ cdef class ProduceResponses:
         return 0
 
     cdef int count_answer(self, ProduceRequest* request, ProduceItem* items, int64_t size) noexcept:
-        """A request is answered by `size` bytes. Errors are counted by partition for their topics, by request for nobody's."""
+        """Count a response of `size` bytes. Errors count once per partition for its topic, and once per request without a topic."""
         cdef uint64_t* values
         cdef int i
         cdef bint refused = False
@@ -177,22 +177,24 @@ cdef class ProduceResponses:
         values[USAGE_ERRORS] += refused
         return 0
 
-    cdef int ask_flush(self, ProduceRequest* request, ProduceItem* items) except -1:
-        """Have synced what the request's topics ask for."""
+    cdef int request_flush(self, ProduceRequest* request, ProduceItem* items) except -1:
+        """Request the syncs that the request's topics require."""
         cdef int i
         for i in range(request.first, request.first + request.count):
-            self.ask_flush_of(&items[i])
+            self.request_flush_of(&items[i])
         return 0
 
-    cdef int ask_flush_of(self, ProduceItem* item) except -1:
-        """Have the item's records synced, if its topic asks for it and nobody has done it yet."""
+    cdef int request_flush_of(self, ProduceItem* item) except -1:
+        """Request a sync of the item's records, if its topic requires it and they are not synced yet."""
         if item.flush_offset and slot_at(item.slot - 1).flushed_offset < item.flush_offset:
             self.flusher.request(item.slot - 1)
         return 0
 
     def take_refusals(self):
-        """Batches that were refused since the last call because there was no room for their producers: (how many, why, and of the last
-        one the connection's id and the client id); None if there were none."""
+        """Return the refusals since the last call because of a lack of room for producers; None if there were none.
+
+        :returns: (number of refused batches; and of the last one the reason, the connection's id and the client id).
+        """
         cdef MeterClient* client = &own_page().clients[self.refused_client]
         if self.refusals == 0:
             return None

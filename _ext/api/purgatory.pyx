@@ -1,8 +1,8 @@
-"""A worker's purgatory: which parked request waits for which slot, and until when. One a worker, in its loop's thread.
+"""A worker's purgatory: which parked request waits for which slot, and until when. A worker has one, used in its event loop's thread.
 
-A waiter sets its process's bit in the slot, and looks at the slot once more before it sleeps; the process that moves the slot
-sets the slot's bit in this process's ready bitmap and then its event descriptor. A wake-up names the slot that moved, so that
-1,000 waiters on 100 slots, and one waiter on 10,000 slots, cost what moved.
+A waiter sets its process's bit in the slot, and examines the slot once more before it sleeps. The process that moves the slot
+sets the slot's bit in this process's ready bitmap and then signals its event descriptor. A wake-up names the slot that moved, so that
+the cost, for 1,000 waiters on 100 slots or for one waiter on 10,000 slots, depends only on the slots that moved.
 """
 
 import heapq
@@ -21,11 +21,11 @@ LOG = logging.getLogger("odradek.requests")
 
 cdef enum:
     READY_AT_ONCE = 4096
-    HEAP_SPARE = 1024                 # entries of waiters that are answered already, beside as many as there are waiters
+    HEAP_SPARE = 1024                 # entries of answered waiters that the heap may hold in addition to as many as there are waiters
 
 
 cdef class Waiter:
-    cdef int moved(self, object what) except -1:
+    cdef int moved(self, object target) except -1:
         raise NotImplementedError
 
     cdef int expired(self) except -1:
@@ -36,7 +36,10 @@ cdef class Waiter:
 
 
 cdef class Purgatory:
-    """on_deadline: called with a deadline (CLOCK_MONOTONIC ms) that is earlier than every one before."""
+    """The parked requests of a worker.
+
+    :param on_deadline: called with a new deadline (CLOCK_MONOTONIC ms) if it is earlier than all others.
+    """
 
     def __init__(self, on_deadline):
         self.of_slot = {}
@@ -46,14 +49,14 @@ cdef class Purgatory:
 
     @property
     def entries(self):
-        """Deadlines kept, of answered waiters too."""
+        """Number of deadlines in the heap, including those of answered waiters."""
         return len(self.heap)
 
-    cdef int watch(self, uint32_t slot, Waiter waiter, object what) except -1:
+    cdef int watch(self, uint32_t slot, Waiter waiter, object target) except -1:
         watchers = self.of_slot.get(slot)
         if watchers is None:
             watchers = self.of_slot[slot] = {}
-        watchers[waiter] = what
+        watchers[waiter] = target
         return 0
 
     cdef int unwatch(self, uint32_t slot, Waiter waiter) except -1:
@@ -80,16 +83,16 @@ cdef class Purgatory:
             fetch_or_64(&at.waiters_flushed, self.own_bit)
 
     cdef int park(self, Waiter waiter, int64_t deadline_ms) except -1:
-        """From now on `waiter` is woken when a slot that it watches moves, and at its deadline."""
+        """Park `waiter`: it is woken when a slot that it watches moves, and at its deadline."""
         if not waiter.waiting:
             waiter.waiting = True
             self.waiters += 1
             add(waiter.gauge, 1)
         waiter.deadline_ms = deadline_ms
         if waiter.queued_ms and waiter.queued_ms <= deadline_ms:
-            return 0                    # its entry comes up before, and is put back for this deadline then
+            return 0                    # `expire` meets its entry before the deadline, and then enters it again
         if len(self.heap) > 2 * self.waiters + HEAP_SPARE:
-            # Long polls that are answered long before their deadline must not pile up until then.
+            # Entries of long polls that were answered long before their deadline must not accumulate until then.
             self.drop_idle()
         earliest = not self.heap or deadline_ms < self.heap[0][0]
         self.enter(waiter)
@@ -98,7 +101,7 @@ cdef class Purgatory:
         return 0
 
     cdef int enter(self, Waiter waiter) except -1:
-        """Put the waiter into the heap, for its deadline."""
+        """Add the waiter to the heap with its deadline."""
         self.serial += 1
         heapq.heappush(self.heap, (waiter.deadline_ms, self.serial, waiter))
         waiter.queued_ms = waiter.deadline_ms
@@ -120,51 +123,51 @@ cdef class Purgatory:
         return 0
 
     cdef int leave(self, Waiter waiter) except -1:
-        """`waiter` is answered or gone. Its place in the heap is dropped when it comes up."""
+        """Unpark `waiter`: it was answered or cancelled. `expire` removes its entry from the heap later."""
         if waiter.waiting:
             waiter.waiting = False
             self.waiters -= 1
             add(waiter.gauge, -1)
         return 0
 
-    cdef int tell(self, Waiter waiter, object what) except -1:
-        """Wake one waiter. If that fails, its connection is closed; the error never reaches the caller, who has others to wake."""
+    cdef int wake(self, Waiter waiter, object target) except -1:
+        """Wake a waiter. If that fails, close its connection; the error is not raised, because the caller has other waiters to wake."""
         try:
-            waiter.moved(what)
+            waiter.moved(target)
         except Exception as error:
-            self.give_up(waiter, error)
+            self.fail_waiter(waiter, error)
         return 0
 
-    cdef int tell_expired(self, Waiter waiter) except -1:
-        """As `tell`, for a waiter whose time is over."""
+    cdef int wake_expired(self, Waiter waiter) except -1:
+        """As `wake`, for a waiter whose deadline has passed."""
         try:
             waiter.expired()
         except Exception as error:
-            self.give_up(waiter, error)
+            self.fail_waiter(waiter, error)
         return 0
 
-    cdef int give_up(self, Waiter waiter, error) except -1:
-        """Close the connection of a waiter that failed."""
-        LOG.error("a parked request failed; its connection is closed", exc_info=error)
+    cdef int fail_waiter(self, Waiter waiter, error) except -1:
+        """Log the error of a waiter, and close its connection."""
+        LOG.error("a parked request failed, closing its connection", exc_info=error)
         try:
             self.leave(waiter)
             waiter.failed(error)
         except Exception:
-            LOG.exception("the connection of a parked request that failed could not be closed")
+            LOG.exception("cannot close the connection of the failed request")
         return 0
 
-    cdef int tell_watchers(self, uint32_t slot) except -1:
-        """Tell the waiters of a slot that it moved."""
+    cdef int wake_watchers(self, uint32_t slot) except -1:
+        """Wake the parked waiters of a slot that moved."""
         cdef Waiter waiter
         watchers = self.of_slot.get(slot)
         if watchers is not None:
-            for waiter, what in list(watchers.items()):
+            for waiter, target in list(watchers.items()):
                 if waiter.waiting:
-                    self.tell(waiter, what)
+                    self.wake(waiter, target)
         return 0
 
     def expire(self):
-        """Wake the waiters whose deadline has passed. Returns the next deadline, -1 if nobody waits."""
+        """Wake the waiters whose deadline has passed. Return the next deadline, -1 if there is none."""
         cdef int64_t now = monotonic_ms()
         cdef Waiter waiter
         cdef int64_t deadline
@@ -175,17 +178,17 @@ cdef class Purgatory:
                     return deadline
                 heapq.heappop(self.heap)
                 waiter.queued_ms = 0
-                self.tell_expired(waiter)
+                self.wake_expired(waiter)
                 continue
             heapq.heappop(self.heap)
             if waiter.queued_ms == deadline:        # else it has another entry
                 waiter.queued_ms = 0
-                if waiter.waiting:                  # it was answered meanwhile, and parked again
+                if waiter.waiting:                  # it was parked again with a later deadline
                     self.enter(waiter)
         return -1
 
     cdef int serve_ready(self) except -1:
-        """Tell the waiters of every slot that moved. Without a system call when none did."""
+        """Wake the waiters of every slot that moved. Makes no system call if none moved."""
         cdef uint32_t[READY_AT_ONCE] ready
         cdef int n, i
         while True:
@@ -194,30 +197,30 @@ cdef class Purgatory:
             if n == 0:
                 return 0
             for i in range(n):
-                self.tell_watchers(ready[i])
+                self.wake_watchers(ready[i])
 
     def serve(self):
-        """After a wake-up (the event descriptor was drained first)."""
+        """Handle a wake-up of the process. The caller has drained the event descriptor before."""
         self.serve_ready()
 
     def look_at_all(self):
-        """After the death of another process: recover the slots whose locks it held, then every waiter looks once [R 6.4]."""
+        """After the death of another process: recover the slots whose locks it held, then wake every waiter once [R 6.4]."""
         with nogil:
             recover_dead_owners()
         for slot in list(self.of_slot):
-            self.tell_watchers(slot)
+            self.wake_watchers(slot)
 
     def end(self):
-        """The broker stops: the time of every waiter is over, also of those that would wait from now on."""
+        """The broker stops: expire every waiter, also those that would be parked later."""
         self.ending = True
         self.finish_all()
 
     def finish_all(self):
-        """The time of every waiter is over. One that parks itself again has a reason."""
+        """Expire every waiter. A waiter may park itself again (a Produce whose sync is in progress)."""
         cdef Waiter waiter
         entries, self.heap = sorted(self.heap), []
         for _, _, waiter in entries:
             waiter.queued_ms = 0
         for _, _, waiter in entries:
             if waiter.waiting:
-                self.tell_expired(waiter)
+                self.wake_expired(waiter)

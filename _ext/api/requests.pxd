@@ -1,4 +1,4 @@
-"""The handler of a worker's frames: Produce and Fetch in native code, everything else to Python."""
+"""The handler of a worker's frames: executes Produce and Fetch natively, forwards or dispatches all other requests."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
@@ -13,13 +13,13 @@ from odradek._ext.net.frame_reading cimport FrameHandler
 cdef class RequestHandler(FrameHandler):
     cdef readonly Producing producing
     cdef readonly Fetching fetching
-    cdef readonly Purgatory room
+    cdef readonly Purgatory purgatory
     cdef object dispatch
     cdef readonly ForwardTable forward_table
-    cdef int64_t max_bytes              # of a request other than Produce
-    cdef dict routes                    # version of an API, as `route_number` counts them -> Route
+    cdef int64_t max_bytes              # size limit of a request other than Produce
+    cdef dict routes                    # `route_number` of an API and version -> Route
     cdef readonly int64_t produce_requests
     cdef readonly int64_t fetch_requests
     cdef readonly int64_t other_requests
     cdef void note_request(self, int16_t key, int16_t version, int32_t correlation_id, const uint8_t* client, int64_t length) noexcept
-    cdef int other(self, Connection connection, int16_t key, int16_t version, int32_t correlation_id, client_id, bytes frame) except -1
+    cdef int run_other(self, Connection connection, int16_t key, int16_t version, int32_t correlation_id, client_id, bytes frame) except -1

@@ -1,4 +1,4 @@
-"""Reads a request's header and hands the request to whom it belongs; runs in a worker's loop."""
+"""Reads a request's header and passes the request to Producing, Fetching, the coordinator or Python. Runs in a worker's event loop."""
 
 from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t, uint8_t
 from libc.string cimport memcpy
@@ -37,29 +37,28 @@ cdef inline int32_t route_number(int16_t key, int16_t version) noexcept:
 
 
 cdef class RequestHandler(FrameHandler):
-    """One a worker.
+    """The FrameHandler of a worker.
 
-    dispatch(connection, api_key, api_version, correlation_id, client_id, frame) executes every other request; frame is a copy, with
-    its header. It returns the response with its header and without its length; None when it attached a Pending; False when
-    the connection is to be closed (`connection.close_reason` says why).
-
-    :param forward_table: where requests that the coordinator serves go, as they are.
-    :param routes: which these are: {(API key, version): Route}.
-    :param max_bytes: of a request other than Produce.
+    :param dispatch: (connection, api_key, api_version, correlation_id, client_id, frame): executes every request that is neither
+        Produce, Fetch nor forwarded; frame is a copy, with its header. It returns the response with its header and without its length;
+        None if it attached a Pending; False if the connection must be closed, with the reason in `connection.close_reason`.
+    :param forward_table: forwards the requests that the coordinator serves, unchanged.
+    :param routes: the requests to forward: {(API key, version): Route}.
+    :param max_bytes: size limit of a request other than Produce.
     """
 
-    def __init__(self, Producing producing, Fetching fetching, Purgatory room, dispatch, ForwardTable forward_table=None,
+    def __init__(self, Producing producing, Fetching fetching, Purgatory purgatory, dispatch, ForwardTable forward_table=None,
                  routes=(), int64_t max_bytes=INT64_MAX):
         self.max_bytes = max_bytes
         self.producing = producing
         self.fetching = fetching
-        self.room = room
+        self.purgatory = purgatory
         self.dispatch = dispatch
         self.forward_table = forward_table
         self.routes = {route_number(key, version): route for (key, version), route in dict(routes).items()}
 
     cdef void note_request(self, int16_t key, int16_t version, int32_t correlation_id, const uint8_t* client, int64_t length) noexcept:
-        """Leave in the process table what is executed, so that a request that crashes the process is named [R 7]."""
+        """Note the request in the process table, so that the supervisor can name a request that crashes the process [R 7]."""
         cdef Process* p = &region().processes[region().self]
         p.request_key = key
         p.request_version = version
@@ -77,7 +76,7 @@ cdef class RequestHandler(FrameHandler):
         cdef int64_t length
         cdef int result
         cdef Route route
-        cdef const uint8_t* client = data   # whatever its length: nothing is copied from nowhere
+        cdef const uint8_t* client = data   # never NULL, also if the request has no client id
         cursor_init(&body, data, size)
         key = read_int16(&body)
         version = read_int16(&body)
@@ -89,7 +88,7 @@ cdef class RequestHandler(FrameHandler):
             if length > 0:
                 client = read_bytes(&body, length)
         if body.error:
-            connection.close_reason = f"a request header (API key {key}, version {version}) cannot be read"
+            connection.close_reason = f"a request header (API key {key}, version {version}) is malformed"
             self.producing.execute(connection)
             connection.data_loop.api = METER_KEY_UNKNOWN
             still_client(&connection.client)
@@ -104,12 +103,12 @@ cdef class RequestHandler(FrameHandler):
             result = self.producing.offer(connection, version, correlation_id, &body, data, size)
             if result == FRAME_CLOSE:
                 connection.count_frame(PRODUCE, version, size + 4)
-            self.produce_requests += result != FRAME_DEFER        # it is offered, and counted, again
+            self.produce_requests += result != FRAME_DEFER        # a deferred frame is offered again, and counted then
             return result
         self.producing.execute(connection)
         if size > self.max_bytes:
-            connection.close_reason = f"a request of API key {key} has {size} bytes, at most {self.max_bytes} are allowed for " \
-                                      f"other requests than Produce"
+            connection.close_reason = f"a request of API key {key} has {size} bytes, allowed are at most {self.max_bytes} for " \
+                                      f"requests other than Produce"
             connection.count_frame(connection.data_loop.api, version, size + 4)
             return FRAME_CLOSE
         route = <Route>self.routes.get(route_number(key, version))
@@ -125,31 +124,31 @@ cdef class RequestHandler(FrameHandler):
         connection.count_frame(connection.data_loop.api, version, size + 4)
         if route is not None:
             return self.forward_table.forward(connection, route, client, length, data, size)
-        return self.other(connection, key, version, correlation_id, None if length < 0 else (<const char*>client)[:length],
-                          (<const char*>data)[:size])
+        return self.run_other(connection, key, version, correlation_id, None if length < 0 else (<const char*>client)[:length],
+                              (<const char*>data)[:size])
 
-    cdef int other(self, Connection connection, int16_t key, int16_t version, int32_t correlation_id, client_id, bytes frame) except -1:
+    cdef int run_other(self, Connection connection, int16_t key, int16_t version, int32_t correlation_id, client_id, bytes frame) except -1:
         cdef uint8_t[4] head
-        answer = self.dispatch(connection, key, version, correlation_id, client_id, frame)
-        if answer is None:
+        response = self.dispatch(connection, key, version, correlation_id, client_id, frame)
+        if response is None:
             return FRAME_PENDING
-        if answer is False:
+        if response is False:
             return FRAME_CLOSE
-        store32(head, <uint32_t>len(answer))
-        usage_of(connection.client.number, TOPIC_NONE, api_index(key)).values[USAGE_BYTES_OUT] += <uint64_t>(len(answer) + 4)
+        store32(head, <uint32_t>len(response))
+        usage_of(connection.client.number, TOPIC_NONE, api_index(key)).values[USAGE_BYTES_OUT] += <uint64_t>(len(response) + 4)
         connection.data_loop.out_bytes(head, 4)
-        connection.data_loop.write(answer)
+        connection.data_loop.write(response)
         return FRAME_DONE
 
     cdef int flush(self, Connection connection) except -1:
         self.producing.execute(connection)
         region().processes[region().self].request_sequence = 0
         if region().self_wake:
-            self.room.serve_ready()
+            self.purgatory.serve_ready()
         return 0
 
     cdef int half_closed(self, Connection connection) except -1:
-        """The client sends no more but may still read: a parked fetch is answered with what there is."""
+        """The client sends no more but may still read: answer its delayed fetch with the records that are available."""
         if self.forward_table is not None:
             self.forward_table.hang_up(<uint64_t>connection.connection_id)
         return self.fetching.answer_parked(connection)
@@ -165,7 +164,7 @@ cdef class RequestHandler(FrameHandler):
 
     cdef int closed(self, Connection connection) except -1:
         if region().self_wake:
-            wake_own_loop()             # what it appended; no `flush` follows, and amid its end nobody else is served
+            wake_own_loop()             # for waiters on what it appended: no `flush` follows, and they must not run during the close
         self.producing.forget(connection)
         self.fetching.closed(connection)
         return 0

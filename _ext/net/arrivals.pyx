@@ -1,6 +1,6 @@
-"""Requests that workers forward, natively; see `arrivals.pxd`. Runs in the coordinator's loop.
+"""Reception of the requests that workers forward; see `arrivals.pxd`. Runs in the coordinator's event loop.
 
-What one read of a stream brings is handed over in its order; the answers that come meanwhile leave in one write after it.
+The requests of one read of a stream are served in their order; the answers that become ready meanwhile are sent in one write after it.
 """
 
 import logging
@@ -43,7 +43,7 @@ cdef enum:
 cdef class Arrival:
     @property
     def api_key(self):
-        """Of a Kafka request; -1 for one that is too short to say."""
+        """API key of a Kafka request; -1 if the payload is too short to hold one."""
         cdef const uint8_t* at = <const uint8_t*><const char*>self.payload
         return <int16_t>load16(at) if len(self.payload) >= 2 else -1
 
@@ -52,7 +52,7 @@ cdef class Arrival:
         return self.stream is None
 
     def answer(self, bytes payload not None, uint64_t metadata_version=0, int status=STATUS_OK):
-        """Answer; nothing if that was done, or if its worker is gone."""
+        """Answer the request. Does nothing if it was answered before, or if the worker's stream is closed."""
         self.reply(status, metadata_version, <const uint8_t*><const char*>payload, len(payload))
 
     cdef int reply(self, int status, uint64_t metadata_version, const uint8_t* payload, int64_t size) except -1:
@@ -61,8 +61,8 @@ cdef class Arrival:
             return 0
         self.stream = None
         if self.watched:
-            stream.watched_no_more(self)
-        stream.flight.gave_back(self.size)
+            stream.stop_watching(self)
+        stream.flight.end_request(self.size)
         if stream.write is None:
             return 0
         if self.kind != KIND_METRICS:
@@ -73,10 +73,10 @@ cdef class Arrival:
         return 0
 
     def park(self):
-        """It was read, and is answered later, when others have done something: it holds no bytes until then."""
+        """Release the payload of a decoded request that waits for other events. Until its answer it counts no bytes in flight."""
         cdef ArrivalStream stream = self.stream
         if stream is not None:
-            stream.flight.released(self.size)
+            stream.flight.release_bytes(self.size)
             self.size = 0
         self.payload = b""
 
@@ -87,59 +87,65 @@ cdef class Arrival:
             self.stream.waiting_of.setdefault(self.connection_id, {})[self] = callback
 
     def drop(self):
-        """Nobody is going to answer it."""
+        """Forget the request: no answer is sent."""
         cdef ArrivalStream stream = self.stream
         if stream is not None:
             if self.watched:
-                stream.watched_no_more(self)
+                stream.stop_watching(self)
             self.stream = None
-            stream.flight.gave_back(self.size)
+            stream.flight.end_request(self.size)
 
 
 cdef class InFlight:
-    """:param max_bytes: beyond which `crowded` is called."""
+    """Counts the requests in flight on all streams of the coordinator. A subclass supplies `crowded` and `idle`.
+
+    :param max_bytes: limit of the bytes in flight; above it `crowded(True)` is called.
+    """
 
     def __init__(self, int64_t max_bytes):
         self.max_bytes = max_bytes
 
     def tick(self):
-        """Called every half second by the loop's timer: by its absence a standstill of the process is noticed."""
+        """Called every half second by the loop's timer. Missing calls show that the process stood still (late_requests.pxd)."""
         beat(&self.standstill, clock_us() // US_PER_MS)
 
     def crowded(self, over):
-        """Too much is under way; or, with `over` false, not any more."""
+        """The bytes in flight exceed `max_bytes`; with `over` false, they no longer do."""
         raise NotImplementedError
 
     def idle(self):
-        """Nothing is under way any more; called if `told_when_idle`."""
+        """The last request in flight was answered or dropped. Called only if `report_idle` is set."""
         raise NotImplementedError
 
-    cdef int took(self, int64_t size) except -1:
+    cdef int begin_request(self, int64_t size) except -1:
         self.bytes_in_flight += size
         self.in_flight += 1
         if self.bytes_in_flight > self.max_bytes:
             self.crowded(True)
         return 0
 
-    cdef int released(self, int64_t size) except -1:
+    cdef int release_bytes(self, int64_t size) except -1:
         cdef bint over = self.bytes_in_flight > self.max_bytes
         self.bytes_in_flight -= size
         if over and self.bytes_in_flight <= self.max_bytes:
             self.crowded(False)
         return 0
 
-    cdef int gave_back(self, int64_t size) except -1:
-        self.released(size)
+    cdef int end_request(self, int64_t size) except -1:
+        self.release_bytes(size)
         self.in_flight -= 1
-        if self.in_flight == 0 and self.told_when_idle:
+        if self.in_flight == 0 and self.report_idle:
             self.idle()
         return 0
 
 
 cdef class ArrivalStream:
-    """:param at_once: (Arrival): serves it if it can, at once, and says whether it does; its answer may come later.
-    :param end_of_read: called after each read.
-    :param decode_context: (bytes): what a request's context says, the same with each request of a connection. Raises MalformedFrame.
+    """One worker's stream. A subclass supplies `begin_task`, `cancel`, `flush_soon` and `close`.
+
+    :param at_once: (Arrival): serves a request without a task if it can, and returns whether it does; the answer may come later.
+    :param end_of_read: called after each read of the stream.
+    :param decode_context: (bytes): decodes the request context, which is equal in all requests of a connection until its client
+        changes. Raises MalformedFrame.
     """
 
     def __cinit__(self):
@@ -157,14 +163,14 @@ cdef class ArrivalStream:
     def __dealloc__(self):
         buffer_free(&self.out)
 
-    # -- what the rest of it is asked -----------------------------------------------------------------------------------
+    # -- methods that the subclass supplies -----------------------------------------------------------------------------
 
     def begin_task(self, arrival):
-        """Serve a request that is not served at once."""
+        """Serve with a task a request that `at_once` did not serve."""
         raise NotImplementedError
 
     def cancel(self, connection_id):
-        """A client's connection is gone."""
+        """A client's connection is closed: cancel the tasks of its requests."""
         raise NotImplementedError
 
     def flush_soon(self):
@@ -172,33 +178,33 @@ cdef class ArrivalStream:
         raise NotImplementedError
 
     def close(self):
-        """The stream is of no use any more."""
+        """Close the stream: it sent a malformed frame, or memory ran out."""
         raise NotImplementedError
 
     # -- the stream -----------------------------------------------------------------------------------------------------
 
     def opened(self, write not None):
-        """It takes bytes by `write`."""
+        """The stream is connected, and `write` sends bytes to the worker."""
         self.write = write
 
     def lost(self):
-        """It takes no more. The worker is gone, and with it the connections whose requests are in doubt."""
+        """The stream is closed: the worker has ended, and with it the connections of the requests in `unchecked`, which are dropped."""
         self.write = None
         self.out.size = 0
-        self.doubtful = None
+        self.unchecked = None
         for connection_id in list(self.waiting_of):
             self.client_gone(connection_id)
 
     def data_received(self, bytes data not None):
-        """Requests."""
+        """Handle the frames in `data`; an incomplete last frame is kept for the next call."""
         cdef const uint8_t* frame
         cdef int64_t size
         cdef RequestHead head
         cdef int64_t now_us = clock_us()
-        if self.write is None:                  # refused, or gone
+        if self.write is None:                  # the peer was refused, or the stream is closed
             return
         look_at_clock(&self.flight.standstill, now_us // US_PER_MS)
-        self.reading = True                     # answers leave together
+        self.reading = True                     # answers are gathered until the end of the read
         try:
             try:
                 self.cutter.begin(data)
@@ -208,18 +214,18 @@ cdef class ArrivalStream:
             finally:
                 self.cutter.finish()
         except (MalformedFrame, MemoryError) as error:
-            LOG.error("a worker sent what is no frame, its stream is dropped: %s", error)
+            LOG.error("a worker sent a malformed frame, closing its stream: %s", error)
             self.close()
         try:
             self.end_of_read()
         except Exception:
-            LOG.exception("the end of a read of forwarded requests")
+            LOG.exception("the callback at the end of a read of forwarded requests failed; continuing with the next read")
         finally:
             self.reading = False
         self.flush()
 
     def flush(self):
-        """Send the answers that were kept."""
+        """Send the answers gathered so far in one write."""
         if self.out.size:
             data = taken(&self.out)
             if self.write is not None:
@@ -228,114 +234,116 @@ cdef class ArrivalStream:
     cdef int read_frame(self, RequestHead* head, int64_t size, int64_t now_us) except -1:
         if head.kind == KIND_CANCEL:
             self.client_gone(<int64_t>head.connection_id)
-            self.drop_doubtful(<int64_t>head.connection_id)
+            self.drop_unchecked(<int64_t>head.connection_id)
             self.cancel(head.connection_id)
         elif head.kind == KIND_HANG_UP:
             self.client_gone(<int64_t>head.connection_id)
         elif head.kind == KIND_LOOKED:
-            self.serve_doubtful()
-        elif head.deadline * US_PER_S > now_us:     # else it waited in the socket until its worker gave up
-            if self.doubtful is None and head.kind != KIND_METRICS \
-                    and waited_too_long(&self.flight.standstill, head.asked_ms, now_us // US_PER_MS):
-                self.have_looked()
-            if self.doubtful is None:
+            self.serve_unchecked()
+        elif head.deadline * US_PER_S > now_us:     # else it was in the socket until its worker gave up: not executed
+            if self.unchecked is None and head.kind != KIND_METRICS \
+                    and waited_too_long(&self.flight.standstill, head.forwarded_ms, now_us // US_PER_MS):
+                self.request_client_check()
+            if self.unchecked is None:
                 self.serve(self.arrival_of(head, size))
             else:
-                self.doubtful.append(self.arrival_of(head, size))
+                self.unchecked.append(self.arrival_of(head, size))
         return 0
 
-    # -- requests that waited long --------------------------------------------------------------------------------------
+    # -- late requests (docs/decisions/0021-late-requests.md) -----------------------------------------------------------
 
-    cdef int have_looked(self) except -1:
-        """Have the worker look which clients are gone; what it forwarded before it has looked is served after that."""
-        self.doubtful = []
+    cdef int request_client_check(self) except -1:
+        """Ask the worker to check which clients disconnected. Requests that it forwarded before the check are held until its result."""
+        self.unchecked = []
         if not self.reading and self.out.size == 0:
             self.flush_soon()
         return put_reply(&self.out, 0, STATUS_LOOK, 0, NULL, 0)
 
-    cdef int drop_doubtful(self, int64_t connection_id) except -1:
-        """The client is gone, and its requests waited too long to be executed, but for those that it sent as its last."""
-        cdef Arrival one
+    cdef int drop_unchecked(self, int64_t connection_id) except -1:
+        """Drop the held requests of a client that disconnected: they waited too long to be executed. Requests for which clients
+        do not await the response are kept, since a client sends such a request as its last one.
+        """
+        cdef Arrival arrival
         cdef list kept
-        if not self.doubtful:
+        if not self.unchecked:
             return 0
-        kept = [one for one in self.doubtful if (<Arrival>one).connection_id != connection_id or (<Arrival>one).unawaited]
-        if len(kept) < len(self.doubtful):
-            add(LATE_REQUESTS, len(self.doubtful) - len(kept))
-            for one in self.doubtful:
-                if one.connection_id == connection_id:
+        kept = [arrival for arrival in self.unchecked if (<Arrival>arrival).connection_id != connection_id or (<Arrival>arrival).unawaited]
+        if len(kept) < len(self.unchecked):
+            add(LATE_REQUESTS, len(self.unchecked) - len(kept))
+            for arrival in self.unchecked:
+                if arrival.connection_id == connection_id:
                     LOG.info("%d request(s) of %s were not executed: they had waited for over %d s when the client had closed "
-                             "the connection", len(self.doubtful) - len(kept), one.context.client, LATE_MS // 1000)
+                             "the connection", len(self.unchecked) - len(kept), arrival.context.client, LATE_MS // 1000)
                     break
-            self.doubtful = kept
+            self.unchecked = kept
         return 0
 
-    cdef int serve_doubtful(self) except -1:
-        """The worker has looked: what it did not cancel is served."""
-        cdef Arrival one
-        cdef list waiting = self.doubtful
-        self.doubtful = None
-        if waiting is not None:
-            for one in waiting:
-                if one.deadline * US_PER_S > clock_us():
-                    self.serve(one)
+    cdef int serve_unchecked(self) except -1:
+        """The worker has checked its clients: serve the held requests that it did not cancel."""
+        cdef Arrival arrival
+        cdef list held = self.unchecked
+        self.unchecked = None
+        if held is not None:
+            for arrival in held:
+                if arrival.deadline * US_PER_S > clock_us():
+                    self.serve(arrival)
         return 0
 
     # -- requests ---------------------------------------------------------------------------------------------------------
 
     cdef Arrival arrival_of(self, RequestHead* head, int64_t size):
-        cdef Arrival one = Arrival.__new__(Arrival)
-        one.context = self.decode_context(PyBytes_FromStringAndSize(<const char*>head.context, head.context_bytes))
-        one.payload = PyBytes_FromStringAndSize(<const char*>head.payload, head.payload_bytes)
-        one.deadline = head.deadline
-        one.kind = head.kind
-        one.connection_id = <int64_t>head.connection_id
-        one.correlation = head.correlation
-        one.size = size
-        one.unawaited = head.kind == KIND_KAFKA and is_unawaited(head.payload, head.payload_bytes)
-        return one
+        cdef Arrival arrival = Arrival.__new__(Arrival)
+        arrival.context = self.decode_context(PyBytes_FromStringAndSize(<const char*>head.context, head.context_bytes))
+        arrival.payload = PyBytes_FromStringAndSize(<const char*>head.payload, head.payload_bytes)
+        arrival.deadline = head.deadline
+        arrival.kind = head.kind
+        arrival.connection_id = <int64_t>head.connection_id
+        arrival.correlation = head.correlation
+        arrival.size = size
+        arrival.unawaited = head.kind == KIND_KAFKA and is_unawaited(head.payload, head.payload_bytes)
+        return arrival
 
-    cdef int serve(self, Arrival one) except -1:
-        one.stream = self
-        self.flight.took(one.size)
-        if one.kind != KIND_METRICS:
+    cdef int serve(self, Arrival arrival) except -1:
+        arrival.stream = self
+        self.flight.begin_request(arrival.size)
+        if arrival.kind != KIND_METRICS:
             add(FORWARDED_REQUESTS, 1)
-            add(FORWARDED_BYTES_IN, len(one.payload))
-        try:                                    # but not before what its connection asked for earlier has begun
-            if not (self.tasks_of and one.connection_id in self.tasks_of) and self.at_once(one):
+            add(FORWARDED_BYTES_IN, len(arrival.payload))
+        try:                                    # while a task serves an earlier request of the connection, a task serves this one
+            if not (self.tasks_of and arrival.connection_id in self.tasks_of) and self.at_once(arrival):
                 return 0
-            self.begin_task(one)
+            self.begin_task(arrival)
         except Exception:
-            LOG.exception("a forwarded request of %s failed", one.context.client)
-            one.reply(STATUS_FAILED, 0, NULL, 0)
+            LOG.exception("a forwarded request of %s failed", arrival.context.client)
+            arrival.reply(STATUS_FAILED, 0, NULL, 0)
         return 0
 
-    # -- clients that go away -------------------------------------------------------------------------------------------
+    # -- clients that disconnect ----------------------------------------------------------------------------------------
 
     def client_gone(self, connection_id):
-        """A client sends no more on its connection: call whoever asked for it with `Arrival.when_gone`."""
+        """A client closed its connection, or its own direction of it: run the callbacks of `Arrival.when_gone`."""
         for callback in self.waiting_of.pop(connection_id, {}).values():
             try:
                 callback()
             except Exception:
-                LOG.exception("after the end of a client's connection")
+                LOG.exception("a callback for the end of a client's connection failed; running the next one")
 
-    cdef int watched_no_more(self, Arrival one) except -1:
-        waiting = self.waiting_of.get(one.connection_id)
+    cdef int stop_watching(self, Arrival arrival) except -1:
+        waiting = self.waiting_of.get(arrival.connection_id)
         if waiting is not None:
-            waiting.pop(one, None)
+            waiting.pop(arrival, None)
             if not waiting:
-                del self.waiting_of[one.connection_id]
+                del self.waiting_of[arrival.connection_id]
         return 0
 
     # -- tasks ----------------------------------------------------------------------------------------------------------
 
     def task_began(self, int64_t connection_id):
-        """A request of that connection is served by a task: those behind it are, too, until it ends."""
+        """A task serves a request of this connection: tasks serve its later requests too, until that task ends."""
         self.tasks_of[connection_id] = self.tasks_of.get(connection_id, 0) + 1
 
     def task_ended(self, int64_t connection_id):
-        """Likewise."""
+        """A task that served a request of this connection ended."""
         self.tasks_of[connection_id] -= 1
         if not self.tasks_of[connection_id]:
             del self.tasks_of[connection_id]

@@ -13,10 +13,10 @@ cdef struct Buffer:               # the bytes in use are data[start:end]
 cdef class BufferPool:
     cdef (uint8_t*)[33] free_lists
     cdef readonly int64_t retained_limit
-    cdef readonly int64_t retained_bytes      # free, kept
-    cdef readonly int64_t lent_bytes          # with connections
-    # Makes `buffer` an empty one of at least `size` bytes (at most 4 GiB).
+    cdef readonly int64_t retained_bytes      # in free buffers that are kept
+    cdef readonly int64_t lent_bytes          # in buffers that connections hold
+    # Sets `buffer` to an empty buffer of at least `size` bytes (at most 4 GiB).
     cdef int take(self, Buffer* buffer, int64_t size) except -1
     cdef void free_down_to(self, int64_t limit) noexcept
-    # Takes the buffer back, if there is one; `buffer.data` is NULL afterwards.
+    # Takes the buffer back, if `buffer` has one; `buffer.data` is NULL afterwards.
     cdef void give(self, Buffer* buffer) noexcept

@@ -1,8 +1,8 @@
 """A worker's pool of receive buffers.
 
 A frame that is larger than the shared receive buffer, and every frame of which only a part has arrived, is collected in
-a buffer from here. The pool keeps what comes back up to a bound, because on many machines the first touch of fresh
-memory costs ten times a later one. Owned by the worker's event loop thread; no lock.
+a buffer of the pool. The pool keeps returned buffers up to a bound, because on many machines the first touch of fresh
+memory costs ten times a later touch. Used by the worker's event loop thread only; no lock.
 """
 
 from libc.stdint cimport int64_t, uint8_t
@@ -11,7 +11,7 @@ from libc.stdlib cimport free, malloc
 
 cdef enum:
     SMALLEST_CLASS = 9            # 512 bytes
-    LARGEST_CLASS = 32            # 4 GiB: a frame may have 2 GiB - 1, and its length in front
+    LARGEST_CLASS = 32            # 4 GiB: a frame may have 2 GiB - 1, plus its length field
 
 
 cdef int class_of(int64_t size) noexcept nogil:
@@ -24,7 +24,7 @@ cdef int class_of(int64_t size) noexcept nogil:
 cdef class BufferPool:
     """Buffers in power-of-two size classes.
 
-    retained_limit: how many free bytes are kept at most, over all classes.
+    :param retained_limit: maximum bytes of free buffers that are kept, over all classes.
     """
 
     def __cinit__(self, int64_t retained_limit):
@@ -51,14 +51,14 @@ cdef class BufferPool:
             free(data)
 
     def trim(self, int64_t limit=0):
-        """Give memory back to the system until at most `limit` free bytes are kept, the largest buffers first."""
+        """Free buffers, the largest first, until at most `limit` bytes of free buffers are kept."""
         self.free_down_to(limit)
 
     cdef int take(self, Buffer* buffer, int64_t size) except -1:
         cdef int size_class
         cdef uint8_t* data
         if size < 0 or size > <int64_t>1 << LARGEST_CLASS:
-            raise ValueError(f"a buffer of {size} bytes was asked for")
+            raise ValueError(f"receive buffer of {size} bytes: the size must be between 0 and 4 GiB")
         size_class = class_of(size)
         data = self.free_lists[size_class]
         if data != NULL:

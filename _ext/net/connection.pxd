@@ -1,4 +1,7 @@
-"""A connection, the places of its responses, and what writes them. All times are CLOCK_MONOTONIC milliseconds."""
+"""A connection, the places of its responses, and the lowest layer of the data loop, which writes responses.
+
+All times are CLOCK_MONOTONIC milliseconds, unless the name ends in `_us`.
+"""
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
@@ -11,58 +14,59 @@ cpdef enum FrameResult:
     FRAME_DONE = 0                # answered by out_*, or needs no answer
     FRAME_JOINED = 1              # will be executed and answered in `flush`
     FRAME_PENDING = 2             # a Pending was attached
-    FRAME_DEFER = 3               # not executed: offer it again when no Pending is left, or after `resume`
-    FRAME_CLOSE = 4               # send what is owed, then close; connection.close_reason says why
+    FRAME_DEFER = 3               # not executed: offer the frame again when no Pending is left, or after `resume`
+    FRAME_CLOSE = 4               # send the responses of earlier requests, then close; connection.close_reason says why
 
 cpdef enum CloseReason:
-    CLOSE_EOF = 0                 # the peer is done
-    CLOSE_RESET = 1               # the peer or the network broke it
+    CLOSE_EOF = 0                 # the client closed the connection
+    CLOSE_RESET = 1               # the client or the network reset it
     CLOSE_IDLE = 2
     CLOSE_BAD_FRAME = 3
     CLOSE_OTHER_PROTOCOL = 4      # HTTP or TLS on this port
     CLOSE_HANDLER = 5             # FRAME_CLOSE
-    CLOSE_FILE = 6                # a slice could not be sent whole
-    CLOSE_ERROR = 7               # an exception, named in the log
-    CLOSE_ASKED = 8               # DataLoop.close, or the stop
+    CLOSE_FILE = 6                # a file slice could not be sent whole
+    CLOSE_ERROR = 7               # an exception, logged with its traceback
+    CLOSE_ASKED = 8               # DataLoop.close, or the stop of the broker
     CLOSE_REASONS = 9
 
-cdef enum Hold:                   # why a connection offers no frame
-    HOLD_DEFER = 1
-    HOLD_BACKPRESSURE = 2
-    HOLD_THROTTLE = 4
-    HOLD_STOPPING = 8
-    HOLD_CLOSING = 16
+cdef enum Hold:                   # reasons (bits) why no frame of a connection is offered to the handler
+    HOLD_DEFER = 1                # a frame was deferred (FRAME_DEFER)
+    HOLD_BACKPRESSURE = 2         # too many responses are queued
+    HOLD_THROTTLE = 4             # a quota was exceeded
+    HOLD_STOPPING = 8             # the broker stops
+    HOLD_CLOSING = 16             # closes once the queued responses are sent
 
 
 cdef enum:
-    OUT_ROOM = 128 * 1024         # bytes of responses that are gathered before anything grows
+    OUT_ROOM = 128 * 1024         # initial size, in bytes, of the buffer in which responses are gathered
     CLIENT_ID_KEPT = 240          # bytes of a client id that are kept for log lines
 
 
 cdef class Pending:
-    """The place of one response that comes later. May be subclassed to carry what waits for it."""
+    """The place, in a connection's order of responses, of one response that is made later. Delayed operations subclass it."""
     cdef readonly Connection connection
     cdef readonly bint done
-    cdef readonly bint cancelled               # the connection is gone: answers are dropped
-    cdef public object context                 # the handler's
-    cdef bint follows                          # a forwarded request of a kind that need not wait for its like before it
-    cdef bint unwanted                         # its response is not sent: a request before it got none
+    cdef readonly bint cancelled               # the connection is closed: answers are dropped
+    cdef public object context                 # for the handler's use
+    cdef bint follows                          # a forwarded request that need not wait for earlier requests of its kind (Route)
+    cdef bint unwanted                         # the response is not sent: an earlier late request was skipped, so the order is broken
     cdef Pending next
     cdef OutQueue answer
-    cdef OutQueue after                        # immediate responses that were written behind it
+    cdef OutQueue after                        # immediate responses that were written after this place was reserved
     cdef int64_t saved_base
-    # metering: whose response to what it is, and when that arrived, was begun, came to wait, and was answered (us)
+    # metering: API and client of the request; when it was received, began to be executed, began to wait, and was answered (us)
     cdef int api
     cdef Client client
     cdef int64_t received_us
     cdef int64_t began_us
     cdef int64_t attached_us
     cdef int64_t answered_us
-    cdef int complete_framed(self, const uint8_t* data, int64_t length) except -1     # with its length in front
-    # Between `begin` and `finish` (one at a time) `data_loop.out_*` write this answer, also amid another's turn.
+    cdef int complete_framed(self, const uint8_t* data, int64_t length) except -1     # answer with `data`, after its length field
+    # Between `begin` and `finish` `data_loop.out_*` write this answer, also during the turn of another connection. One Pending
+    # at a time.
     cdef int begin(self) except -1
     cdef int finish(self) except -1
-    cdef int abandon(self) except -1           # drop what was written since `begin`; it is still to be answered
+    cdef int abandon(self) except -1           # drop the bytes written since `begin`; the answer is still to be made
     cdef int answered(self) except -1
     cdef void count_answer(self) noexcept
 
@@ -72,13 +76,13 @@ cdef class Connection:
     cdef readonly int fd                       # -1: closed
     cdef readonly int64_t connection_id
     cdef readonly int listener_index
-    cdef readonly str peer
-    cdef readonly uint32_t owner               # of the producers that this connection brings, by the peer's address
+    cdef readonly str peer                     # the client's address and port
+    cdef readonly uint32_t owner               # of the producers that this connection creates: hash of the client's address (owners.pxd)
     cdef public object principal
     cdef public object client_software_name
     cdef public object client_software_version
     cdef public object session                 # the handler's state of this connection
-    cdef object told                           # to the coordinator: who its client is
+    cdef object cached_context                 # CachedContext: the client as it was last described to the coordinator; None: never
     cdef public object close_reason            # set before FRAME_CLOSE
     cdef readonly int pending_count
     cdef readonly int64_t last_activity_ms
@@ -87,35 +91,35 @@ cdef class Connection:
     cdef Pending pending_tail
     cdef int64_t waiting_bytes                 # spans in Pendings
     cdef OutQueue out
-    cdef Buffer part                           # part of a frame, its length in front; `part_bytes` when complete
+    cdef Buffer part                           # the received part of a frame, from its length field; complete at `part_bytes`
     cdef int64_t part_bytes
-    cdef Buffer held                           # bytes not offered while a hold lasts
-    cdef uint8_t[4] size_bytes                 # 1-3 bytes of a length
-    cdef int size_have
-    cdef uint32_t interest
-    cdef int hold
-    cdef int closing                           # 1 + CloseReason once it closes as soon as nothing is owed
-    cdef bint greeted                          # offered its first frame
-    cdef bint offered                          # frames since the last `flush` of the handler
-    cdef bint joined
+    cdef Buffer held                           # received bytes that are not offered while a hold lasts
+    cdef uint8_t[4] size_bytes                 # 1 to 3 received bytes of a length field
+    cdef int size_have                         # how many of them
+    cdef uint32_t interest                     # epoll events that are registered
+    cdef int hold                              # bits of Hold; 0: frames are offered
+    cdef int closing                           # 1 + CloseReason: closes as soon as all responses are sent; 0: stays open
+    cdef bint greeted                          # its first frame was accepted by the handler
+    cdef bint offered                          # frames were accepted since the last `flush` of the handler
+    cdef bint joined                           # one of them was FRAME_JOINED
     cdef bint large                            # its last frame was large
     cdef bint blocked                          # the socket is full, EPOLLOUT is awaited
-    cdef bint cold                             # a ColdReader is at work for it
+    cdef bint cold                             # the cold reader reads a file's pages for it
     cdef bint eof
-    cdef bint peer_finished                    # half-closed; there may be bytes to read yet
-    cdef bint late                             # and what there is has waited too long to be executed (late_requests.pxd)
-    cdef int skipped                           # requests that were not executed for that
-    cdef int64_t kept_bytes                    # that are kept for it while it is idle, as the last look found it (kept_memory.pxd)
-    cdef bint resumed
-    cdef bint dirty
+    cdef bint peer_finished                    # half-closed by the client; the socket may hold unread bytes
+    cdef bint late                             # half-closed, and the unread requests waited too long to be executed (late_requests.pxd)
+    cdef int skipped                           # requests that were not executed because they were late
+    cdef int64_t kept_bytes                    # kept for the connection while it is idle, at the last check (kept_memory.pxd)
+    cdef bint resumed                          # offer the deferred frame again
+    cdef bint dirty                            # in the loop's `dirty`
     # metering
     cdef readonly bytes client_id              # of the last request, None without one; its first CLIENT_ID_KEPT bytes
-    cdef Client client                         # of the last request
-    cdef object counted_principal              # under which `client` is that
-    cdef int64_t received_us                   # when the bytes at hand were read
-    cdef int64_t unused_bytes                  # read, and of no frame that was executed yet
-    cdef int64_t counted_ms                    # its time up to here is counted
-    cdef int software                          # place in the page's table, -1: none
+    cdef Client client                         # metering entry of the last request's client id
+    cdef object counted_principal              # the principal for which `client` was looked up
+    cdef int64_t received_us                   # when the bytes being processed were read
+    cdef int64_t unused_bytes                  # received bytes of frames that are not executed yet
+    cdef int64_t counted_ms                    # the connection's time is counted up to here
+    cdef int software                          # index in the page's table of client software, -1: none
     cdef int counted_client(self, const uint8_t* client_id, int64_t length) except -1
     cdef int keep_client_id(self, const uint8_t* client_id, int64_t length) except -1
     cdef int count_frame(self, int api, int version, int64_t size) except -1
@@ -124,40 +128,41 @@ cdef class Connection:
     cdef int attach(self, Pending pending) except -1
 
 
+# Lowest layer of the data loop. Subclasses supply `flush_dirty`, `begin_close` and `close_now` (all in DataLoop).
 cdef class ResponseOutput:
     cdef readonly int64_t now_ms               # when this turn began
-    cdef uint8_t* out                          # responses of the connection at hand
+    cdef uint8_t* out                          # gathered responses of `current` or `target`
     cdef int64_t out_room
     cdef int64_t out_length
-    cdef int64_t out_base                      # bytes before it leave before the first Pending
-    cdef Connection current
-    cdef Pending target
-    cdef list dirty                            # connections whose turn is to be ended
-    cdef list throttled
-    cdef uint8_t[2048] slice                   # the small slice of a file that was read last for a Pending, until the turn's end:
-    cdef object slice_owner                    # most who wait for the same partition wait for the same records
+    cdef int64_t out_base                      # bytes before it are sent before the first Pending
+    cdef Connection current                    # the connection whose frames are being executed; None: none
+    cdef Pending target                        # the Pending between `begin` and `finish`; None: none
+    cdef list dirty                            # connections whose turn must be ended (`end_turn`)
+    cdef list throttled                        # connections with HOLD_THROTTLE
+    cdef uint8_t[2048] slice                   # the small file slice that was last read for a Pending, until the turn ends:
+    cdef object slice_owner                    # most delayed fetches of one partition wait for the same records
     cdef int64_t slice_position
     cdef int64_t slice_length
     # metering
-    cdef int api                               # of the frame at hand
-    cdef int64_t clock                         # as read last
-    cdef int64_t began_us                      # when the executing of the read at hand began
-    cdef int64_t executed_us
-    cdef uint32_t[97] turn_counts              # requests of the read at hand that are executed, by API
-    cdef int[97] turn_apis
-    cdef int turn_kinds
+    cdef int api                               # of the frame being executed
+    cdef int64_t clock                         # the last reading, us
+    cdef int64_t began_us                      # when the execution of the current read's requests began
+    cdef int64_t executed_us                   # when it ended
+    cdef uint32_t[97] turn_counts              # executed requests of the current read, by API
+    cdef int[97] turn_apis                     # the APIs with a count in turn_counts
+    cdef int turn_kinds                        # how many entries of turn_apis are used
     cdef void executed(self, int api) noexcept
     cdef void not_executed(self, int api) noexcept
     cdef void settle_times(self, Connection c) noexcept
 
-    # --- for handlers: write responses of the connection at hand (in frame, flush), or of the Pending begun ---
+    # --- for handlers: write responses of `current` (in frame and flush), or of the Pending between begin and finish ---
     cdef uint8_t* out_reserve(self, int64_t length) except NULL
     cdef void out_commit(self, int64_t length) noexcept
     cdef int out_bytes(self, const uint8_t* data, int64_t length) except -1
-    # A slice of the open file `fd`; `owner` is held until it is sent.
+    # Writes a slice of the open file `fd`; `owner` is held until the slice is sent.
     cdef int out_file(self, object owner, int fd, int64_t position, int64_t length) except -1
-    # Send what Pendings were completed with. Called at the end of every callback that completes any, except in a
-    # FrameHandler's methods, where it does nothing: the turn's end does it.
+    # Sends the answers of completed Pendings. Every callback that completes Pendings calls it at its end. Within a turn, thus in
+    # a FrameHandler's methods, it does nothing: the end of the turn sends them.
     cpdef int flush_dirty(self) except -1
     cdef int begin_close(self, Connection c, int reason, object text) except -1
     cdef int close_now(self, Connection c, int reason, object text) except -1

@@ -1,8 +1,11 @@
-"""A client's connection: what it holds, the places of its responses, and how responses are written.
+"""A client's connection, the places of its responses (`Pending`), and the writing of responses (`ResponseOutput`).
 
-Runs in a worker, in the thread of its event loop; nothing here is shared with another thread or process. `ResponseOutput` is what
-writes on connections: the innermost layer of the one object that serves them, `data_loop.DataLoop`. On it stand `sending.Sending`
-(what was written leaves), `frame_reading.FrameReading` (requests come in) and the loop itself.
+Runs in a worker, in the thread of its event loop; nothing in this module is shared with another thread or process.
+
+A worker has one object that serves all its connections, `data_loop.DataLoop`. Its class is built in four layers, each a subclass of
+the layer before: `ResponseOutput` (writes responses), `sending.Sending` (sends them), `frame_reading.FrameReading` (receives requests)
+and `data_loop.DataLoop` (events, limits, closing). `ResponseOutput` needs from the layers above it: `flush_dirty`, `begin_close` and
+`close_now`, which `DataLoop` supplies.
 """
 
 cimport cython
@@ -48,9 +51,9 @@ cdef bytes ANONYMOUS = b"User:ANONYMOUS"
 
 
 def client_name(str peer not None, str client_id):
-    """A client as log lines name it: "127.0.0.1:40000 (client id app)". Characters that could forge a line are escaped.
+    """A client's name for log lines: "127.0.0.1:40000 (client id app)". Unprintable characters, which could forge a line, are escaped.
 
-    :param peer: its address and port. :param client_id: as its requests say; None if no request has been read, or named one.
+    :param peer: its address and port. :param client_id: from its last request; None if no request was read, or it had no client id.
     """
     if client_id is None:
         return f"{peer} (no client id)"
@@ -62,9 +65,9 @@ def client_name(str peer not None, str client_id):
 cdef class Pending:
 
     def complete(self, parts=()):
-        """Answer with `parts`: bytes-like objects, which must not change any more, and FileSlices. Once only.
+        """Answer with `parts`: bytes-like objects, which must not change any more, and FileSlices. May be called once.
 
-        Does nothing if the connection is gone. Sent by the next `data_loop.flush_dirty()`.
+        Does nothing if the connection is closed. The next `data_loop.flush_dirty()` sends the answer.
         """
         if self.done:
             raise RuntimeError("a response was completed twice")
@@ -80,7 +83,7 @@ cdef class Pending:
         self.answered()
 
     def failed(self, int code):
-        """The response says that the request failed, by Kafka's error code."""
+        """Count an error for metrics: the response contains this error code of Kafka."""
         still_client(&self.client)
         count_error(self.api, code)
         usage_of(self.client.number, TOPIC_NONE, self.api).values[USAGE_ERRORS] += 1
@@ -110,7 +113,7 @@ cdef class Pending:
     cdef int begin(self) except -1:
         cdef ResponseOutput loop = self.connection.data_loop
         if self.done or loop.target is not None:
-            raise RuntimeError("a response was begun twice, or amid another")
+            raise RuntimeError("a response was begun that is complete, or while another response is being written")
         self.saved_base = loop.out_base
         loop.out_base = loop.out_length
         loop.target = self
@@ -144,16 +147,16 @@ cdef class Pending:
 
 
 cdef class Connection:
-    """One client's connection. Made by DataLoop.add."""
+    """One client's connection. DataLoop.add creates it."""
 
     cpdef Pending reserve(self):
-        """The place of a response behind all others so far."""
+        """Reserve the place of a response after all earlier responses."""
         cdef Pending pending = Pending.__new__(Pending)
         self.attach(pending)
         return pending
 
     cdef int attach(self, Pending pending) except -1:
-        """Give `pending`, which is new, the place behind all responses so far."""
+        """Reserve for `pending`, which is new, the place after all earlier responses."""
         cdef ResponseOutput loop = self.data_loop
         if pending.connection is not None:
             raise RuntimeError("a response was reserved twice")
@@ -169,11 +172,11 @@ cdef class Connection:
             return 0
         if loop.current is self:
             if loop.target is not None:
-                raise RuntimeError("a response was reserved amid another")
+                raise RuntimeError("a response was reserved while another response is being written")
             if self.pending_head is not None:
                 loop.spill()
             else:
-                loop.out_base = loop.out_length      # what was written so far leaves at once
+                loop.out_base = loop.out_length      # the responses written so far precede it, and are sent at once
         if self.pending_tail is None:
             self.pending_head = pending
         else:
@@ -183,9 +186,9 @@ cdef class Connection:
         return 0
 
     def resume(self):
-        """Offer a deferred frame again, at the end of this turn or by the next `data_loop.flush_dirty()`.
+        """Offer a deferred frame again, at the end of this turn or in the next `data_loop.flush_dirty()`.
 
-        Not from within the FrameHandler.frame that defers it.
+        The FrameHandler.frame that defers the frame must not call it.
         """
         self.resumed = True
         self.data_loop.mark_dirty(self)
@@ -204,7 +207,7 @@ cdef class Connection:
             until_ms - max(before, coarse_ms()), <int64_t>0)
 
     def runs(self, str name, str version):
-        """The client says which software it is."""
+        """Keep and count the client's software name and version, which its ApiVersions request states."""
         software_closed(self.software)
         self.software = -1
         self.client_software_name = name
@@ -213,13 +216,13 @@ cdef class Connection:
             self.software = software_opened(self.listener_index, name.encode(), version.encode())
 
     def failed(self, int api_key, int code):
-        """A request of the connection is answered with Kafka's error code, at once."""
+        """Count an error for metrics: a request of the connection is answered at once, with this error code of Kafka."""
         still_client(&self.client)
         count_error(api_index(api_key), code)
         usage_of(self.client.number, TOPIC_NONE, api_index(api_key)).values[USAGE_ERRORS] += 1
 
     cdef int counted_client(self, const uint8_t* client_id, int64_t length) except -1:
-        """Make `client` that of a request with this client id."""
+        """Set `client` to the metering entry of the connection's principal and this client id (length -1: none)."""
         cdef bytes principal
         if self.principal is self.counted_principal and is_client(&self.client, client_id, length):
             return 0
@@ -239,7 +242,7 @@ cdef class Connection:
         return 0
 
     cdef int count_frame(self, int api, int version, int64_t size) except -1:
-        """A request of `size` bytes that are nobody's records is executed."""
+        """Count an executed request of `size` bytes, none of which are records (records are counted by topic)."""
         cdef uint64_t* values = usage_of(self.client.number, TOPIC_NONE, api).values
         values[USAGE_REQUESTS] += 1
         values[USAGE_BYTES_IN] += <uint64_t>size
@@ -247,7 +250,7 @@ cdef class Connection:
         return 0
 
     cdef int count_time(self, int64_t now_ms) except -1:
-        """Count how long the connection has been open, to its client, or to `other` if it ends before it said who it is."""
+        """Count the time that the connection has been open: for its client, or for `other` if it is closed before its first request."""
         cdef int64_t passed = now_ms - self.counted_ms
         if passed <= 0 or (not still_client(&self.client) and self.fd >= 0 and not self.greeted):
             return 0
@@ -257,13 +260,13 @@ cdef class Connection:
 
     @property
     def name(self):
-        """The connection as log lines name it: its number, the client's address, and the client id of its last request."""
+        """The connection's name for log lines: its number, the client's address, and the client id of its last request."""
         client_id = None if self.client_id is None else self.client_id.decode("utf-8", "replace")
         return f"connection {self.connection_id} from {client_name(self.peer, client_id)}"
 
     @property
     def log_fields(self):
-        """The same as attributes of a log record, for formats that have fields: `extra` of a logging call."""
+        """The connection's number, client address and client id as attributes of a log record: `extra` of a logging call."""
         return {
             "connection_id": self.connection_id,
             "client_address": self.peer,
@@ -272,17 +275,17 @@ cdef class Connection:
 
     @property
     def muted(self):
-        """Whether no frame is offered at present, whatever the reason."""
+        """Whether frames of the connection are held back at present, for any reason (`Hold`)."""
         return self.hold != 0
 
     @property
     def buffered_bytes(self):
-        """Received bytes that are kept: part of a frame, and frames that wait."""
+        """Received bytes that are kept: a part of a frame, and frames that are held back."""
         return self.size_have + (self.part.end if self.part.data != NULL else 0) + self.held.end - self.held.start
 
     @property
     def queued_bytes(self):
-        """Bytes of responses in memory that are not sent yet (file slices not counted)."""
+        """Bytes of unsent responses in memory (file slices not counted)."""
         return self.out.span_bytes + self.waiting_bytes
 
     def __dealloc__(self):
@@ -293,14 +296,17 @@ cdef class Connection:
 
 
 cdef class ResponseOutput:
-    """What writes responses on the connections of a worker, and counts the requests that they answer."""
+    """Writes responses on a worker's connections, and counts the requests that they answer.
+
+    `DataLoop` supplies `flush_dirty`, `begin_close` and `close_now`.
+    """
 
     cdef uint8_t* out_reserve(self, int64_t length) except NULL:
-        """Room for `length` bytes, valid until the next out_reserve; out_commit says how many were written."""
-        cdef int64_t room = max(self.out_room, <int64_t>OUT_ROOM)       # there is none where memory was short
+        """Return room for `length` bytes, valid until the next out_reserve. The caller passes the number of written bytes to out_commit."""
+        cdef int64_t room = max(self.out_room, <int64_t>OUT_ROOM)       # out_room is 0 after memory ran out
         cdef uint8_t* grown
         if self.current is None and self.target is None:
-            raise RuntimeError("a response was written while no connection is at hand")
+            raise RuntimeError("a response was written outside of a handler's call and of a Pending's begin and finish")
         if self.out_length + length > self.out_room:
             while self.out_length + length > room:
                 room *= 2
@@ -320,7 +326,7 @@ cdef class ResponseOutput:
         return 0
 
     cdef OutQueue* out_queue(self) noexcept:
-        """Where what was written last belongs."""
+        """The queue to which the bytes written since `out_base` belong."""
         if self.target is not None:
             return &self.target.answer
         if self.current.pending_tail is not None:
@@ -328,7 +334,7 @@ cdef class ResponseOutput:
         return &self.current.out
 
     cdef int spill(self) except -1:
-        """Move what was written since `out_base` to its queue."""
+        """Move the bytes written since `out_base` to their queue."""
         cdef int64_t length = self.out_length - self.out_base
         if length == 0:
             return 0
@@ -342,7 +348,7 @@ cdef class ResponseOutput:
         cdef OutQueue* queue
         cdef int64_t before
         if self.current is None and self.target is None:
-            raise RuntimeError("a response was written while no connection is at hand")
+            raise RuntimeError("a response was written outside of a handler's call and of a Pending's begin and finish")
         if length <= COPIED_SLICE:
             if 0 < length <= SHARED_SLICE and self.target is not None:
                 if owner is not self.slice_owner or position != self.slice_position or length != self.slice_length:
@@ -363,13 +369,13 @@ cdef class ResponseOutput:
         return 0
 
     def write(self, data):
-        """Append bytes to the responses of the connection at hand; from within a handler."""
+        """Append bytes to the responses of the current connection. For handlers."""
         cdef ByteView view = ByteView(data)
         if view.size:
             self.out_bytes(view.data, view.size)
 
     def write_file(self, file_slice):
-        """Append a FileSlice to the responses of the connection at hand; from within a handler."""
+        """Append a FileSlice to the responses of the current connection. For handlers."""
         self.out_file(file_slice.file, file_slice.fd, file_slice.position, file_slice.length)
 
     cdef void mark_dirty(self, Connection c):
@@ -377,26 +383,28 @@ cdef class ResponseOutput:
             c.dirty = True
             self.dirty.append(c)
 
+    # --- supplied by DataLoop ---
+
     cpdef int flush_dirty(self) except -1:
-        raise NotImplementedError("a DataLoop sends what is marked")
+        raise NotImplementedError("DataLoop supplies flush_dirty")
 
     cdef int begin_close(self, Connection c, int reason, object text) except -1:
-        raise NotImplementedError("a DataLoop closes connections")
+        raise NotImplementedError("DataLoop supplies begin_close")
 
     cdef int close_now(self, Connection c, int reason, object text) except -1:
-        raise NotImplementedError("a DataLoop closes connections")
+        raise NotImplementedError("DataLoop supplies close_now")
 
     # --- counting requests ---
 
     cdef void executed(self, int api) noexcept:
-        """A request of the read at hand is executed; its times follow when it is answered."""
+        """Count an executed request of the current read; `settle_times` adds its times."""
         if self.turn_counts[api] == 0:
             self.turn_apis[self.turn_kinds] = api
             self.turn_kinds += 1
         self.turn_counts[api] += 1
 
     cdef void not_executed(self, int api) noexcept:
-        """One that was joined waits after all."""
+        """Uncount a joined request (FRAME_JOINED) of the current read: it became a delayed operation instead."""
         cdef int i
         if self.turn_counts[api]:
             self.turn_counts[api] -= 1
@@ -408,7 +416,7 @@ cdef class ResponseOutput:
                     return
 
     cdef void settle_times(self, Connection c) noexcept:
-        """Count the times of the read at hand, whose responses were just sent, or put into the queue."""
+        """Count the times of the current read's requests, whose responses were just sent or queued."""
         cdef int i, api
         if self.turn_kinds == 0:
             return

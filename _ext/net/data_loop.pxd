@@ -1,4 +1,4 @@
-"""The loop over a worker's connections: turns, limits, the end of a connection."""
+"""The loop over a worker's connections, and top layer of the data loop: turns, limits, closing of connections."""
 
 from libc.stdint cimport int64_t, uint32_t
 
@@ -6,6 +6,7 @@ from odradek._ext.net.connection cimport Connection
 from odradek._ext.net.frame_reading cimport FrameReading
 
 
+# Supplies all methods that the layers below require of a subclass; needs none itself.
 cdef class DataLoop(FrameReading):
     cdef readonly dict connections             # by connection_id
     cdef public int64_t idle_ms
@@ -14,7 +15,7 @@ cdef class DataLoop(FrameReading):
     cdef int64_t[9] closes_by_reason
     cdef int epoll_fd
     cdef bint in_turn
-    cdef list graveyard
+    cdef list graveyard                        # connections closed in this turn, which its events may still point to
     cdef Connection begin(self, int fd, int64_t connection_id, int listener_index, str peer)
     cdef void end_clock(self) noexcept
     cdef int handle_event(self, Connection c, uint32_t events) except -1

@@ -1,11 +1,14 @@
-"""The engine under a worker's data connections: one epoll descriptor, which the worker's event loop watches.
+"""The loop over a worker's data connections: one epoll descriptor, which the worker's event loop watches.
 
-Runs in a worker, in the thread of its event loop; nothing here is shared with another thread or process. System
-calls are what a small request costs, hence: one recv takes all that has arrived, one send takes the responses to all of
-it, the interest in events changes only where it must, and no Python object is made for a frame.
+Runs in a worker, in the thread of its event loop; nothing in this module is shared with another thread or process. `DataLoop` is
+the top layer (connection.pyx lists the layers): it supplies `flush_dirty`, `begin_close` and `close_now` to `ResponseOutput`, and
+`end_turn` and `update_interest` to `FrameReading`, and requires nothing of a subclass.
 
-A turn is one batch of events. For each ready connection: receive, offer the frames to the handler, deliver what it
-wrote. Bad input closes its connection and nothing else; an exception of a handler closes the connection it was raised for.
+System calls are most of the cost of a small request. Therefore one recv takes all bytes that have arrived, one send takes the
+responses to all of them, the registered epoll events change only where they must, and no Python object is made for a frame.
+
+A turn handles one batch of events. For each ready connection it receives, offers the frames to the handler, and sends the
+responses. Bad input closes its connection only; an exception of a handler closes the connection for which it was raised.
 """
 
 import logging
@@ -65,7 +68,7 @@ cdef extern from "<sys/epoll.h>" nogil:
         int flags = fcntl(fd, F_GETFL), one = 1;
         if (flags < 0) return -1;
         if (!(flags & O_NONBLOCK) && fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0) return -1;
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);   /* refused by a Unix socket, which needs it not */
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);   /* fails on a Unix socket, which does not need it */
         return 0;
     }
     """
@@ -95,10 +98,13 @@ cdef set QUIET = {CLOSE_EOF, CLOSE_RESET, CLOSE_IDLE, CLOSE_ASKED}
 cdef class DataLoop(FrameReading):
     """All data connections of a worker.
 
-    handler: what executes the frames. max_request_bytes: socket.request.max.bytes. idle_ms: connections.max.idle.ms,
-    negative for never. max_pending, max_queued_bytes: a connection that is owed so many responses, or bytes of them in
-    memory, is not read until it took half. retained_bytes: free receive memory kept. cold_reader: called like
-    page_cache.ColdReader; None: a cold page is waited for. on_closed: called with the connection's id.
+    :param handler: executes the frames. :param max_request_bytes: socket.request.max.bytes. :param idle_ms: connections.max.idle.ms,
+        negative: connections are never closed for being idle.
+    :param max_pending, max_queued_bytes: back-pressure: a connection with so many pending responses, or so many unsent bytes of
+        responses in memory, is not read until the client has taken half of them.
+    :param retained_bytes: maximum bytes of free receive buffers that are kept.
+    :param cold_reader: called like page_cache.ColdReader; None: the loop itself waits for pages that are not in the page cache.
+    :param on_closed: called with the id of each closed connection.
     """
 
     def __cinit__(self):
@@ -109,9 +115,9 @@ cdef class DataLoop(FrameReading):
                  int max_pending=100, int64_t max_queued_bytes=1048576, int64_t receive_buffer_bytes=524288,
                  int64_t retained_bytes=33554432, cold_reader=None, on_closed=None):
         if self.epoll_fd >= 0:
-            raise RuntimeError("a DataLoop is initialised once")
+            raise RuntimeError("a DataLoop was initialised twice")
         if receive_buffer_bytes < 2 * PEEK_BYTES:
-            raise ValueError(f"a receive buffer of {receive_buffer_bytes} bytes is too small")
+            raise ValueError(f"receive_buffer_bytes={receive_buffer_bytes} is too small, at least {2 * PEEK_BYTES} are needed")
         self.handler = handler
         self.max_request_bytes = max_request_bytes
         self.idle_ms = idle_ms
@@ -147,12 +153,12 @@ cdef class DataLoop(FrameReading):
 
     @property
     def closes(self):
-        """How many connections were closed, by reason."""
+        """Number of closed connections, by reason."""
         return {name: self.closes_by_reason[i] for i, name in enumerate(CLOSE_NAMES)}
 
     @property
     def drained(self):
-        """Whether no connection is owed anything by a frame that was executed."""
+        """Whether the responses of all executed frames are sent."""
         cdef Connection c
         for c in self.connections.values():
             if c.pending_count or c.out.head != NULL:
@@ -160,13 +166,13 @@ cdef class DataLoop(FrameReading):
         return True
 
     def add(self, int fd, int64_t connection_id, int listener_index, str peer):
-        """Serve the connected socket `fd`, which belongs to the DataLoop from now on: if this raises, it is closed.
+        """Serve the connected socket `fd`. The DataLoop owns it from now on: it closes the socket if this raises.
 
-        :raises OSError: the system cannot serve it, for lack of memory for instance. :raises ValueError: the id is in use.
+        :raises OSError: the system cannot register the socket, for lack of memory for instance. :raises ValueError: the id is in use.
         """
         try:
             if connection_id in self.connections:
-                raise ValueError(f"connection {connection_id} exists already")
+                raise ValueError(f"connection id {connection_id} is in use")
             return self.begin(fd, connection_id, listener_index, peer)
         except BaseException:
             close(fd)
@@ -187,7 +193,7 @@ cdef class DataLoop(FrameReading):
         c.hold = HOLD_STOPPING if self.stopping else 0
         c.interest = event.events = EPOLLRDHUP if self.stopping else EPOLLIN | EPOLLRDHUP
         event.data.ptr = <void*><PyObject*>c
-        self.connections[connection_id] = c     # first: an event points to it
+        self.connections[connection_id] = c     # before EPOLL_CTL_ADD: events point to the connection and hold no reference
         if make_data_socket(fd) < 0 or epoll_ctl(self.epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0:
             error = errno
             c.fd = -1
@@ -200,7 +206,7 @@ cdef class DataLoop(FrameReading):
         return c
 
     def close(self, Connection c not None, reason="closed by the broker"):
-        """Close at once; what is owed is dropped. `reason` goes to the log."""
+        """Close the connection at once and drop its unsent responses. `reason` is logged."""
         self.close_now(c, CLOSE_ASKED, reason)
 
     def close_all(self, reason="the broker stops"):
@@ -209,18 +215,18 @@ cdef class DataLoop(FrameReading):
             self.close_now(c, CLOSE_ASKED, reason)
 
     def tick(self):
-        """Called every half second by the loop's timer: by its absence a standstill of the process is noticed."""
+        """Called every half second by the loop's timer. Missing calls show that the process stood still (late_requests.pxd)."""
         beat(&self.standstill, coarse_ms())
 
     def close_ended(self, connections):
-        """Close those of the connections that their clients have ended, or ended for their own direction."""
+        """Close those of `connections` whose clients have closed the connection, or their own direction of it."""
         cdef Connection c
         for c in connections:
             if c.fd >= 0 and (c.peer_finished or ended_by_peer(c.fd)):
-                self.close_now(c, CLOSE_EOF, "the client closed it while a request of it waited for the coordinator")
+                self.close_now(c, CLOSE_EOF, "the client closed it while one of its requests waited for the coordinator")
 
     def count_connections(self):
-        """Once in a while: count how long the connections have been open, and what waits to be sent."""
+        """Count, for metrics, how long the connections have been open, and the bytes that are not sent yet. Called periodically."""
         cdef Connection c
         cdef Pending pending
         cdef int64_t now = coarse_ms(), queued = 0
@@ -237,7 +243,7 @@ cdef class DataLoop(FrameReading):
     # --- limits ---
 
     def stop_reading(self):
-        """Execute no further frame on any connection; responses go on being sent. See `drained`."""
+        """Execute no further frame on any connection; continue to send responses. `drained` is true when all are sent."""
         cdef Connection c
         self.stopping = True
         for c in list(self.connections.values()):
@@ -248,7 +254,7 @@ cdef class DataLoop(FrameReading):
                 self.fail(c)
 
     def sweep_idle(self, int64_t now_ms):
-        """Close the connections on which nothing moved for `idle_ms` and that wait for no response; how many."""
+        """Close the connections that sent and received nothing for `idle_ms` and have no pending response. Return their number."""
         cdef Connection c
         cdef int count = 0
         if self.idle_ms < 0:
@@ -260,7 +266,7 @@ cdef class DataLoop(FrameReading):
         return count
 
     def release_throttled(self, int64_t now_ms):
-        """Go on with the connections whose throttle time is over; when the next one's is, or -1."""
+        """Resume the connections whose throttle time is over. Return when the next throttle time ends, or -1."""
         cdef Connection c
         cdef int64_t following = -1
         cdef list waiting = []
@@ -281,12 +287,12 @@ cdef class DataLoop(FrameReading):
     # --- turns ---
 
     def on_events(self):
-        """Handle what is ready, bounded; the loop calls again while the epoll descriptor is readable."""
+        """Handle a bounded number of ready connections. The event loop calls again while the epoll descriptor is readable."""
         cdef epoll_event[EVENTS_A_TURN] events
         cdef int i, n
         cdef Connection c
         if self.in_turn:
-            raise RuntimeError("a turn was begun within a turn")
+            raise RuntimeError("on_events was called within a turn of the data loop")
         n = epoll_wait(self.epoll_fd, events, EVENTS_A_TURN, 0)
         self.now_ms = coarse_ms()
         look_at_clock(&self.standstill, self.now_ms)
@@ -350,7 +356,7 @@ cdef class DataLoop(FrameReading):
 
     cdef int handle_event(self, Connection c, uint32_t events) except -1:
         if events & (EPOLLERR | EPOLLHUP) and (c.hold or c.eof or not events & EPOLLIN):
-            return self.close_now(c, CLOSE_RESET, "the client reset it")
+            return self.close_now(c, CLOSE_RESET, "the client or the network reset it")
         if events & EPOLLOUT:
             c.blocked = False
             self.end_turn(c)
@@ -368,7 +374,7 @@ cdef class DataLoop(FrameReading):
         return 0
 
     cdef int end_turn(self, Connection c) except -1:
-        """Deliver, go on with frames that were held, close if that was the last, and wait for the right events."""
+        """Send responses, continue with held frames, close the connection if it is finished, and update the awaited events."""
         while c.fd >= 0:
             self.deliver(c)
             self.settle_times(c)
@@ -384,7 +390,7 @@ cdef class DataLoop(FrameReading):
             self.current = None
             self.out_length = self.out_base = 0
             add(UNSENT_BYTES, c.out.span_bytes + c.out.file_bytes)
-            drop_queue(&c.out)                 # written after it was closed
+            drop_queue(&c.out)                 # responses written after the connection was closed
             self.release_buffers(c)
             return 0
         self.current = None
@@ -396,7 +402,7 @@ cdef class DataLoop(FrameReading):
         return self.update_interest(c, False)
 
     cdef int update_interest(self, Connection c, bint force) except -1:
-        """Wait for what is of use. Superfluous reading interest goes only if `force`, when such an event came."""
+        """Register the epoll events that are of use. Superfluous read interest is removed only with `force`, after such an event."""
         cdef epoll_event event
         cdef uint32_t changed
         event.events = EPOLLOUT if c.blocked and c.out.head != NULL else 0
@@ -412,10 +418,10 @@ cdef class DataLoop(FrameReading):
             c.interest = event.events
         return 0
 
-    # --- the end of a connection ---
+    # --- closing of a connection ---
 
     cdef int begin_close(self, Connection c, int reason, object text) except -1:
-        """Read no more; close as soon as nothing is owed."""
+        """Read no more, and close the connection as soon as its responses are sent."""
         if not c.closing:
             c.closing = 1 + reason
             c.close_reason = text
@@ -427,7 +433,7 @@ cdef class DataLoop(FrameReading):
         cdef Pending pending
         if c.fd < 0:
             return 0
-        epoll_ctl(self.epoll_fd, EPOLL_CTL_DEL, c.fd, &event)    # another process may hold the socket open yet
+        epoll_ctl(self.epoll_fd, EPOLL_CTL_DEL, c.fd, &event)    # needed if another process holds the socket open
         close(c.fd)
         c.fd = -1
         c.close_reason = text
@@ -439,7 +445,7 @@ cdef class DataLoop(FrameReading):
         c.software = -1
         c.count_time(coarse_ms())
         add(UNSENT_BYTES, c.out.span_bytes + c.out.file_bytes)
-        self.graveyard.append(c)               # events of this turn may point to it, and callers may have no reference of their own
+        self.graveyard.append(c)               # events of this turn may point to it, and callers may hold no reference to it
         del self.connections[c.connection_id]
         drop_queue(&c.out)
         while c.pending_head is not None:
@@ -454,7 +460,7 @@ cdef class DataLoop(FrameReading):
         c.pending_tail = None
         c.pending_count = 0
         c.waiting_bytes = 0
-        if self.current is not c:              # else its frames may be in use; the turn's end releases them
+        if self.current is not c:              # else its frames may be in use; the end of the turn releases the buffers
             self.release_buffers(c)
         level = logging.DEBUG if reason in QUIET else logging.WARNING
         if c.skipped:
@@ -467,14 +473,14 @@ cdef class DataLoop(FrameReading):
             if self.on_closed is not None:
                 self.on_closed(c.connection_id)
         except Exception:
-            LOG.exception("an error after %s was closed", c.name, extra=c.log_fields)
+            LOG.exception("a callback failed after %s was closed", c.name, extra=c.log_fields)
         if not self.in_turn:
             self.graveyard = []
         return 0
 
     cdef int fail(self, Connection c) except -1:
-        """The border of a connection: an exception was raised for it and is being handled."""
-        LOG.exception("%s is closed because of an error in the broker", c.name, extra=c.log_fields)
+        """Log the exception that is being handled, and close the connection for which it was raised."""
+        LOG.exception("closing %s because of an internal error", c.name, extra=c.log_fields)
         if self.current is c:
             add(UNSENT_BYTES, self.out_length)
             self.executed_us = clock_us()
@@ -482,7 +488,7 @@ cdef class DataLoop(FrameReading):
         self.current = None
         self.target = None
         self.out_length = self.out_base = 0
-        self.close_now(c, CLOSE_ERROR, "an error in the broker, logged above")
+        self.close_now(c, CLOSE_ERROR, "internal error, logged above")
         self.release_buffers(c)
         return 0
 

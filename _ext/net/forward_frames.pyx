@@ -1,6 +1,6 @@
-"""Frames between workers and coordinator, natively; see `forward_frames.pxd`. No state but the cutter's, no lock.
+"""Frames between workers and the coordinator; see `forward_frames.pxd`. No state except in FrameCutter, no lock.
 
-Whoever writes to the sockets may lie: every length is checked against what is there before it is believed.
+The bytes of a socket are not trusted: every length is checked against the available bytes before it is used.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -14,17 +14,19 @@ from odradek._ext.records.record_batch cimport load32, load64, store32, store64
 MAX_FRAME_BYTES = 128 << 20
 
 cdef enum:
-    REQUEST_BYTES = 29                  # correlation, kind, deadline, when it was forwarded, size of the context
+    REQUEST_BYTES = 29                  # correlation, kind, deadline, time of forwarding, size of the context
     REPLY_BYTES = 17                    # correlation, status, metadata version
-    SPARE_BYTES = 1 << 20               # memory kept for the next frames
+    SPARE_BYTES = 1 << 20               # a larger buffer is freed when it becomes empty
 
 
 class MalformedFrame(ValueError):
-    """Bytes that are no frame of this protocol."""
+    """The bytes are not a frame of this protocol."""
 
 
 cdef class FrameCutter:
-    """Cuts a byte stream into frames, however it arrives. MalformedFrame for one that is too long; the stream is then of no use."""
+    """Cuts a byte stream, which may arrive in any pieces, into frames. Raises MalformedFrame if a frame is too long; the stream
+    cannot be used after that.
+    """
 
     def __cinit__(self, int64_t max_frame_bytes=MAX_FRAME_BYTES):
         self.most_bytes = max_frame_bytes
@@ -34,7 +36,7 @@ cdef class FrameCutter:
         buffer_free(&self.part)
 
     def feed(self, bytes data not None):
-        """The frames, without their lengths, that are complete with `data`."""
+        """Return the frames, without their lengths, that `data` completes."""
         cdef list frames = []
         cdef const uint8_t* frame
         cdef int64_t size
@@ -53,7 +55,7 @@ cdef class FrameCutter:
                 raise MemoryError("no memory for a forwarded request")
             self.at = self.part.data
             self.end = self.at + self.part.size
-        else:                           # most often it is whole frames
+        else:                           # most often `data` consists of whole frames
             self.data = data
             self.at = <const uint8_t*><const char*>data
             self.end = self.at + len(data)
@@ -65,7 +67,7 @@ cdef class FrameCutter:
             return 0
         length = load32(self.at)
         if length > self.most_bytes:
-            raise MalformedFrame(f"frame of {length} bytes, at most {self.most_bytes} are allowed")
+            raise MalformedFrame(f"frame of {length} bytes, allowed are at most {self.most_bytes}")
         if self.end - self.at - LENGTH_BYTES < length:
             return 0
         frame[0] = self.at + LENGTH_BYTES
@@ -76,7 +78,7 @@ cdef class FrameCutter:
     cdef int finish(self) except -1:
         cdef int64_t rest = self.end - self.at
         if self.part.size:
-            if rest and self.at != self.part.data:      # most often a long frame's next piece came: it stays where it is
+            if rest and self.at != self.part.data:      # most often a long frame's next piece arrived: nothing to move
                 memmove(self.part.data, self.at, rest)
             self.part.size = rest
         elif rest:
@@ -99,19 +101,19 @@ cdef inline uint64_t bits_of(double number) noexcept:
 cdef int read_request(const uint8_t* frame, int64_t size, RequestHead* head) except -1:
     cdef uint64_t raw
     if size < REQUEST_BYTES:
-        raise MalformedFrame(f"request frame of {size} bytes")
+        raise MalformedFrame(f"request frame of {size} bytes, at least {REQUEST_BYTES} are needed")
     head.correlation = load64(frame)
     head.kind = frame[8]
     raw = load64(frame + 9)
     memcpy(&head.deadline, &raw, 8)
-    head.asked_ms = <int64_t>load64(frame + 17)
+    head.forwarded_ms = <int64_t>load64(frame + 17)
     head.context_bytes = load32(frame + 25)
     if head.kind >= KINDS:
-        raise MalformedFrame(f"request frame of kind {head.kind}")
+        raise MalformedFrame(f"request frame of unknown kind {head.kind}")
     if head.context_bytes > size - REQUEST_BYTES:
-        raise MalformedFrame("context beyond the frame's end")
+        raise MalformedFrame(f"request context of {head.context_bytes} bytes exceeds the frame of {size} bytes")
     if head.context_bytes < LEAST_CONTEXT_BYTES:
-        raise MalformedFrame(f"request context of {head.context_bytes} bytes")
+        raise MalformedFrame(f"request context of {head.context_bytes} bytes, at least {LEAST_CONTEXT_BYTES} are needed")
     head.context = frame + REQUEST_BYTES
     head.connection_id = load64(head.context)
     head.payload = head.context + head.context_bytes
@@ -121,12 +123,12 @@ cdef int read_request(const uint8_t* frame, int64_t size, RequestHead* head) exc
 
 cdef int read_reply(const uint8_t* frame, int64_t size, ReplyHead* head) except -1:
     if size < REPLY_BYTES:
-        raise MalformedFrame(f"response frame of {size} bytes")
+        raise MalformedFrame(f"response frame of {size} bytes, at least {REPLY_BYTES} are needed")
     head.correlation = load64(frame)
     head.status = frame[8]
     head.metadata_version = load64(frame + 9)
     if head.status >= STATUSES:
-        raise MalformedFrame(f"response frame of status {head.status}")
+        raise MalformedFrame(f"response frame of unknown status {head.status}")
     head.payload = frame + REPLY_BYTES
     head.payload_bytes = size - REPLY_BYTES
     return 0
@@ -135,19 +137,19 @@ cdef int read_reply(const uint8_t* frame, int64_t size, ReplyHead* head) except 
 cdef uint8_t* room_for(WriteBuffer* out, int64_t length) except NULL:
     cdef uint8_t* to = buffer_reserve(out, LENGTH_BYTES + length)
     if to == NULL:
-        out.error = 0                   # what was written before stands
+        out.error = 0                   # the frames written before remain valid
         raise MemoryError(f"no memory for a frame of {length} bytes")
     store32(to, <uint32_t>length)
     return to + LENGTH_BYTES
 
 
-cdef int put_request(WriteBuffer* out, uint64_t correlation, uint8_t kind, double deadline, int64_t asked_ms,
+cdef int put_request(WriteBuffer* out, uint64_t correlation, uint8_t kind, double deadline, int64_t forwarded_ms,
                      const uint8_t* context, int64_t context_bytes, const uint8_t* payload, int64_t payload_bytes) except -1:
     cdef uint8_t* to = room_for(out, REQUEST_BYTES + context_bytes + payload_bytes)
     store64(to, correlation)
     to[8] = kind
     store64(to + 9, bits_of(deadline))
-    store64(to + 17, <uint64_t>asked_ms)
+    store64(to + 17, <uint64_t>forwarded_ms)
     store32(to + 25, <uint32_t>context_bytes)
     memcpy(to + REQUEST_BYTES, context, context_bytes)
     memcpy(to + REQUEST_BYTES + context_bytes, payload, payload_bytes)
@@ -173,15 +175,15 @@ cdef bytes taken(WriteBuffer* out):
     return data
 
 
-# -- the same for Python ---------------------------------------------------------------------------------------------
+# -- functions for Python --------------------------------------------------------------------------------------------
 
 def encode_request(uint64_t correlation, uint8_t kind, bytes context not None, double deadline, bytes payload not None,
-                   int64_t asked_ms=0):
-    """A request's frame, length included."""
+                   int64_t forwarded_ms=0):
+    """Return a request's frame, length included."""
     cdef WriteBuffer out
     buffer_init(&out)
     try:
-        put_request(&out, correlation, kind, deadline, asked_ms, <const uint8_t*><const char*>context, len(context),
+        put_request(&out, correlation, kind, deadline, forwarded_ms, <const uint8_t*><const char*>context, len(context),
                     <const uint8_t*><const char*>payload, len(payload))
         return taken(&out)
     finally:
@@ -189,7 +191,7 @@ def encode_request(uint64_t correlation, uint8_t kind, bytes context not None, d
 
 
 def decode_request(bytes frame not None):
-    """(correlation, kind, context, deadline, payload) of a frame without its length. Raises MalformedFrame."""
+    """Return (correlation, kind, context, deadline, payload) of a frame without its length. Raises MalformedFrame."""
     cdef RequestHead head
     read_request(<const uint8_t*><const char*>frame, len(frame), &head)
     return (head.correlation, head.kind, <bytes>head.context[:head.context_bytes], head.deadline,
@@ -197,7 +199,7 @@ def decode_request(bytes frame not None):
 
 
 def encode_reply(uint64_t correlation, uint8_t status, uint64_t metadata_version, bytes payload not None):
-    """A response's frame, length included."""
+    """Return a response's frame, length included."""
     cdef WriteBuffer out
     buffer_init(&out)
     try:
@@ -208,7 +210,7 @@ def encode_reply(uint64_t correlation, uint8_t status, uint64_t metadata_version
 
 
 def decode_reply(bytes frame not None):
-    """(correlation, status, metadata version, payload) of a frame without its length. Raises MalformedFrame."""
+    """Return (correlation, status, metadata version, payload) of a frame without its length. Raises MalformedFrame."""
     cdef ReplyHead head
     read_reply(<const uint8_t*><const char*>frame, len(frame), &head)
     return head.correlation, head.status, head.metadata_version, <bytes>head.payload[:head.payload_bytes]

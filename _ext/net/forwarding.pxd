@@ -1,6 +1,6 @@
-"""What a process has asked the coordinator for and has no answer to yet. One owner, its event loop's thread; no lock.
+"""The requests that a process forwards to the coordinator and that are not answered yet. Used by its event loop's thread only; no lock.
 
-`ForwardClient` (broker/odradek/net/forward.py) is the rest of it: the stream, the timer, and the promises.
+`ForwardClient` (broker/odradek/net/forward.py) adds the Python half: the stream, the timer and the callbacks.
 """
 
 from libc.stdint cimport int16_t, int64_t, uint64_t, uint8_t
@@ -14,67 +14,67 @@ from odradek._ext.shm.topics cimport TopicDirectory
 cdef class Route:
     """How requests of one API and version are forwarded."""
     cdef readonly str name
-    cdef readonly double patience_s     # how long an answer is waited for
-    cdef readonly int error_at          # where the answer states its error code; -1: nowhere that is simply found
-    cdef readonly bint follows          # served in the order of arrival: it need not wait for one of its kind before it
+    cdef readonly double patience_s     # time until the request fails without an answer
+    cdef readonly int error_at          # position of the error code in the answer; -1: at no fixed position
+    cdef readonly bint follows          # served in the order of arrival: a request need not wait for an earlier request of its kind
 
 
 cdef class CachedContext:
-    """A connection's context, as it was told last."""
-    cdef bytes client_id                # None: none
+    """A connection's encoded context, and the values it was made from."""
+    cdef bytes client_id                # None: the request has none
     cdef object principal
     cdef object software_name
     cdef object software_version
     cdef bytes context
 
 
-cdef class Forwarded:
-    """A request without an answer, queued or sent."""
+cdef class ForwardedRequest:
+    """A request that is not answered yet; it is queued or sent."""
     cdef uint64_t correlation
     cdef double deadline                # in the loop's time, seconds
-    cdef int64_t asked_ms               # since when it is under way
+    cdef int64_t forwarded_ms               # when `put` or `forward` was called, CLOCK_MONOTONIC
     cdef uint64_t connection_id
     cdef readonly bint sent
-    cdef bint dropped                   # finished before it was sent
+    cdef bint dropped                   # cancelled or expired before it was sent
     cdef uint8_t kind
-    cdef bytes context                  # while it is queued
-    cdef bytes payload                  # likewise
-    cdef object callback                # of `put`
-    cdef Pending pending                # of `forward`
-    cdef Route route                    # likewise
+    cdef bytes context                  # only while the request is queued
+    cdef bytes payload                  # only while the request is queued
+    cdef object callback                # set by `put`
+    cdef Pending pending                # set by `forward`
+    cdef Route route                    # set by `forward`
 
 
 cdef class ForwardTable:
-    cdef readonly object queue          # of Forwarded, not sent; with those that were dropped meanwhile
+    cdef readonly object queue          # unsent ForwardedRequests, including dropped ones
     cdef readonly int64_t queued
     cdef readonly int64_t queued_bytes
     cdef readonly int64_t max_queued
     cdef readonly int64_t max_queued_bytes
-    cdef dict pending                   # correlation -> Forwarded, queued and sent
-    cdef public double expires_at       # when the timer fires; infinite without one
-    cdef readonly bint writable         # there is a stream, and it takes more
-    cdef readonly bint held
-    cdef object write                   # the stream's; None: there is none
+    cdef dict pending                   # correlation -> ForwardedRequest, queued and sent
+    cdef public double expires_at       # when the timer fires; infinite: no timer is set
+    cdef readonly bint writable         # the stream is connected, and takes more bytes
+    cdef readonly bint held             # between `hold` and `release`
+    cdef object write                   # the stream's `write`; None: not connected
     cdef object settled
     cdef object take_over
     cdef TopicDirectory topics
-    cdef WriteBuffer out                # frames that leave together: sent, as far as anybody is told
+    cdef WriteBuffer out                # frames that are sent in one write; their requests count as sent
     cdef FrameCutter cutter
     cdef uint64_t next_correlation
-    cdef public bint heard              # something came by the stream
+    cdef public bint has_answered              # the coordinator has sent bytes on the current stream
 
     cdef bint full(self, int64_t size) noexcept
-    # The request of a client; a FrameResult. The answer completes a Pending of the connection.
+    # Forwards the request of a client. Returns a FrameResult. The answer completes a Pending of the connection.
     cdef int forward(self, Connection connection, Route route, const uint8_t* client_id, int64_t client_id_bytes,
-                     const uint8_t* request, int64_t size) except -1
+                     const uint8_t* payload, int64_t size) except -1
     cdef bytes context_of(self, Connection connection, const uint8_t* client_id, int64_t size)
-    cdef int add(self, Forwarded one, bytes context, const uint8_t* payload, int64_t size) except -1
-    cdef int enqueue(self, Forwarded one, bytes context, bytes payload) except -1
+    cdef int add(self, ForwardedRequest request, bytes context, const uint8_t* payload, int64_t size) except -1
+    cdef int enqueue(self, ForwardedRequest request, bytes context, bytes payload) except -1
     cpdef int flush(self) except -1
     cdef int write_out(self) except -1
     cdef int enqueue_note(self, int kind, uint64_t connection_id) except -1
-    cdef int look(self) except -1
+    cdef int check_clients(self) except -1
     cdef int hang_up(self, uint64_t connection_id) except -1
-    cdef int forget(self, Forwarded one) except -1
-    cdef int answer(self, Forwarded one, ReplyHead* head) except -1
-    cdef int refuse(self, Forwarded one, why) except -1
+    cdef int forget(self, ForwardedRequest request) except -1
+    cdef int answer(self, ForwardedRequest request, ReplyHead* head) except -1
+    cdef int refuse(self, ForwardedRequest request, reason) except -1

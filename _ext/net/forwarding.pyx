@@ -1,8 +1,8 @@
-"""Requests on their way to the coordinator, natively; see `forwarding.pxd`. Runs in the loop of the process that forwards.
+"""Forwarding of requests to the coordinator; see `forwarding.pxd`. Runs in the event loop of the process that forwards.
 
-A request that can leave at once is copied into the frames that the turn sends, and is sent from then on. The others wait in
-the queue, where they may be cancelled, within the bounds. An answer goes from the frame into the place of the response that
-its connection has reserved.
+A request that can be sent at once is copied into the frames that the turn sends, and counts as sent from then on. Other requests
+wait in the queue, which is bounded, and where they may be cancelled. An answer is copied from its frame into the place of the
+response (`Pending`) that the connection has reserved.
 """
 
 import logging
@@ -39,14 +39,19 @@ from odradek._ext.shm.topics cimport TopicDirectory
 LOG = logging.getLogger("odradek.forwarding")
 
 cdef enum:
-    WRITE_BYTES = 64 << 10              # of one write, if more than one request is in it
-    NO_TEXTS_BYTES = 10
+    WRITE_BYTES = 64 << 10              # a write of more than one request ends once it has this many bytes
+    NO_TEXTS_BYTES = 10                 # five absent texts of a context
     US_PER_MS = 1000
-    QUEUE_SPARE = 64                    # requests that were dropped, beside as many as wait
+    QUEUE_SPARE = 64                    # dropped requests that the queue may hold in addition to as many as wait
 
 
 cdef class Route:
-    """:param patience_s: seconds. :param error_at: bytes from the response's header on."""
+    """How requests of one API and version are forwarded.
+
+    :param patience_s: time until a request fails without an answer, seconds. :param error_at: position of the error code in the
+        response, bytes from the start of the response's header; -1 if it has no fixed position.
+    :param follows: a request need not wait for an earlier request of its kind.
+    """
 
     def __init__(self, str name not None, double patience_s, int error_at, bint follows):
         self.name = name
@@ -62,12 +67,17 @@ cdef class CachedContext:
 
 @cython.final
 @cython.freelist(256)
-cdef class Forwarded:
+cdef class ForwardedRequest:
     pass
 
 
 cdef class ForwardTable:
-    """:param settled: called after answers were passed on, once for all of one read, expiry or loss."""
+    """The requests in flight to the coordinator. A subclass supplies `describe`, `replied`, `expire_at`, `connect`, `protocol_error`
+    and `close_ended`.
+
+    :param settled: called after answers were delivered, once for all of one read, one expiry or one lost stream.
+    :param max_queued, max_queued_bytes: limits of the queue; above them requests are refused.
+    """
 
     def __cinit__(self):
         buffer_init(&self.out)
@@ -87,39 +97,39 @@ cdef class ForwardTable:
 
     @property
     def waiting(self):
-        """Requests without an answer yet, queued or sent."""
+        """Number of requests that are not answered yet, queued or sent."""
         return len(self.pending)
 
-    # -- what the rest of it is asked -----------------------------------------------------------------------------------
+    # -- methods that the subclass supplies -----------------------------------------------------------------------------
 
     def describe(self, connection, client_id):
-        """The context of a connection as a request's frame tells it, for a client id in bytes or None."""
+        """Return the encoded context of a connection for a request's frame. `client_id`: bytes, or None."""
         raise NotImplementedError
 
     def replied(self, callback, status, metadata_version, payload):
-        """An answer to what was `put`: to be handed to its callback."""
+        """Pass the answer to a request of `put` to its callback."""
         raise NotImplementedError
 
     def expire_at(self, double when):
-        """A deadline comes before the timer fires."""
+        """Set the timer to `when`: a request's deadline is earlier than `expires_at`."""
         raise NotImplementedError
 
     def connect(self):
-        """There is something to send and no stream."""
+        """Connect to the coordinator: requests wait, and the stream is not connected."""
         raise NotImplementedError
 
     def protocol_error(self, error):
-        """The stream is of no use any more."""
+        """Close the stream: the coordinator sent a malformed frame, or memory ran out."""
         raise NotImplementedError
 
     def close_ended(self, connections):
-        """Requests of these connections waited long for the coordinator: close those that their clients have ended."""
+        """Close those of `connections` that their clients have ended: their requests waited long for the coordinator."""
         raise NotImplementedError
 
-    # -- asking ---------------------------------------------------------------------------------------------------------
+    # -- sending --------------------------------------------------------------------------------------------------------
 
     def serve(self, TopicDirectory topics not None, take_over not None):
-        """Before an answer that depends on newer metadata than `topics` is passed on, call `take_over`."""
+        """Call `take_over` before an answer that depends on newer metadata than `topics` is delivered."""
         self.topics = topics
         self.take_over = take_over
 
@@ -127,115 +137,115 @@ cdef class ForwardTable:
         return self.queued >= self.max_queued or self.queued_bytes + size > self.max_queued_bytes
 
     def put(self, int kind, bytes context not None, uint64_t connection_id, double deadline, bytes payload not None, callback):
-        """A request of this process; `replied` or `fail` tells the callback. False when the queue is full."""
-        cdef Forwarded one
+        """Forward a request of this process itself; `replied` or `fail` calls the callback. Return False if the queue is full."""
+        cdef ForwardedRequest request
         if self.full(len(payload)):
             return False
-        one = Forwarded.__new__(Forwarded)
-        one.kind = <uint8_t>kind
-        one.connection_id = connection_id
-        one.deadline = deadline
-        one.asked_ms = clock_us() // US_PER_MS
-        one.callback = callback
-        self.add(one, context, <const uint8_t*><const char*>payload, len(payload))
+        request = ForwardedRequest.__new__(ForwardedRequest)
+        request.kind = <uint8_t>kind
+        request.connection_id = connection_id
+        request.deadline = deadline
+        request.forwarded_ms = clock_us() // US_PER_MS
+        request.callback = callback
+        self.add(request, context, <const uint8_t*><const char*>payload, len(payload))
         return True
 
     cdef int forward(self, Connection connection, Route route, const uint8_t* client_id, int64_t client_id_bytes,
-                     const uint8_t* request, int64_t size) except -1:
-        cdef Forwarded one
+                     const uint8_t* payload, int64_t size) except -1:
+        cdef ForwardedRequest request
         cdef bytes context
         cdef int64_t now_us
         if self.full(size):
             connection.close_reason = (
-                f"a {route.name} request has no answer: {self.queued} requests of {self.queued_bytes} bytes wait for the coordinator")
+                f"cannot answer a {route.name} request: {self.queued} requests of {self.queued_bytes} bytes wait for the coordinator")
             return FRAME_CLOSE
         context = self.context_of(connection, client_id, client_id_bytes)
-        one = Forwarded.__new__(Forwarded)
-        one.kind = KIND_KAFKA
-        one.connection_id = <uint64_t>connection.connection_id
+        request = ForwardedRequest.__new__(ForwardedRequest)
+        request.kind = KIND_KAFKA
+        request.connection_id = <uint64_t>connection.connection_id
         now_us = clock_us()
-        one.deadline = now_us / 1e6 + route.patience_s
-        one.asked_ms = now_us // US_PER_MS
-        one.route = route
-        one.pending = connection.reserve()
-        one.pending.follows = route.follows
-        self.add(one, context, request, size)
+        request.deadline = now_us / 1e6 + route.patience_s
+        request.forwarded_ms = now_us // US_PER_MS
+        request.route = route
+        request.pending = connection.reserve()
+        request.pending.follows = route.follows
+        self.add(request, context, payload, size)
         return FRAME_PENDING
 
     cdef bytes context_of(self, Connection connection, const uint8_t* client_id, int64_t size):
-        """Kept for the connection's next request: most of them say the same."""
-        cdef CachedContext told = <CachedContext>connection.told
-        if told is not None and told.principal is connection.principal \
-                and told.software_name is connection.client_software_name \
-                and told.software_version is connection.client_software_version \
-                and (size < 0 if told.client_id is None else
-                     len(told.client_id) == size and memcmp(<const char*>told.client_id, client_id, size) == 0):
-            return told.context
-        told = CachedContext.__new__(CachedContext)
-        told.client_id = None if size < 0 else PyBytes_FromStringAndSize(<const char*>client_id, size)
-        told.principal = connection.principal
-        told.software_name = connection.client_software_name
-        told.software_version = connection.client_software_version
-        told.context = self.describe(connection, told.client_id)
-        connection.told = told
-        return told.context
+        """Return the encoded context of a connection, cached there because most of a connection's requests have an equal context."""
+        cdef CachedContext cached = <CachedContext>connection.cached_context
+        if cached is not None and cached.principal is connection.principal \
+                and cached.software_name is connection.client_software_name \
+                and cached.software_version is connection.client_software_version \
+                and (size < 0 if cached.client_id is None else
+                     len(cached.client_id) == size and memcmp(<const char*>cached.client_id, client_id, size) == 0):
+            return cached.context
+        cached = CachedContext.__new__(CachedContext)
+        cached.client_id = None if size < 0 else PyBytes_FromStringAndSize(<const char*>client_id, size)
+        cached.principal = connection.principal
+        cached.software_name = connection.client_software_name
+        cached.software_version = connection.client_software_version
+        cached.context = self.describe(connection, cached.client_id)
+        connection.cached_context = cached
+        return cached.context
 
-    cdef int add(self, Forwarded one, bytes context, const uint8_t* payload, int64_t size) except -1:
-        one.correlation = self.next_correlation
+    cdef int add(self, ForwardedRequest request, bytes context, const uint8_t* payload, int64_t size) except -1:
+        request.correlation = self.next_correlation
         self.next_correlation += 1
-        if one.deadline < self.expires_at:
-            self.expire_at(one.deadline)
+        if request.deadline < self.expires_at:
+            self.expire_at(request.deadline)
         if self.writable and not self.queue:
-            put_request(&self.out, one.correlation, one.kind, one.deadline, one.asked_ms,
+            put_request(&self.out, request.correlation, request.kind, request.deadline, request.forwarded_ms,
                         <const uint8_t*><const char*>context, len(context), payload, size)
-            one.sent = True
-            self.pending[one.correlation] = one
+            request.sent = True
+            self.pending[request.correlation] = request
             if not self.held or self.out.size >= WRITE_BYTES:
                 self.write_out()
             return 0
-        self.pending[one.correlation] = one
-        self.enqueue(one, context, PyBytes_FromStringAndSize(<const char*>payload, size))
+        self.pending[request.correlation] = request
+        self.enqueue(request, context, PyBytes_FromStringAndSize(<const char*>payload, size))
         if self.write is None:
             self.connect()
         elif not self.held:
             self.flush()
         return 0
 
-    cdef int enqueue(self, Forwarded one, bytes context, bytes payload) except -1:
-        one.context = context
-        one.payload = payload
-        self.queue.append(one)
+    cdef int enqueue(self, ForwardedRequest request, bytes context, bytes payload) except -1:
+        request.context = context
+        request.payload = payload
+        self.queue.append(request)
         self.queued += 1
         self.queued_bytes += len(payload)
         if len(self.queue) > 2 * self.queued + QUEUE_SPARE:
-            self.queue = deque([kept for kept in self.queue if not (<Forwarded>kept).dropped])
+            self.queue = deque([kept for kept in self.queue if not (<ForwardedRequest>kept).dropped])
         return 0
 
     def hold(self):
-        """Until `release`, keep what is to be sent, so that it leaves together."""
+        """Gather frames until `release`, so that one write sends them."""
         self.held = True
 
     def release(self):
-        """Send what was kept."""
+        """Send the frames gathered since `hold`."""
         self.held = False
         if self.out.size or self.queue:
             self.flush()
 
     cpdef int flush(self) except -1:
-        """Send what waits, as far as the stream takes it."""
-        cdef Forwarded one
+        """Send gathered frames and queued requests, as far as the stream takes them."""
+        cdef ForwardedRequest request
         while True:
             while self.writable and self.queue and self.out.size < WRITE_BYTES:
-                one = self.queue.popleft()
-                if one.dropped:
+                request = self.queue.popleft()
+                if request.dropped:
                     continue
-                put_request(&self.out, one.correlation, one.kind, one.deadline, one.asked_ms,
-                            <const uint8_t*><const char*>one.context, len(one.context),
-                            <const uint8_t*><const char*>one.payload, len(one.payload))
-                one.sent = True
+                put_request(&self.out, request.correlation, request.kind, request.deadline, request.forwarded_ms,
+                            <const uint8_t*><const char*>request.context, len(request.context),
+                            <const uint8_t*><const char*>request.payload, len(request.payload))
+                request.sent = True
                 self.queued -= 1
-                self.queued_bytes -= len(one.payload)
-                one.context = one.payload = None
+                self.queued_bytes -= len(request.payload)
+                request.context = request.payload = None
             if self.out.size == 0:
                 return 0
             self.write_out()
@@ -247,32 +257,32 @@ cdef class ForwardTable:
         return 0
 
     def cancel(self, uint64_t connection_id):
-        """A client's connection is closed: forget its requests, and have the coordinator forget those already sent.
+        """A client's connection is closed: forget its requests, and make the coordinator forget those already sent.
 
-        One that clients send without waiting for the response is sent and executed nevertheless.
+        A request for which clients do not await the response is sent and executed nevertheless.
         """
-        cdef Forwarded one
+        cdef ForwardedRequest request
         cdef bint sent = False
         if not self.pending:
             return
-        for one in [one for one in self.pending.values() if (<Forwarded>one).connection_id == connection_id]:
-            sent = sent or one.sent
-            if not one.sent and is_unawaited(<const uint8_t*><const char*>one.payload, len(one.payload)):
-                del self.pending[one.correlation]
+        for request in [request for request in self.pending.values() if (<ForwardedRequest>request).connection_id == connection_id]:
+            sent = sent or request.sent
+            if not request.sent and is_unawaited(<const uint8_t*><const char*>request.payload, len(request.payload)):
+                del self.pending[request.correlation]
             else:
-                self.forget(one)
+                self.forget(request)
         if sent and self.write is not None:
             self.enqueue_note(KIND_CANCEL, connection_id)
             if not self.held:
                 self.flush()
 
     cdef int hang_up(self, uint64_t connection_id) except -1:
-        """The client sends no more: have the coordinator know it, if a request of that connection is under way there."""
-        cdef Forwarded one
+        """The client sends no more: notify the coordinator if a request of that connection was sent to it."""
+        cdef ForwardedRequest request
         if self.write is None:
             return 0
-        for one in self.pending.values():
-            if one.connection_id == connection_id and one.sent:
+        for request in self.pending.values():
+            if request.connection_id == connection_id and request.sent:
                 self.enqueue_note(KIND_HANG_UP, connection_id)
                 if not self.held:
                     self.flush()
@@ -280,22 +290,22 @@ cdef class ForwardTable:
         return 0
 
     cdef int enqueue_note(self, int kind, uint64_t connection_id) except -1:
-        """Something for the coordinator to know that has no answer, behind all that was to be sent before."""
-        cdef Forwarded one = Forwarded.__new__(Forwarded)
+        """Queue a notification for the coordinator, which gets no answer, after all that is queued before."""
+        cdef ForwardedRequest request = ForwardedRequest.__new__(ForwardedRequest)
         cdef uint8_t[8] number
-        one.kind = <uint8_t>kind
-        one.connection_id = connection_id
+        request.kind = <uint8_t>kind
+        request.connection_id = connection_id
         store64(number, connection_id)
-        return self.enqueue(one, <bytes>(<const char*>number)[:8] + b"\0\0" + NO_TEXTS_BYTES * b"\xff", b"")
+        return self.enqueue(request, <bytes>(<const char*>number)[:8] + b"\0\0" + NO_TEXTS_BYTES * b"\xff", b"")
 
-    cdef int look(self) except -1:
-        """The coordinator has requests that waited long: look which of their clients are gone, and say when that is done.
+    cdef int check_clients(self) except -1:
+        """The coordinator holds requests that waited long: check which of their clients disconnected, and notify it afterwards.
 
-        Requests of closed connections are cancelled before that.
+        The requests of connections that are closed thereby are cancelled before the notification is queued.
         """
-        cdef Forwarded one
-        cdef list connections = [(<Forwarded>one).pending.connection for one in self.pending.values()
-                                 if (<Forwarded>one).pending is not None]
+        cdef ForwardedRequest request
+        cdef list connections = [(<ForwardedRequest>request).pending.connection for request in self.pending.values()
+                                 if (<ForwardedRequest>request).pending is not None]
         try:
             self.close_ended(connections)
         finally:
@@ -308,9 +318,9 @@ cdef class ForwardTable:
     # -- the stream -----------------------------------------------------------------------------------------------------
 
     def opened(self, write not None):
-        """There is a stream, which takes bytes by `write`: send what has waited."""
+        """The stream is connected, and `write` sends bytes on it: send the requests that have waited."""
         self.cutter = FrameCutter()
-        self.heard = False
+        self.has_answered = False
         self.write = write
         self.writable = True
         self.out.size = 0
@@ -318,131 +328,131 @@ cdef class ForwardTable:
             self.flush()
 
     def pause_writing(self):
-        """The coordinator takes no more for now: keep the rest, which may then still be cancelled."""
+        """The stream takes no more for now: queue further requests, which can then still be cancelled."""
         self.writable = False
 
     def resume_writing(self):
-        """Go on."""
+        """The stream takes bytes again: send the queue."""
         self.writable = self.write is not None
         if not self.held:
             self.flush()
 
     def lost(self):
-        """The stream is gone: the requests that were sent on it, which nobody waits for an answer to from now on."""
-        cdef Forwarded one
-        cdef list sent = [one for one in self.pending.values() if (<Forwarded>one).sent]
+        """The stream is closed: forget and return the requests that were sent on it. Unsent requests wait for the next stream."""
+        cdef ForwardedRequest request
+        cdef list sent = [request for request in self.pending.values() if (<ForwardedRequest>request).sent]
         self.write = None
         self.writable = False
         self.out.size = 0
-        for one in sent:
-            self.pending.pop(one.correlation, None)
-        for one in self.queue:
-            if one.kind in (KIND_CANCEL, KIND_HANG_UP, KIND_LOOKED):    # they concern what was sent on the stream that is gone
-                self.forget(one)
+        for request in sent:
+            self.pending.pop(request.correlation, None)
+        for request in self.queue:
+            if request.kind in (KIND_CANCEL, KIND_HANG_UP, KIND_LOOKED):    # they concern requests sent on the closed stream
+                self.forget(request)
         return sent
 
     def due(self, double now):
-        """The requests whose deadline has come; nobody waits for an answer to them from now on."""
-        cdef Forwarded one
-        cdef list found = [one for one in self.pending.values() if (<Forwarded>one).deadline <= now]
-        for one in found:
-            self.forget(one)
-        return found
+        """Forget and return the requests whose deadline has passed."""
+        cdef ForwardedRequest request
+        cdef list expired = [request for request in self.pending.values() if (<ForwardedRequest>request).deadline <= now]
+        for request in expired:
+            self.forget(request)
+        return expired
 
     def next_deadline(self):
-        """The first of all; infinite without a request."""
-        cdef Forwarded one
+        """Return the earliest deadline; infinite without a request."""
+        cdef ForwardedRequest request
         cdef double first = INFINITY
-        for one in self.pending.values():
-            first = min(first, one.deadline)
+        for request in self.pending.values():
+            first = min(first, request.deadline)
         return first
 
     def forget_all(self):
-        """No answer is passed on any more."""
-        cdef Forwarded one
-        for one in list(self.pending.values()):
-            self.forget(one)
+        """Forget all requests: no callback is called and no Pending is completed."""
+        cdef ForwardedRequest request
+        for request in list(self.pending.values()):
+            self.forget(request)
         self.queue.clear()
 
-    cdef int forget(self, Forwarded one) except -1:
-        self.pending.pop(one.correlation, None)
-        if not one.sent and not one.dropped:    # its place in the queue goes when its turn comes
-            one.dropped = True
+    cdef int forget(self, ForwardedRequest request) except -1:
+        self.pending.pop(request.correlation, None)
+        if not request.sent and not request.dropped:    # `flush` or `enqueue` removes it from the queue later
+            request.dropped = True
             self.queued -= 1
-            self.queued_bytes -= len(one.payload)
-            one.context = one.payload = None
+            self.queued_bytes -= len(request.payload)
+            request.context = request.payload = None
         return 0
 
     # -- answers --------------------------------------------------------------------------------------------------------
 
     def data_received(self, bytes data not None):
-        """Answers."""
+        """Handle the answers in `data`; an incomplete last frame is kept for the next call."""
         cdef const uint8_t* frame
         cdef int64_t size
         cdef ReplyHead head
-        cdef object one
-        cdef FrameCutter cutter = self.cutter   # a new stream gets a new one
-        self.heard = True
+        cdef object request
+        cdef FrameCutter cutter = self.cutter   # `opened` replaces self.cutter
+        self.has_answered = True
         try:
             try:
                 cutter.begin(data)
                 while cutter.next(&frame, &size):
                     read_reply(frame, size, &head)
                     if head.status == STATUS_LOOK:
-                        self.look()
+                        self.check_clients()
                         continue
-                    one = self.pending.get(head.correlation)
-                    if one is None:             # it was cancelled, or its deadline passed
+                    request = self.pending.get(head.correlation)
+                    if request is None:             # the request was cancelled, or its deadline passed
                         continue
-                    if not (<Forwarded>one).sent:
-                        raise MalformedFrame(f"an answer to request {head.correlation}, which was not sent")
+                    if not (<ForwardedRequest>request).sent:
+                        raise MalformedFrame(f"answer to request {head.correlation}, which was not sent")
                     del self.pending[head.correlation]
-                    self.answer(<Forwarded>one, &head)
+                    self.answer(<ForwardedRequest>request, &head)
             finally:
                 cutter.finish()
         except (MalformedFrame, MemoryError) as error:
             self.protocol_error(error)
         self.settled()
 
-    cdef int answer(self, Forwarded one, ReplyHead* head) except -1:
-        """Pass an answer on. What goes wrong with it is its own request's affair."""
-        cdef Pending pending = one.pending
+    cdef int answer(self, ForwardedRequest request, ReplyHead* head) except -1:
+        """Deliver an answer to its callback or Pending. An error fails this request only."""
+        cdef Pending pending = request.pending
         cdef int at, code
         try:
             if pending is None:
-                self.replied(one.callback, head.status, head.metadata_version,
+                self.replied(request.callback, head.status, head.metadata_version,
                              PyBytes_FromStringAndSize(<const char*>head.payload, head.payload_bytes))
                 return 0
             if pending.cancelled:
                 return 0
             if head.status != STATUS_OK:
-                return self.refuse(one, "malformed" if head.status == 2 else "unsupported" if head.status == 3 else "failed")
+                return self.refuse(request, "malformed" if head.status == 2 else "unsupported" if head.status == 3 else "failed")
             if self.topics is not None and head.metadata_version > self.topics.version:
                 self.take_over()
-            at = one.route.error_at
+            at = request.route.error_at
             if 0 <= at <= head.payload_bytes - 2:
                 code = <int16_t>load16(head.payload + at)
                 if code:
                     pending.failed(code)
             pending.complete_framed(head.payload, head.payload_bytes)
         except Exception:
-            LOG.exception("an answer of the coordinator could not be passed on")
+            LOG.exception("could not deliver an answer of the coordinator; the request fails")
             if pending is not None and not pending.done:
-                self.refuse(one, "an error in the broker, logged above")
+                self.refuse(request, "internal error, logged above")
         return 0
 
-    def fail(self, Forwarded one not None, error not None):
-        """There will be no answer, for this reason."""
+    def fail(self, ForwardedRequest request not None, error not None):
+        """Report to the callback, or to the client by closing its connection, that the request failed with `error`."""
         try:
-            if one.pending is None:
-                if one.callback is not None:
-                    one.callback(error)
-            elif not one.pending.cancelled:
-                self.refuse(one, str(error))
+            if request.pending is None:
+                if request.callback is not None:
+                    request.callback(error)
+            elif not request.pending.cancelled:
+                self.refuse(request, str(error))
         except Exception:
-            LOG.exception("that a request has no answer could not be told")
+            LOG.exception("could not report a failed forwarded request to its caller")
 
-    cdef int refuse(self, Forwarded one, why) except -1:
-        cdef Connection connection = one.pending.connection
-        connection.data_loop.close(connection, f"a {one.route.name} request has no answer: {why}")
+    cdef int refuse(self, ForwardedRequest request, reason) except -1:
+        cdef Connection connection = request.pending.connection
+        connection.data_loop.close(connection, f"cannot answer a {request.route.name} request: {reason}")
         return 0

@@ -1,8 +1,8 @@
-"""Frames of connections, and who executes them.
+"""Third layer of the data loop: receives the frames of connections. `FrameHandler`: executes them.
 
-What a FrameHandler may rely on: frames of a connection are offered in the order of arrival, one at a time, in the
-loop's thread; whatever it writes with `data_loop.out_*`, and whatever its Pendings are completed with, leaves in the
-order in which it was written and reserved.
+A FrameHandler may rely on this: frames of a connection are offered in the order of arrival, one at a time, in the
+loop's thread. The responses that it writes with `data_loop.out_*`, and the answers of its Pendings, are sent in the
+order in which they were written and reserved.
 """
 
 from libc.stdint cimport int64_t, uint8_t
@@ -14,28 +14,29 @@ from odradek._ext.net.sending cimport Sending
 
 
 cdef enum:
-    PEEK_BYTES = 4096                  # received behind a large frame: likely the head of another, to be read in place
+    PEEK_BYTES = 4096                  # received after a large frame: likely the head of another large frame, read into its own buffer
 
 
 cdef class FrameHandler:
-    """Executes frames. One a DataLoop; subclassed."""
-    # One complete frame without its length. `data` may be written to and stays valid until `flush` returns. Returns a
-    # FrameResult. A handler that joined frames executes these before it writes any other response.
+    """Executes frames. A DataLoop has one. Subclasses must supply `frame`, and may override the other methods."""
+    # Executes one complete frame, without its length field. `data` may be written to and stays valid until `flush` returns.
+    # Returns a FrameResult. A handler that returned FRAME_JOINED executes the joined frames before it writes any other response.
     cdef int frame(self, Connection connection, uint8_t* data, int64_t size) except -1
-    # After the last complete frame of a read, and before the memory of any frame is used again.
+    # Called after the last complete frame of a read, before the memory of any of its frames is used again.
     cdef int flush(self, Connection connection) except -1
-    # The peer sends no more but may read yet: a good moment to answer its long polls.
+    # The client sends no more but may still read: a good moment to answer its long polls.
     cdef int half_closed(self, Connection connection) except -1
-    # CachedContext once; its Pendings are cancelled already.
+    # The connection is closed. Called once; its Pendings are cancelled before.
     cdef int closed(self, Connection connection) except -1
-    # Whether a frame is executed though it waited long and its client has ended the connection (late_requests.pxd).
+    # Whether a frame is executed although it waited long and its client has ended the connection (late_requests.pxd).
     cdef bint executes_late(self, const uint8_t* data, int64_t size) noexcept
-    # Bytes that the handler keeps for a connection between its requests, or for one that waits.
+    # Returns the bytes that the handler keeps for a connection between its requests, or for a delayed request of it.
     cdef int64_t kept_bytes(self, Connection connection) except -1
-    # Drop of these what the next request can make again. Returns how many bytes.
+    # Drops the part of these that the next request can rebuild. Returns the number of dropped bytes.
     cdef int64_t forget(self, Connection connection) except -1
 
 
+# Subclasses (DataLoop) supply `end_turn` and `update_interest`, and `flush_dirty`, `begin_close` and `close_now` of ResponseOutput.
 cdef class FrameReading(Sending):
     cdef readonly FrameHandler handler
     cdef readonly BufferPool pool
@@ -47,7 +48,7 @@ cdef class FrameReading(Sending):
     cdef readonly int64_t bad_frames
     cdef uint8_t* shared                       # receive buffer
     cdef int64_t shared_bytes
-    cdef int64_t used_first
+    cdef int64_t used_first                    # results of `offer`
     cdef int64_t used_second
     cdef int64_t turn_us                       # metering: when the turn began
     cdef Standstill standstill

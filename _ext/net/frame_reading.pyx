@@ -1,7 +1,8 @@
-"""Requests come in: one recv takes what has arrived, frames are cut where they lie and offered to the handler in order.
+"""Receiving of requests: one recv takes all bytes that have arrived; frames are offered to the handler in order, without copying them.
 
-Runs in a worker's loop. No Python object is made for a frame. A connection owns no buffer unless it holds part of a frame, or
-frames that must wait (`hold`). Input is hostile: a length is judged before anything is allocated for it.
+Third layer of the data loop (connection.pyx lists the layers); runs in a worker's event loop. `DataLoop` supplies `end_turn` and
+`update_interest`. No Python object is made for a frame. A connection owns no buffer unless it has a part of a frame, or frames that
+are held back (`hold`). Input may be hostile: a frame's length is checked before memory is allocated for it.
 """
 
 from libc.errno cimport EAGAIN, EINTR, errno
@@ -39,9 +40,9 @@ cdef extern from "<sys/uio.h>" nogil:
 
 
 cdef enum:
-    READ_A_TURN = 2 * 1024 * 1024      # bytes of one connection, then the others have their turn
-    OUT_DELIVERED = 256 * 1024         # responses are sent at the latest when there are so many bytes
-    MAX_OUT_NODES = 4096
+    READ_A_TURN = 2 * 1024 * 1024      # bytes read from a connection before other connections have their turn
+    OUT_DELIVERED = 256 * 1024         # responses of one read are sent before its end if they exceed this many bytes
+    MAX_OUT_NODES = 4096               # queued spans and slices of a connection from which back-pressure holds it
     SMALLEST_FRAME = 8                 # api key, version, correlation id
 
 
@@ -50,12 +51,12 @@ cdef inline int64_t load_size(const uint8_t* data) noexcept nogil:
 
 
 cdef object other_protocol(const uint8_t* data):
-    """What the first four bytes of a connection say if they are not Kafka's; None if they may be."""
+    """Return a message if the first four bytes of a connection belong to another protocol; None if they may be Kafka's."""
     if data[0] == 0x16 and data[1] == 0x03:
-        return "the peer speaks TLS, this listener does not"
+        return "the client speaks TLS, but this listener expects plaintext"
     for method in (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"CONN", b"DELE", b"PATC", b"PRI "):
         if memcmp(data, <char*><bytes>method, 4) == 0:
-            return "the peer speaks HTTP, this is a Kafka listener"
+            return "the client speaks HTTP, but this is a Kafka listener"
     return None
 
 
@@ -84,8 +85,9 @@ cdef class FrameHandler:
 
 
 cdef class PythonFrameHandler(FrameHandler):
-    """A FrameHandler in Python, for tests and tools: define on_frame(connection, bytes) -> FrameResult, and as needed
-    on_flush(connection), on_half_closed(connection), on_closed(connection)."""
+    """A FrameHandler in Python, for tests and tools. A subclass supplies on_frame(connection, bytes) -> FrameResult, and may
+    override on_flush(connection), on_half_closed(connection) and on_closed(connection).
+    """
 
     cdef int frame(self, Connection connection, uint8_t* data, int64_t size) except -1:
         return self.on_frame(connection, (<char*>data)[:size])
@@ -103,18 +105,18 @@ cdef class PythonFrameHandler(FrameHandler):
         return 0
 
     def on_flush(self, connection):
-        """All frames of a read were offered."""
+        """Called after all frames of a read were offered."""
 
     def on_half_closed(self, connection):
-        """The peer sends no more."""
+        """Called when the client has closed its direction of the connection."""
 
     def on_closed(self, connection):
-        """The connection is gone."""
+        """Called when the connection is closed."""
 
 
 cdef class FrameReading(Sending):
     cdef int readable(self, Connection c) except -1:
-        cdef int64_t budget = READ_A_TURN, n, asked, rest, start
+        cdef int64_t budget = READ_A_TURN, n, requested, rest, start
         cdef iovec[2] parts
         c.received_us = self.turn_us
         while True:
@@ -124,13 +126,13 @@ cdef class FrameReading(Sending):
                 parts[0].iov_len = rest
                 parts[1].iov_base = self.shared
                 parts[1].iov_len = PEEK_BYTES if c.large else self.shared_bytes
-                asked = parts[0].iov_len + parts[1].iov_len
+                requested = parts[0].iov_len + parts[1].iov_len
                 n = readv(c.fd, parts, 2)
             else:
                 start = c.size_have
                 memcpy(self.shared, c.size_bytes, start)
-                asked = (PEEK_BYTES if c.large else self.shared_bytes) - start
-                n = recv(c.fd, self.shared + start, asked, MSG_DONTWAIT)
+                requested = (PEEK_BYTES if c.large else self.shared_bytes) - start
+                n = recv(c.fd, self.shared + start, requested, MSG_DONTWAIT)
             if n <= 0:
                 if n == 0:
                     return self.end_of_stream(c)
@@ -159,7 +161,7 @@ cdef class FrameReading(Sending):
             self.end_turn(c)
             budget -= n
             c.received_us = self.clock
-            if c.fd < 0 or c.hold or n < asked or budget <= 0:
+            if c.fd < 0 or c.hold or n < requested or budget <= 0:
                 return 0
 
     cdef int end_of_stream(self, Connection c) except -1:
@@ -174,7 +176,7 @@ cdef class FrameReading(Sending):
         return self.end_turn(c)
 
     cdef int offer(self, Connection c, uint8_t* first, int64_t first_n, uint8_t* second, int64_t second_n) except -1:
-        """Offer the frames in `first`, then those in `second`; used_first, used_second say how much was taken."""
+        """Offer the frames in `first`, then those in `second`. Sets used_first and used_second to the bytes that were taken of each."""
         self.current = c
         self.out_length = self.out_base = 0
         self.began_us = self.clock
@@ -187,7 +189,7 @@ cdef class FrameReading(Sending):
         if c.offered and c.fd >= 0:
             self.handler.flush(c)
             if c.joined and c.pending_count == 0:
-                c.resumed = True          # what was deferred waited for those, and they left nothing pending
+                c.resumed = True          # a deferred frame waited for the joined frames, which left no Pending
         if self.turn_kinds:
             self.executed_us = clock_us()
         return 0
@@ -226,7 +228,7 @@ cdef class FrameReading(Sending):
             if result == FRAME_JOINED:
                 c.joined = True
             elif result == FRAME_CLOSE:
-                self.begin_close(c, CLOSE_HANDLER, c.close_reason or "closed by the request's handler")
+                self.begin_close(c, CLOSE_HANDLER, c.close_reason or "the handler of a request closed it")
                 break
             if self.out_length > OUT_DELIVERED:
                 self.deliver(c)
@@ -237,7 +239,7 @@ cdef class FrameReading(Sending):
         return at
 
     cdef int keep(self, Connection c, uint8_t* data, int64_t n) except -1:
-        """Keep `n` bytes that were not taken: part of a frame, or whatever there is during a hold."""
+        """Keep `n` bytes that were not taken: a part of a frame, or, during a hold, all of them."""
         if n == 0 or c.closing:
             return 0
         if c.hold:
@@ -256,7 +258,7 @@ cdef class FrameReading(Sending):
         return 0
 
     cdef int after_part(self, Connection c, int64_t extra) except -1:
-        """Keep what was not taken of a completed part and of the `extra` bytes behind it in the shared buffer."""
+        """Keep the bytes that were not taken of the completed `part`, and of the `extra` bytes after it in the shared buffer."""
         cdef Buffer part = c.part
         cdef int64_t rest = extra - self.used_second
         memset(&c.part, 0, sizeof(Buffer))
@@ -276,14 +278,14 @@ cdef class FrameReading(Sending):
         return 0
 
     cdef void judge_unread(self, Connection c) noexcept:
-        """The client has ended the connection: whether what is not read yet has waited too long to be executed."""
+        """The client has ended the connection: set `late` if the unread requests have waited too long to be executed."""
         cdef int64_t age
         if not c.late:
             age = last_arrival_age_ms(c.fd)
             c.late = age >= 0 and waited_too_long(&self.standstill, self.now_ms - age, self.now_ms)
 
     cdef void judge_held(self, Connection c) noexcept:
-        """The same of frames that were read, and waited for others of the connection."""
+        """Set `late` if the held frames have waited too long for other requests, and the client has ended the connection."""
         cdef int64_t read_ms = c.received_us // 1000
         if c.late or not waited_too_long(&self.standstill, read_ms, self.now_ms):
             return
@@ -305,7 +307,7 @@ cdef class FrameReading(Sending):
         return 0
 
     cdef bint refuse(self, Connection c, const uint8_t* data, int64_t size) except -1:
-        """Whether a frame of this length must not be read: then the connection is about to close."""
+        """Return whether a frame of this length must not be read. If so, begin to close the connection."""
         text = None if c.greeted else other_protocol(data)
         if text is not None:
             self.begin_close(c, CLOSE_OTHER_PROTOCOL, text)
@@ -315,7 +317,7 @@ cdef class FrameReading(Sending):
         self.bad_frames += 1
         add(BAD_FRAMES, 1)
         self.begin_close(c, CLOSE_BAD_FRAME,
-                         f"frame of {size} bytes, {SMALLEST_FRAME} to {self.max_request_bytes} are allowed")
+                         f"the client sent a frame of {size} bytes, allowed are {SMALLEST_FRAME} to {self.max_request_bytes}")
         return True
 
     cdef bint queue_full(self, Connection c) noexcept:
@@ -331,8 +333,10 @@ cdef class FrameReading(Sending):
             c.resumed = False
             c.hold &= ~HOLD_DEFER
 
+    # --- supplied by DataLoop ---
+
     cdef int end_turn(self, Connection c) except -1:
-        raise NotImplementedError("a DataLoop ends turns")
+        raise NotImplementedError("DataLoop supplies end_turn")
 
     cdef int update_interest(self, Connection c, bint force) except -1:
-        raise NotImplementedError("a DataLoop waits for events")
+        raise NotImplementedError("DataLoop supplies update_interest")

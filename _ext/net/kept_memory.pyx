@@ -1,20 +1,20 @@
-"""Memory that a worker keeps for connections on which nothing moves: added up, and limited in total.
+"""Memory that a worker keeps for idle connections: the sum, and the limit of the sum.
 
-Used in a worker's loop, twice a second. A connection on which no byte moved for a second is idle. For an idle connection a worker keeps
-what its last Fetch without a session asked for, a part of a frame, frames that wait behind a request, and responses
-that the client does not read. Above the budget, until the rest is within it, the worker
+Used in a worker's event loop, twice a second. A connection is idle if it has sent and received no byte for a second. For an idle
+connection a worker keeps the state of its last Fetch without a session, a part of a frame, frames that are held back until an earlier
+request is answered, and responses that the client does not read. While the sum is above the budget, the worker
 
-1. drops the state of fetches, beginning with the connections that are idle for the longest. The next fetch of such a client makes it
-   again.
-2. closes connections that have not finished a frame, or not read a response, for ten seconds: the longest idle of an owner first.
-3. closes connections whose fetches wait and take more than one 64th of the budget each, which are long polls of very many partitions:
-   the largest of an owner first.
+1. drops the state of fetches, beginning with the connections that are idle for the longest time. The next fetch of such a client
+   rebuilds it.
+2. closes connections that have not completed a frame, or not read a response, for ten seconds: per owner, the longest idle first.
+3. closes connections with a delayed fetch that takes more than 1/64 of the budget, which is a long poll of very many partitions:
+   per owner, the largest first.
 
-An owner is a client address, or a /64 network in IPv6 (owners.pxd). Each connection that is closed is one of the owner for which the
-worker keeps most at that moment, among the owners that have such connections. Nothing is closed of an owner for which the worker keeps
-no more than an equal share of the budget: the budget divided by the number of owners for which it keeps anything.
+An owner is a client address, or a /64 network in IPv6 (owners.pxd). Among the owners that have connections of such a kind, the worker
+each time closes a connection of the owner for which it keeps most at that moment. It closes no connection of an owner for which it
+keeps no more than an equal share of the budget: the budget divided by the number of owners for which it keeps anything.
 
-So memory beyond the budget is kept only for requests that arrived in part within the last ten seconds, and for long polls of many
+Thus memory beyond the budget is kept only for requests that arrived in part within the last ten seconds, and for long polls of many
 connections that take little each; and a client that keeps little loses nothing because of another client that keeps much.
 """
 
@@ -38,7 +38,7 @@ cdef enum:
 
 
 cdef inline int64_t buffered(Connection c) noexcept:
-    """Bytes of frames and responses."""
+    """Return the bytes of frames and responses kept for a connection."""
     return (c.part.end if c.part.data != NULL else 0) + c.held.end - c.held.start + c.out.span_bytes + c.waiting_bytes
 
 
@@ -47,7 +47,7 @@ def idle_since(Connection c):
 
 
 cdef inline int64_t waiting_state(Connection c) noexcept:
-    """Bytes of a fetch that waits; the state of other fetches was dropped before."""
+    """Return the bytes of a delayed fetch; `drop_states` has dropped the state of other fetches before."""
     return c.kept_bytes - buffered(c)
 
 
@@ -56,7 +56,10 @@ def state_of(Connection c):
 
 
 cdef class KeptMemory:
-    """:param budget: bytes that may be kept for idle connections of this worker."""
+    """Limits the memory kept for a worker's idle connections.
+
+    :param budget: bytes that may be kept for all of them.
+    """
 
     def __init__(self, DataLoop loop not None, int64_t budget):
         self.loop = loop
@@ -64,7 +67,7 @@ cdef class KeptMemory:
         self.reported_ms = -REPORT_AGAIN_MS
 
     def look(self, int64_t now_ms):
-        """Add up what is kept, and release what is above the budget. Returns the bytes kept then.
+        """Add up the kept bytes, and release memory while they exceed the budget. Return the bytes kept afterwards.
 
         :param now_ms: CLOCK_MONOTONIC.
         """
@@ -79,11 +82,11 @@ cdef class KeptMemory:
                 self.kept += c.kept_bytes
                 idle.append(c)
         if self.kept > self.budget:
-            self.give_up(idle, now_ms)
+            self.reduce(idle, now_ms)
         own_page().words[KEPT_BYTES] = <uint64_t>self.kept
         return self.kept
 
-    cdef int give_up(self, list idle, int64_t now_ms) except -1:
+    cdef int reduce(self, list idle, int64_t now_ms) except -1:
         cdef int64_t before = self.kept, dropped = self.dropped, closed = self.closed
         idle.sort(key=idle_since)
         self.drop_states(idle)
@@ -93,21 +96,21 @@ cdef class KeptMemory:
         if now_ms - self.reported_ms >= REPORT_AGAIN_MS:
             self.reported_ms = now_ms
             LOG.warning(
-                "idle connections kept %d bytes, and %d are allowed for this worker (odradek.connections.kept.bytes): the fetch state of "
-                "%d was dropped, %d were closed, %d bytes are kept", before, self.budget, self.dropped - dropped,
+                "idle connections kept %d bytes, this worker may keep %d (odradek.connections.kept.bytes): dropped the fetch state of "
+                "%d connection(s), closed %d connection(s), %d bytes are still kept", before, self.budget, self.dropped - dropped,
                 self.closed - closed, self.kept)
         return 0
 
     cdef int drop_states(self, list idle) except -1:
         cdef Connection c
-        cdef int64_t bytes_
+        cdef int64_t freed
         for c in idle:
             if self.kept <= self.budget:
                 return 0
-            bytes_ = self.loop.handler.forget(c)
-            if bytes_:
-                c.kept_bytes -= bytes_
-                self.kept -= bytes_
+            freed = self.loop.handler.forget(c)
+            if freed:
+                c.kept_bytes -= freed
+                self.kept -= freed
                 self.dropped += 1
         return 0
 
@@ -128,9 +131,9 @@ cdef class KeptMemory:
         return 0
 
     cdef int close_by_owner(self, list idle, list candidates, int reason) except -1:
-        """Close candidates until the rest is within the budget.
+        """Close candidates until the kept bytes are within the budget.
 
-        :param candidates: in the order in which those of one owner, and those of owners with equally much, are closed.
+        :param candidates: in the order in which the connections of one owner, and of owners with equal bytes, are closed.
         """
         cdef Connection c
         cdef int64_t share, kept
@@ -160,8 +163,9 @@ cdef class KeptMemory:
         return 0
 
     cdef int close(self, Connection c, int reason) except -1:
-        what = "a Fetch that waits" if reason == CLOSE_HANDLER else "an incomplete request" if c.out.head == NULL else "unread responses"
+        what = "a delayed Fetch" if reason == CLOSE_HANDLER else "an incomplete request" if c.out.head == NULL else "unread responses"
         self.kept -= c.kept_bytes
         self.closed += 1
         return self.loop.close_now(
-            c, reason, f"it keeps {c.kept_bytes} bytes for {what}, and idle connections keep more than odradek.connections.kept.bytes")
+            c, reason, f"the broker keeps {c.kept_bytes} bytes for {what} of this idle connection, and all idle connections together "
+            "exceed odradek.connections.kept.bytes")

@@ -1,6 +1,6 @@
-"""What is known of a request that waited: since when, whether its client is gone, and whether it matters; see late_requests.pxd.
+"""Checks for late requests: since when a request waits, whether its client disconnected, and whether it must be executed nevertheless.
 
-Used in the loops of workers and of the coordinator. No state, no lock.
+See late_requests.pxd for the rule. Used in the event loops of workers and of the coordinator. No state, no lock.
 """
 
 from libc.stdint cimport int16_t, int64_t, uint8_t
@@ -32,8 +32,8 @@ cdef extern from "<netinet/tcp.h>" nogil:
     }
 
     static int odradek_ended_by_peer(int fd) {
-        struct pollfd one = { fd, POLLRDHUP, 0 };
-        return poll(&one, 1, 0) > 0;          /* POLLHUP and POLLERR are reported unasked */
+        struct pollfd event = { fd, POLLRDHUP, 0 };
+        return poll(&event, 1, 0) > 0;        /* poll always reports POLLHUP and POLLERR too */
     }
     """
     int64_t odradek_last_arrival_age_ms(int fd)
@@ -60,7 +60,7 @@ cdef bint ended_by_peer(int fd) noexcept nogil:
 
 
 cdef inline int64_t skip_string(Cursor* c, bint compact) noexcept nogil:
-    """Its length; -1 for none."""
+    """Skip a string and return its length; -1 for null."""
     cdef int64_t length = read_string_length(c, compact)
     if length > 0:
         read_bytes(c, length)
@@ -68,10 +68,10 @@ cdef inline int64_t skip_string(Cursor* c, bint compact) noexcept nogil:
 
 
 cdef bint is_unawaited(const uint8_t* request, int64_t size) noexcept nogil:
-    """A Produce with acks=0, to which there is no response, and what a consumer sends when it closes.
+    """True for a Produce with acks=0, which has no response, and for the request by which a closing consumer leaves its group.
 
-    Such a request is harmless however late it comes: the records have no other place to be in, and a member id is used by one
-    consumer only. An administrator who removes a static member names no member id, and waits for the response.
+    Such a request does no harm, however late it is executed: the client does not send the records again, and only one consumer uses a
+    member id. An administrator's request to remove a static member names no member id, and awaits the response.
     """
     cdef Cursor c
     cdef int16_t key, version
@@ -112,5 +112,5 @@ cdef bint is_unawaited(const uint8_t* request, int64_t size) noexcept nogil:
 
 
 def unawaited(bytes request not None):
-    """`is_unawaited`, for Python."""
+    """`is_unawaited` for Python: whether clients close the connection without awaiting the response to this request."""
     return is_unawaited(<const uint8_t*><const char*>request, len(request))

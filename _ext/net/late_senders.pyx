@@ -1,7 +1,7 @@
-"""Connections whose responses still come from files that were unlinked, and so keep the space of these files.
+"""Connections with unsent responses from deleted files: such a response keeps the disk space of its file in use.
 
-Used in a worker's loop, after something was removed. A segment that a response is sent from stays open until it is sent. A client
-that does not read its response would keep the space for as long as it likes.
+Used in a worker's event loop, after segments were deleted. A segment stays open until the responses that contain slices of it are
+sent. A client that does not read its response could keep the space in use forever, so its connection is closed after some time.
 """
 
 from odradek._ext.net.connection cimport CLOSE_FILE, Connection, Pending
@@ -16,18 +16,21 @@ cdef extern from "<sys/stat.h>" nogil:
 
 
 cdef bint sends_unlinked(const OutQueue* queue) noexcept nogil:
-    """Whether a slice in the queue is of a file that has no name any more."""
+    """Return whether the queue contains a slice of a deleted (unlinked) file."""
     cdef const OutNode* node = queue.head
-    cdef stat_links found
+    cdef stat_links status
     while node != NULL:
-        if node.fd >= 0 and fstat(node.fd, &found) == 0 and found.st_nlink == 0:
+        if node.fd >= 0 and fstat(node.fd, &status) == 0 and status.st_nlink == 0:
             return True
         node = node.next
     return False
 
 
 cdef class LateSenders:
-    """One a worker. patience_ms: for how long a connection may go on sending from a file after it was first seen to be unlinked."""
+    """Finds and closes connections that send from deleted files. A worker has one.
+
+    :param patience_ms: how long a connection may send from a deleted file, from when `look` first finds it, before it is closed.
+    """
     cdef DataLoop data_loop
     cdef object patience_ms
     cdef dict since
@@ -38,8 +41,10 @@ cdef class LateSenders:
         self.since = {}
 
     def look(self, now_ms):
-        """Look at every connection; close those that were late senders for longer than the patience; how many late senders
-        are left. now_ms: monotonic."""
+        """Check every connection, and close those that have been late senders for `patience_ms`.
+
+        :param now_ms: monotonic clock. :returns: the number of late senders that remain.
+        """
         cdef Connection c
         cdef Pending pending
         cdef bint late

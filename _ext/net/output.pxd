@@ -1,4 +1,4 @@
-"""What waits to be sent on a connection: a queue of byte spans and slices of files."""
+"""A connection's queue of unsent bytes: spans in memory and slices of files, in the order of sending."""
 
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint8_t
@@ -7,25 +7,25 @@ from libc.stdint cimport int64_t, uint8_t
 cdef enum SendState:
     SENT_ALL = 0
     SENT_BLOCKED = 1              # the socket is full
-    SENT_ENOUGH = 2               # the turn's budget is used up; the socket takes more
+    SENT_ENOUGH = 2               # the turn's budget is used up; the socket may take more
     SENT_COLD = 3                 # the head is a slice whose next FILE_CHUNK bytes are not in the page cache
-    SENT_SHORT_FILE = 4           # the file ended before the promised length
+    SENT_SHORT_FILE = 4           # the file ended before the slice's length
     SENT_ERROR = 5                # *error is the errno
 
 cdef enum:
-    FILE_CHUNK = 1024 * 1024      # bytes of a file sent by one call, and looked up in the page cache by one call
-    COPIED_SLICE = 16 * 1024      # a slice up to this size is read into a span if it is cached
+    FILE_CHUNK = 1024 * 1024      # bytes of a file sent by one call, and checked in the page cache by one call
+    COPIED_SLICE = 16 * 1024      # a slice up to this size is read into a span if the page cache has it
 
 
 cdef struct OutNode:
     OutNode* next
-    int64_t length                # bytes still to be sent
+    int64_t length                # unsent bytes
     uint8_t* data                 # a span's next byte
-    PyObject* owner               # a slice's: keeps fd open (a strong reference)
+    PyObject* owner               # of a slice: keeps fd open (a strong reference)
     int64_t position              # a slice's next byte in the file
-    int64_t warm_until            # a slice's bytes before this position need no look-up
+    int64_t warm_until            # a slice's bytes before this position need no check of the page cache
     int fd                        # -1: a span
-    bint viewed                   # a Py_buffer follows, to be released; otherwise the bytes themselves, or nothing
+    bint viewed                   # a Py_buffer follows the node in memory, to be released; otherwise a span's bytes, or nothing
 
 
 cdef struct OutQueue:
@@ -44,14 +44,14 @@ cdef class FileSlice:
 
 
 cdef int add_copy(OutQueue* queue, const uint8_t* data, int64_t length) except -1
-cdef int add_framed(OutQueue* queue, const uint8_t* data, int64_t length) except -1       # with its length in four bytes in front
+cdef int add_framed(OutQueue* queue, const uint8_t* data, int64_t length) except -1       # after its length in four bytes
 cdef int add_file(OutQueue* queue, object owner, int fd, int64_t position, int64_t length) except -1
-# A bytes-like object (not copied unless small: it must not change), or a FileSlice.
+# Adds a bytes-like object (copied only if it is small, so it must not change), or a FileSlice.
 cdef int add_part(OutQueue* queue, object part) except -1
 # Moves all of `source` to the end of `queue`.
 cdef void join_queues(OutQueue* queue, OutQueue* source) noexcept
 cdef void drop_queue(OutQueue* queue) noexcept
-# Sends until all is sent, the socket is full, `budget` bytes were sent, or one of the other states. *sent, *from_files
-# are increased by what was sent in all and of files.
+# Sends until all is sent, the socket is full, `budget` bytes were sent, or another SendState occurs. Adds the sent bytes to *sent,
+# and those of them that came from files to *from_files. `look_up`: check the page cache before each chunk of a file.
 cdef SendState send_queue(OutQueue* queue, int socket, int64_t budget, bint look_up, int64_t* sent, int64_t* from_files,
                           int* error) noexcept

@@ -1,8 +1,8 @@
 """Sending spans and file slices in order with as few system calls as the kernel allows.
 
-Adjacent spans leave by one sendmsg, with MSG_MORE where a slice follows, so that its head shares a packet with the
-file's bytes; slices leave by sendfile(2). Nothing here blocks: the socket is non-blocking, and a slice's next chunk is
-looked up in the page cache first. Used by the event loop thread of a worker only.
+One sendmsg sends adjacent spans, with MSG_MORE if a slice follows, so that the response's header shares a packet with the
+file's bytes; sendfile(2) sends slices. Nothing in this module blocks: the socket is non-blocking, and a slice's next chunk is
+checked in the page cache first. Used by the event loop thread of a worker only.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -34,19 +34,19 @@ cdef extern from "<sys/sendfile.h>" nogil:
 
 
 cdef enum:
-    GATHERED_SPANS = 64
-    COPIED_PART = 1024            # a bytes-like object up to this size is copied instead of held
+    GATHERED_SPANS = 64           # maximum number of spans in one sendmsg
+    COPIED_PART = 1024            # a bytes object up to this size is copied instead of held
 
 
 cdef class FileSlice:
     """`length` bytes at `position` of a file.
 
-    file: an object with `fileno()`, held until the slice is sent, so that its descriptor stays open.
+    :param file: an object with `fileno()`, held until the slice is sent, so that its descriptor stays open.
     """
 
     def __init__(self, file, int64_t position, int64_t length):
         if position < 0 or length < 0:
-            raise ValueError(f"a file slice at {position} of {length} bytes")
+            raise ValueError(f"file slice at position {position} of {length} bytes: neither may be negative")
         self.file = file
         self.fd = file.fileno()
         self.position = position
@@ -181,7 +181,7 @@ cdef void drop_queue(OutQueue* queue) noexcept:
 
 
 cdef void drop_sent(OutQueue* queue, int64_t n) noexcept:
-    """Take `n` sent bytes from the spans at the head."""
+    """Remove `n` sent bytes from the spans at the head of the queue."""
     cdef OutNode* node
     while n > 0:
         node = queue.head
@@ -194,17 +194,17 @@ cdef void drop_sent(OutQueue* queue, int64_t n) noexcept:
         remove_head(queue)
 
 
-cdef int64_t send_spans(OutQueue* queue, int socket, int64_t* asked) noexcept:
+cdef int64_t send_spans(OutQueue* queue, int socket, int64_t* requested) noexcept:
     cdef iovec[GATHERED_SPANS] parts
     cdef msghdr message
     cdef OutNode* node = queue.head
     cdef int count = 0
     cdef int flags = MSG_NOSIGNAL | MSG_DONTWAIT
-    asked[0] = 0
+    requested[0] = 0
     while node != NULL and node.fd < 0 and count < GATHERED_SPANS:
         parts[count].iov_base = node.data
         parts[count].iov_len = node.length
-        asked[0] += node.length
+        requested[0] += node.length
         count += 1
         node = node.next
     if node != NULL:
@@ -218,20 +218,20 @@ cdef int64_t send_spans(OutQueue* queue, int socket, int64_t* asked) noexcept:
 cdef SendState send_queue(OutQueue* queue, int socket, int64_t budget, bint look_up, int64_t* sent, int64_t* from_files,
                           int* error) noexcept:
     cdef OutNode* node
-    cdef int64_t n, asked
-    cdef bint of_file
+    cdef int64_t n, requested
+    cdef bint is_slice
     while queue.head != NULL:
         if budget <= 0:
             return SENT_ENOUGH
         node = queue.head
-        of_file = node.fd >= 0
-        if of_file:
-            asked = min(node.length, <int64_t>FILE_CHUNK)
-            if look_up and node.position + asked > node.warm_until and not resident(node.fd, node.position, asked):
+        is_slice = node.fd >= 0
+        if is_slice:
+            requested = min(node.length, <int64_t>FILE_CHUNK)
+            if look_up and node.position + requested > node.warm_until and not resident(node.fd, node.position, requested):
                 return SENT_COLD
-            n = sendfile(socket, node.fd, &node.position, asked)
+            n = sendfile(socket, node.fd, &node.position, requested)
         else:
-            n = send_spans(queue, socket, &asked)
+            n = send_spans(queue, socket, &requested)
         if n < 0:
             if errno == EINTR:
                 continue
@@ -241,7 +241,7 @@ cdef SendState send_queue(OutQueue* queue, int socket, int64_t budget, bint look
             return SENT_ERROR
         sent[0] += n
         budget -= n
-        if of_file:
+        if is_slice:
             if n == 0:
                 return SENT_SHORT_FILE
             from_files[0] += n
@@ -251,6 +251,6 @@ cdef SendState send_queue(OutQueue* queue, int socket, int64_t budget, bint look
                 remove_head(queue)
         else:
             drop_sent(queue, n)
-        if n < asked:             # full, or the file ended: the next call tells
+        if n < requested:             # the socket is full, or the file ended: the next call finds out which
             return SENT_BLOCKED
     return SENT_ALL

@@ -1,4 +1,4 @@
-"""What was written on connections leaves."""
+"""Second layer of the data loop: sends the responses that `ResponseOutput` wrote. Subclasses supply what `ResponseOutput` needs."""
 
 from libc.stdint cimport int64_t
 
@@ -6,8 +6,8 @@ from odradek._ext.net.connection cimport Connection, ResponseOutput
 
 
 cdef class Sending(ResponseOutput):
-    cdef public object cold_reader             # called like page_cache.ColdReader; None: a cold page is waited for
-    cdef public object on_file_error           # (fd, errno) of a file that could not be read or sent; None: nobody asks
+    cdef public object cold_reader             # called like page_cache.ColdReader; None: the loop itself waits for cold pages
+    cdef public object on_file_error           # called with (fd, errno) of a file that cannot be read or sent; None: not called
     cdef readonly int64_t bytes_out
     cdef readonly int64_t sendfile_bytes
     cdef int deliver(self, Connection c) except -1

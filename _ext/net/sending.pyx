@@ -1,7 +1,9 @@
-"""What was written on a connection leaves: at once where it can, else from its queue, and from the disk off the loop.
+"""Sending of responses: at once if the socket takes them, otherwise from the connection's queue.
 
-Runs in a worker's loop. One send takes all that one read's requests were answered; a file's pages that are not in memory are
-brought in by the cold reader first, so that no other connection waits for them.
+Second layer of the data loop (connection.pyx lists the layers); runs in a worker's event loop. One send call sends the responses to
+all requests of one read. Pages of a file that are not in the page cache are read by the cold reader, outside of the loop, before they
+are sent, so that no other connection waits for them. `Sending` adds no method that a subclass must supply; `DataLoop` supplies those
+of `ResponseOutput`.
 """
 
 from libc.errno cimport EAGAIN, ECONNABORTED, ECONNRESET, EINTR, EPIPE, ETIMEDOUT, errno
@@ -33,12 +35,12 @@ cdef extern from "<sys/socket.h>" nogil:
 
 
 cdef enum:
-    SEND_A_TURN = 4 * 1024 * 1024
+    SEND_A_TURN = 4 * 1024 * 1024      # maximum bytes sent on a connection before other connections have their turn
 
 
 cdef class Sending(ResponseOutput):
     cdef int deliver(self, Connection c) except -1:
-        """Send what may leave now: responses just written, and Pendings that are done, up to the first that is not."""
+        """Send the responses that may be sent now: those just written, and completed Pendings up to the first incomplete one."""
         cdef int64_t n, sent
         cdef int result = 0
         cdef Pending pending, following
@@ -111,22 +113,22 @@ cdef class Sending(ResponseOutput):
             add(SENDFILE_BYTES, from_files)
             c.last_activity_ms = self.now_ms
         if state == SENT_BLOCKED or state == SENT_ENOUGH:
-            c.blocked = True          # after a full budget the socket reports itself writable in the next turn
+            c.blocked = True          # after SENT_ENOUGH, epoll reports the socket as writable in the next turn
         elif state == SENT_COLD:
             self.read_cold(c)
         elif state == SENT_SHORT_FILE:
-            self.close_now(c, CLOSE_FILE, "a file ended before the length promised to the client")
+            self.close_now(c, CLOSE_FILE, "a file ended before the length announced to the client")
         elif state == SENT_ERROR:
             text = strerror(error).decode()
             if error in (EPIPE, ECONNRESET, ETIMEDOUT, ECONNABORTED):
                 self.close_now(c, CLOSE_RESET, text)
             else:
                 self.file_failed(c, error)
-                self.close_now(c, CLOSE_FILE, f"sending failed: {text}")
+                self.close_now(c, CLOSE_FILE, f"cannot send a response: {text}")
         return 0
 
     cdef int file_failed(self, Connection c, int number) except -1:
-        """Tell whose business the file is that the head of the connection's queue comes from."""
+        """Report the errno of a failed read or send to `on_file_error`, with the file at the head of the connection's queue."""
         cdef OutNode* node = c.out.head
         if self.on_file_error is not None and node != NULL and node.fd >= 0:
             self.on_file_error(node.fd, number)
@@ -143,7 +145,7 @@ cdef class Sending(ResponseOutput):
                 return
             if error is not None:
                 self.file_failed(c, error.errno)
-                self.close_now(c, CLOSE_FILE, f"reading for a response failed: {error}")
+                self.close_now(c, CLOSE_FILE, f"cannot read a file for a response: {error}")
                 return
             c.out.head.warm_until = end
             self.mark_dirty(c)

@@ -1,11 +1,11 @@
-"""Bounded reads and growing writes of the wire protocol's primitive types; everything is big-endian.
+"""Bounded reads and growing writes of the wire protocol's primitive types, all big-endian.
 
-Any process that speaks the protocol; no state beyond the two structures, which belong to the caller.
+Used by every process that speaks the protocol. There is no state except the two structures, which belong to the caller.
 
 Errors are sticky, so that a caller reads a whole header and checks once. A read that fails sets `error` (the first
-failure stays), returns 0, -1 or NULL, and moves `end` to `ptr`: every later read fails too, and `ptr` stands where
-the refused value began. Values from a cursor in error mean nothing. A write that finds no memory sets `error` and
-later writes do nothing.
+failure remains), returns 0, -1 or NULL, and moves `end` to `ptr`: every later read fails too, and `ptr` remains at the
+start of the refused value. Values read from a cursor with an error are meaningless. A write that cannot allocate memory
+sets `error`; later writes do nothing.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, int8_t, uint16_t, uint32_t, uint64_t, uint8_t
@@ -24,20 +24,20 @@ cdef extern from "<endian.h>" nogil:
 
 cdef enum CursorError:
     CURSOR_OK = 0
-    CURSOR_TRUNCATED = 1                # the value needs more bytes than there are
-    CURSOR_VARINT = 2                   # a varint longer than its type
-    CURSOR_LENGTH = 3                   # a length or count below -1, or above what is allowed
-    CURSOR_NULL = 4                     # null where the schema has none
-    CURSOR_UTF8 = 5                     # a string that is not UTF-8
-    CURSOR_TAGGED = 6                   # a tagged field whose size is not that of its value
+    CURSOR_TRUNCATED = 1                # the value is longer than the remaining bytes
+    CURSOR_VARINT = 2                   # a varint is longer than its type
+    CURSOR_LENGTH = 3                   # a length or count is below -1, or above its limit
+    CURSOR_NULL = 4                     # a value is null, but not nullable in the schema
+    CURSOR_UTF8 = 5                     # a string is not UTF-8
+    CURSOR_TAGGED = 6                   # the size of a tagged field differs from the size of its value
     CURSOR_MARKER = 7                   # the marker of a nullable structure is neither -1 nor 1
-    CURSOR_ELEMENTS = 8                 # arrays with more elements than a message may have
+    CURSOR_ELEMENTS = 8                 # the message's arrays have too many elements
 
 
 cdef struct Cursor:
     const uint8_t* ptr                  # the next byte
     const uint8_t* end                  # one past the last byte
-    int64_t refused                     # with `error`: the length or value that was refused, where there is one
+    int64_t refused                     # if `error` is set: the refused length or value, where it has one
     int error                           # a CursorError
 
 
@@ -45,11 +45,11 @@ cdef struct WriteBuffer:
     uint8_t* data                       # from malloc; the owner frees it with `buffer_free`
     Py_ssize_t size                     # bytes written
     Py_ssize_t capacity
-    int error                           # 1: no memory, or more than 2 GiB
+    int error                           # 1: out of memory, or more than 2 GiB
 
 
 cdef enum:
-    STRING_MAX_BYTES = 0x7fff           # of any string, compact ones too, as in Kafka
+    STRING_MAX_BYTES = 0x7fff           # limit of every string, including compact strings, as in Kafka
     BUFFER_MAX_BYTES = 0x7fffffff
 
 
@@ -74,7 +74,7 @@ cdef inline Py_ssize_t cursor_left(const Cursor* c) noexcept nogil:
 
 
 cdef inline const uint8_t* read_bytes(Cursor* c, int64_t size) noexcept nogil:
-    """The next `size` bytes in place; NULL if there are fewer, or `size` is negative."""
+    """Return a pointer to the next `size` bytes; NULL if fewer remain, or `size` is negative."""
     cdef const uint8_t* at = c.ptr
     if size < 0 or size > c.end - at:
         cursor_fail(c, CURSOR_TRUNCATED if size >= 0 else CURSOR_LENGTH, size)
@@ -141,12 +141,12 @@ cdef inline double read_float64(Cursor* c) noexcept nogil:
 
 
 cdef inline const uint8_t* read_uuid(Cursor* c) noexcept nogil:
-    """The 16 bytes in place, or NULL."""
+    """Return a pointer to the 16 bytes, or NULL."""
     return read_bytes(c, 16)
 
 
 cdef inline uint64_t read_uvarint_of(Cursor* c, int bits) noexcept nogil:
-    """An unsigned varint of at most `bits` bits (32 or 64); longer ones, also with zeros, are refused."""
+    """Read an unsigned varint of at most `bits` bits (32 or 64). A longer varint is refused, even if the additional bits are zero."""
     cdef const uint8_t* at = c.ptr
     cdef uint64_t value = 0
     cdef int shift = 0
@@ -179,19 +179,19 @@ cdef inline uint64_t read_uvarlong(Cursor* c) noexcept nogil:
 
 
 cdef inline int32_t read_varint(Cursor* c) noexcept nogil:
-    """Zigzag, as in records."""
+    """Read a zigzag-encoded varint, as in records."""
     cdef uint32_t raw = read_uvarint(c)
     return <int32_t>((raw >> 1) ^ (~(raw & 1) + 1))
 
 
 cdef inline int64_t read_varlong(Cursor* c) noexcept nogil:
-    """Zigzag, as in records."""
+    """Read a zigzag-encoded varlong, as in records."""
     cdef uint64_t raw = read_uvarint_of(c, 64)
     return <int64_t>((raw >> 1) ^ (~(raw & 1) + 1))
 
 
 cdef inline int64_t read_length(Cursor* c, bint compact) noexcept nogil:
-    """The length of bytes or records, or the count of an array; -1 is null. The bytes it speaks of are not checked."""
+    """Read the length of bytes or records, or the count of an array; -1 is null. Does not check that so many bytes remain."""
     cdef int64_t length
     if compact:
         return <int64_t>read_uvarint(c) - 1
@@ -204,7 +204,7 @@ cdef inline int64_t read_length(Cursor* c, bint compact) noexcept nogil:
 
 
 cdef inline int64_t read_string_length(Cursor* c, bint compact) noexcept nogil:
-    """The length of a string in bytes; -1 is null. What it speaks of is there when it returns without error."""
+    """Read the length of a string in bytes; -1 is null. If it sets no error, so many bytes remain."""
     cdef const uint8_t* at = c.ptr
     cdef int64_t length
     if compact:
@@ -225,7 +225,7 @@ cdef inline int64_t read_string_length(Cursor* c, bint compact) noexcept nogil:
 
 
 cdef inline int skip_tagged_fields(Cursor* c) noexcept nogil:
-    """Steps over the section of tagged fields that ends a structure of a flexible version; returns `c.error`."""
+    """Skip the section of tagged fields at the end of a structure of a flexible version. Return `c.error`."""
     cdef uint32_t count = read_uvarint(c)
     while count > 0 and c.error == CURSOR_OK:
         read_uvarint(c)
@@ -268,7 +268,7 @@ cdef inline int buffer_grow(WriteBuffer* b, Py_ssize_t more) noexcept nogil:
 
 
 cdef inline uint8_t* buffer_reserve(WriteBuffer* b, Py_ssize_t more) noexcept nogil:
-    """Where the next `more` bytes go, counted as written; NULL when there is no memory. Valid until the next write."""
+    """Return a pointer to room for `more` bytes, which count as written; NULL without memory. It is valid until the next write."""
     if b.capacity - b.size < more or b.error:
         if not buffer_grow(b, more):
             return NULL
@@ -316,7 +316,7 @@ cdef inline void write_float64(WriteBuffer* b, double value) noexcept nogil:
 
 
 cdef inline int uvarint_put(uint8_t* to, uint64_t value) noexcept nogil:
-    """Writes at `to`, which has room for 10 bytes; returns how many were written."""
+    """Write a varint at `to`, which must have room for 10 bytes. Return the number of written bytes."""
     cdef int size = 0
     while value >= 0x80:
         to[size] = <uint8_t>(value | 0x80)
@@ -342,17 +342,17 @@ cdef inline void write_uvarint(WriteBuffer* b, uint32_t value) noexcept nogil:
 
 
 cdef inline void write_varint(WriteBuffer* b, int32_t value) noexcept nogil:
-    """Zigzag, as in records."""
+    """Write a zigzag-encoded varint, as in records."""
     write_uvarint(b, (<uint32_t>value << 1) ^ <uint32_t>(value >> 31))
 
 
 cdef inline void write_varlong(WriteBuffer* b, int64_t value) noexcept nogil:
-    """Zigzag, as in records."""
+    """Write a zigzag-encoded varlong, as in records."""
     write_uvarlong(b, (<uint64_t>value << 1) ^ <uint64_t>(value >> 63))
 
 
 cdef inline void write_length(WriteBuffer* b, int32_t length, bint compact) noexcept nogil:
-    """The length of bytes or records, or the count of an array; -1 is null."""
+    """Write the length of bytes or records, or the count of an array; -1 is null."""
     if compact:
         write_uvarint(b, <uint32_t>length + 1)
     else:
@@ -360,7 +360,7 @@ cdef inline void write_length(WriteBuffer* b, int32_t length, bint compact) noex
 
 
 cdef inline void write_string_length(WriteBuffer* b, int32_t length, bint compact) noexcept nogil:
-    """The length of a string in bytes; -1 is null. At most STRING_MAX_BYTES: the caller checks."""
+    """Write the length of a string in bytes; -1 is null. The caller checks that it is at most STRING_MAX_BYTES."""
     if compact:
         write_uvarint(b, <uint32_t>length + 1)
     else:

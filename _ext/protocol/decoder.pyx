@@ -1,9 +1,9 @@
-"""Messages from bytes; see `decoder.pxd`.
+"""Decoding of messages; see `decoder.pxd`.
 
-Input is hostile: an array's count is checked against the bytes that are left before its list is made, strings and
-bytes against the end, depth is the schema's. A message takes up to some 55 times the memory that its bytes take (an
-empty list of 60 bytes for one byte). How many elements all its arrays may have together is for the caller to say: a request of an
-API has a bound of its own (`broker/odradek/api/table.py`).
+Input may be hostile: an array's count is checked against the remaining bytes before its list is made, and the lengths of strings and
+bytes against the end; the schema bounds the depth. A message takes up to about 55 times the memory of its bytes (an empty list of 60
+bytes for one byte). The caller limits the number of elements of all its arrays together: each API has a limit for its requests
+(`broker/odradek/api/table.py`).
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -83,14 +83,14 @@ cdef enum:
 
 
 cdef dict CURSOR_REASONS = {
-    CURSOR_TRUNCATED: "needs more bytes than there are",
-    CURSOR_VARINT: "a varint of more bits than its type has",
-    CURSOR_LENGTH: "a length that cannot be",
-    CURSOR_NULL: "null where it may not be",
-    CURSOR_UTF8: "a string that is not UTF-8",
-    CURSOR_TAGGED: "a tagged field whose value is not of the stated size",
-    CURSOR_ELEMENTS: "more elements in its arrays than are allowed",
-    CURSOR_MARKER: "neither the mark of null nor that of a structure",
+    CURSOR_TRUNCATED: "the value is longer than the remaining bytes",
+    CURSOR_VARINT: "the varint has more bits than its type",
+    CURSOR_LENGTH: "invalid length",
+    CURSOR_NULL: "null is not allowed",
+    CURSOR_UTF8: "the string is not UTF-8",
+    CURSOR_TAGGED: "the size of the tagged field differs from the size of its value",
+    CURSOR_ELEMENTS: "its arrays have more elements than are allowed",
+    CURSOR_MARKER: "the marker of a nullable structure is neither -1 nor 1",
 }
 
 
@@ -98,7 +98,7 @@ cdef refuse_input(Plan plan, Input* source):
     cdef Cursor* c = &source.cursor
     reason = CURSOR_REASONS[c.error]
     if c.error == CURSOR_ELEMENTS:
-        reason = f"more than {source.max_elements} elements in its arrays"
+        reason = f"its arrays have more than {source.max_elements} elements"
     raise ProtocolError(
         reason, message=plan.layout.name, version=plan.version, field=trail_text(&source.trail),
         position=c.ptr - source.start, value=None if c.error in (CURSOR_NULL, CURSOR_UTF8) else c.refused,
@@ -117,7 +117,7 @@ cdef object decode_string(Op* op, bint compact, Input* source):
     if text == NULL:
         if not PyErr_ExceptionMatches(UnicodeDecodeError):
             PyErr_Clear()
-            raise MemoryError(f"no room for a string of {length} bytes")
+            raise MemoryError(f"no memory for a string of {length} bytes")
         PyErr_Clear()
         cursor_fail(c, CURSOR_UTF8, length)
         return None
@@ -181,7 +181,7 @@ cdef object decode_array(Op* op, bint compact, Input* source):
 
 
 cdef object decode_value(Op* op, int code, Input* source):
-    """A value of type `code`; None, and the cursor in error, if there is none."""
+    """Decode a value of type `code`. On failure return None, with the cursor's error set."""
     cdef Cursor* c = &source.cursor
     cdef const uint8_t* at
     cdef int8_t marker
@@ -246,7 +246,7 @@ cdef inline object default_of(Plan plan, Op* op):
 
 
 cdef object decode_structure(Plan plan, Input* source):
-    """A new object; None, and the cursor in error, if the bytes are none."""
+    """Decode a structure into a new object. On failure return None, with the cursor's error set."""
     cdef TypeObject* cls = <TypeObject*>plan.layout.cls
     cdef Cursor* c = &source.cursor
     cdef Trail* trail = &source.trail
@@ -282,7 +282,7 @@ cdef object decode_structure(Plan plan, Input* source):
 
 
 cdef int decode_tagged(Plan plan, object message, Input* source) except -1:
-    """The section of tagged fields; unknown tags are stepped over; of a tag that comes twice the last one counts."""
+    """Decode the section of tagged fields. Unknown tags are skipped; if a tag occurs twice, the last value counts."""
     cdef Cursor* c = &source.cursor
     cdef int depth = source.trail.depth
     cdef uint32_t left = read_uvarint(c)
@@ -319,12 +319,12 @@ cdef int decode_tagged(Plan plan, object message, Input* source) except -1:
 
 
 def decode(type cls not None, int version, buffer, Py_ssize_t offset=0, int64_t max_elements=MAX_ELEMENTS):
-    """The message of class `cls` and `version` at `offset` bytes into `buffer`, and the offset of what follows it.
+    """Decode the message of class `cls` in `version` at byte `offset` of `buffer`. Return it, and the offset of its end.
 
-    :param max_elements: that all arrays of the message together may have.
+    :param max_elements: limit of the elements of all arrays of the message together.
 
-    `buffer` is bytes-like and contiguous. Fields of type `records` are memoryviews of it, everything else is copied.
-    Raises ProtocolError when the bytes are no such message; what comes after the message is the caller's to judge.
+    `buffer` is bytes-like and contiguous. Fields of type `records` are memoryviews of it, all other fields are copied.
+    Raises ProtocolError if the bytes are not such a message. Bytes after the message are not checked.
     """
     cdef Plan plan = plan_of(cls, version)
     cdef Input source
@@ -339,9 +339,9 @@ def decode(type cls not None, int version, buffer, Py_ssize_t offset=0, int64_t 
     source.start = <const uint8_t*>view.buf
     try:
         if offset < 0 or offset > view.len:
-            raise ValueError(f"offset {offset} outside of a buffer of {view.len} bytes")
+            raise ValueError(f"offset {offset} is outside of a buffer of {view.len} bytes")
         cursor_init(&source.cursor, source.start + offset, view.len - offset)
-        if view.len - offset > LARGE_MESSAGE:       # each object made would be looked at by several collections meanwhile
+        if view.len - offset > LARGE_MESSAGE:       # else several garbage collections would traverse the new objects
             collecting = PyGC_Disable()
         message = decode_structure(plan, &source)
         if source.cursor.error != CURSOR_OK:

@@ -1,4 +1,4 @@
-"""Bytes from messages: the loop that runs a plan over an object. Sans-I/O; one scratch buffer a process."""
+"""Encoding of messages: the loop that runs a plan over an object. It does no I/O; its state is one scratch buffer per process."""
 
 from cpython.object cimport PyObject
 
@@ -8,8 +8,8 @@ from odradek._ext.protocol.plan cimport Plan, Trail
 
 cdef struct Output:
     WriteBuffer buffer
-    PyObject* refused                   # the value an error is about; borrowed
-    const char* reason                  # set: encoding failed
+    PyObject* refused                   # the value that cannot be encoded; a borrowed reference
+    const char* reason                  # why encoding failed; NULL: it has not failed
     Trail trail
 
 

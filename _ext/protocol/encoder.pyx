@@ -1,4 +1,4 @@
-"""Bytes from messages; see `encoder.pxd`."""
+"""Encoding of messages; see `encoder.pxd`."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -67,12 +67,12 @@ cdef extern from "Python.h":
 
 
 cdef enum:
-    SCRATCH_BYTES = 1 << 16             # a larger buffer is not kept for the next message
+    SCRATCH_BYTES = 1 << 16             # a larger buffer is freed instead of kept for the next message
 
 cdef WriteBuffer scratch
 buffer_init(&scratch)
 
-# A function that cannot encode sets `sink.reason` and `sink.refused` and returns; Python exceptions pass as such.
+# A function that cannot encode a value sets `sink.reason` and `sink.refused` and returns. Python exceptions are propagated.
 
 cdef inline void refuse(Output* sink, const char* reason, PyObject* value) noexcept:
     if sink.reason == NULL:
@@ -88,7 +88,7 @@ cdef inline int64_t integer(PyObject* value, int64_t low, int64_t high, Output* 
         return 0
     number = PyLong_AsLongLongAndOverflow(value, &overflow)
     if overflow or number < low or number > high:
-        refuse(sink, b"an int that does not fit its type", value)
+        refuse(sink, b"the int is out of range for its type", value)
         return 0
     return number
 
@@ -98,7 +98,7 @@ cdef inline int encode_string(Op* op, bint compact, PyObject* value, Output* sin
     cdef const char* text
     if value == Py_None:
         if not op.nullable:
-            refuse(sink, b"null where it may not be", value)
+            refuse(sink, b"null is not allowed", value)
         write_string_length(&sink.buffer, -1, compact)
         return 0
     if not PyUnicode_Check(<object>value):
@@ -108,12 +108,12 @@ cdef inline int encode_string(Op* op, bint compact, PyObject* value, Output* sin
     if text == NULL:
         if not PyErr_ExceptionMatches(UnicodeEncodeError):
             PyErr_Clear()
-            raise MemoryError("no room for a string")
+            raise MemoryError("no memory for a string")
         PyErr_Clear()
-        refuse(sink, b"a str that UTF-8 cannot hold", value)
+        refuse(sink, b"the str cannot be encoded as UTF-8", value)
         return 0
     if size > STRING_MAX_BYTES:
-        refuse(sink, b"a string of more than 32767 bytes", value)
+        refuse(sink, b"the string has more than 32767 bytes", value)
         return 0
     write_string_length(&sink.buffer, <int32_t>size, compact)
     write_bytes(&sink.buffer, text, size)
@@ -124,11 +124,11 @@ cdef int encode_bytes(Op* op, bint compact, PyObject* value, Output* sink) excep
     cdef Py_buffer view
     if value == Py_None:
         if not op.nullable:
-            refuse(sink, b"null where it may not be", value)
+            refuse(sink, b"null is not allowed", value)
         write_length(&sink.buffer, -1, compact)
     elif PyBytes_CheckExact(<object>value):
         if PyBytes_GET_SIZE(<object>value) > 0x7fffffff:
-            refuse(sink, b"more bytes than a length can say", NULL)
+            refuse(sink, b"the value has more than 2147483647 bytes", NULL)
             return 0
         write_length(&sink.buffer, <int32_t>PyBytes_GET_SIZE(<object>value), compact)
         write_bytes(&sink.buffer, PyBytes_AS_STRING(<object>value), PyBytes_GET_SIZE(<object>value))
@@ -137,7 +137,7 @@ cdef int encode_bytes(Op* op, bint compact, PyObject* value, Output* sink) excep
     else:
         PyObject_GetBuffer(<object>value, &view, PyBUF_SIMPLE)
         if view.len > 0x7fffffff:
-            refuse(sink, b"more bytes than a length can say", NULL)
+            refuse(sink, b"the value has more than 2147483647 bytes", NULL)
         else:
             write_length(&sink.buffer, <int32_t>view.len, compact)
             write_bytes(&sink.buffer, view.buf, view.len)
@@ -167,7 +167,7 @@ cdef int encode_array(Op* op, bint compact, PyObject* value, Output* sink) excep
     cdef int depth = sink.trail.depth
     if value == Py_None:
         if not op.nullable:
-            refuse(sink, b"null where it may not be", value)
+            refuse(sink, b"null is not allowed", value)
         write_length(&sink.buffer, -1, compact)
         return 0
     values = <object>value
@@ -179,13 +179,13 @@ cdef int encode_array(Op* op, bint compact, PyObject* value, Output* sink) excep
         refuse(sink, b"neither a list nor a tuple", value)
         return 0
     if count > 0x7fffffff:
-        refuse(sink, b"more elements than a count can say", NULL)
+        refuse(sink, b"the array has more than 2147483647 elements", NULL)
         return 0
     write_length(&sink.buffer, <int32_t>count, compact)
     for i in range(count):
         sink.trail.indexes[depth] = i
         if PyList_Check(values) and i >= PyList_GET_SIZE(values):
-            refuse(sink, b"a list that shrank meanwhile", value)
+            refuse(sink, b"the list shrank while it was encoded", value)
             return 0
         element = <object>(PyList_GET_ITEM(values, i) if PyList_Check(values) else PyTuple_GET_ITEM(values, i))
         encode_value(op, op.element, <PyObject*>element, sink)
@@ -269,14 +269,14 @@ cdef int encode_structure(Plan plan, object message, Output* sink) except -1:
         trail.ops[depth] = op
         value = (<PyObject**>(base + op.offset))[0]
         if value == NULL or not is_default(op, value):
-            refuse(sink, b"a value for a field that the version lacks", value)
+            refuse(sink, b"this version does not have the field, which has a value other than its default", value)
             return 0
     for i in range(plan.count):
         op = &plan.ops[i]
         trail.ops[depth] = op
         value = (<PyObject**>(base + op.offset))[0]
         if value == NULL:
-            refuse(sink, b"deleted", NULL)
+            refuse(sink, b"the attribute was deleted", NULL)
         else:
             encode_value(op, op.code, value, sink)
         if sink.reason != NULL:
@@ -293,7 +293,7 @@ cdef int encode_structure(Plan plan, object message, Output* sink) except -1:
 
 
 cdef int encode_tagged(Plan plan, object message, Output* sink) except -1:
-    """The section of tagged fields: those that differ from their defaults, in ascending order of their tags."""
+    """Encode the section of tagged fields: the fields that differ from their defaults, by ascending tag."""
     cdef WriteBuffer* b = &sink.buffer
     cdef char* base = <char*><PyObject*>message
     cdef PyObject* value
@@ -308,7 +308,7 @@ cdef int encode_tagged(Plan plan, object message, Output* sink) except -1:
         sink.trail.ops[sink.trail.depth] = op
         value = (<PyObject**>(base + op.offset))[0]
         if value == NULL:
-            refuse(sink, b"deleted", NULL)
+            refuse(sink, b"the attribute was deleted", NULL)
             return 0
         if not is_default(op, value):
             present |= <uint64_t>1 << i
@@ -336,7 +336,7 @@ cdef int encode_tagged(Plan plan, object message, Output* sink) except -1:
 cdef int sink_open(Output* sink) except -1:
     global scratch
     sink.buffer = scratch
-    buffer_init(&scratch)               # while it is out, an encode within an encode gets a buffer of its own
+    buffer_init(&scratch)               # so that an encode within an encode allocates another buffer
     sink.buffer.size = 0
     sink.reason = NULL
     sink.refused = NULL
@@ -361,14 +361,14 @@ cdef encode_message(Plan plan, object message, Output* sink):
             position=sink.buffer.size, value=<object>sink.refused if sink.refused != NULL else None,
         )
     if sink.buffer.error:
-        raise MemoryError(f"no room for {plan.layout.name}")
+        raise MemoryError(f"no memory for {plan.layout.name}")
 
 
 def encode(message not None, int version):
-    """The bytes of `message` in `version`.
+    """Return the bytes of `message` in `version`.
 
-    Raises ProtocolError for a value that the schema does not allow, or that differs from the default of a field which
-    `version` lacks and which is not ignorable.
+    Raises ProtocolError for a value that the schema does not allow, and for a value other than the default in a field that
+    `version` does not have and that is not ignorable.
     """
     cdef Plan plan = plan_of(type(message), version)
     cdef Output sink
@@ -381,7 +381,7 @@ def encode(message not None, int version):
 
 
 def encode_frame(header not None, int header_version, message not None, int version):
-    """A whole frame: the int32 size of the rest, the request or response header, the message. Errors as `encode`."""
+    """Return a frame: the int32 size of the rest, the request or response header, the message. Raises what `encode` raises."""
     cdef Plan header_plan = plan_of(type(header), header_version)
     cdef Plan plan = plan_of(type(message), version)
     cdef Output sink

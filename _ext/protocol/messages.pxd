@@ -1,16 +1,16 @@
-"""Messages as Python objects: classes with slots whose places in memory are known, so that C reads and fills them.
+"""Messages as Python objects: classes with slots at known offsets in memory, so that C code reads and fills them.
 
-Plain objects of one process and one thread; nothing here is shared.
+Plain objects of one process and one thread; nothing in this module is shared.
 """
 
 cdef enum DefaultKind:
-    DEFAULT_SHARED = 0                  # the default is immutable: every object holds the same one
-    DEFAULT_LIST = 1                    # a new empty list each
-    DEFAULT_STRUCTURE = 2               # a new structure of defaults each; `default` is one to compare with
+    DEFAULT_SHARED = 0                  # the default is immutable: all objects share it
+    DEFAULT_LIST = 1                    # a new empty list for each object
+    DEFAULT_STRUCTURE = 2               # a new structure of defaults for each object; `defaults` has another one for comparisons
 
 
 cdef class Layout:
-    """Where a structure's fields lie in its objects, and what they are unless set."""
+    """The offsets of a structure's fields in its objects, and the fields' defaults."""
     cdef readonly type cls
     cdef readonly str name              # Kafka's name of the message or structure
     cdef readonly tuple fields          # attribute names, in the schema's order
@@ -18,7 +18,7 @@ cdef class Layout:
     cdef readonly int min_version       # of the message
     cdef readonly int max_version
     cdef readonly object compile        # (version) -> Plan, called once for each version
-    cdef list plans                     # by version - min_version; None until first used
+    cdef list plans                     # Plans by version - min_version; None until the first use
     cdef Py_ssize_t* offsets            # of each field in the object, in bytes
     cdef unsigned char* kinds           # DefaultKind of each field
     cdef int count
@@ -28,7 +28,7 @@ cdef class Layout:
 
 
 cdef class Message:
-    """What every message and structure derives from; see `odradek.protocol.schema` for how their classes are made."""
+    """Base class of every message and structure; `odradek.protocol.schema` makes their classes."""
 
 
 cdef Layout layout_of(type cls)

@@ -20,11 +20,11 @@ cdef extern from "structmember.h":
 
 
 class ProtocolError(ValueError):
-    """Bytes that are no message of the given version, or an object that cannot be one.
+    """Bytes that cannot be decoded as a message of the given version, or an object that cannot be encoded.
 
-    `message` is Kafka's name of the message ("FetchRequest"), `version` an int, `field` the way to the field with the
-    indexes of arrays ("topics[2].partitions[0].fetch_offset"), or None, `position` the offset in the buffer read or
-    written so far, `value` what was refused (a length, an int, an object), or None, and `reason` says why.
+    `message` is Kafka's name of the message ("FetchRequest"), `version` an int, `field` the path of the field with the
+    indexes of arrays ("topics[2].partitions[0].fetch_offset"), or None, `position` the offset in the buffer at which reading or
+    writing failed, `value` the refused value (a length, an int, an object), or None, and `reason` the reason.
     """
 
     def __init__(self, reason, *, message=None, version=None, field=None, position=None, value=None):
@@ -50,7 +50,10 @@ cdef str shortened(value):
 
 
 cdef class Layout:
-    """`Layout(cls, name, fields, defaults, kinds, min_version, max_version, compile)`; fields are slots of `cls`."""
+    """The layout of a class of messages or structures.
+
+    `Layout(cls, name, fields, defaults, kinds, min_version, max_version, compile)`; the fields are slots of `cls`.
+    """
 
     def __cinit__(
         self, type cls, str name, tuple fields, tuple defaults, tuple kinds, int min_version, int max_version, compile
@@ -80,10 +83,10 @@ cdef class Layout:
         free(self.kinds)
 
     cpdef object plan(self, int version):
-        """The plan of `version`, compiled when first asked for. Raises ProtocolError for an unknown version."""
+        """Return the plan of `version`, compiled at its first use. Raises ProtocolError for an unsupported version."""
         if version < self.min_version or version > self.max_version:
             raise ProtocolError(
-                f"has versions {self.min_version} to {self.max_version}", message=self.name, version=version
+                f"unsupported version, supported are {self.min_version} to {self.max_version}", message=self.name, version=version
             )
         plan = self.plans[version - self.min_version]
         if plan is None:
@@ -113,15 +116,15 @@ cdef inline void put(object message, Py_ssize_t offset, object value) noexcept:
 
 
 def rebuild(cls, dict fields):
-    """The message of class `cls` with these fields: what a copy is made by."""
+    """Return a message of class `cls` with these fields; `copy` uses it."""
     return cls(**fields)
 
 
 cdef class Message:
-    """What every message and structure derives from.
+    """Base class of every message and structure.
 
-    Keyword arguments set fields; the others have the schema's defaults. Raises TypeError for a name that is no field.
-    Messages are equal when they are of one class and their fields are equal; they are not hashable.
+    Keyword arguments set fields; other fields have the schema's defaults. Raises TypeError for a name that is not a field.
+    Messages are equal if their classes and fields are equal; they are not hashable.
     """
 
     def __init__(self, **fields):
@@ -161,7 +164,7 @@ cdef class Message:
     __hash__ = None
 
     def __reduce__(self):
-        """For the `copy` module; the classes of inner structures cannot be found by name, so messages are not pickled."""
+        """For the `copy` module. Messages cannot be pickled, because the classes of inner structures cannot be imported by name."""
         cdef Layout layout = layout_of(type(self))
         return rebuild, (type(self), {name: getattr(self, name) for name in layout.fields})
 

@@ -1,7 +1,7 @@
-"""Compiled plans: what the decoder and the encoder run.
+"""Compiled plans, which the decoder and the encoder run.
 
-A `Plan` is one structure in one version: its fields in wire order, its tagged fields, and the fields that this version
-lacks. Immutable once made; of one process, made when first needed.
+A `Plan` describes a structure in one version: its fields in wire order, its tagged fields, and the fields that this version
+does not have. It is immutable after construction. Each process makes its own plans, at their first use.
 """
 
 from cpython.object cimport PyObject
@@ -10,7 +10,7 @@ from libc.stdint cimport int32_t, uint8_t
 from odradek._ext.protocol.messages cimport Layout
 
 
-cdef enum Code:                         # of a type on the wire; COMPACT_ ones belong to flexible versions
+cdef enum Code:                         # types on the wire; COMPACT_ types belong to flexible versions
     BOOL = 0
     INT8 = 1
     INT16 = 2
@@ -33,25 +33,25 @@ cdef enum Code:                         # of a type on the wire; COMPACT_ ones b
 
 
 cdef enum:
-    MAX_DEPTH = 16                      # of structures within structures; Kafka's deepest message has 5
+    MAX_DEPTH = 16                      # of nested structures; Kafka's deepest message has 5
 
 
-cdef struct Op:                         # one field; the objects are borrowed from the plan
+cdef struct Op:                         # a field; references to objects are borrowed from the plan
     uint8_t code
     uint8_t element                     # the code of an array's elements
-    uint8_t nullable
-    int32_t field                       # its place in the layout
+    uint8_t nullable                    # null is allowed; in `absent`: the field is ignorable
+    int32_t field                       # index in the layout
     int32_t tag
     Py_ssize_t offset                   # in the object, in bytes
-    Py_ssize_t min_bytes                # of an array's element, at least 1: bounds its count
+    Py_ssize_t min_bytes                # minimum size of an array's element, at least 1: bounds the array's count
     PyObject* plan                      # of a structure, or of an array's elements
     PyObject* default_value
     PyObject* name
 
 
-cdef struct Trail:                      # where the loop is, to name the field of an error
+cdef struct Trail:                      # path to the current field, to name it in an error
     const Op* ops[MAX_DEPTH]
-    Py_ssize_t indexes[MAX_DEPTH]       # of the element of an array; -1 outside
+    Py_ssize_t indexes[MAX_DEPTH]       # of the current element of an array; -1: not in an array
     int depth
 
 
@@ -59,15 +59,15 @@ cdef class Plan:
     cdef readonly Layout layout
     cdef readonly int version
     cdef readonly bint flexible
-    cdef readonly Py_ssize_t min_bytes  # that the structure takes at least
-    cdef readonly int depth             # of structures within structures, this one counted
+    cdef readonly Py_ssize_t min_bytes  # minimum size of the structure
+    cdef readonly int depth             # of nested structures, including this one
     cdef Op* ops                        # fields in wire order
-    cdef Op* tagged                     # by ascending tag
-    cdef Op* absent                     # fields that this version lacks
+    cdef Op* tagged                     # tagged fields by ascending tag
+    cdef Op* absent                     # fields that this version does not have
     cdef int count
     cdef int tagged_count
     cdef int absent_count
-    cdef tuple keep                     # what the ops borrow
+    cdef tuple keep                     # the objects to which the ops have borrowed references
 
     cdef place(self, Op* op, int field)
 

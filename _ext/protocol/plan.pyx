@@ -32,10 +32,10 @@ cdef Py_ssize_t[19] MIN_BYTES = [1, 1, 2, 2, 4, 4, 8, 8, 16, 2, 1, 4, 1, 4, 1, 0
 
 
 cdef class Plan:
-    """`Plan(layout, version, flexible, fields, absent)`, compiled by `odradek.protocol.plans`.
+    """`Plan(layout, version, flexible, fields, absent)`; `odradek.protocol.plans` compiles it.
 
-    `fields` are tuples (place in the layout, code, code of elements, nullable, tag or -1, plan of the structure or
-    None); those with a tag stand last, in ascending order. `absent` are tuples (place in the layout, ignorable).
+    `fields` are tuples (index in the layout, code, code of elements, nullable, tag or -1, plan of the structure or
+    None); fields with a tag come last, by ascending tag. `absent` are tuples (index in the layout, ignorable).
     """
 
     def __cinit__(self, Layout layout, int version, bint flexible, list fields, list absent):
@@ -73,7 +73,7 @@ cdef class Plan:
         if self.tagged_count > 64:
             raise ValueError(f"{layout.name} has more than 64 tagged fields")
         if self.depth > MAX_DEPTH:
-            raise ValueError(f"{layout.name} is deeper than {MAX_DEPTH} structures")
+            raise ValueError(f"{layout.name} has more than {MAX_DEPTH} levels of nested structures")
         for i, (field, ignorable) in enumerate(absent):
             op = &self.absent[i]
             op.nullable = ignorable

@@ -118,7 +118,7 @@ def test_a_replica_state_that_cannot_be_read_closes_its_connection(worker, caplo
     wire.socket.sendall(len(frame).to_bytes(4, "big") + frame)
     worker.turn()
     assert wire.closed_by_broker()
-    assert "a Fetch request of version 15 cannot be read" in caplog.text
+    assert "a Fetch request of version 15 is malformed" in caplog.text
 
 
 def test_unknown_tags_are_passed_over_and_the_last_replica_state_counts(worker):

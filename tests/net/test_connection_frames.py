@@ -133,7 +133,7 @@ def test_a_frame_of_a_forbidden_size_closes_only_its_connection(size, caplog):
     assert driver.loop.closes["bad_frame"] == 1
     assert driver.gone == driver.handler.closed == [1]
     assert [r.getMessage() for r in caplog.records if r.name.startswith("odradek")] == [
-        f"connection 1 from client-1 (no client id) closed: frame of {size} bytes, 8 to 1000 are allowed"
+        f"connection 1 from client-1 (no client id) closed: the client sent a frame of {size} bytes, allowed are 8 to 1000"
     ]
     other.sendall(framed(b"undisturbed"))
     driver.settle()

@@ -122,7 +122,7 @@ def test_an_id_that_is_in_use_is_not_reported_as_closed(run, caplog):
             near.close()
 
     run(test)
-    assert "connection 7 exists already" in caplog.text
+    assert "connection id 7 is in use" in caplog.text
 
 
 def test_a_retry_that_fails_costs_its_connection_and_the_others_are_tried(run, caplog):

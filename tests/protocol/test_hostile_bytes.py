@@ -129,7 +129,7 @@ def test_a_count_is_refused_before_its_elements_are_made() -> None:
         data = count + bytes(1 << 20)
         decode(metadata.Request, version, encode(metadata.Request(topics=None), version))
         tracemalloc.start()
-        with pytest.raises(ProtocolError, match=r"topics, at byte 0: needs more bytes than there are") as caught:
+        with pytest.raises(ProtocolError, match=r"topics, at byte 0: the value is longer than the remaining bytes") as caught:
             decode(metadata.Request, version, data)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
@@ -151,16 +151,16 @@ def test_the_elements_of_all_arrays_of_a_message_are_bounded() -> None:
 @pytest.mark.parametrize(
     ("version", "data", "reason", "field", "position"),
     [
-        (0, b"\xff\xff\xff\xff", "null where it may not be", "topics", 4),
-        (1, b"\xff\xff\xff\xfe", "a length that cannot be", "topics", 0),
-        (0, b"\0\0\0\2\0\1a\xff\xff", "null where it may not be", "topics[1].name", 9),
-        (0, b"\0\0\0\2\0\1a\xff\xfe", "a length that cannot be", "topics[1].name", 7),
+        (0, b"\xff\xff\xff\xff", "null is not allowed", "topics", 4),
+        (1, b"\xff\xff\xff\xfe", "invalid length", "topics", 0),
+        (0, b"\0\0\0\2\0\1a\xff\xff", "null is not allowed", "topics[1].name", 9),
+        (0, b"\0\0\0\2\0\1a\xff\xfe", "invalid length", "topics[1].name", 7),
         (0, b"\0\0\0\2\0\1a\0\2\xc3\x28", "not UTF-8", "topics[1].name", 9),
-        (0, b"\0\0\0\1\0\5a", "more bytes", "topics[0].name", 4),
+        (0, b"\0\0\0\1\0\5a", "longer than the remaining bytes", "topics[0].name", 4),
         (9, b"\x80\x80\x80\x80\x10", "more bits", "topics", 0),
-        (9, b"\x02\x81\x80\x02" + bytes(40_000), "a length that cannot be", "topics[0].name", 1),
-        (9, b"\x01\0\0\0\xff\xff\xff\xff\x0f", "more bytes", None, 9),
-        (9, b"\x01\0\0\0\x01\x05\xff\xff\xff\xff\x0f", "more bytes", None, 11),
+        (9, b"\x02\x81\x80\x02" + bytes(40_000), "invalid length", "topics[0].name", 1),
+        (9, b"\x01\0\0\0\xff\xff\xff\xff\x0f", "longer than the remaining bytes", None, 9),
+        (9, b"\x01\0\0\0\x01\x05\xff\xff\xff\xff\x0f", "longer than the remaining bytes", None, 11),
     ],
 )
 def test_an_error_has_the_field_and_the_position(

@@ -162,7 +162,7 @@ class ForwardClient(ForwardTable, asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         """What was sent is lost; what was not waits for the next connection."""
         self._transport = None
-        if self.heard:
+        if self.has_answered:
             self._retry_s = FIRST_RETRY_S
         sent = self.lost()
         if self._closed:

@@ -72,7 +72,7 @@ class ForwardServer(InFlight):
             self._server.close()
         for stream in self._streams:
             stream.pause(True)
-        self.told_when_idle = True
+        self.report_idle = True
         try:
             if self.in_flight:
                 await asyncio.wait_for(self._idle.wait(), timeout_s)
