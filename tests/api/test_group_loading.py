@@ -54,7 +54,7 @@ def told(broker: Broker) -> tuple[int, dict[tuple[str, int], int]]:
 
 def failed_loads(broker: Broker) -> int:
     """How often the log could not be read so far."""
-    return broker.log_file.read_text().count(" cannot be read, next try in ")
+    return broker.log_file.read_text().count("cannot read __consumer_offsets-")
 
 
 def hidden(log: Path, aside: Path) -> None:

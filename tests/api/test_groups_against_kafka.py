@@ -101,10 +101,10 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side
         yield Side(ours.host, ours.port, stack), Side(host, int(port), stack)
 
 
-CachedContext = Iterator[Any]
+Conversation = Iterator[Any]
 
 
-def a_member_alone(side: Side, one: GroupTalk, group: str, version: int) -> CachedContext:
+def a_member_alone(side: Side, one: GroupTalk, group: str, version: int) -> Conversation:
     """Joins, syncs, beats, commits, reads, leaves; `version` of JoinGroup, the others in step."""
     answer = one.join(group, version=version)
     yield answer
@@ -121,7 +121,7 @@ def a_member_alone(side: Side, one: GroupTalk, group: str, version: int) -> Cach
     yield one.describe(group, version=min(version, 6))
 
 
-def joins_that_are_refused(side: Side, one: GroupTalk, group: str, version: int) -> CachedContext:
+def joins_that_are_refused(side: Side, one: GroupTalk, group: str, version: int) -> Conversation:
     send: list[tuple[str, dict[str, Any]]] = [
         (group, {"member_id": FENCED}),
         ("", {}),
@@ -144,7 +144,7 @@ def joins_that_are_refused(side: Side, one: GroupTalk, group: str, version: int)
         yield one.receive()
 
 
-def static_members(side: Side, one: GroupTalk, group: str, version: int) -> CachedContext:
+def static_members(side: Side, one: GroupTalk, group: str, version: int) -> Conversation:
     answer = one.join(group, version=version, group_instance_id="rock")
     yield answer
     old, generation = answer.member_id, answer.generation_id
@@ -169,7 +169,7 @@ def static_members(side: Side, one: GroupTalk, group: str, version: int) -> Cach
     yield one.describe(group)
 
 
-def commits(side: Side, one: GroupTalk, group: str, version: int) -> CachedContext:
+def commits(side: Side, one: GroupTalk, group: str, version: int) -> Conversation:
     name: Callable[[str], str | bytes] = (lambda topic: side.ids.get(topic, NOBODY)) if version >= 10 else str
     topic, gone = name("topic"), name("no-such-topic")
     member = {"member_id": FENCED, "generation_id_or_member_epoch": 3}
@@ -195,7 +195,7 @@ def commits(side: Side, one: GroupTalk, group: str, version: int) -> CachedConte
     yield one.fetch_offsets(group, None)
 
 
-def commits_of_instances(side: Side, one: GroupTalk, group: str, version: int) -> CachedContext:
+def commits_of_instances(side: Side, one: GroupTalk, group: str, version: int) -> Conversation:
     yield one.commit(group, {("topic", 0): 9}, version=version, group_instance_id="rock")
     me, generation = one.joined(group, group_instance_id="rock")
     held = {"member_id": me, "generation_id_or_member_epoch": generation}
@@ -205,7 +205,7 @@ def commits_of_instances(side: Side, one: GroupTalk, group: str, version: int) -
     yield one.commit(group, {("topic", 0): 9}, version=version, **held)
 
 
-def fetches(side: Side, one: GroupTalk, group: str, version: int) -> CachedContext:
+def fetches(side: Side, one: GroupTalk, group: str, version: int) -> Conversation:
     name: Callable[[str], str | bytes] = (lambda topic: side.ids.get(topic, NOBODY)) if version >= 10 else str
     yield one.fetch_offsets(group, {name("topic"): [0, 9], name("no-such-topic"): [0]}, version=version)
     one.commit(group, {("topic", 0): 5, ("other", 0): (7, "note")})
@@ -218,7 +218,7 @@ def fetches(side: Side, one: GroupTalk, group: str, version: int) -> CachedConte
             yield one.fetch_offsets(group, {name("topic"): [0]}, version=version, **fields)
 
 
-def strangers(side: Side, one: GroupTalk, group: str, version: int) -> CachedContext:
+def strangers(side: Side, one: GroupTalk, group: str, version: int) -> Conversation:
     """Who is no member of a group that there is not, that has only offsets, and that has members."""
     for step in range(3):
         if step == 1:
@@ -242,7 +242,7 @@ def strangers(side: Side, one: GroupTalk, group: str, version: int) -> CachedCon
         yield one.describe(group, version=max(version, 3), include_authorized_operations=True)
 
 
-def a_rebalance_of_two(side: Side, one: GroupTalk, group: str, version: int) -> CachedContext:
+def a_rebalance_of_two(side: Side, one: GroupTalk, group: str, version: int) -> Conversation:
     me, generation = one.joined(group, version=version)
     yield [{"member_id": me}]
     two = side.connect()
@@ -285,7 +285,7 @@ def a_rebalance_of_two(side: Side, one: GroupTalk, group: str, version: int) -> 
     yield one.describe(group)
 
 
-def votes_for_an_assignor(side: Side, one: GroupTalk, group: str, version: int) -> CachedContext:
+def votes_for_an_assignor(side: Side, one: GroupTalk, group: str, version: int) -> Conversation:
     three = [one, side.connect(), side.connect()]
     likes = (("a", "b", "c"), ("c", "b"), ("b", "c"))
     answers = []
@@ -307,7 +307,7 @@ def votes_for_an_assignor(side: Side, one: GroupTalk, group: str, version: int) 
         yield talk.receive().protocol_name
 
 
-def deletions(side: Side, one: GroupTalk, group: str, version: int) -> CachedContext:
+def deletions(side: Side, one: GroupTalk, group: str, version: int) -> Conversation:
     yield one.delete_groups(group, "", version=version)
     yield one.delete_offsets(group, "topic", 0)
     one.commit(group, {("topic", 0): 5, ("topic", 1): 6, ("other", 0): 7})
@@ -328,7 +328,7 @@ def deletions(side: Side, one: GroupTalk, group: str, version: int) -> CachedCon
     yield one.leave(group, (raw, None))
 
 
-def lists(side: Side, one: GroupTalk, group: str, version: int) -> CachedContext:
+def lists(side: Side, one: GroupTalk, group: str, version: int) -> Conversation:
     def ours(answer: Any) -> list[tuple[Any, ...]]:
         return sorted(
             (found.group_id, found.protocol_type, found.group_state, found.group_type)
@@ -357,7 +357,7 @@ def lists(side: Side, one: GroupTalk, group: str, version: int) -> CachedContext
             yield ours(one.list_groups(version=version, types_filter=kinds))
 
 
-def a_consumer_group(side: Side, one: GroupTalk, group: str, version: int) -> CachedContext:
+def a_consumer_group(side: Side, one: GroupTalk, group: str, version: int) -> Conversation:
     me, you = "A" * 22, "B" * 22
     mine = one.beat(group, me, 0, version=version)
     yield mine
@@ -407,7 +407,7 @@ def a_consumer_group(side: Side, one: GroupTalk, group: str, version: int) -> Ca
     yield one.describe_consumer(group, GONE, "", version=version)
 
 
-def beats_that_are_refused(side: Side, one: GroupTalk, group: str, version: int) -> CachedContext:
+def beats_that_are_refused(side: Side, one: GroupTalk, group: str, version: int) -> Conversation:
     me = "C" * 22
     for group_id, member_id, epoch, fields in (
         ("", me, 0, {}),
@@ -448,7 +448,7 @@ def beats_that_are_refused(side: Side, one: GroupTalk, group: str, version: int)
     yield one.receive()
 
 
-def a_classic_member_in_a_consumer_group(side: Side, one: GroupTalk, group: str, version: int) -> CachedContext:
+def a_classic_member_in_a_consumer_group(side: Side, one: GroupTalk, group: str, version: int) -> Conversation:
     modern = "E" * 22
     first = one.beat(group, modern, 0)
     yield first
@@ -487,7 +487,7 @@ def a_classic_member_in_a_consumer_group(side: Side, one: GroupTalk, group: str,
     yield one.heartbeat(group, me, again.generation_id)
 
 
-def commits_of_one_who_lags(side: Side, one: GroupTalk, group: str, version: int) -> CachedContext:
+def commits_of_one_who_lags(side: Side, one: GroupTalk, group: str, version: int) -> Conversation:
     me, other = "F" * 22, "G" * 22
     epoch = one.beat(group, me, 0).member_epoch
     yield one.beat(group, other, 0).error_code
@@ -511,7 +511,7 @@ def commits_of_one_who_lags(side: Side, one: GroupTalk, group: str, version: int
     yield one.beat(group, me, -1, instance_id="rock")
 
 
-def an_instance_that_a_classic_member_has(side: Side, one: GroupTalk, group: str, version: int) -> CachedContext:
+def an_instance_that_a_classic_member_has(side: Side, one: GroupTalk, group: str, version: int) -> Conversation:
     answer = one.join(group, version=version, group_instance_id="rock")
     told = {answer.member_id: assignment("topic", 0)}
     yield one.sync(group, answer.member_id, answer.generation_id, assignments=told, group_instance_id="rock")
@@ -520,7 +520,7 @@ def an_instance_that_a_classic_member_has(side: Side, one: GroupTalk, group: str
     yield one.heartbeat(group, answer.member_id, answer.generation_id, group_instance_id="rock")
 
 
-def ids_of_topics(side: Side, one: GroupTalk, group: str, version: int) -> CachedContext:
+def ids_of_topics(side: Side, one: GroupTalk, group: str, version: int) -> Conversation:
     topic = side.ids["topic"]
     yield one.commit(group, {(topic, 0): 3, (NOBODY, 0): 4, (bytes(16), 0): 5}, version=version)
     yield one.fetch_offsets(group, {topic: [0], NOBODY: [0, 1], bytes(16): [0]}, version=version)
@@ -528,7 +528,7 @@ def ids_of_topics(side: Side, one: GroupTalk, group: str, version: int) -> Cache
     yield one.fetch_offsets(group, None, version=9)
 
 
-CONVERSATIONS: tuple[tuple[Callable[..., CachedContext], tuple[int, ...]], ...] = (
+CONVERSATIONS: tuple[tuple[Callable[..., Conversation], tuple[int, ...]], ...] = (
     (a_member_alone, tuple(range(10))),
     (joins_that_are_refused, (0, 3, 4, 5, 7, 9)),
     (static_members, (5, 6, 7, 8, 9)),
@@ -555,7 +555,7 @@ CONVERSATIONS: tuple[tuple[Callable[..., CachedContext], tuple[int, ...]], ...] 
     ids=lambda value: value.__name__ if callable(value) else str(value),
 )
 def test_the_answers_are_kafkas(
-    sides: tuple[Side, Side], conversation: Callable[..., CachedContext], version: int
+    sides: tuple[Side, Side], conversation: Callable[..., Conversation], version: int
 ) -> None:
     ours, theirs = (side.told(conversation, version) for side in sides)
     assert len(ours) == len(theirs)

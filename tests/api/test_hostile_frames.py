@@ -108,7 +108,7 @@ def test_a_request_with_lies_anywhere_is_answered_or_ends_its_connection(worker,
         assert answered >= (number % 3 == 1), bad.hex()
         closed += answered == 0
         # Of the broker alone: what earlier tests left may complain when it is collected.
-        assert not [one for one in caplog.records if one.name.startswith("broker.")], f"{bad.hex()}: {caplog.text}"
+        assert not [one for one in caplog.records if one.name.startswith("odradek.")], f"{bad.hex()}: {caplog.text}"
     assert closed
     assert whole_frames(serve(worker, worker.connect(), good)) == 1
     assert not worker.loop.connections and worker.loop.pool.lent_bytes == 0 and worker.room.waiters == 0

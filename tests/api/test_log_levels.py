@@ -77,7 +77,7 @@ def test_levels_come_from_the_configuration_and_change_in_every_process(broker: 
     before = levels(wire)
     assert (before["root"], before["odradek.cleaner"], before["odradek.groups"]) == ("INFO", "INFO", "ERROR")
     expire(wire, "loud")
-    until(lambda: said(broker, "cleaner", "from loud-0"), "the cleaner does not say what it removes")
+    until(lambda: said(broker, "cleaner", "loud-0: deleting"), "the cleaner does not log what it removes")
     assert said(broker, "coordinator", "to topic loud") == 1
     alter(wire, ("odradek", SET, "ERROR"), ("odradek.groups", SET, "DEBUG"))
     after = levels(wire)
@@ -88,7 +88,7 @@ def test_levels_come_from_the_configuration_and_change_in_every_process(broker: 
     alter(wire, ("odradek", DELETE, None), ("odradek.groups", DELETE, None))
     assert levels(wire) == before
     expire(wire, "again")
-    until(lambda: said(broker, "cleaner", "from again-0"), "the level was not taken back")
+    until(lambda: said(broker, "cleaner", "again-0: deleting"), "the level was not reset")
 
 
 def test_a_restarted_process_keeps_the_levels_and_the_supervisor_has_them(broker: Broker, wire: Wire) -> None:

@@ -40,4 +40,4 @@ def test_a_replica_stays_where_it_is(tmp_path, version):
                 for number in (0, 1)
             }
         assert places(wire) == before
-        assert "stays in" in broker.log_file.read_text()
+        assert "refused to move" in broker.log_file.read_text()

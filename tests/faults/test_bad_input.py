@@ -160,7 +160,7 @@ CLOSED = {
     "a negative size": (struct.pack(">i", -1) + b"x" * 100, ["frame of -1 bytes"]),
     "a size of 0": (struct.pack(">i", 0) + b"x" * 100, ["frame of 0 bytes"]),
     "a client id longer than its frame": (framed(struct.pack(">hhih", 3, 1, 1, 500)), ["header", "malformed"]),
-    "an unknown API": (framed(header_of(999, 0)), ["API key 999", "no such API"]),
+    "an unknown API": (framed(header_of(999, 0)), ["API key 999", "does not support this API"]),
     "a negative API": (framed(header_of(-5, 0)), ["API key -5"]),
     "an unknown version of Metadata": (framed(header_of(3, 99)), ["API key 3, version 99"]),
     "an unknown version of Produce": (framed(header_of(0, 99) + bytes(50)), ["Produce version 99"]),

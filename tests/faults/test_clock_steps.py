@@ -72,4 +72,4 @@ def test_a_broker_goes_on_through_steps_of_the_clock(broker, clock, syncs):
             if step < 0:
                 wire.delete("deleted")
                 until(lambda: not list(broker.data_dir.glob("deleted-*")), "a deleted log is removed", 30.0)
-    assert "is killed" not in broker.log_file.read_text()
+    assert "killing " not in broker.log_file.read_text()

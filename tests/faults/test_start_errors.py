@@ -35,7 +35,7 @@ def test_a_host_that_is_unknown_or_elsewhere(tmp_path):
 def test_a_log_directory_below_a_file(tmp_path):
     (tmp_path / "file").touch()
     line, log = start("listeners=PLAINTEXT://127.0.0.1:0", f"log.dirs={tmp_path}/file/deeper")
-    assert f"{tmp_path}/file/deeper cannot be made" in line and log == ""
+    assert f"{tmp_path}/file/deeper cannot be created" in line and log == ""
 
 
 @pytest.mark.parametrize("content", [b"version=7\n", b"version=1\nnode.id=many\n", b"version=1\n", b"\xff\xfe\n"])

@@ -118,10 +118,10 @@ def test_no_connection_is_counted_or_uncounted_twice():
     limits = ConnectionLimits(3, 2, {"::1": 1})
     limits.opened(1, "10.0.0.1")
     limits.opened(2, "10.0.0.1")
-    assert limits.refusal("10.0.0.1") == "max.connections.per.ip=2 are open from 10.0.0.1"
+    assert limits.refusal("10.0.0.1") == "10.0.0.1 has reached max.connections.per.ip=2"
     assert limits.refusal("10.0.0.2") is None and not limits.full
     limits.opened(3, "::1")
-    assert limits.full and "=1 " in str(limits.refusal("::1"))
+    assert limits.full and str(limits.refusal("::1")).endswith("=1")
     for _ in range(3):
         limits.closed(1)
     assert len(limits) == 2 and limits.refusal("10.0.0.1") is None

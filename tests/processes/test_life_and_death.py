@@ -120,14 +120,14 @@ def test_a_second_signal_hastens_the_stop(broker):
     broker.wait_for(" stubborn ")
     broker.process.send_signal(signal.SIGINT)
     assert broker.end() == 0
-    assert "a second signal arrived: killing worker-" in broker.log() and (broker.data_dir / CLEAN).exists()
+    assert "a further signal arrived: killing worker-" in broker.log() and (broker.data_dir / CLEAN).exists()
 
 
 def test_a_process_that_does_not_stop_in_time_is_killed(broker):
     broker.start("odradek.stop.timeout.ms=200")
     assert broker.connect().ask("stubborn") == "so be it"
     assert broker.stop() == 0
-    assert "no end within 0.2 s: killing worker-" in broker.log()
+    assert "processes did not end within 0.2 s: killing worker-" in broker.log()
 
 
 def test_a_memory_fault_during_the_stop_leaves_no_clean_mark(broker):
@@ -151,7 +151,7 @@ def test_a_process_whose_loop_does_not_turn_is_replaced(broker):
     hung = before.pop(name)
     while broker.wait_for_pid(f"{name} serving") == hung:
         continue  # what it said at its own start came late
-    assert "its loop has not turned for 5 s" in broker.log()
+    assert "its event loop has not run for 5 s" in broker.log()
     after = broker.pids()
     assert all(after[name] == pid for name, pid in before.items())
 
@@ -184,5 +184,5 @@ def test_a_process_that_never_gets_to_serve_ends_the_start(broker):
     broker.launch(mains="coordinator=hopeless")
     assert broker.end() == 1
     lines = [line for line in broker.log().splitlines() if line.startswith("odradek: ")]
-    assert lines == ["odradek: coordinator-0 cannot start (exit code 1): its messages above say why"]
+    assert lines == ["odradek: coordinator-0 cannot start (exit code 1): see its messages above"]
     assert broker.log().count("RuntimeError: this one never starts") == 6

@@ -164,7 +164,7 @@ def test_a_damaged_checkpoint_means_recovery_not_failure(cluster, caplog):
     for data in cluster.data:
         (data / RECOVERY_POINT_CHECKPOINT).write_text("0\n3\nnonsense\n")
     assert load(cluster) == {"a": [0, 1]}
-    assert "recovered from their beginning" in caplog.text
+    assert "recovered from their start" in caplog.text
 
 
 def test_the_store_of_another_cluster_is_refused(cluster, caplog, monkeypatch):

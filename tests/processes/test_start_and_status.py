@@ -66,7 +66,7 @@ except StartError as error:
 
 @pytest.mark.parametrize(
     ("place", "words"),
-    [("closed", "cannot be read and written"), ("closed/deeper", "cannot be made: Permission denied")],
+    [("closed", "is not readable and writable"), ("closed/deeper", "cannot be created: Permission denied")],
 )
 def test_a_directory_of_somebody_else(place, words):
     with tempfile.TemporaryDirectory(prefix="odradek-dirs-") as directory:

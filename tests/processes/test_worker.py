@@ -105,7 +105,7 @@ def test_a_connection_that_cannot_be_served_is_closed_and_told_and_those_behind_
             near.close()
 
     run(test)
-    assert "connection 2 from b:2 is closed: the system cannot serve it: Operation not permitted" in caplog.text
+    assert "closing connection 2 from b:2 because the system cannot serve it: Operation not permitted" in caplog.text
 
 
 def test_an_id_that_is_in_use_is_not_reported_as_closed(run, caplog):
@@ -162,7 +162,7 @@ def test_a_retry_that_fails_costs_its_connection_and_the_others_are_tried(run, c
 
     run(test)
     assert "as if memory were short" in caplog.text
-    assert "a Produce request failed on connection 1 from client:1 (client id wire)" in caplog.text
+    assert "a Produce request of connection 1 from client:1 (client id wire) failed" in caplog.text
 
 
 def test_what_follows_a_retry_that_failed_on_its_connection_is_not_executed(run):
@@ -256,7 +256,7 @@ def test_a_tick_that_fails_does_not_end_the_ticks(run, caplog):
             await asyncio.sleep(0.01)
 
     run(test)
-    assert "the worker's periodic work failed; it is repeated in 0.5 s" in caplog.text
+    assert "the worker's periodic work failed; retrying in 0.5 s" in caplog.text
 
 
 def test_a_killed_supervisor_leaves_no_traceback(tmp_path):

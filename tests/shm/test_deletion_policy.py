@@ -141,7 +141,7 @@ def test_a_result_that_is_no_number_of_segments_deletes_nothing(
     retention, _ = ruled_by(broker, Asked(lambda log: result))
     retention.run(5000)
     until(lambda: "instead of a number of segments" in caplog.text, "no line says so")
-    assert "test_deletion_policy:Asked failed for t-0 and deletes nothing there" in caplog.text
+    assert "test_deletion_policy:Asked failed for t-0: it deletes nothing there" in caplog.text
     retention.follow_policy()
     assert bases(broker, slot) == [0, 2, 4, 6]
 
@@ -243,12 +243,12 @@ def test_a_class_that_hangs_delays_no_other_log(clock: list[float], caplog: pyte
     clock[0] += 30
     thread.look()
     until(lambda: gathered(thread, found) == [1, 3], lambda: f"{found}")
-    assert "has not answered about b-0 for 30 s" in caplog.text
+    assert "has not returned for b-0 within 30 s" in caplog.text
     thread.ask(questions("a", "b", "c"))
     until(lambda: gathered(thread, found) == [1, 3, 1, 3], lambda: f"{found}")
     assert policy.asked.count("b") == 1, "it is not asked about b while that call lasts"
     policy.released.set()
-    until(lambda: "returned at last from b-0" in caplog.text, "no line says so")
+    until(lambda: "for b-0 has returned" in caplog.text, "no line says so")
     thread.ask(questions("a", "b"))
     until(lambda: gathered(thread, found) == [1, 3, 1, 3, 1, 2], lambda: f"{found}")
 
@@ -264,7 +264,7 @@ def test_a_class_that_hangs_everywhere_is_not_asked_any_more_until_it_returns(
         until(lambda number=number: len(policy.hanging) == number, lambda: f"{policy.hanging}")
         clock[0] += 30
         thread.look()
-    assert "hangs on 3 logs" in caplog.text
+    assert "3 calls of the deletion policy" in caplog.text
     threads = threading.active_count()
     thread.ask(questions(*names))
     thread.look()

@@ -207,9 +207,9 @@ def test_a_directory_that_is_another_one_now_goes_offline_with_its_partitions(
     disk.look()
     assert broker.shm.log_dir_offline(0)
     assert {slots.state_of(slot) for slot in made} == {SlotState.SLOT_OFFLINE}
-    assert f"{broker.path} is offline, and its 3 partitions with it" in caplog.text
+    assert f"{broker.path} is offline with its 3 partitions" in caplog.text
     disk.look()
-    assert caplog.text.count("is offline, and its") == 1
+    assert caplog.text.count("is offline with its") == 1
 
 
 def test_a_directory_that_is_gone_goes_offline(disk: Disk, broker: OneBroker) -> None:

@@ -374,8 +374,8 @@ class TestANearlyFullArena:
             assert state["used_bytes"] <= 0.75 * state["max_bytes"]
             assert state["forgotten_early"] == 7 * 250 - state["producers"] >= 250
             (record,) = caplog.records
-            told = f"the memory for producers is 87 % full: forgot {state['forgotten_early']} producers"
-            assert told in record.getMessage()
+            expected = f"the memory for producer state was 87 % full: expired {state['forgotten_early']} producers"
+            assert expected in record.getMessage()
 
     def test_none_that_was_heard_of_lately(self, tmp_path: Path) -> None:
         with OneBroker(tmp_path) as broker:

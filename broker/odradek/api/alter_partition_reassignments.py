@@ -72,5 +72,5 @@ def _judged(present: Sequence[int], wish: Any, alive: set[int]) -> Any:
         told.error_message = f"The manual partition assignment includes {wrong}."
     elif sorted(replicas) != sorted(present):
         told.error_code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
-        told.error_message = f"Replicas are {list(present)} and cannot be moved to {replicas} by this broker."
+        told.error_message = f"This broker cannot move the replicas {list(present)} to {replicas}."
     return told

@@ -59,6 +59,6 @@ def _outcome(path: str, topic: str, partition: int, call: CoordinatorCall) -> Er
         return ErrorCode.NONE
     if place["state"] == SlotState.SLOT_OFFLINE:
         return ErrorCode.KAFKA_STORAGE_ERROR
-    log.warning("%s-%d stays in %s: replicas are not moved to another directory (%s was asked for) while the broker runs",
+    log.warning("refused to move %s-%d from %s to %s: the broker does not move replicas between directories while it runs",
                 topic, partition, table.log_dirs[place["log_dir"]], path)  # fmt: skip
     return ErrorCode.OPERATION_NOT_ATTEMPTED

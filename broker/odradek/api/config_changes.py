@@ -79,7 +79,7 @@ def _edit(settings: dict[str, str], one: Any, key_of: KeyOf, value_of: Callable[
     if one.config_operation not in OPERATIONS:
         raise Refusal(
             ErrorCode.INVALID_REQUEST,
-            f"Operation {one.config_operation} of {one.name}: 0 (set), 1 (delete), 2 (append), 3 (subtract) are known",
+            f"Unknown operation {one.config_operation} for {one.name}: use 0 (set), 1 (delete), 2 (append) or 3 (subtract)",
         )
     key = key_of(one.name)
     if key is None or key.type != LIST:
@@ -123,9 +123,9 @@ def carry_out(resource: Any, make: MakeChange, validate_only: bool, call: Coordi
 
 
 def _why_not(kind: int) -> str:
-    known = f"those of topics ({TOPIC}), brokers ({BROKER}), loggers ({BROKER_LOGGER}) and groups ({GROUP}) do"
+    known = f"use topics ({TOPIC}), brokers ({BROKER}), loggers ({BROKER_LOGGER}) or groups ({GROUP})"
     if kind == CLIENT_METRICS:
-        return f"There are no subscriptions to metrics of clients; {known}."
+        return f"This broker does not support client metrics subscriptions: {known}."
     return f"Unknown resource type {kind}"
 
 
@@ -169,7 +169,7 @@ def _alter_loggers(resource: Any, make: MakeChange, validate_only: bool, call: C
     """The levels of this broker's loggers, until it stops (KIP-412). What is allowed is what Kafka allows."""
     if make is not edited:
         raise Refusal(
-            ErrorCode.INVALID_REQUEST, "AlterConfigs does not change the levels of loggers: use IncrementalAlterConfigs"
+            ErrorCode.INVALID_REQUEST, "AlterConfigs cannot change the levels of loggers: use IncrementalAlterConfigs"
         )
     check_broker_name(resource.resource_name, call)
     for one in resource.configs:

@@ -16,7 +16,7 @@ def handle(request: Any, call: Call) -> Any:
         code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if request.endpoint_type == 2 else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
         return describe_cluster.Response(
             error_code=code,
-            error_message=f"endpoint type {request.endpoint_type}: this is a broker's listener (type {BROKERS})",
+            error_message=f"Endpoint type {request.endpoint_type} is not served on this listener, only {BROKERS} (brokers).",
         )
     operations = cluster_view.NOT_ASKED
     if request.include_cluster_authorized_operations:

@@ -54,8 +54,8 @@ def _describe(resource: Any, request: Any, call: CoordinatorCall) -> Any:
         if source is None:
             raise Refusal(
                 ErrorCode.INVALID_REQUEST,
-                f"Resources of type {resource.resource_type} have no configuration here:"
-                f" only topics ({TOPIC}), brokers ({BROKER}), loggers ({BROKER_LOGGER}) and groups ({GROUP}) have.",
+                f"Resources of type {resource.resource_type} have no configuration:"
+                f" use topics ({TOPIC}), brokers ({BROKER}), loggers ({BROKER_LOGGER}) or groups ({GROUP}).",
             )
         entries = source(resource.resource_name, names, call)
     except Refusal as refused:

@@ -17,6 +17,8 @@ def handle(request: Any, call: CoordinatorCall) -> Any:
     for name, count in names.items():
         twice = count > 1
         code = ErrorCode.DUPLICATE_RESOURCE if twice else ErrorCode.RESOURCE_NOT_FOUND
-        message = f"User {name} is named twice." if twice else f"User {name} has no SCRAM credentials."
+        message = (
+            f"The request names user {name} more than once." if twice else f"User {name} has no SCRAM credentials."
+        )
         results.append(Response.DescribeUserScramCredentialsResult(user=name, error_code=code, error_message=message))
     return Response(error_message=None, results=results)

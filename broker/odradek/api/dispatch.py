@@ -73,8 +73,8 @@ class Dispatcher:
                 connection.failed(api_key, ErrorCode.UNSUPPORTED_VERSION)
                 return _CORRELATION.pack(correlation_id) + encode(supported(ErrorCode.UNSUPPORTED_VERSION), 0)
             self.unknown_requests += 1
-            known = f"versions {row.min_version} to {row.max_version} are" if row else "no such API is"
-            connection.close_reason = f"a request of API key {api_key}, version {version}: {known} served here"
+            known = f"supports versions {row.min_version} to {row.max_version}" if row else "does not support this API"
+            connection.close_reason = f"a request of API key {api_key}, version {version}: this broker {known}"
             return False
         name = client_id.decode("utf-8", "replace") if client_id is not None else None
         try:
@@ -165,8 +165,9 @@ class Dispatcher:
         connection = pending.connection
         if isinstance(outcome, BaseException):
             log.error(
-                "a %s request failed on %s", row.name, connection.name, exc_info=outcome, extra=connection.log_fields
-            )
+                "a %s request of %s failed; closing its connection",
+                row.name, connection.name, exc_info=outcome, extra=connection.log_fields,
+            )  # fmt: skip
             connection.data_loop.close(connection, f"a {row.name} request failed")
             return
         data, codes = outcome

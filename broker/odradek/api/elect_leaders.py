@@ -23,7 +23,7 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
     if request.topic_partitions is None:
         return Response()
     if call.version >= FIRST_WITH_TYPE and request.election_type not in (PREFERRED, UNCLEAN):
-        unknown = f"Unknown election type {request.election_type}: 0 (preferred) and 1 (unclean) are known"
+        unknown = f"Unknown election type {request.election_type}: use 0 (preferred) or 1 (unclean)."
         return _all_refused(request, ErrorCode.INVALID_REQUEST, unknown)
     unclean = call.version >= FIRST_WITH_TYPE and request.election_type == UNCLEAN
     response = Response()
@@ -60,7 +60,10 @@ def _result(topic: str, partition: int, unclean: bool, call: CoordinatorCall) ->
         code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist."
     elif slots.describe(slot)["leader_id"] == NO_LEADER:
         which = "PREFERRED_LEADER_NOT_AVAILABLE" if not unclean else "ELIGIBLE_LEADERS_NOT_AVAILABLE"
-        code, message = ErrorCode[which], "No replica of the partition lives."
+        code, message = ErrorCode[which], "No replica of the partition is alive."
     else:
-        code, message = ErrorCode.ELECTION_NOT_NEEDED, "The partition has the leader that the election would give it."
+        code, message = (
+            ErrorCode.ELECTION_NOT_NEEDED,
+            "The partition already has the leader that the election would choose.",
+        )
     return Response.PartitionResult(partition_id=partition, error_code=code, error_message=message)

@@ -51,7 +51,7 @@ def _refused(key_type: int, version: int) -> Answer:
         if version >= FIRST_FINAL_BY_ANY_ERROR:
             code = ErrorCode.UNSUPPORTED_VERSION
         return code, NO_TRANSACTIONS, None
-    return ErrorCode.INVALID_REQUEST, f"this broker has no coordinator of key type {key_type}, only of 0 (group)", None
+    return ErrorCode.INVALID_REQUEST, f"this broker does not support key type {key_type}: use 0 (group)", None
 
 
 def _coordinator(group_id: str, call: Call, brokers: list[cluster_view.BrokerAddress]) -> Answer:

@@ -162,10 +162,12 @@ def answer_encoded(request: PlainRequest, api: str, encode: Callable[..., bytes]
     try:
         payload = encode(*fields)
     except ValueError as error:
-        log.error("a %s request of %s cannot be answered: %s", api, request.context.client, error)
+        log.error(
+            "cannot encode the %s response for %s: %s; its connection is closed", api, request.context.client, error
+        )
         request.answer(b"", 0, FAILED)
     except Exception:
-        log.exception("a %s request of %s cannot be answered", api, request.context.client)
+        log.exception("cannot encode the %s response for %s; its connection is closed", api, request.context.client)
         request.answer(b"", 0, FAILED)
     else:
         request.answer(payload)

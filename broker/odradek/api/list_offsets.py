@@ -96,7 +96,7 @@ def _fill(answer: Any, request: Any, name: str, one: Any, call: Call) -> None:
         try:
             found = _again(lambda now: _by_time(call, now, one.timestamp, end), slot, state)
         except (OSError, ValueError) as problem:
-            log.error("look-up by time in %s-%d: %s", name, one.partition_index, problem)
+            log.error("cannot look up an offset by time in %s-%d: %s", name, one.partition_index, problem)
             answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
             return
         if found is not None:
@@ -111,7 +111,7 @@ def _fill_with_segments(
     try:
         found = _again(lambda now: _segment_times(call, now), slot, state) or []
     except OSError as problem:
-        log.error("the segments of %s-%d: %s", name, one.partition_index, problem)
+        log.error("cannot list the segments of %s-%d: %s", name, one.partition_index, problem)
         answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         return
     if one.timestamp == EARLIEST:

@@ -20,7 +20,7 @@ def handle(request: Any, call: CoordinatorCall) -> Any:
         reason = f"Controller {call.view.config.node_id} does not support this feature."
         if call.version >= WITH_UPGRADE_TYPE:
             if update.upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
-                reason = f"There is no upgrade type {update.upgrade_type}: 1 (upgrade), 2 and 3 (downgrades) are known."
+                reason = f"Unknown upgrade type {update.upgrade_type}: use 1 (upgrade), 2 or 3 (downgrades)."
             elif update.max_version_level < 1:
                 reason = f"Feature {update.feature} not found."
         return Response(

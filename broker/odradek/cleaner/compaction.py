@@ -217,7 +217,7 @@ class Compaction:
                     compactor = self.make_compactor()
                 busy = self.run_once(compactor)
             except Exception:  # a cleaner's pass: one of the three borders
-                log.exception("compaction failed, it goes on in %s s", self._backoff_s)
+                log.exception("compaction failed; retrying in %g s", self._backoff_s)
                 busy = False
             if not busy:
                 self._stopping.wait(self._backoff_s)
@@ -256,7 +256,7 @@ class Compaction:
         except OSError as error:
             note_error(chosen.log_dir, error.errno or 0)
             if error.errno in FULL:
-                log.error("compaction of %s has no room and is tried again: %s", name, error)
+                log.error("compaction of %s has no disk space: %s; retrying", name, error)
                 return False
             self._give_up(chosen, name, str(error))
             return True
@@ -293,7 +293,7 @@ class Compaction:
     def _give_up(self, chosen: LogToClean, name: str, reason: str) -> None:
         with self._lock:
             self._uncleanable[chosen.slot] = chosen.incarnation
-        log.error("%s is not compacted any more until the cleaner starts again: %s", name, reason)
+        log.error("cannot compact %s: %s; it is not compacted until the cleaner restarts", name, reason)
 
     @property
     def uncleanable(self) -> int:
@@ -309,7 +309,7 @@ class Compaction:
         try:
             return read_offset_checkpoint(self._path(log_dir))
         except CorruptCheckpointError as error:
-            log.error("cannot read the compaction checkpoint of %s: %s; every log is compacted from its start again",
+            log.error("cannot read the cleaner checkpoint of %s: %s; all its logs are compacted from their start",
                       self._log_dirs[log_dir], error)  # fmt: skip
             return {}
 
@@ -353,7 +353,9 @@ class Compaction:
                 except (FileNotFoundError, NotADirectoryError):
                     continue  # deleted, truncated or removed meanwhile: the next look sees it
                 except OSError as error:
-                    log.error("compaction cannot look at %s-%d: %s", facts["topic"], facts["partition"], error)
+                    log.error(
+                        "compaction skips %s-%d, which it cannot read: %s", facts["topic"], facts["partition"], error
+                    )
                     continue
                 if found is not None and found.wanted and (best is None or found.ratio > best.ratio):
                     best = found
@@ -372,7 +374,7 @@ class Compaction:
         dirty = min(checkpoint.get(key, start), max(facts["gap_limit"], start))
         if not start <= dirty <= facts["log_end_offset"]:
             if dirty > start or not facts["delete"]:
-                log.warning("%s-%d: compacted up to %d, but the log has offsets %d to %d; compacting from its start",
+                log.warning("%s-%d: cleaner checkpoint %d is outside the log [%d, %d); compacting from the log start",
                             *key, dirty, start, facts["log_end_offset"])  # fmt: skip
             dirty = start
         seen = self._look(slot, facts)
@@ -477,4 +479,4 @@ def _report(name: str, result: PassResult, seconds: float) -> None:
         result.segments_after, result.segments_before, "; the map of keys was full" if result.map_full else "",
     )  # fmt: skip
     if result.keyless:
-        log.warning("%s: %d records without a key were removed", name, result.keyless)
+        log.warning("compaction removed %d records without a key from %s", result.keyless, name)

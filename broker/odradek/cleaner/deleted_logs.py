@@ -66,7 +66,7 @@ class DeletedLogs:
                 self._shm.beat()
             path.rmdir()
         except OSError as error:
-            log.error("cannot remove a deleted partition's directory: %s; the next pass tries again", error)
+            log.error("cannot remove a deleted partition's directory: %s; retrying in the next pass", error)
             return
         self._seen.pop(path, None)
         log.info("removed the deleted partition's directory %s", path)

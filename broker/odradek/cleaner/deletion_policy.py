@@ -147,7 +147,7 @@ class PolicyThread:
             self._stuck[self._current] = question
             self._current = -1
             log.warning(
-                "the deletion policy %s has not answered about %s for %g s: nothing is deleted there until this call returns",
+                "the deletion policy %s has not returned for %s within %g s: it deletes nothing there until this call returns",
                 self._name, question.name, self._patience_s,
             )  # fmt: skip
         self._start_thread()
@@ -160,8 +160,8 @@ class PolicyThread:
                 if self._tells_suspended:
                     self._tells_suspended = False
                     log.error(
-                        "the deletion policy %s hangs on %d logs: the broker does not call it until one of these calls returns",
-                        self._name, len(self._stuck),
+                        "%d calls of the deletion policy %s hang: the broker does not call it until one of them returns",
+                        len(self._stuck), self._name,
                     )  # fmt: skip
                 return
             self._current = number = self._threads
@@ -183,7 +183,9 @@ class PolicyThread:
                 del self._asked[number]
                 if self._stuck.pop(number, None) is not None:
                     self._tells_suspended = True
-                    log.info("the deletion policy %s returned at last from %s", self._name, question.name)
+                    log.info(
+                        "the delayed call of the deletion policy %s for %s has returned", self._name, question.name
+                    )
                 elif keep >= 0:
                     self._answers.append(Answer(question.slot, question.incarnation, keep))
 
@@ -203,6 +205,6 @@ class PolicyThread:
                 is_first = self._failures == 1
             if is_first:
                 log.exception(
-                    "the deletion policy %s failed for %s and deletes nothing there", self._name, question.name
+                    "the deletion policy %s failed for %s: it deletes nothing there", self._name, question.name
                 )
             return -1

@@ -162,7 +162,7 @@ class DiskSpace:
                 if self._look_at(number, number in refused) != DiskState.DISK_ROOMY:
                     short.append(number)
             except OSError as error:
-                log.error("log directory %s: %s", path, error)
+                log.error("cannot check the free space of log directory %s: %s", path, error)
                 if error.errno in NO_ROOM:  # what gives room back may itself need some: the next look tries again
                     _, free, total = self._shm.disk(number)[:3]
                     self._shm.set_disk(number, DiskState.DISK_FULL, free, total)
@@ -181,7 +181,7 @@ class DiskSpace:
         """The path must still lead to the directory that was opened at the start. Raises OSError."""
         opened, found = os.fstat(self._shm.log_dir_fd(number)), self._paths[number].stat()
         if (opened.st_dev, opened.st_ino) != (found.st_dev, found.st_ino):
-            raise OSError(errno.ENOTDIR, "is not the directory any more that was there at the start")
+            raise OSError(errno.ENOTDIR, "the path no longer leads to the directory that was opened at the start")
 
     def _look_at(self, number: int, refused: bool) -> DiskState:
         found = os.statvfs(self._paths[number])
@@ -210,21 +210,21 @@ class DiskSpace:
         path, room = self._paths[number], f"{free:,} of {total:,} bytes are free"
         if state == DiskState.DISK_FULL:
             log.error(
-                "log directory %s is full, %s: producers are refused until there are %s; consumers, deletions and commits "
-                "go on",
+                "log directory %s is full (%s): refusing producers until %s bytes are free; consumers, deletions and "
+                "offset commits continue",
                 path,
                 room,
                 f"{int(hard * LEAVE_FULL):,}",
             )
         elif state == DiskState.DISK_LOW:
             log.warning(
-                "log directory %s: %s, less than the soft mark of %s: what retention allows is deleted now",
+                "log directory %s is low on space (%s, the soft mark is %s): deleting now what retention allows",
                 path,
                 room,
                 f"{soft:,}",
             )
         else:
-            log.info("log directory %s has room again: %s", path, room)
+            log.info("log directory %s has enough space again (%s)", path, room)
 
     def _tell_offline(self) -> None:
         for number, path in enumerate(self._paths):
@@ -232,7 +232,7 @@ class DiskSpace:
                 count = slot_life.fail_log_dir(number)
                 self._told_offline.add(number)
                 log.error(
-                    "log directory %s is offline, and its %d partitions with it: repair it, then start the broker anew",
+                    "log directory %s is offline with its %d partitions: repair it, then restart the broker",
                     path,
                     count,
                 )

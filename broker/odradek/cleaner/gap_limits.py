@@ -37,23 +37,25 @@ class GapLimits:
         offline = self._shm.log_dir_offline
         unknown = [slot for slot in slot_upkeep.of_unknown_gap_limit() if not offline(slots.log_dir_of(slot))]
         for slot, error in flushing.flush_many(unknown, whole=True, beat=self._shm.beat):
-            log.error(
-                "slot %d: the log cannot be synced, so it gets no gap limit; retrying in the next pass: %s", slot, error
-            )
+            log.error("slot %d: cannot sync the log to set its gap limit: %s; retrying in the next pass", slot, error)
         for slot in unknown:
             try:
                 self._settle(slot)
             except SlotChanged as reason:
-                log.info("slot %d: the log gets no gap limit, because it changed: %s", slot, reason)
+                log.info(
+                    "slot %d: the log changed before its gap limit was set: %s; retrying in the next pass", slot, reason
+                )
             except OSError as error:
-                log.error("slot %d: cannot write the log's gap limit; retrying in the next pass: %s", slot, error)
+                log.error("slot %d: cannot write the log's gap limit: %s; retrying in the next pass", slot, error)
             self._shm.beat()
         for number, path in enumerate(self._log_dirs):
             if not self._shm.log_dir_offline(number):
                 try:
                     self._lower(number, path)
                 except (OSError, CorruptCheckpointError) as error:
-                    log.error("%s cannot be corrected: %s", path / CLEANER_CHECKPOINT, error)
+                    log.error(
+                        "cannot lower offsets in %s: %s; retrying in the next pass", path / CLEANER_CHECKPOINT, error
+                    )
 
     def _settle(self, slot: int) -> None:
         facts = slot_upkeep.compaction_facts(slot)

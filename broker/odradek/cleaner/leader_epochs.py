@@ -69,7 +69,7 @@ class LeaderEpochs:
             )
             if told == "ok":
                 log.info(
-                    "%s: %d leader epochs before offset %d are forgotten",
+                    "%s: removed %d leader epochs that end before offset %d",
                     directory.name,
                     len(epochs) - len(kept),
                     kept[0][1],
@@ -79,6 +79,6 @@ class LeaderEpochs:
         except FileNotFoundError:
             return  # deleted meanwhile
         except (OSError, CorruptCheckpointError) as error:
-            log.error("%s: epochs that are over stay in the leader-epoch-checkpoint: %s", directory.name, error)
+            log.error("%s: cannot remove obsolete epochs from leader-epoch-checkpoint: %s", directory.name, error)
             if isinstance(error, OSError):
                 note_error(facts["log_dir"], error.errno or 0)

@@ -92,7 +92,7 @@ class Retention:
             try:
                 removal = self._plan(slot, now_ms, questions)
             except (OSError, ValueError) as error:
-                log.error("retention cannot read the log of slot %d: %s; trying again at the next check", slot, error)
+                log.error("retention cannot read the log of slot %d: %s; retrying at the next check", slot, error)
                 continue
             if removal is not None:
                 removals.append(removal)
@@ -112,7 +112,9 @@ class Retention:
             try:
                 removal = self._plan_answer(answer)
             except OSError as error:
-                log.error("the segments that a policy deletes from slot %d stay for now: %s", answer.slot, error)
+                log.error(
+                    "cannot delete the segments that the deletion policy chose in slot %d: %s", answer.slot, error
+                )
                 continue
             if removal is not None:
                 removals.append(removal)
@@ -232,15 +234,15 @@ class Retention:
             return None
         result, reached = native.advance(slot, log_start, incarnation=facts["incarnation"])
         if result != "ok":
-            log.info("nothing is removed from %s: the log is %s", _name(facts), result)
+            log.info("retention removes nothing from %s: the log is %s", _name(facts), result)
             return None
         if removed:
             log.info(
-                "removing %d segments below offset %d from %s because of %s; the log begins at offset %d",
-                len(removed), keep, _name(facts), why, reached,
+                "%s: deleting %d segments below offset %d (%s); the log start offset is now %d",
+                _name(facts), len(removed), keep, why, reached,
             )  # fmt: skip
         else:
-            log.debug("%s begins at offset %d because of odradek.retention.exact", _name(facts), reached)
+            log.debug("%s: the log start offset is now %d (odradek.retention.exact)", _name(facts), reached)
         sizes = [segment.size for segment in removed]
         bases = [segment.base_offset for segment in removed] + [keep]
         return _Removal(slot, facts["incarnation"], facts["log_dir"], bases, sizes)
@@ -253,7 +255,7 @@ class Retention:
             try:
                 write_log_starts(self._shm, self._log_dirs, only=number)
             except (OSError, CorruptCheckpointError) as error:
-                log.error("log start offsets of %s cannot be written: %s", self._log_dirs[number], error)
+                log.error("cannot write the log start offsets of %s: %s", self._log_dirs[number], error)
                 if not isinstance(error, OSError) or error.errno not in FULL:
                     continue
                 # Only removal makes room, and a log whose oldest segments are gone says itself where it begins.
@@ -311,7 +313,9 @@ class Retention:
                 delay_ms = facts["file_delete_delay_ms"] if disks[facts["log_dir"]] == DiskState.DISK_ROOMY else None
                 self._remove_aside(self._list(slot, facts), delay_ms)
             except OSError as error:
-                log.error("files of slot %d that were taken out of its log stay: %s", slot, error)
+                log.error(
+                    "cannot delete the removed segments' files of slot %d: %s; retrying in the next pass", slot, error
+                )
             self._shm.beat()
         self._generations = generations
 

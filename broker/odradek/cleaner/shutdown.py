@@ -23,10 +23,13 @@ def close_all(config: BrokerConfig, shm: SharedMemory, log_dirs: Sequence[Path])
     # A log that failed or was not loaded is not known to be in order: the next start has to look at it.
     failed = {log_dir for _, _, log_dir in slots.not_online()}
     for slot, error in flushing.settle_many(flushing.to_close(), shm.beat).items():
-        log.error("the log of slot %d could not be closed in order: %s", slot, error)
+        log.error("cannot close the log of slot %d cleanly: %s; the next start recovers its log directory", slot, error)
         failed.add(slots.log_dir_of(slot))
     for slot, error in snapshot_publishing.publish(shm.beat).items():
-        log.error("the producer snapshot of slot %d could not be synced and renamed: %s", slot, error)
+        log.error(
+            "cannot sync and rename the producer snapshot of slot %d: %s; the next start recovers its log directory",
+            slot, error,
+        )  # fmt: skip
         failed.add(slots.log_dir_of(slot))
     failed |= {slots.log_dir_of(slot) for slot in snapshot_publishing.pending()}
     failed |= write_checkpoints(shm, log_dirs)
@@ -35,4 +38,6 @@ def close_all(config: BrokerConfig, shm: SharedMemory, log_dirs: Sequence[Path])
             try:
                 write_clean_shutdown(path, 0)
             except OSError as error:
-                log.error("no clean mark, the next start recovers: %s", error)
+                log.error(
+                    "cannot write the clean-shutdown marker of %s: %s; the next start recovers its logs", path, error
+                )

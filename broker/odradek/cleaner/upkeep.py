@@ -97,7 +97,7 @@ def flush_due(shm: SharedMemory) -> None:
 def flush_each(shm: SharedMemory, due: Sequence[int], *, whole: bool = False) -> None:
     """Sync these logs; one that fails keeps none of the others waiting."""
     for slot, error in flushing.flush_many(due, whole=whole, beat=shm.beat):
-        log.error("the log of slot %d could not be synced: %s", slot, error)
+        log.error("cannot sync the log of slot %d: %s", slot, error)
 
 
 def checkpoint(shm: SharedMemory, log_dirs: Sequence[Path]) -> None:
@@ -116,14 +116,14 @@ def make_room(config: BrokerConfig, deleted: DeletedLogs, retention: Retention) 
 def publish_snapshots(shm: SharedMemory) -> None:
     """Sync the producer snapshots that were written since, and give them their names."""
     for slot, error in snapshot_publishing.publish(shm.beat).items():
-        log.error("the producer snapshot of slot %d cannot be synced and renamed: %s; trying again later", slot, error)
+        log.error("cannot sync and rename the producer snapshot of slot %d: %s; retrying in the next pass", slot, error)
 
 
 def expire_producers(shm: SharedMemory, after_ms: int) -> None:
     """Forget idempotent producers of which the broker has not heard for `after_ms`."""
     forgotten = _forget(shm, after_ms)
     if forgotten:
-        log.info("forgot %d producers that were silent for over %d s", forgotten, after_ms // 1000)
+        log.info("expired %d producers that were idle for more than %d s", forgotten, after_ms // 1000)
 
 
 def _forget(shm: SharedMemory, after_ms: int, *, early: bool = False) -> int:
@@ -141,7 +141,7 @@ def keep_arena(shm: SharedMemory, expiration_ms: int) -> None:
     producers is nearly full, forget silent ones early."""
     given = slot_upkeep.reclaim_arena()
     if given:
-        log.info("gave back %d KiB of producer state that belonged to deleted partitions or dead processes", given)
+        log.info("freed %d KiB of producer state of deleted partitions or dead processes", given)
     owner_counts.count_again()
     relieve_arena(shm, expiration_ms)
 
@@ -157,8 +157,8 @@ def relieve_arena(shm: SharedMemory, expiration_ms: int) -> None:
         after_ms = max(after_ms // 2, SILENT_MS)
         forgotten += _forget(shm, after_ms, early=True)
     log.warning(
-        "the memory for producers is %d %% full: forgot %d producers that were silent for over %d s, earlier than "
-        "producer.id.expiration.ms; now %d %% are full. Raise odradek.producer.state.max.bytes",
+        "the memory for producer state was %d %% full: expired %d producers that were idle for more than %d s, earlier than "
+        "producer.id.expiration.ms; it is now %d %% full. Raise odradek.producer.state.max.bytes",
         100 * state["used_bytes"] // state["max_bytes"],
         forgotten,
         after_ms // 1000,

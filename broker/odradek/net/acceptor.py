@@ -77,7 +77,10 @@ class Acceptor:
             if not self._told_full:
                 self._told_full = True
                 count("connections_full")
-                log.warning("max.connections=%d are open: new ones wait until others close", self.limits.total)
+                log.warning(
+                    "max.connections=%d is reached: new connections wait in the backlog until others close",
+                    self.limits.total,
+                )
             return False
         if len(self.limits) < self.limits.total * 0.9:
             self._told_full = False
@@ -96,7 +99,7 @@ class Acceptor:
                 if error.errno in _OWN_MISTAKES:
                     raise
                 if error.errno in _NO_ROOM:
-                    log.warning("accepting pauses: %s", error.strerror)
+                    log.warning("cannot accept connections: %s; retrying after a pause", error.strerror)
                     return False
                 continue  # what befell that one connection before it was accepted
             self._take(sock, address[0], address[1], listener_index)
@@ -113,7 +116,7 @@ class Acceptor:
                 if len(self._told) >= TOLD_KEPT:
                     self._told.clear()
                 self._told.add(reason)
-                log.warning("connections are refused: %s", reason)
+                log.warning("refusing connections: %s", reason)
             sock.close()
             return
         try:
@@ -121,7 +124,7 @@ class Acceptor:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         except OSError as error:
-            log.info("a connection from %s was lost at once: %s", address, error.strerror)
+            log.info("a connection from %s ended right after it was accepted: %s", address, error.strerror)
             sock.close()
             return
         connection_id = self._next_id

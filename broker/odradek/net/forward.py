@@ -135,7 +135,7 @@ class ForwardClient(ForwardTable, asyncio.Protocol):
         try:
             await self._loop.create_unix_connection(lambda: self, self._path)
         except OSError as error:
-            log.warning("cannot connect to the coordinator: %s; trying again in %d ms", error, self._retry_s * 1000)
+            log.warning("cannot connect to the coordinator: %s; retrying in %d ms", error, self._retry_s * 1000)
             self._connect_later()
         finally:
             self._connecting = None
@@ -155,7 +155,7 @@ class ForwardClient(ForwardTable, asyncio.Protocol):
 
     def protocol_error(self, error: Exception) -> None:
         """As `ForwardTable` says."""
-        log.error("the coordinator sent what is no frame, the stream is dropped: %s", error)
+        log.error("the coordinator sent a malformed frame: %s; closing the stream", error)
         if self._transport is not None:
             self._transport.abort()
 
@@ -169,11 +169,9 @@ class ForwardClient(ForwardTable, asyncio.Protocol):
             return
         reason = error or "the coordinator closed it"
         if sent:
-            log.warning(
-                "lost the connection to the coordinator with %d requests unanswered, which fail: %s", len(sent), reason
-            )
+            log.warning("lost the connection to the coordinator: %s; %d unanswered requests fail", reason, len(sent))
         else:  # also in every ordered stop
-            log.info("lost the connection to the coordinator, no request was waiting: %s", reason)
+            log.info("lost the connection to the coordinator: %s; no request was waiting for a response", reason)
         for one in sent:
             self.fail(one, ConnectionLost("the coordinator ended before it answered"))
         self._settled()

@@ -118,7 +118,7 @@ class _Stream(ArrivalStream, asyncio.Protocol):
         credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER_CREDENTIALS.size)
         pid, uid, _ = _PEER_CREDENTIALS.unpack(credentials)
         if uid != os.geteuid():
-            log.error("process %d of user %d is no worker of this broker: refused", pid, uid)
+            log.error("refused a connection from process %d: user %d is not the broker's user", pid, uid)
             self._transport.abort()
             return
         self.opened(self._transport.write)

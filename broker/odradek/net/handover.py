@@ -114,7 +114,10 @@ class Receiver:
                     fds.frombytes(content[: len(content) - len(content) % fds.itemsize])
             connection_id, listener_index = _HEAD.unpack_from(data)
             if not fds:  # this process has no descriptor left: the kernel closed the socket on the way
-                log.warning("a connection from %s is lost: no descriptor is left", data[_HEAD.size :].decode())
+                log.warning(
+                    "lost a connection from %s: no file descriptor is free; raise the limit of open files",
+                    data[_HEAD.size :].decode(),
+                )
                 self.closed([connection_id])
                 continue
             os.set_inheritable(fds[0], False)

@@ -30,7 +30,9 @@ def parse_overrides(text: str) -> dict[str, int]:
         try:
             found = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
         except socket.gaierror as error:
-            raise ValueError(f"max.connections.per.ip.overrides: {host!r} is not known: {error.strerror}") from error
+            raise ValueError(
+                f"max.connections.per.ip.overrides: {host!r} is neither an address nor a known host name: {error.strerror}"
+            ) from error
         for *_, address in found:
             limits[canonical_address(str(address[0]))] = int(count)
     return limits
@@ -62,7 +64,7 @@ class ConnectionLimits:
         """Why one more connection from this canonical address is too many; None if it is not."""
         limit = self._overrides.get(address, self._per_address)
         if self._count[address] >= limit:
-            return f"max.connections.per.ip={limit} are open from {address}"
+            return f"{address} has reached max.connections.per.ip={limit}"
         return None
 
     def opened(self, connection_id: int, address: str) -> None:

@@ -142,7 +142,7 @@ class Children:
 
     def _not_started(self, child: Child, error: OSError) -> bool:
         child.last_exit = f"not started: {error.strerror}"
-        log.error("%s cannot be started: %s", child.name, error.strerror)
+        log.error("cannot start %s: %s; retrying", child.name, error.strerror)
         self.shm.process_died(child.index)
         return False
 
@@ -163,7 +163,7 @@ class Children:
         except SystemExit as leave:
             code = 0 if leave.code is None else leave.code
         except BaseException:
-            log.exception("%s ends because of an error", child.name)
+            log.exception("%s terminated by an unhandled exception", child.name)
         finally:
             try:
                 logging.shutdown()
@@ -241,12 +241,13 @@ class Children:
                 child.seen_lock = (held, now)
             elif held is not None and now - child.seen_lock[1] > lock_limit_s:
                 if not waits_for_device(child.pid):
-                    found.append((child, f"holds the lock of slot {info.locked_slot - 1} for over {lock_limit_s:g} s"))
+                    slot = info.locked_slot - 1
+                    found.append((child, f"it has held the lock of slot {slot} for more than {lock_limit_s:g} s"))
                 continue
             if info.progress != child.seen_progress[0] or info.state != ProcessState.SERVING:
                 child.seen_progress = (info.progress, now)
             elif now - child.seen_progress[1] > progress_limit_s and not waits_for_device(child.pid, child.pid):
-                found.append((child, f"its loop has not turned for {progress_limit_s:g} s"))
+                found.append((child, f"its event loop has not run for {progress_limit_s:g} s"))
         return found
 
 

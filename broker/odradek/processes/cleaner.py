@@ -103,7 +103,9 @@ def main(context: ProcessContext) -> int:
                 action()
             except Exception:  # one of the three borders: a cleaner's pass
                 failures += 1
-                log.exception("the pass '%s' failed (failure %d); trying again in %d ms", name, failures, interval_ms)
+                log.exception(
+                    "the cleaner's pass '%s' failed (failure %d); retrying in %d ms", name, failures, interval_ms
+                )
             logs.report_failures()
             count("cleaner_passes")
             count("segments_removed", retention.removed_segments - removed[0])

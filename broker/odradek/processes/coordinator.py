@@ -140,7 +140,7 @@ class ControllerService:
                 return ForwardReply(Status.UNSUPPORTED, 0)
             message, _ = decode(by_key(row.key).request, version, request.payload, body, self._limits[row.key])
         except ProtocolError as error:
-            log.warning("a request of %s cannot be read: %s", request.context.client, error)
+            log.warning("cannot decode a request of %s: %s; its connection is closed", request.context.client, error)
             return ForwardReply(Status.MALFORMED, 0)
         call = CoordinatorCall(
             version=version,
@@ -171,14 +171,14 @@ class ControllerService:
             note_error(0, errno.ENOSPC)
         elif code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY):
             note_error(0, errno.EIO)
-        log.error("%s", error)
+        log.error("the metadata store failed: %s", error)
 
     def _auto_create(self, payload: bytes) -> Generator[None, None, ForwardReply]:
         assert self._view is not None
         try:
             names = decode_names(payload)
         except MalformedFrame as error:
-            log.error("a worker asked for topics in a way that cannot be read: %s", error)
+            log.error("cannot decode a worker's request to create topics: %s", error)
             return ForwardReply(Status.MALFORMED, 0)
         outcomes: list[Outcome] = []
         for first in range(0, len(names), CREATED_AT_A_STEP):
@@ -270,7 +270,7 @@ class ControllerService:
             self._store.end_session()
             self._store.close()
         except StoreError as error:
-            log.warning("the broker's session stays in the metadata store until the next start: %s", error)
+            log.warning("cannot end the broker's session in the metadata store: %s; the next start ends it", error)
 
 
 class Coordinator:
@@ -388,7 +388,7 @@ class Coordinator:
         try:
             self._upkeep()
         except Exception:
-            log.exception("the coordinator's periodic work failed; it is repeated in %g s", TICK_S)
+            log.exception("the coordinator's periodic work failed; retrying in %g s", TICK_S)
         finally:
             self._tick_due = self._loop.time() + TICK_S
             self._ticker = self._loop.call_at(self._tick_due, self._tick)
@@ -410,7 +410,7 @@ class Coordinator:
 
 def _report(looked: "asyncio.Future[None]") -> None:
     if not looked.cancelled() and (error := looked.exception()) is not None:
-        log.error("logs that wait for room could not be looked after: %s", error)
+        log.error("cannot open the logs that wait for disk space: %r; retrying in %g s", error, TICK_S)
 
 
 def _report_sweep(swept: "asyncio.Future[None]") -> None:
@@ -431,6 +431,6 @@ def main(context: ProcessContext) -> int:
     try:
         uvloop.run(_run(context))
     except (StoreError, WrongCluster, BrokerIdTaken, NotController) as error:
-        log.error("the coordinator cannot begin: %s", error)
+        log.error("the coordinator cannot start: %s", error)
         return 1
     return 0

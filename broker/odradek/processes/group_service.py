@@ -274,7 +274,10 @@ class GroupService:
         """A load that fell over, by an error of this program, is told and done again: its groups must not wait for ever."""
         if task.cancelled() or (error := task.exception()) is None:
             return
-        log.error("%s-%d was not loaded, next try in %g s", CONSUMER_OFFSETS, partition, LOAD_RETRY_S, exc_info=error)
+        log.error(
+            "cannot load %s-%d: internal error; retrying in %g s",
+            CONSUMER_OFFSETS, partition, LOAD_RETRY_S, exc_info=error,
+        )  # fmt: skip
         self._loop.call_later(LOAD_RETRY_S, self._load_again, partition, task)
 
     def _load_again(self, partition: int, failed: asyncio.Task[None]) -> None:
@@ -306,11 +309,9 @@ class GroupService:
                     records += sum(len(batch.records) for batch in piece)
                 break
             except LogMoved as error:
-                log.info("%s-%d is read again: %s", CONSUMER_OFFSETS, partition, error)
+                log.info("reading %s-%d again from its start: %s", CONSUMER_OFFSETS, partition, error)
             except OSError as error:
-                log.error(
-                    "%s-%d cannot be read, next try in %g s: %s", CONSUMER_OFFSETS, partition, LOAD_RETRY_S, error
-                )
+                log.error("cannot read %s-%d: %s; retrying in %g s", CONSUMER_OFFSETS, partition, error, LOAD_RETRY_S)
                 await asyncio.sleep(LOAD_RETRY_S)
             self.groups.begin(partition, group_log)
         committed: asyncio.Future[ErrorCode] = self._loop.create_future()
@@ -320,7 +321,7 @@ class GroupService:
         self.groups.loaded(partition)
         if records:
             took = self._timers.now_ms() - began
-            log.info("%s-%d: %d records taken over in %d ms", CONSUMER_OFFSETS, partition, records, took)
+            log.info("loaded %d records of %s-%d in %d ms", records, CONSUMER_OFFSETS, partition, took)
 
     # -- requests -------------------------------------------------------------------------------------------------
 
@@ -354,7 +355,7 @@ class GroupService:
                 return ForwardReply(Status.UNSUPPORTED, 0)
             message = [decode(by_key(row.key).request, version, request.payload, body, self._limits[row.key])[0]]
         except ProtocolError as error:
-            log.warning("a request of %s cannot be read: %s", request.context.client, error)
+            log.warning("cannot decode a request of %s: %s; its connection is closed", request.context.client, error)
             return ForwardReply(Status.MALFORMED, 0)
         self._refresh()
         # Popped, so that the handler alone keeps it: one that waits for other members lets it go.
@@ -430,5 +431,5 @@ class GroupService:
         if self.groups is not None:
             count = self.groups.expire()
             if count:
-                log.info("%d committed offsets have expired", count)
+                log.info("deleting %d expired committed offsets", count)
         self._expire_later()

@@ -58,7 +58,7 @@ def main(context: ProcessContext) -> int:
                         shm.wake(info.index)
                 begun.store(store)
         except (StoreError, WrongCluster) as error:
-            log.error("the partitions cannot be loaded: %s", error)
+            log.error("cannot load the partitions: %s", error)
             return os.EX_CONFIG if isinstance(error, WrongCluster) else 1
     shm.set_state(ProcessState.SERVING)
     _wait_until_begun(context)
@@ -116,7 +116,10 @@ class BegunEpochs:
                 note_boot(store)
         except StoreError as error:
             count = len(self._changes)
-            log.error("new leader epochs of %d partitions are not stored yet, the coordinator does: %s", count, error)
+            log.error(
+                "cannot store the new leader epochs of %d partitions: %s; the coordinator stores them before it serves",
+                count, error,
+            )  # fmt: skip
             return
         slot_life.epochs_stored(self._slots)
 
@@ -169,9 +172,9 @@ def prepare(context: ProcessContext, partitions: LocalPartitions, store: SqliteS
                     begun.note(slot, name, partition, state, version)
     for index in sorted(set(directories.values())):
         if not context.clean[index]:
-            log.info("%s was not closed in order: its logs are recovered", context.log_dirs[index])
+            log.info("log directory %s was not shut down cleanly: recovering its logs", context.log_dirs[index])
     log.info(
-        "%d topics, %d partitions to load; looked up in %.0f ms",
+        "found %d topics with %d partitions to load in %.0f ms",
         len(image.topics),
         context.shm.slots_used,
         (time.monotonic() - began) * 1000,
@@ -189,11 +192,11 @@ def find_directories(context: ProcessContext) -> dict[tuple[str, int], int]:
             try:
                 parsed = parse_directory_name(name)
             except ForeignNameError as error:
-                log.warning("left untouched in %s: %s", path, error)
+                log.warning("ignoring a directory in %s: %s", path, error)
                 continue
             if parsed.fate is None and found.setdefault((parsed.topic, parsed.partition), index) != index:
                 first = context.log_dirs[found[parsed.topic, parsed.partition]]
-                log.error("%s is in %s and in %s: the second is left untouched, remove one of them", name, first, path)
+                log.error("%s exists in %s and in %s: ignoring the second one; remove one of them", name, first, path)
     return found
 
 
@@ -202,7 +205,7 @@ def _names(context: ProcessContext, index: int, path: Path) -> list[str]:
     try:
         return list(_subdirectories(path))
     except OSError as error:
-        log.error("log directory %s cannot be read and is offline: %s", path, error.strerror)
+        log.error("cannot read log directory %s, it goes offline: %s", path, error.strerror)
         context.shm.set_log_dir_offline(index)
         return []
 
@@ -222,7 +225,7 @@ def report_strays(context: ProcessContext, image: ClusterImage, directories: dic
         if topic is None or partition not in topic.assignment.partitions:
             strays[str(context.log_dirs[index] / f"{name}-{partition}")] += 1
     for path in sorted(strays):
-        log.warning("%s belongs to no topic in the metadata and is left untouched: move it away or delete it", path)
+        log.warning("ignoring %s, which belongs to no topic in the metadata: move it away or delete it", path)
 
 
 # -- all loaders --------------------------------------------------------------------------------------------------
@@ -252,7 +255,7 @@ class Loading:
                 self._context.shm.beat()
                 count += 1
         logs.report_failures()
-        log.info("%d partitions opened in %.0f ms", count, (time.monotonic() - began) * 1000)
+        log.info("opened %d partitions in %.0f ms", count, (time.monotonic() - began) * 1000)
         return count
 
     def directories(self) -> list[int]:
@@ -269,7 +272,7 @@ class Loading:
         try:
             size = bytes_to_recover(path, max(one.get((name, partition), 0) for one in points))
         except OSError as error:
-            log.warning("%s cannot be measured: %s", path, error)
+            log.warning("cannot measure how much of %s must be recovered: %s; the status omits it", path, error)
             return
         loading.measured(log_dir, size)
 

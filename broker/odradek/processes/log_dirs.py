@@ -100,14 +100,14 @@ class LogDirectories:
     def _set_offline(self, number: int, reason: str) -> None:
         """Go on without a directory, or not at all. Raises StartError."""
         if number == 0:
-            alone = (
-                "" if len(self.paths) == 1 else "; it holds the metadata, so that the broker cannot start without it"
+            consequence = (
+                "; it holds the metadata, so the broker cannot start without it" if len(self.paths) > 1 else ""
             )
-            raise StartError(f"{reason}{alone}")
+            raise StartError(f"{reason}{consequence}")
         self.online[number] = False
         if len(self.fds) <= number:
             self.fds.append(-1)
-        log.error("%s: it is offline with its partitions until it is repaired and the broker started anew", reason)
+        log.error("%s; it is offline with its partitions until it is repaired and the broker is restarted", reason)
 
     def take_clean_marks(self) -> None:
         """Learn and forget which directories were closed in order; once nothing else can keep the broker from starting."""
@@ -128,9 +128,9 @@ class LogDirectories:
         except FileExistsError:
             raise _Unusable(f"log directory {path} is not a directory") from None
         except OSError as error:
-            raise _Unusable(f"log directory {path} cannot be made: {error.strerror}") from error
+            raise _Unusable(f"log directory {path} cannot be created: {error.strerror}") from error
         if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
-            raise _Unusable(f"log directory {path} cannot be read and written by this user")
+            raise _Unusable(f"log directory {path} is not readable and writable by this user")
         try:
             with os.scandir(path):
                 pass

@@ -87,7 +87,7 @@ class AppendTurn:
             try:
                 one.write()
             except Exception:
-                log.exception("a partition of __consumer_offsets could not be written")
+                log.exception("cannot append to a partition of __consumer_offsets: internal error")
 
 
 @dataclass(slots=True)
@@ -278,7 +278,7 @@ class OffsetsLog:
                 try:
                     told()
                 except Exception:
-                    log.exception("while an append to __consumer_offsets waits")
+                    log.exception("the callback of an append to __consumer_offsets failed while the append waits")
 
 
 def tell(callbacks: Iterable[Appended], code: ErrorCode) -> None:
@@ -287,7 +287,7 @@ def tell(callbacks: Iterable[Appended], code: ErrorCode) -> None:
         try:
             then(code)
         except Exception:
-            log.exception("after an append to __consumer_offsets")
+            log.exception("the callback of an append to __consumer_offsets failed")
 
 
 def read_records(slot: int, log_dirs: Sequence[Path]) -> Iterator[list[LogBatch]]:
@@ -313,11 +313,11 @@ def read_records(slot: int, log_dirs: Sequence[Path]) -> Iterator[list[LogBatch]
                 reached = upto
                 yield piece
     except FileNotFoundError as error:
-        raise LogMoved(f"{error.filename} is gone") from error
+        raise LogMoved(f"{error.filename} was removed") from error
     if slots.describe(slot)["generation"] != generation:
         raise LogMoved("its segments changed")
     if reached < end:
-        raise OSError(errno.EIO, f"the log reaches to offset {reached} and should to {end}", str(directory))
+        raise OSError(errno.EIO, f"the log ends at offset {reached}, expected {end}", str(directory))
 
 
 def _read_file(path: Path, start: int, end: int) -> Iterator[tuple[int, list[LogBatch]]]:
@@ -334,7 +334,7 @@ def _read_file(path: Path, start: int, end: int) -> Iterator[tuple[int, list[Log
             try:
                 last, batch = _read_old(data, start, end) if is_old(data) else _read_batch(data, start, end)
             except ValueError as error:  # of a batch that is not sound, or does not decompress
-                raise OSError(errno.EIO, f"no sound batch ({error})", str(path)) from error
+                raise OSError(errno.EIO, f"corrupt batch ({error})", str(path)) from error
             reached = last + 1
             size += len(data)
             if piece and piece[-1].producer_id == batch.producer_id == NO_PRODUCER:

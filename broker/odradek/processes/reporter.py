@@ -123,7 +123,7 @@ class Reporter:
             try:
                 left = await self._loop.run_in_executor(None, self.collector.tick)
             except Exception:  # as the cleaner's passes: the next one may go well
-                log.exception("the look at the broker's figures failed; again in %g s", TICK_S)
+                log.exception("metrics collection failed; retrying in %g s", TICK_S)
                 left = False
             await asyncio.sleep(MEASURE_AGAIN_S if left else TICK_S)
 
@@ -140,7 +140,7 @@ class Reporter:
         try:
             await self._loop.run_in_executor(None, self.usage.write_interval, groups)
         except Exception:  # as the cleaner's passes: the next one may go well
-            log.exception("an interval of the spool of usage failed; what it would have told will be in the next")
+            log.exception("cannot write an interval to the usage spool; the next interval includes its usage")
 
     # -- groups -------------------------------------------------------------------------------------------------------
 
@@ -163,14 +163,14 @@ class Reporter:
             answered(error)
         reply = await answer
         if isinstance(reply, ForwardError):
-            log.warning("groups are left out of the metrics: %s", reply)
+            log.warning("the metrics omit all groups: %s", reply)
             return None
         if reply.status != Status.OK:
             return None
         try:
             return list(decode_groups(reply.payload))
         except MalformedGroups as error:
-            log.error("groups are left out of the metrics: the coordinator's answer cannot be read: %s", error)
+            log.error("the metrics omit all groups: cannot decode the coordinator's response: %s", error)
             return None
 
     # -- in the threads of HTTP ---------------------------------------------------------------------------------------

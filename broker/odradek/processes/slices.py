@@ -52,7 +52,7 @@ class LoopSlices:
                 if step():
                     self._steps.append(step)
             except Exception:
-                log.exception("a step of long work failed; the work is dropped")
+                log.exception("a step of a sliced task failed; the task is dropped")
             if time.monotonic() >= until:
                 break
         try:

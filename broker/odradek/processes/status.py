@@ -43,7 +43,7 @@ class StatusSocket:
         except (BlockingIOError, ConnectionAbortedError):
             return
         except OSError as error:
-            log.warning("cannot accept a connection for the status: %s; trying again in %g s", error.strerror, PAUSE_S)
+            log.warning("cannot accept a status connection: %s; retrying in %g s", error.strerror, PAUSE_S)
             self._supervisor.loop.unwatch(self._listening.fileno())
             self._supervisor.loop.after(PAUSE_S, "status", self._watch)
             return
@@ -53,7 +53,7 @@ class StatusSocket:
             try:
                 connection.send(json.dumps(report(self._supervisor)).encode() + b"\n")
             except OSError as error:
-                log.debug("a client did not read the status: %s", error.strerror)
+                log.debug("a status client disconnected before it read the reply: %s", error.strerror)
 
     def close(self) -> None:
         self._supervisor.loop.unwatch(self._listening.fileno())

@@ -148,7 +148,7 @@ class Supervisor:
                 try:
                     (self._home / name).unlink(missing_ok=True)
                 except OSError as error:  # its directory has failed
-                    log.warning("%s stays: %s", self._home / name, error.strerror)
+                    log.warning("could not remove %s: %s", self._home / name, error.strerror)
             self.signals.close()
             self.notifier.close()
             self.loop.close()
@@ -184,7 +184,9 @@ class Supervisor:
             self._forward_listener = listeners.listen_unix(self._home, COORDINATOR_SOCKET)
             self._reporter_memory = os.fdopen(os.memfd_create("odradek-reporter", os.MFD_CLOEXEC), "rb+")
         except OSError as error:
-            raise StartError(f"the processes' shared memory and sockets: {error}") from error
+            raise StartError(
+                f"cannot create the shared memory and sockets of the broker's processes: {error}"
+            ) from error
         except ValueError as error:
             raise StartError(str(error)) from error
         limit_append_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 3)
@@ -223,12 +225,15 @@ class Supervisor:
             if child.running:
                 self.loop.unwatch(child.pidfd)
         self.children.kill_all()
-        log.critical("%s: the shared memory cannot be trusted; all other processes were killed", fault)
+        log.critical(
+            "%s: the shared memory cannot be trusted; killed all other processes, the next start recovers the logs",
+            fault,
+        )
         self._tear_down()
         self.directories.now_unclean()
         if self.state != "stopping":
             self.state = "starting"
-            self.notifier.send(STATUS=f"restarting all children after a memory fault: {fault}")
+            self.notifier.send(STATUS=f"restarting all processes after a memory fault: {fault}")
 
     def _run_child(self, child: Child) -> int:
         """In the child: close what is not its own, then its main function.
@@ -290,7 +295,7 @@ class Supervisor:
         delay = self.children.restart_delay(child)
         self.loop.after(delay, f"restart {child.name}", lambda: self._start(child))
         if not self._served and (child.hopeless or child.restarts > RESTARTS_OF_A_START):
-            raise StartError(f"{child.name} cannot start ({child.last_exit}): its messages above say why")
+            raise StartError(f"{child.name} cannot start ({child.last_exit}): see its messages above")
 
     def _child_ended(self, child: Child) -> None:
         self.loop.unwatch(child.pidfd)
@@ -313,7 +318,7 @@ class Supervisor:
             self.shm.beat()
             self._look_at_log_dirs()
             for child, reason in self.children.stuck(self._lock_limit_s, self._progress_limit_s):
-                log.error("%s (pid %d) is killed: %s", child.name, child.pid, reason)
+                log.error("killing %s (pid %d): %s", child.name, child.pid, reason)
                 self.children.signal([child], signal.SIGKILL)
         self.loop.after(WATCH_EVERY_S, "watch", self._watch_children)
 
@@ -324,7 +329,7 @@ class Supervisor:
                 self.directories.online[number] = False  # it stays so if the memory is built anew
         if self.state != "stopping" and not any(self.directories.online):
             raise NoLogDirectoryLeft(
-                "all log directories have failed, the broker ends: "
+                "all log directories have failed, the broker stops: "
                 + ", ".join(str(path) for path in self.directories.paths)
             )
 
@@ -362,7 +367,7 @@ class Supervisor:
             self.acceptor.limits.change(*self._limits())
             self.acceptor.tell_limit()
         except ValueError as error:
-            log.error("the limits of connections stay as they were: %s", error)
+            log.error("cannot apply the changed connection limits: %s; the previous limits stay in force", error)
 
     def _hand_over(self) -> None:
         self.acceptor.hand_over()
@@ -478,7 +483,7 @@ class Supervisor:
             write_pid_file(str(self._home), self.bound)
         except OSError as error:
             log.warning(
-                "%s cannot be written: %s; trying again every %g s",
+                "cannot write %s: %s; retrying every %g s",
                 self._home / PID_FILE,
                 error.strerror,
                 PID_FILE_RETRY_S,
@@ -513,7 +518,9 @@ class Supervisor:
             late = [child for child in late if child.running]
             if late and (self.clock() >= deadline or self.signals.count > signals):
                 hurried = self.signals.count > signals
-                reason = "a second signal arrived" if hurried else f"no end within {self._stop_limit_s:g} s"
+                reason = (
+                    "a further signal arrived" if hurried else f"processes did not end within {self._stop_limit_s:g} s"
+                )
                 log.warning("%s: killing %s", reason, ", ".join(child.name for child in late))
                 self.children.signal(late, signal.SIGKILL)
                 signals, deadline = self.signals.count, float("inf")

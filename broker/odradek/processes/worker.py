@@ -210,12 +210,12 @@ class Worker:
             self.data_loop.add(*item)
         except OSError as error:
             log.warning(
-                "connection %d from %s is closed: the system cannot serve it: %s",
+                "closing connection %d from %s because the system cannot serve it: %s",
                 item.connection_id, item.peer, error.strerror,
             )  # fmt: skip
             self._closed.append(item.connection_id)
         except Exception:  # an error of this program: those behind it must be served nevertheless
-            log.exception("connection %d from %s is closed", item.connection_id, item.peer)
+            log.exception("cannot serve connection %d from %s: internal error", item.connection_id, item.peer)
             if item.connection_id not in self.data_loop.connections:
                 self._closed.append(item.connection_id)
 
@@ -226,7 +226,7 @@ class Worker:
         try:
             self._upkeep()
         except Exception:
-            log.exception("the worker's periodic work failed; it is repeated in %g s", TICK_S)
+            log.exception("the worker's periodic work failed; retrying in %g s", TICK_S)
         finally:
             self._tick_due = self.loop.time() + TICK_S
             self.loop.call_at(self._tick_due, self._tick)
@@ -283,7 +283,7 @@ class Worker:
             return
         for index, log_dir in enumerate(self.view.log_dirs):
             if path.is_relative_to(log_dir):
-                log.error("%s cannot be read: %s", path, os.strerror(number))
+                log.error("cannot read %s for a response: %s", path, os.strerror(number))
                 note_error(index, number)
 
     def _settle(self) -> None:
@@ -349,7 +349,10 @@ class Worker:
     def _append_failed(self, pending: Any, error: BaseException) -> None:
         """It costs the connection: whether the records are in the log is not known."""
         connection = pending.connection
-        log.error("a Produce request failed on %s", connection.name, exc_info=error, extra=connection.log_fields)
+        log.error(
+            "a Produce request of %s failed; its connection is closed",
+            connection.name, exc_info=error, extra=connection.log_fields,
+        )  # fmt: skip
         if not pending.cancelled:
             self.data_loop.close(connection, "a Produce request failed, as logged above")
 
@@ -360,7 +363,7 @@ class Worker:
 
         def finished(error: BaseException | None) -> None:
             if error is not None:
-                log.error("a conversion for an old consumer failed", exc_info=error)
+                log.error("the down-conversion of batches for an old consumer failed", exc_info=error)
             done(error if error is not None else job.result)
             self._settle()
 
@@ -446,7 +449,7 @@ class Worker:
 
     def _give_up(self) -> None:
         if not self.done.done():
-            log.warning("connections that did not take their last response in time are closed")
+            log.warning("closing the connections that did not read their last response within %g s", STOP_LIMIT_S)
             self.done.set_result(None)
 
     def close(self) -> None:

@@ -66,7 +66,7 @@ def checkpoints_to_load_by(log_dir: Path) -> Checkpoints:
     try:
         return read_checkpoints(log_dir)
     except (CorruptCheckpointError, OSError) as error:
-        log.error("checkpoints cannot be used, logs in %s are recovered from their beginning: %s", log_dir, error)
+        log.error("cannot read the checkpoints of %s: %s; its logs are recovered from their start", log_dir, error)
         return Checkpoints({}, {}, None)
 
 
@@ -91,7 +91,7 @@ def write_checkpoints(shm: SharedMemory, log_dirs: Sequence[Path], only: int | N
                 _write_all(number, path)
         except OSError as error:
             failed.add(number)
-            log.error("checkpoints could not be written: %s", error)
+            log.error("cannot write the checkpoints of %s: %s; the previous files stay", path, error)
             if error.errno in NO_ROOM:
                 note_error(number, error.errno)
             else:
@@ -204,7 +204,7 @@ def _forget(path: Path, deleted: Collection[Partition], topics: Sequence[bytes])
     try:
         before = read_offset_checkpoint(path)
     except CorruptCheckpointError as error:
-        log.error("cannot remove the lines of deleted partitions from a checkpoint: %s", error)
+        log.error("cannot remove the lines of deleted partitions from a checkpoint: %s; the file is not changed", error)
         return
     lines = CheckpointLines()
     for (topic, partition), offset in before.items():

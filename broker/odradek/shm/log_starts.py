@@ -63,6 +63,6 @@ def _make_durable(shm: SharedMemory, log_dirs: Sequence[Path], number: int) -> b
     try:
         write_log_starts(shm, log_dirs, only=number)
     except (OSError, CorruptCheckpointError) as error:
-        log.error("log start offsets of %s could not be made durable: %s", log_dirs[number], error)
+        log.error("cannot write the log start offsets of %s: %s; DeleteRecords fails", log_dirs[number], error)
         return False
     return not shm.log_dir_offline(number)

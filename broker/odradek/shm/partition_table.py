@@ -29,8 +29,8 @@ log = logging.getLogger("odradek.storage")
 
 NEVER_MS = -(1 << 63)
 DROPPED = (
-    "dropped the %d least recent producers of %s: the state of all producers is larger than "
-    "odradek.producer.state.max.bytes allows; a request of theirs that is repeated may be appended twice. Raise that key"
+    "dropped the %d least recently used producers of %s: the state of all producers exceeds "
+    "odradek.producer.state.max.bytes; a retry of one of these producers may be appended twice. Raise that key"
 )
 
 
@@ -249,4 +249,6 @@ def _sync(slot: int, path: str) -> None:
     try:
         flushing.flush(slot, True)
     except OSError as error:
-        log.error("%s cannot be synced; consumers do not see its unsynced records until that succeeds: %s", path, error)
+        log.error(
+            "cannot sync %s: %s; consumers do not receive its unsynced records until a sync succeeds", path, error
+        )

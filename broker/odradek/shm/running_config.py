@@ -57,7 +57,7 @@ def encoded(of_all: Settings, of_broker: Settings, loggers: Settings) -> bytes:
     data = json.dumps(fields, separators=(",", ":")).encode()
     if len(data) > LARGEST:
         raise TooManySettings(
-            f"the settings changed at run time take {len(data)} bytes, at most {LARGEST} are possible"
+            f"the settings changed at run time take {len(data)} bytes; the limit is {LARGEST} bytes: delete some of them"
         )
     return data
 
@@ -126,7 +126,7 @@ class RunningConfig:
             return False
         version, running = self.read()
         for error in config.run_with(running.of_all, running.of_broker):
-            log.error("a setting changed at run time is not used: %s", error)
+            log.error("ignoring a setting that was changed at run time: %s", error)
         self.set_levels(config, running.loggers)
         self.taken(version)
         return True

@@ -29,5 +29,5 @@ def truncate(shm: SharedMemory, log_dirs: Sequence[Path], slot: int, offset: int
     log_dir, end = state["log_dir"], int(state["log_end_offset"])
     lower_cleaner_offset(log_dirs[log_dir], (state["topic"], state["partition"]), end)
     if write_checkpoints(shm, log_dirs, only=log_dir):
-        raise OSError(f"the recovery point of a log in {log_dirs[log_dir]} could not be written after its truncation")
+        raise OSError(f"cannot write the recovery point of a log in {log_dirs[log_dir]} after its truncation")
     return end
