@@ -3,7 +3,7 @@
 import pytest
 
 from odradek.groups.classic import ClassicGroup
-from odradek.groups.classic_member import Join, Sync
+from odradek.groups.classic_member import JoinRequest, SyncRequest
 from odradek.groups.classic_rebalance import State
 from odradek.groups.history import LONGEST_TEXT
 from odradek.groups.settings import GroupSettings
@@ -37,13 +37,14 @@ class Room:
         once = Once()
         options.setdefault("id_required", False)
         self.group.join(
-            Join(member_id, SESSION_MS, REBALANCE_MS, "consumer", list(protocols), client_id="c", **options), once
+            JoinRequest(member_id, SESSION_MS, REBALANCE_MS, "consumer", list(protocols), client_id="c", **options),
+            once,
         )
         return once
 
     def sync(self, member_id, generation, assignments=(), **options):
         once = Once()
-        self.group.sync(Sync(member_id, generation, dict(assignments), **options), once)
+        self.group.sync(SyncRequest(member_id, generation, dict(assignments), **options), once)
         return once
 
     def settled(self, count=2, **options):
@@ -293,7 +294,8 @@ def test_a_group_that_is_larger_than_it_may_be_keeps_those_who_join_first():
     ids = room.settled(3)
     small = Room(max_size=2)
     members = [
-        (Join(one, SESSION_MS, REBALANCE_MS, "consumer", [("range", b"m")], client_id="c"), one.encode()) for one in ids
+        (JoinRequest(one, SESSION_MS, REBALANCE_MS, "consumer", [("range", b"m")], client_id="c"), one.encode())
+        for one in ids
     ]
     small.group.restore(1, "consumer", "range", ids[0], members, small.timers.wall_ms())
     small.group.begin_sessions()

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from odradek.groups.classic import ClassicGroup
-from odradek.groups.classic_member import Join, Sync
+from odradek.groups.classic_member import JoinRequest, SyncRequest
 from odradek.groups.classic_rebalance import State
 from odradek.groups.settings import GroupSettings
 from odradek.protocol.errors import ErrorCode
@@ -68,7 +68,7 @@ class Schedule(RuleBasedStateMachine):
         self.asked.append(client.join)
         member_id = "" if client.instance_id and not client.member_id else client.member_id
         self.group.join(
-            Join(
+            JoinRequest(
                 member_id,
                 1000,
                 2000,
@@ -94,7 +94,9 @@ class Schedule(RuleBasedStateMachine):
                     for p in range(PARTITIONS):
                         to = client.members[p % len(client.members)][0]
                         assignments[to] = assignments.get(to, b"") + bytes([p])
-                self.group.sync(Sync(client.member_id, client.generation, assignments, client.instance_id), client.sync)
+                self.group.sync(
+                    SyncRequest(client.member_id, client.generation, assignments, client.instance_id), client.sync
+                )
             elif answer.error is ErrorCode.MEMBER_ID_REQUIRED:
                 client.member_id = answer.member_id
             elif answer.error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):

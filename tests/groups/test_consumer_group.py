@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from odradek.groups.consumer_group import ConsumerGroup
-from odradek.groups.consumer_member import Beat
+from odradek.groups.consumer_member import HeartbeatRequest
 from odradek.groups.consumer_records import replay
 from odradek.groups.settings import ConsumerSettings
 from odradek.protocol.errors import ErrorCode
@@ -55,7 +55,7 @@ class Room:
         if epoch == 0:
             options = {"topics": ("orders",), "rebalance_timeout_ms": 30_000, "owned": frozenset()} | options
         once = Once()
-        self.group.heartbeat(Beat(member_id, epoch, **options), once)
+        self.group.heartbeat(HeartbeatRequest(member_id, epoch, **options), once)
         return once.answer
 
     def commits(self, member_id, epoch, *partitions, topic="orders"):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from odradek.groups.classic_member import Join
-from odradek.groups.consumer_member import Beat
+from odradek.groups.classic_member import JoinRequest
+from odradek.groups.consumer_member import HeartbeatRequest
 from odradek.groups.coordinator import GroupCoordinator
 from odradek.groups.migration import batch_bytes
 from odradek.groups.offsets import Commit, Committed, offset_record
@@ -58,7 +58,7 @@ def test_a_group_with_a_commit_on_its_way_is_not_deleted():
 def test_a_subscription_that_no_generation_can_hold_is_refused_when_it_comes():
     office = GroupsUnderTest()
     most = office.groups.settings.max_member_bytes
-    join = Join("", 10_000, 10_000, "consumer", [("range", bytes(most - 5))])
+    join = JoinRequest("", 10_000, 10_000, "consumer", [("range", bytes(most - 5))])
     refused, taken = Once(), Once()
     office.groups.join("g", join._replace(protocols=[*join.protocols, ("roundrobin", b"")]), refused)
     assert refused.answer.error is ErrorCode.UNKNOWN_SERVER_ERROR
@@ -293,12 +293,14 @@ def test_nobody_is_expelled_for_a_load_that_takes_long():
 def test_a_heartbeat_that_is_refused_makes_no_group_and_changes_none():
     office = GroupsUnderTest()
     answer = Once()
-    office.groups.beat("g", Beat("m", 0, rebalance_timeout_ms=1, topics=("orders",), assignor="no-such"), answer)
+    office.groups.beat(
+        "g", HeartbeatRequest("m", 0, rebalance_timeout_ms=1, topics=("orders",), assignor="no-such"), answer
+    )
     assert answer.answer.error is ErrorCode.UNSUPPORTED_ASSIGNOR
     assert office.group() is None
     me = office.join().answer
     answer = Once()
-    office.groups.beat("g", Beat("m", 0, rebalance_timeout_ms=1, pattern="("), answer)
+    office.groups.beat("g", HeartbeatRequest("m", 0, rebalance_timeout_ms=1, pattern="("), answer)
     assert answer.answer.error is ErrorCode.INVALID_REGULAR_EXPRESSION
     assert office.group().type_name == "classic"
     assert me.member_id in office.group().classic.members

@@ -9,8 +9,8 @@ from collections import Counter
 
 import pytest
 
-from odradek.groups.classic_member import Join, Sync
-from odradek.groups.consumer_member import Beat
+from odradek.groups.classic_member import JoinRequest, SyncRequest
+from odradek.groups.consumer_member import HeartbeatRequest
 from odradek.groups.coordinator import GroupCoordinator
 from odradek.groups.settings import ConsumerSettings, GroupSettings
 from odradek.protocol.errors import ErrorCode
@@ -161,7 +161,7 @@ class ClassicClient(Client):
         if self.doing == "join":
             self.held = frozenset()
             protocols = [("range", subscription())]
-            join = Join(
+            join = JoinRequest(
                 self.member_id, SESSION_MS, REBALANCE_MS, "consumer", protocols, self.name, "/h", self.instance_id
             )
             groups.join("g", join, then)
@@ -170,7 +170,7 @@ class ClassicClient(Client):
             for partition in range(PARTITIONS if parts else 0):
                 parts[sorted(parts)[partition % len(parts)]].append(partition)
             told = {one: assignment(*partitions) for one, partitions in parts.items()}
-            groups.sync("g", Sync(self.member_id, self.generation, told, self.instance_id), then)
+            groups.sync("g", SyncRequest(self.member_id, self.generation, told, self.instance_id), then)
         else:
             then(groups.heartbeat("g", self.member_id, self.generation, self.instance_id))
 
@@ -209,7 +209,9 @@ class NewClient(Client):
         topic = self.machine.topics.find("orders")[0]
         owned = frozenset((topic, partition) for partition in self.held)
         fields = {"topics": ("orders",), "rebalance_timeout_ms": REBALANCE_MS} if self.full or not self.epoch else {}
-        beat = Beat(self.member_id, self.epoch, self.instance_id, owned=owned, client_id=self.name, **fields)
+        beat = HeartbeatRequest(
+            self.member_id, self.epoch, self.instance_id, owned=owned, client_id=self.name, **fields
+        )
         self.machine.groups.beat("g", beat, self.machine.caller(self))
 
     def lost(self):
@@ -255,7 +257,7 @@ def restart(machine, clients, rng):
             if not machine.synced or not old.epoch:
                 clients[number] = old
                 return
-            machine.groups.beat("g", Beat(old.member_id, -2, old.instance_id), machine.caller(old))
+            machine.groups.beat("g", HeartbeatRequest(old.member_id, -2, old.instance_id), machine.caller(old))
             machine.acknowledge()
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from odradek.groups.classic_member import Sync
-from odradek.groups.consumer_member import Beat
+from odradek.groups.classic_member import SyncRequest
+from odradek.groups.consumer_member import HeartbeatRequest
 from odradek.groups.offsets import Commit, Committed
 from odradek.protocol.errors import ErrorCode
 from tests.groups.by_hand import Once
@@ -25,7 +25,7 @@ def committed(office):
 
 def first_beat(office):
     once = Once()
-    beat = Beat("a", 0, topics=("orders",), rebalance_timeout_ms=30_000, owned=frozenset())
+    beat = HeartbeatRequest("a", 0, topics=("orders",), rebalance_timeout_ms=30_000, owned=frozenset())
     office.groups.beat("g", beat, once)
     return once
 
@@ -49,7 +49,7 @@ def test_a_generation_that_takes_too_long_comes_to_nothing_and_the_members_join_
     me = office.join().answer
     office.log.held = True
     synced = Once()
-    office.groups.sync("g", Sync(me.member_id, me.generation_id, {me.member_id: assignment(0)}), synced)
+    office.groups.sync("g", SyncRequest(me.member_id, me.generation_id, {me.member_id: assignment(0)}), synced)
     assert synced.waits
     office.log.dawdle()
     assert synced.answer.error is TOO_LONG
@@ -141,8 +141,8 @@ def test_a_classic_member_of_a_consumer_group_is_told_what_it_may_hold_when_that
     old, generation = office.both()
     office.log.held = True
     beaten, synced = Once(), Once()
-    office.groups.beat("g", Beat("new", office.group().consumer.members["new"].epoch, rack_id="r"), beaten)
-    office.groups.sync("g", Sync(old, generation, {}), synced)
+    office.groups.beat("g", HeartbeatRequest("new", office.group().consumer.members["new"].epoch, rack_id="r"), beaten)
+    office.groups.sync("g", SyncRequest(old, generation, {}), synced)
     assert beaten.waits
     assert synced.waits
     office.log.acknowledge()
@@ -175,7 +175,7 @@ def test_a_heartbeat_without_news_that_fails_with_the_commit_before_it_has_nothi
     office.log.held, office.log.failing = True, ErrorCode.COORDINATOR_NOT_AVAILABLE
     commit, once = Once(), Once()
     office.groups.commit(Commit("h", "", -1, None, {("orders", 0): Committed(7)}), commit)
-    office.groups.beat("g", Beat("a", epoch), once)
+    office.groups.beat("g", HeartbeatRequest("a", epoch), once)
     office.log.acknowledge()
     assert commit.answer is once.answer.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert office.diverged == []

@@ -2,8 +2,8 @@
 
 import pytest
 
-from odradek.groups.classic_member import Join, Sync
-from odradek.groups.consumer_member import Beat
+from odradek.groups.classic_member import JoinRequest, SyncRequest
+from odradek.groups.consumer_member import HeartbeatRequest
 from odradek.groups.offsets import Commit, Committed
 from odradek.protocol.errors import ErrorCode
 from tests.groups.by_hand import Once
@@ -24,7 +24,7 @@ def successor(office, count=None):
 def join(office, member_id="", instance_id=None):
     once = Once()
     protocols = [("range", subscription())]
-    join = Join(member_id, SESSION_MS, 30_000, "consumer", protocols, "c", "/h", instance_id, id_required=False)
+    join = JoinRequest(member_id, SESSION_MS, 30_000, "consumer", protocols, "c", "/h", instance_id, id_required=False)
     office.groups.join("g", join, once)
     return once
 
@@ -32,7 +32,7 @@ def join(office, member_id="", instance_id=None):
 def sync(office, joined, instance_id=None):
     once = Once()
     told = {one: assignment(0) for one, _, _ in joined.members}
-    office.groups.sync("g", Sync(joined.member_id, joined.generation_id, told, instance_id), once)
+    office.groups.sync("g", SyncRequest(joined.member_id, joined.generation_id, told, instance_id), once)
     return once.answer
 
 
@@ -196,6 +196,8 @@ def test_whoever_is_not_waited_for_may_go_away():
     office.groups.join_gone("g", Once())
     stays = office.classic_member()
     office.groups.join_gone("g", Once())
-    office.groups.beat("h", Beat("m", 0, topics=("orders",), rebalance_timeout_ms=1, owned=frozenset()), Once())
+    office.groups.beat(
+        "h", HeartbeatRequest("m", 0, topics=("orders",), rebalance_timeout_ms=1, owned=frozenset()), Once()
+    )
     office.groups.join_gone("h", Once())
     assert office.heartbeat(stays, 1) is NONE

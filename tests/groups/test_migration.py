@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from odradek.groups.classic_member import Join, Sync
-from odradek.groups.consumer_member import Beat
+from odradek.groups.classic_member import JoinRequest, SyncRequest
+from odradek.groups.consumer_member import HeartbeatRequest
 from odradek.groups.consumer_metadata import assignment_of
 from odradek.groups.coordinator import GroupCoordinator
 from odradek.groups.migration import upgrade_obstacle
@@ -58,7 +58,7 @@ class GroupsUnderTest:
     def join(self, member_id="", owned=(), **options):
         once = Once()
         options.setdefault("id_required", False)
-        request = Join(
+        request = JoinRequest(
             member_id, SESSION_MS, 30_000, "consumer", [("range", subscription(owned))], "c", "/h", **options
         )
         self.groups.join("g", request, once)
@@ -66,7 +66,7 @@ class GroupsUnderTest:
 
     def sync(self, member_id, generation, assignments=None):
         once = Once()
-        self.groups.sync("g", Sync(member_id, generation, assignments or {}), once)
+        self.groups.sync("g", SyncRequest(member_id, generation, assignments or {}), once)
         return once.answer
 
     def heartbeat(self, member_id, generation):
@@ -76,7 +76,7 @@ class GroupsUnderTest:
         if epoch == 0:
             options = {"topics": ("orders",), "rebalance_timeout_ms": 30_000, "owned": frozenset()} | options
         once = Once()
-        self.groups.beat(group, Beat(member_id, epoch, **options), once)
+        self.groups.beat(group, HeartbeatRequest(member_id, epoch, **options), once)
         return once.answer
 
     def classic_member(self):
@@ -232,7 +232,9 @@ def test_a_join_that_is_refused_takes_no_instance_id_from_its_owner():
     office = GroupsUnderTest()
     assert office.beat("new", 0, instance_id="i").error is ErrorCode.NONE
     once = Once()
-    spoiled = Join("", SESSION_MS, 30_000, "consumer", [("range", b"")], "c", "/h", instance_id="i", id_required=False)
+    spoiled = JoinRequest(
+        "", SESSION_MS, 30_000, "consumer", [("range", b"")], "c", "/h", instance_id="i", id_required=False
+    )
     office.groups.join("g", spoiled, once)
     assert once.answer.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     large = subscription() + bytes(office.groups.settings.max_member_bytes - 40)
@@ -281,7 +283,7 @@ def test_a_join_that_is_refused_leaves_a_group_without_members_its_protocol():
     written = len(office.log.records)
     assert office.join("who").answer.error is ErrorCode.UNKNOWN_MEMBER_ID
     once = Once()
-    office.groups.join("g", Join("", SESSION_MS, 30_000, "consumer", []), once)
+    office.groups.join("g", JoinRequest("", SESSION_MS, 30_000, "consumer", []), once)
     assert once.answer.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert office.group().type_name == "consumer"
     assert len(office.log.records) == written
@@ -292,13 +294,15 @@ def test_a_group_is_not_taken_for_smaller_than_it_is_after_its_upgrade(partition
     office, once = GroupsUnderTest(), Once()
     office.topics.counts["orders"] = partitions
     protocols = [("range", subscription())]
-    office.groups.join("g", Join("", SESSION_MS, 30_000, "consumer", protocols, "c" * texts, "h" * texts, "i"), once)
+    office.groups.join(
+        "g", JoinRequest("", SESSION_MS, 30_000, "consumer", protocols, "c" * texts, "h" * texts, "i"), once
+    )
     told = {once.answer.member_id: assignment(*range(partitions))}
     office.sync(once.answer.member_id, once.answer.generation_id, told)
     classic = office.group().classic
     thought = next(most for most in range(100_000) if upgrade_obstacle(classic, 1, most) is None)
     office.log.held = True
-    office.groups.beat("g", Beat("new", 0, None, topics=("orders",), rebalance_timeout_ms=30_000), Once())
+    office.groups.beat("g", HeartbeatRequest("new", 0, None, topics=("orders",), rebalance_timeout_ms=30_000), Once())
     records, _ = office.log.waiting[0]
     assert sum(len(key) + len(value or b"") for key, value in records) <= thought
 
@@ -352,7 +356,7 @@ def test_a_classic_member_that_is_told_to_join_again_by_its_sync_and_does_not_is
     assert office.sync(old, generation).error is ErrorCode.REBALANCE_IN_PROGRESS
     for _ in range(6):
         assert old in office.group().consumer.members
-        office.group().consumer.stay_alive(office.group().consumer.members[old])
+        office.group().consumer.extend_session(office.group().consumer.members[old])
         office.timers.advance(SESSION_MS // 2)
     assert old not in office.group().consumer.members
 
@@ -372,7 +376,7 @@ def test_a_group_whose_way_back_could_not_be_stored_is_what_the_log_says_and_goe
     old, generation = office.both()
     office.log.held = True
     gone = Once()
-    office.groups.beat("g", Beat("new", -1), gone)
+    office.groups.beat("g", HeartbeatRequest("new", -1), gone)
     (records, then), (_, failed) = office.log.waiting
     assert office.group().type_name == "classic"
     office.log.records += records
@@ -427,7 +431,7 @@ def test_a_group_whose_way_back_no_batch_can_hold_stays_and_tries_again_when_it_
     office.groups.settings = settings
     assert office.heartbeat(old, generation) is ErrorCode.REBALANCE_IN_PROGRESS
     assert office.group().type_name == "consumer", "it is as large as it was"
-    assert office.group().stays_at == office.group().consumer.epoch
+    assert office.group().downgrade_refused_at == office.group().consumer.epoch
     assert office.join(old, [("orders", range(2))]).answer.error is ErrorCode.NONE
     assert office.join().answer.error is ErrorCode.NONE
     assert office.group().type_name == "classic"

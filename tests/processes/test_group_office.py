@@ -10,7 +10,7 @@ from odradek._ext.partition import slots
 from odradek.api.group_call import OffsetTree
 from odradek.config.broker_config import BrokerConfig
 from odradek.controller.topic_names import CONSUMER_OFFSETS
-from odradek.groups.consumer_member import Beat
+from odradek.groups.consumer_member import HeartbeatRequest
 from odradek.groups.offsets import Commit, Committed
 from odradek.processes import group_service, offsets_log
 from odradek.processes.coordinator import Coordinator
@@ -75,7 +75,7 @@ def test_what_builds_on_a_change_that_was_not_written_is_not_written_either_and_
         told = {}
 
         def beat(name, group, epoch=0):
-            request = Beat(name, epoch, topics=("orders",), rebalance_timeout_ms=30_000, owned=frozenset())
+            request = HeartbeatRequest(name, epoch, topics=("orders",), rebalance_timeout_ms=30_000, owned=frozenset())
             office.groups.beat(group, request, lambda answer: told.update({name: answer.error}))
 
         try:
@@ -151,7 +151,7 @@ def test_a_topic_deleted_while_its_groups_are_about_to_be_loaded_anew_takes_its_
                     broker.create("orders")
                 told.append(answer.error)
 
-            request = Beat("a", 0, topics=("orders",), rebalance_timeout_ms=1, owned=frozenset())
+            request = HeartbeatRequest("a", 0, topics=("orders",), rebalance_timeout_ms=1, owned=frozenset())
             office.groups.beat("h", request, refused)
             await until(lambda: told)
             assert told == [ErrorCode.COORDINATOR_NOT_AVAILABLE]

@@ -3,7 +3,7 @@
 from typing import Any
 
 from odradek.api.group_call import GroupCall, answered
-from odradek.groups.consumer_member import JOINING, LEAVING_STATIC, Beat, HeartbeatResult, by_topic
+from odradek.groups.consumer_member import JOINING, LEAVING_STATIC, HeartbeatRequest, HeartbeatResult, by_topic
 from odradek.groups.environment import new_member_id
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import consumer_group_heartbeat
@@ -21,7 +21,7 @@ async def handle(request: Any, call: GroupCall) -> Any:
     if wrong is not None:
         return Response(error_code=ErrorCode.INVALID_REQUEST, error_message=wrong)
     owned = request.topic_partitions
-    beat = Beat(
+    heartbeat = HeartbeatRequest(
         member_id=request.member_id or new_member_id(call.client_id),
         member_epoch=request.member_epoch,
         instance_id=request.instance_id,
@@ -34,21 +34,23 @@ async def handle(request: Any, call: GroupCall) -> Any:
         client_id=call.client_id or "",
         client_host=f"/{call.host}",
     )
-    for pattern in call.view.groups.unresolved_patterns(request.group_id, beat.pattern):
+    for pattern in call.view.groups.unresolved_patterns(request.group_id, heartbeat.pattern):
         await _resolved(pattern, call)
-    beaten: HeartbeatResult = await answered(lambda then: call.view.groups.beat(request.group_id, beat, then))
+    result: HeartbeatResult = await answered(lambda then: call.view.groups.beat(request.group_id, heartbeat, then))
     answer = Response(
-        error_code=beaten.error,
-        error_message=beaten.message,
-        member_id=beaten.member_id,
-        member_epoch=beaten.member_epoch,
-        heartbeat_interval_ms=interval_ms if beaten.error is ErrorCode.NONE and beat.member_epoch >= JOINING else 0,
+        error_code=result.error,
+        error_message=result.message,
+        member_id=result.member_id,
+        member_epoch=result.member_epoch,
+        heartbeat_interval_ms=interval_ms
+        if result.error is ErrorCode.NONE and heartbeat.member_epoch >= JOINING
+        else 0,
     )
-    if beaten.assignment is not None:
+    if result.assignment is not None:
         answer.assignment = Response.Assignment(
             topic_partitions=[
                 Response.TopicPartitions(topic_id=topic, partitions=partitions)
-                for topic, partitions in by_topic(beaten.assignment).items()
+                for topic, partitions in by_topic(result.assignment).items()
             ]
         )
     return answer

@@ -5,7 +5,7 @@ from typing import Any
 
 from odradek._ext.api.group_requests import join_response, read_join
 from odradek.api.group_call import GroupCall, GroupView, PlainRequest, answer_encoded, answered, host_of
-from odradek.groups.classic_member import Join, JoinResult
+from odradek.groups.classic_member import JoinRequest, JoinResult
 from odradek.protocol.schemas import join_group
 
 FIRST_WITH_MEMBER_ID_REQUIRED = 4
@@ -27,7 +27,7 @@ def at_once(request: PlainRequest, view: GroupView) -> bool:
         )  # fmt: skip
 
     asker = request.context
-    join = Join(
+    join = JoinRequest(
         member_id,
         session_ms,
         rebalance_ms if rebalance_ms >= 0 else session_ms,
@@ -49,7 +49,7 @@ def at_once(request: PlainRequest, view: GroupView) -> bool:
 async def handle(request: Any, call: GroupCall) -> Any:
     """Answered when the rebalance that this may cause is through."""
     timeout_ms = request.rebalance_timeout_ms
-    join = Join(
+    join = JoinRequest(
         member_id=request.member_id,
         session_timeout_ms=request.session_timeout_ms,
         rebalance_timeout_ms=timeout_ms if call.version >= 1 and timeout_ms >= 0 else request.session_timeout_ms,

@@ -3,7 +3,7 @@
 from typing import Any
 
 from odradek.api.group_call import GroupCall, answered
-from odradek.groups.membership import Left
+from odradek.groups.membership import LeaveResult
 from odradek.protocol.schemas import leave_group
 
 FIRST_BATCHED = 3
@@ -25,6 +25,6 @@ async def handle(request: Any, call: GroupCall) -> Any:
     )
 
 
-async def _left(call: GroupCall, group_id: str, members: list[tuple[str, str | None, str]]) -> Left:
-    left: Left = await answered(lambda then: call.view.groups.leave(group_id, members, then))
+async def _left(call: GroupCall, group_id: str, members: list[tuple[str, str | None, str]]) -> LeaveResult:
+    left: LeaveResult = await answered(lambda then: call.view.groups.leave(group_id, members, then))
     return left

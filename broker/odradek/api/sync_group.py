@@ -5,7 +5,7 @@ from typing import Any
 
 from odradek._ext.api.group_requests import read_sync, sync_response
 from odradek.api.group_call import GroupCall, GroupView, PlainRequest, answer_encoded, answered
-from odradek.groups.classic_member import Sync, SyncResult
+from odradek.groups.classic_member import SyncRequest, SyncResult
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import sync_group
 
@@ -29,7 +29,7 @@ def at_once(request: PlainRequest, view: GroupView) -> bool:
         synced(SyncResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
         return True
     request.park()
-    view.groups.sync(group_id, Sync(member_id, generation_id, assignments, instance_id, kind, name), synced)
+    view.groups.sync(group_id, SyncRequest(member_id, generation_id, assignments, instance_id, kind, name), synced)
     return True
 
 
@@ -37,7 +37,7 @@ async def handle(request: Any, call: GroupCall) -> Any:
     """Answered when the leader's assignment is stored."""
     if call.version >= FIRST_WITH_PROTOCOL and (request.protocol_type is None or request.protocol_name is None):
         return _response(SyncResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
-    sync = Sync(
+    sync = SyncRequest(
         request.member_id,
         request.generation_id,
         {one.member_id: bytes(one.assignment) for one in request.assignments},

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from odradek.groups.classic_member import Join, JoinResult, Member, SyncResult
+from odradek.groups.classic_member import JoinRequest, JoinResult, Member, SyncResult
 from odradek.groups.classic_rebalance import COMPLETING, DEAD, EMPTY, PREPARING, STABLE, Rebalance
 from odradek.groups.environment import Deadline, new_member_id
 from odradek.protocol.errors import ErrorCode
@@ -26,7 +26,7 @@ class ClassicGroup(Rebalance):
 
     # -- JoinGroup -------------------------------------------------------------------------------------------------------
 
-    def join(self, join: Join, then: Callable[[JoinResult], None]) -> None:
+    def join(self, join: JoinRequest, then: Callable[[JoinResult], None]) -> None:
         """A member joins, or joins again. The answer comes when the rebalance that this may cause is through."""
         error = self._refusal(join)
         if error is not None:
@@ -51,7 +51,7 @@ class ClassicGroup(Rebalance):
         else:
             self._add(new_member_id(join.client_id), join, then)
 
-    def _refusal(self, join: Join) -> ErrorCode | None:
+    def _refusal(self, join: JoinRequest) -> ErrorCode | None:
         if self.state is DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if not self._can_join(join):
@@ -74,12 +74,14 @@ class ClassicGroup(Rebalance):
         member = self.members.get(member_id)
         if member is not None:
             self._drop(member)
-            self._note("expelled", member, f"the group has {self._settings.max_size} members, the most there may be")
+            self._record_event(
+                "expelled", member, f"the group already has group.max.size ({self._settings.max_size}) members"
+            )
         elif member_id in self.pending:
             self._forget_pending(member_id)
         self._complete_if_all_joined()
 
-    def _join_again(self, join: Join, then: Callable[[JoinResult], None]) -> None:
+    def _join_again(self, join: JoinRequest, then: Callable[[JoinResult], None]) -> None:
         if join.member_id in self.pending:
             if join.instance_id is not None:
                 then(JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, join.member_id))
@@ -95,10 +97,10 @@ class ClassicGroup(Rebalance):
         unchanged = list(member.protocols) == list(join.protocols)
         if self.state is COMPLETING and unchanged:
             # Its answer was lost: here it is again.
-            self._stay_alive(member)
+            self._extend_session(member)
             then(self._joined(member))
         elif self.state is STABLE and unchanged and member.member_id != self.leader:
-            self._stay_alive(member)
+            self._extend_session(member)
             then(self._joined(member))
         elif self.state is EMPTY:
             then(JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, join.member_id))
@@ -106,11 +108,11 @@ class ClassicGroup(Rebalance):
             self._update(member, join, then)
             why = ""
             if self.state is not PREPARING:  # else it comes to the rebalance that others began
-                why = "the leader joins again" if member.member_id == self.leader else "a member joins again"
+                why = "the leader rejoined" if member.member_id == self.leader else "a member rejoined"
                 why = _reason(f"{why}: {member.client}", join.reason)
             self._maybe_rebalance(why)
 
-    def client_gone(self, then: Callable[[JoinResult], None]) -> None:
+    def client_disconnected(self, then: Callable[[JoinResult], None]) -> None:
         """The client of a JoinGroup that is under way has closed its connection: the member's session begins now.
 
         Otherwise it would begin with the answer, which nobody reads: a rebalance that waits for somebody else for as long as a
@@ -118,11 +120,11 @@ class ClassicGroup(Rebalance):
         """
         for member in self.members.values():
             if member.joining is then:
-                member.gone = True
-                self._stay_alive(member)
+                member.disconnected = True
+                self._extend_session(member)
                 return
 
-    def _update(self, member: Member, join: Join, then: Callable[[JoinResult], None]) -> None:
+    def _update(self, member: Member, join: JoinRequest, then: Callable[[JoinResult], None]) -> None:
         if member.joining is not None:
             self._answer_join(member, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
         self._set_protocols(member, join.protocols)
@@ -130,11 +132,11 @@ class ClassicGroup(Rebalance):
         member.rebalance_timeout_ms = join.rebalance_timeout_ms
         member.client_id, member.client_host = join.client_id, join.client_host
         member.skip_assignment = join.skip_assignment
-        member.gone = False
+        member.disconnected = False
         self._set_joining(member, then)
         member.session.suspend()
 
-    def _add(self, member_id: str, join: Join, then: Callable[[JoinResult], None]) -> None:
+    def _add(self, member_id: str, join: JoinRequest, then: Callable[[JoinResult], None]) -> None:
         member = Member(
             member_id,
             join.instance_id,
@@ -151,10 +153,10 @@ class ClassicGroup(Rebalance):
         self._set_joining(member, then)
         self._joined_lately = True
         member.session.set(self._timers.now_ms() + NEW_MEMBER_TIMEOUT_MS)
-        self._note("joined", member, join.reason)
-        self._maybe_rebalance(_reason(f"a new member: {member.client}", join.reason))
+        self._record_event("joined", member, join.reason)
+        self._maybe_rebalance(_reason(f"a new member joined: {member.client}", join.reason))
 
-    def _replace_static(self, member: Member, join: Join, then: Callable[[JoinResult], None]) -> None:
+    def _replace_static(self, member: Member, join: JoinRequest, then: Callable[[JoinResult], None]) -> None:
         """A static member came back: it gets a new id, whoever still uses the old one is fenced, and a stable group goes on."""
         assert member.instance_id is not None
         old_id, new_id = member.member_id, new_member_id(member.instance_id)
@@ -165,11 +167,11 @@ class ClassicGroup(Rebalance):
         member.answer_sync(SyncResult(fenced))
         self._rename(member, new_id)
         self._update(member, join, then)
-        self._note("came back", member, f"static member {member.instance_id}, before {old_id}")
+        self._record_event("came back", member, f"static member {member.instance_id}, former member id {old_id}")
         same = self.state is STABLE and self._vote() == self.protocol_name
         if not (same and before == member.metadata(self.protocol_name)):
             if self.state is STABLE or self.state is COMPLETING:
-                self._prepare(f"static member {member.instance_id} came back with another subscription")
+                self._prepare(f"static member {member.instance_id} rejoined with another subscription")
             self._complete_if_all_joined()
             return
 
@@ -182,7 +184,7 @@ class ClassicGroup(Rebalance):
                 self._rename(member, old_id)
                 self._set_protocols(member, old_protocols)
                 self._answer_join(member, JoinResult(error, old_id))
-                self._stay_alive(member)
+                self._extend_session(member)
                 return
             leads = self.leader == new_id
             answer = self._joined(member)
@@ -197,7 +199,7 @@ class ClassicGroup(Rebalance):
                     self._subscriptions(),
                 )  # fmt: skip
             self._answer_join(member, answer)
-            self._stay_alive(member)
+            self._extend_session(member)
 
         self._persist(self, self.assignments(), stored)
 
@@ -223,7 +225,7 @@ class ClassicGroup(Rebalance):
             return ErrorCode.UNKNOWN_MEMBER_ID
         if generation_id != self.generation_id:
             return ErrorCode.ILLEGAL_GENERATION
-        self._heard_of(self.members[member_id])
+        self._extend_idle_session(self.members[member_id])
         return ErrorCode.REBALANCE_IN_PROGRESS if self.state is PREPARING else ErrorCode.NONE
 
     def leave(self, members: Sequence[tuple[str, str | None, str]]) -> list[ErrorCode]:
@@ -252,7 +254,7 @@ class ClassicGroup(Rebalance):
             return error
         member = self.members[member_id]
         self._drop(member)
-        self._note("left", member, reason)
+        self._record_event("left", member, reason)
         why.append(_reason(f"a member left: {member.client}", reason))
         return ErrorCode.NONE
 
@@ -271,21 +273,25 @@ class ClassicGroup(Rebalance):
             return ErrorCode.ILLEGAL_GENERATION
         if self.state is COMPLETING:
             return ErrorCode.REBALANCE_IN_PROGRESS
-        self._heard_of(self.members[member_id])
+        self._extend_idle_session(self.members[member_id])
         return NONE
 
-    def _heard_of(self, member: Member) -> None:
+    def _extend_idle_session(self, member: Member) -> None:
         """A sign of life, which does not make one due that waits for an answer."""
         if member.joining is None and member.syncing is None:
-            self._stay_alive(member)
+            self._extend_session(member)
 
     def _session_expired(self, member_id: str) -> None:
         member = self.members.get(member_id)
         if member is None:
             return
         self._drop(member)
-        self._note("expelled", member, f"silent for {member.session_timeout_ms} ms")
-        self._after_removal(f"a member was silent for {member.session_timeout_ms} ms: {member.client}")
+        self._record_event(
+            "expelled", member, f"no heartbeat within its session timeout of {member.session_timeout_ms} ms"
+        )
+        self._after_removal(
+            f"no heartbeat from a member within its session timeout of {member.session_timeout_ms} ms: {member.client}"
+        )
 
     def _pending_expired(self, member_id: str) -> None:
         if self.pending.pop(member_id, None) is not None:
@@ -299,7 +305,7 @@ class ClassicGroup(Rebalance):
     # -- the rest --------------------------------------------------------------------------------------------------------
 
     def restore(self, generation_id: int, protocol_type: str | None, protocol_name: str | None, leader: str | None,
-                members: list[tuple[Join, bytes]], state_since_ms: int) -> None:  # fmt: skip
+                members: list[tuple[JoinRequest, bytes]], state_since_ms: int) -> None:  # fmt: skip
         """Take over what the log says of the group: its members with their assignments; see `begin_sessions`."""
         self.generation_id, self.protocol_type = generation_id, protocol_type
         for join, assignment in members:
@@ -310,7 +316,7 @@ class ClassicGroup(Rebalance):
             )  # fmt: skip
             self._admit(member)
             if join.instance_id is not None:
-                self.unheard.add(member_id)
+                self.unconfirmed.add(member_id)
         self.protocol_type, self.protocol_name, self.leader = protocol_type, protocol_name, leader
         self.state = STABLE if members else EMPTY
         self.state_since_ms = state_since_ms
@@ -318,10 +324,10 @@ class ClassicGroup(Rebalance):
     def begin_sessions(self) -> None:
         """From now on members may be expelled; not before all of the log was read, however long that takes."""
         for member in self.members.values():
-            self._stay_alive(member)
+            self._extend_session(member)
         most = self._settings.max_size
         if len(self.members) > most:
-            self._prepare(f"group.max.size is {most} now, and the group has {len(self.members)} members")
+            self._prepare(f"the group has {len(self.members)} members, more than group.max.size ({most})")
 
     def _session_of(self, member_id: str) -> Deadline:
         return Deadline(self._timers, lambda: self._session_expired(member_id))

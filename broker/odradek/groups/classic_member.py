@@ -15,7 +15,7 @@ Protocols = Sequence[tuple[str, bytes]]
 NOTHING: Mapping[str, bytes] = MappingProxyType({})
 
 
-class Join(NamedTuple):
+class JoinRequest(NamedTuple):
     """A JoinGroup request.
 
     :param member_id: "" for a new member.
@@ -49,7 +49,7 @@ class JoinResult(NamedTuple):
     members: Sequence[tuple[str, str | None, bytes]] = ()
 
 
-class Sync(NamedTuple):
+class SyncRequest(NamedTuple):
     """A SyncGroup request. :param assignments: by member id; the group leader's counts."""
 
     member_id: str
@@ -91,7 +91,7 @@ class Member:
     joining: Callable[[JoinResult], None] | None = None
     skip_assignment: bool = False
     syncing: Callable[[SyncResult], None] | None = None
-    gone: bool = False
+    disconnected: bool = False
 
     @property
     def client(self) -> str:

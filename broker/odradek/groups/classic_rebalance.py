@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from enum import Enum
 
-from odradek.groups.classic_member import JoinResult, Member, Sync, SyncResult
+from odradek.groups.classic_member import JoinResult, Member, SyncRequest, SyncResult
 from odradek.groups.classic_roster import Roster
-from odradek.groups.environment import Appended, Deadline, Timers
+from odradek.groups.environment import AppendCallback, Deadline, Timers
 from odradek.groups.history import Event, History
 from odradek.groups.settings import GroupSettings
 from odradek.protocol.errors import ErrorCode
 
-Persist = Callable[["Rebalance", Mapping[str, bytes], Appended], None]
+Persist = Callable[["Rebalance", Mapping[str, bytes], AppendCallback], None]
 """Makes the group durable as it is, with these assignments by member id."""
 
 
@@ -90,7 +90,7 @@ class Rebalance(Roster):
         first = self.state is EMPTY
         self._transition(PREPARING)
         self._rebalance_began_ms = self._timers.now_ms()
-        self._note("rebalance began", why=why)
+        self._record_event("rebalance began", why=why)
         timeout_ms = self.rebalance_timeout_ms
         delay_ms = self._settings.initial_rebalance_delay_ms
         if first and delay_ms > 0:
@@ -122,7 +122,7 @@ class Rebalance(Roster):
         """Those who joined make the next generation; a dynamic member who did not is out, a static one keeps its place."""
         for member in [one for one in self.members.values() if one.joining is None and one.instance_id is None]:
             self._drop(member)
-            self._note("expelled", member, "it did not join the rebalance in time")
+            self._record_event("expelled", member, "it did not join the rebalance within the rebalance timeout")
         joined = [member for member in self.members.values() if member.joining is not None]
         if self.members and not joined:
             self._rebalance.set(self._timers.now_ms() + self.rebalance_timeout_ms)
@@ -133,7 +133,7 @@ class Rebalance(Roster):
         if not self.members:
             self.protocol_name = self.leader = None
             self._transition(EMPTY)
-            self._note("rebalance ended", why="nobody is left", took_ms=self._took_ms())
+            self._record_event("rebalance ended", why="no members are left", took_ms=self._took_ms())
             self._persist(self, {}, _ignore)
             return
         if self.leader is None or self.members[self.leader].joining is None:
@@ -144,8 +144,8 @@ class Rebalance(Roster):
         self._sync.set(self._timers.now_ms() + self.rebalance_timeout_ms)
         for member in list(self.members.values()):
             if member.joining is not None:
-                if not member.gone:
-                    self._stay_alive(member)
+                if not member.disconnected:
+                    self._extend_session(member)
                 self._answer_join(member, self._joined(member))
 
     def _joined(self, member: Member) -> JoinResult:
@@ -165,7 +165,7 @@ class Rebalance(Roster):
 
     # -- the leader assigns ----------------------------------------------------------------------------------------------
 
-    def sync(self, sync: Sync, then: Callable[[SyncResult], None]) -> None:
+    def sync(self, sync: SyncRequest, then: Callable[[SyncResult], None]) -> None:
         """A member asks for its assignment; the leader brings those of all."""
         error = self._sync_error(sync)
         if error is not None:
@@ -174,7 +174,7 @@ class Rebalance(Roster):
         member = self.members[sync.member_id]
         self._unsynced.discard(member.member_id)
         if self.state is STABLE:
-            self._stay_alive(member)
+            self._extend_session(member)
             then(self._synced(member))
             return
         member.answer_sync(SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
@@ -183,7 +183,7 @@ class Rebalance(Roster):
         if member.member_id == self.leader and not self._storing:
             self._store({one: sync.assignments.get(one, b"") for one in self.members})
 
-    def _sync_error(self, sync: Sync) -> ErrorCode | None:
+    def _sync_error(self, sync: SyncRequest) -> ErrorCode | None:
         if self.state is DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         error = self.member_error(sync.member_id, sync.instance_id)
@@ -207,15 +207,15 @@ class Rebalance(Roster):
             self._storing = False
             if error is not ErrorCode.NONE:
                 self._drop_syncs(error)
-                self._prepare(f"the assignment could not be stored: {error.name}")
+                self._prepare(f"cannot store the assignment: {error.name}")
                 return
             for member in self.members.values():
                 member.assignment = assignments.get(member.member_id, b"")
             self._transition(STABLE)
-            self._note("rebalance ended", why=f"generation {generation}", took_ms=self._took_ms())
+            self._record_event("rebalance ended", why=f"generation {generation}", took_ms=self._took_ms())
             for member in list(self.members.values()):
                 if member.syncing is not None:
-                    self._stay_alive(member)
+                    self._extend_session(member)
                     member.answer_sync(self._synced(member))
 
         self._persist(self, assignments, stored)
@@ -230,7 +230,7 @@ class Rebalance(Roster):
             member.assignment = b""
             if member.syncing is not None:
                 if member.joining is None:  # else it waits for this, silently
-                    self._stay_alive(member)
+                    self._extend_session(member)
                 member.answer_sync(SyncResult(error))
 
     def _sync_due(self) -> None:
@@ -241,13 +241,13 @@ class Rebalance(Roster):
         self._unsynced.clear()
         for member in late:
             self._drop(member)
-            self._note("expelled", member, "it did not ask for its assignment in time")
+            self._record_event("expelled", member, "it did not request its assignment within the rebalance timeout")
         if late:
-            self._after_removal("members did not ask for their assignments in time")
+            self._after_removal("members did not request their assignments within the rebalance timeout")
 
     # -- members come and go ---------------------------------------------------------------------------------------------
 
-    def _stay_alive(self, member: Member) -> None:
+    def _extend_session(self, member: Member) -> None:
         member.session.set(self._timers.now_ms() + member.session_timeout_ms)
 
     def _drop(self, member: Member) -> None:
@@ -267,7 +267,7 @@ class Rebalance(Roster):
         self.state = state
         self.state_since_ms = self._timers.wall_ms()
 
-    def _note(self, kind: str, member: Member | None = None, why: str = "", took_ms: int | None = None) -> None:
+    def _record_event(self, kind: str, member: Member | None = None, why: str = "", took_ms: int | None = None) -> None:
         self.history.add(
             Event(
                 self._timers.wall_ms(),

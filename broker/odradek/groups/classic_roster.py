@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from odradek.groups.classic_member import Join, JoinResult, Member, Protocols
+from odradek.groups.classic_member import JoinRequest, JoinResult, Member, Protocols
 from odradek.groups.fencing import instance_error
 from odradek.protocol.errors import ErrorCode
 
@@ -17,7 +17,7 @@ class Roster:
     """The members of a group in the order in which they came.
 
     :ivar static_members: member ids by instance id.
-    :ivar unheard: ids of static members that sent no request since they were read from the log.
+    :ivar unconfirmed: ids of static members that sent no request since they were read from the log.
     """
 
     def __init__(self) -> None:
@@ -26,22 +26,22 @@ class Roster:
         self.leader: str | None = None
         self.members: dict[str, Member] = {}
         self.static_members: dict[str, str] = {}
-        self.unheard: set[str] = set()
+        self.unconfirmed: set[str] = set()
         self._joining = 0  # members with a JoinGroup under way
         self._supporters: Counter[str] = Counter()  # members by assignor
 
     def member_error(self, member_id: str, instance_id: str | None) -> ErrorCode | None:
         """Why this is not a member of the group; None if it is."""
-        error = instance_error(self.static_members, instance_id, member_id, self.unheard)
+        error = instance_error(self.static_members, instance_id, member_id, self.unconfirmed)
         if error is not None:
             return error
         if member_id not in self.members:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        if self.unheard:
-            self.unheard.discard(member_id)
+        if self.unconfirmed:
+            self.unconfirmed.discard(member_id)
         return None
 
-    def _can_join(self, join: Join) -> bool:
+    def _can_join(self, join: JoinRequest) -> bool:
         """Whether a member with these protocols has one in common with all the others, itself as it was among them."""
         if not self.members:
             return can_be_first(join)
@@ -98,7 +98,7 @@ class Roster:
     def _remove_member(self, member: Member) -> None:
         """It is no member any more."""
         del self.members[member.member_id]
-        self.unheard.discard(member.member_id)
+        self.unconfirmed.discard(member.member_id)
         self._count_out(names_of(member.protocols))
         if member.instance_id is not None:
             del self.static_members[member.instance_id]
@@ -108,7 +108,7 @@ class Roster:
     def _rename(self, member: Member, member_id: str) -> None:
         """A member goes by another id, in its old place."""
         old_id = member.member_id
-        self.unheard.discard(old_id)
+        self.unconfirmed.discard(old_id)
         self.members = {(member_id if one == old_id else one): other for one, other in self.members.items()}
         member.member_id = member_id
         if member.instance_id is not None:
@@ -148,6 +148,6 @@ def names_of(protocols: Protocols) -> set[str]:
     return {name for name, _ in protocols}
 
 
-def can_be_first(join: Join) -> bool:
+def can_be_first(join: JoinRequest) -> bool:
     """Whether this makes a member of a group that has none."""
     return bool(join.protocol_type) and bool(join.protocols)

@@ -16,14 +16,14 @@ from odradek.groups.consumer_member import (
     JOINING,
     LEAVING,
     LEAVING_STATIC,
-    Beat,
     ConsumerMember,
+    HeartbeatRequest,
     HeartbeatResult,
     MemberState,
 )
 from odradek.groups.consumer_metadata import CONSUMER
 from odradek.groups.consumer_refusals import identity_refusal, refusal
-from odradek.groups.environment import Appended, Deadline, Record, Timers, Topics
+from odradek.groups.environment import AppendCallback, Deadline, Record, Timers, Topics
 from odradek.groups.fencing import instance_error
 from odradek.groups.history import Event, History
 from odradek.groups.patterns import TopicPatterns
@@ -31,7 +31,7 @@ from odradek.groups.settings import ConsumerSettings, SettingsSource
 from odradek.groups.subscriptions import Subscriptions, subscription_of
 from odradek.protocol.errors import ErrorCode
 
-Persist = Callable[["ConsumerGroup", Sequence[Record], Appended], None]
+Persist = Callable[["ConsumerGroup", Sequence[Record], AppendCallback], None]
 """Makes records durable, as `GroupLog.append`, in order; also without records."""
 
 
@@ -118,12 +118,12 @@ class ConsumerGroup:
 
     # -- heartbeats ------------------------------------------------------------------------------------------------------
 
-    def heartbeat(self, beat: Beat, then: Callable[[HeartbeatResult], None]) -> None:
+    def heartbeat(self, beat: HeartbeatRequest, then: Callable[[HeartbeatResult], None]) -> None:
         """A member joins, lives or leaves; answered when what changed is durable."""
         if self.dead:
             then(HeartbeatResult(ErrorCode.COORDINATOR_NOT_AVAILABLE))
             return
-        self._note_claim(beat)
+        self._record_claim(beat)
         if beat.member_epoch in (LEAVING, LEAVING_STATIC):
             self._leave(beat, then)
             return
@@ -133,7 +133,7 @@ class ConsumerGroup:
             return
         changes: list[Record] = []
         member = self._member(beat, changes)
-        member.heard, member.claimed_by = True, None
+        member.confirmed, member.claimed_by = True, None
         self._take_over(member, beat, changes)
         self._assign(changes)
         joins = beat.member_epoch == JOINING
@@ -144,22 +144,22 @@ class ConsumerGroup:
             changes.append(written.current_record(self, member))
         self._watch(member)
         # CachedContext in full when it joins and when it reports everything, because then it may have lost what it was told.
-        same = member.told is member.assigned or member.told == member.assigned
+        same = member.reported_assignment is member.assigned or member.reported_assignment == member.assigned
         tell = joins or not same or (beat.owned is not None and beat.topics is not None)
-        member.told = member.assigned if tell else member.told
+        member.reported_assignment = member.assigned if tell else member.reported_assignment
         answer = HeartbeatResult(
             ErrorCode.NONE, None, member.member_id, member.epoch, member.assigned if tell else None
         )
 
         def stored(error: ErrorCode) -> None:
             if error is not ErrorCode.NONE:
-                member.told = None
+                member.reported_assignment = None
             then(answer if error is ErrorCode.NONE else HeartbeatResult(error))
 
         # Also without changes: what others, or an answer that came late, brought about must be durable.
         self._persist(self, changes, stored)
 
-    def _note_claim(self, beat: Beat) -> None:
+    def _record_claim(self, beat: HeartbeatRequest) -> None:
         """Note that a member claims an instance id whose holder has sent no request since it was read from the log.
 
         The log may have lost the member's join. The member is made to join again, which replaces the holder; see `fencing`.
@@ -167,21 +167,21 @@ class ConsumerGroup:
         if beat.instance_id is None or beat.member_epoch == JOINING:
             return
         holder = self.members.get(self.static_members.get(beat.instance_id, ""))
-        if holder is not None and not holder.heard and holder.member_id != beat.member_id:
+        if holder is not None and not holder.confirmed and holder.member_id != beat.member_id:
             holder.claimed_by = beat.member_id
 
     def instance_error(self, instance_id: str | None, member_id: str) -> ErrorCode | None:
         """Why a member of the classic protocol with this id does not own the instance id; None if it does, or names none."""
         holder = self.members.get(self.static_members.get(instance_id or "", ""))
-        unheard = () if holder is None or holder.heard else (holder.member_id,)
-        return instance_error(self.static_members, instance_id, member_id, unheard)
+        unconfirmed = () if holder is None or holder.confirmed else (holder.member_id,)
+        return instance_error(self.static_members, instance_id, member_id, unconfirmed)
 
-    def _member(self, beat: Beat, changes: list[Record]) -> ConsumerMember:
+    def _member(self, beat: HeartbeatRequest, changes: list[Record]) -> ConsumerMember:
         """The member that the heartbeat is of, made if it joins; a static one that came back takes over what it had."""
         member = self.members.get(beat.member_id)
         if member is not None:
             if beat.member_epoch == JOINING:
-                member.told = None
+                member.reported_assignment = None
             return member
         member = ConsumerMember(beat.member_id, beat.instance_id)
         old = self.members.get(self.static_members.get(beat.instance_id, "")) if beat.instance_id is not None else None
@@ -200,22 +200,27 @@ class ConsumerGroup:
         self.admit(member)
         self.hold(member)
         what = "came back" if old is not None else "joined"
-        self._note(what, member, client=f"{beat.client_id} at {beat.client_host}")  # the member is told of it later
+        self._record_event(
+            what, member, client=f"{beat.client_id} at {beat.client_host}"
+        )  # the member is told of it later
         return member
 
     def admit(self, member: ConsumerMember) -> None:
         """Make it a member; what it holds is another matter."""
         member_id = member.member_id
-        member.session = Deadline(self._timers, lambda: self._expel(member_id, "it was silent for too long"))
+        member.session = Deadline(
+            self._timers, lambda: self._expel(member_id, "no heartbeat within its session timeout")
+        )
         member.revocation = Deadline(
-            self._timers, lambda: self._expel(member_id, "it did not give up partitions in time")
+            self._timers,
+            lambda: self._expel(member_id, "it did not release revoked partitions within its rebalance timeout"),
         )
         self.members[member_id] = member
         self._subscriptions.changed()
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member_id
 
-    def _take_over(self, member: ConsumerMember, beat: Beat, changes: list[Record]) -> None:
+    def _take_over(self, member: ConsumerMember, beat: HeartbeatRequest, changes: list[Record]) -> None:
         """What the heartbeat says of the member; a change of subscription, or of the topics, raises the group's epoch."""
         subscription = member.topics, member.pattern, member.assignor
         before = (*subscription, member.rack_id, member.rebalance_timeout_ms, member.client_id, member.client_host)
@@ -277,7 +282,7 @@ class ConsumerGroup:
                 changes.append(written.target_record(self, member_id))
         self.assignment_epoch = self.epoch
         changes.append(written.target_epoch_record(self, self._timers.wall_ms()))
-        self._note("assigned", why=f"epoch {self.epoch}, {self.assignor}")
+        self._record_event("assigned", why=f"epoch {self.epoch}, {self.assignor}")
 
     @property
     def assignment_due(self) -> bool:
@@ -291,7 +296,7 @@ class ConsumerGroup:
     def _watch(self, member: ConsumerMember) -> None:
         assert member.session is not None and member.revocation is not None
         now_ms = self._timers.now_ms()
-        self.stay_alive(member)
+        self.extend_session(member)
         if member.state is not MemberState.UNREVOKED_PARTITIONS or member.classic is not None:
             member.revocation.clear()  # one of the classic protocol has joined; it gets another with its next "join again"
         elif member.revocation.when_ms is None and member.rebalance_timeout_ms >= 0:
@@ -301,12 +306,12 @@ class ConsumerGroup:
 
     def hold(self, member: ConsumerMember) -> None:
         """Note who holds what, after the member's assignment changed."""
-        self._let_go(member.member_id)
+        self._release_holdings(member.member_id)
         held = self._held[member.member_id] = member.assigned | member.revoking
         for place in held:
             self._holders[place] = member.member_id
 
-    def _let_go(self, member_id: str) -> None:
+    def _release_holdings(self, member_id: str) -> None:
         for place in self._held.pop(member_id, ()):
             if self._holders.get(place) == member_id:
                 del self._holders[place]
@@ -318,14 +323,14 @@ class ConsumerGroup:
 
     # -- members of the classic protocol, see migration.py ---------------------------------------------------------------
 
-    def take_in(self, member: ConsumerMember, target: frozenset[Place]) -> None:
+    def add_migrated_member(self, member: ConsumerMember, target: frozenset[Place]) -> None:
         """Admit a member with what it holds and is to hold."""
         self.admit(member)
         self.target[member.member_id] = target
         self.hold(member)
         self._watch(member)
 
-    def all_taken_in(self) -> None:
+    def finish_migration(self) -> None:
         """What its members read is what it was assigned by: no reason for another epoch."""
         self.metadata_hash = self._subscriptions.hash(self.members)
 
@@ -338,13 +343,13 @@ class ConsumerGroup:
         member = self.members[self.static_members[instance_id]]
         member.previous_epoch, member.epoch = member.epoch, LEAVING_STATIC
 
-    def stay_alive(self, member: ConsumerMember) -> None:
+    def extend_session(self, member: ConsumerMember) -> None:
         """The member gave a sign of life."""
         assert member.session is not None
         timeout_ms = member.classic.session_timeout_ms if member.classic else self._settings.session_timeout_ms
         member.session.set(self._timers.now_ms() + timeout_ms)
 
-    def expect_join(self, member: ConsumerMember) -> None:
+    def start_rejoin_timeout(self, member: ConsumerMember) -> None:
         """A member that was told to join again is out if it does not."""
         assert member.revocation is not None
         if member.revocation.when_ms is None:
@@ -353,7 +358,7 @@ class ConsumerGroup:
 
     # -- going -----------------------------------------------------------------------------------------------------------
 
-    def _leave(self, beat: Beat, then: Callable[[HeartbeatResult], None]) -> None:
+    def _leave(self, beat: HeartbeatRequest, then: Callable[[HeartbeatResult], None]) -> None:
         refused = identity_refusal(self, beat)
         if refused is not None:
             then(refused)
@@ -369,10 +374,10 @@ class ConsumerGroup:
             if member.revocation is not None:
                 member.revocation.clear()
             changes: list[Record] = [written.current_record(self, member)]
-            self._note("left for a while", member)
+            self._record_event("left for a while", member)
         else:
             changes = self._remove(member)
-            self._note("left", member)
+            self._record_event("left", member)
         self._persist(self, changes, lambda error: then(answer if error is ErrorCode.NONE else HeartbeatResult(error)))
 
     def leave_classic(self, member_id: str, instance_id: str | None, reason: str) -> ErrorCode:
@@ -385,7 +390,7 @@ class ConsumerGroup:
         member = self.members.get(member_id)
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        self._note("left", member, reason)
+        self._record_event("left", member, reason)
         self._persist(self, self._remove(member), lambda _: None)
         return ErrorCode.NONE
 
@@ -394,7 +399,7 @@ class ConsumerGroup:
         if member is None:
             return
         changes = self._remove(member)
-        self._note("expelled", member, why)
+        self._record_event("expelled", member, why)
         self._persist(self, changes, lambda _: None)  # what is lost here is done again by the successor's sessions
 
     def _remove(self, member: ConsumerMember) -> list[Record]:
@@ -414,7 +419,7 @@ class ConsumerGroup:
         del self.members[member_id]
         if member.instance_id is not None and self.static_members.get(member.instance_id) == member_id:
             del self.static_members[member.instance_id]
-        self._let_go(member_id)
+        self._release_holdings(member_id)
         self._subscriptions.changed()
         return written.tombstones_of_member(self.group_id, member_id)
 
@@ -452,7 +457,7 @@ class ConsumerGroup:
         if error is not ErrorCode.NONE and member is not None and member.may_commit(member_epoch, self._ids(places())):
             error = ErrorCode.NONE
         if error is ErrorCode.NONE and member is not None and member.classic is not None:
-            self.stay_alive(member)
+            self.extend_session(member)
         return error
 
     def _ids(self, places: Iterable[tuple[str, int]]) -> Iterator[Place | None]:
@@ -476,7 +481,7 @@ class ConsumerGroup:
         for member in self.members.values():
             self._watch(member)
 
-    def _note(self, what: str, member: ConsumerMember | None = None, why: str = "", client: str = "") -> None:
+    def _record_event(self, what: str, member: ConsumerMember | None = None, why: str = "", client: str = "") -> None:
         self.history.add(
             Event(
                 self._timers.wall_ms(),

@@ -38,7 +38,7 @@ class ClassicSide:
 
 
 @dataclass(frozen=True)
-class Beat:
+class HeartbeatRequest:
     """A ConsumerGroupHeartbeat request; None is "as before".
 
     :param owned: the partitions that the member holds now.
@@ -95,9 +95,9 @@ class ConsumerMember:
     revoking: frozenset[Place] = frozenset()
     since: dict[Place, int] = field(default_factory=dict)
     classic: ClassicSide | None = None
-    heard: bool = True
+    confirmed: bool = True
     claimed_by: str | None = None
-    told: frozenset[Place] | None = field(default=None, repr=False)
+    reported_assignment: frozenset[Place] | None = field(default=None, repr=False)
     session: Deadline | None = field(default=None, repr=False)
     revocation: Deadline | None = field(default=None, repr=False)
 
@@ -151,7 +151,7 @@ class ConsumerMember:
         )
 
 
-def size_of(beat: Beat) -> int:
+def size_of(beat: HeartbeatRequest) -> int:
     """About how many bytes the record of the member that it makes takes."""
     of_classic = sum(len(name) + len(data) for name, data in beat.classic.protocols) if beat.classic is not None else 0
     texts = (beat.member_id, beat.instance_id, beat.rack_id, beat.pattern, beat.client_id, *(beat.topics or ()))

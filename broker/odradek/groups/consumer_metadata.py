@@ -55,7 +55,7 @@ def _read(kind: Any, data: bytes) -> Any | None:
     return message
 
 
-def written_assignment(places: Iterable[Place], names: Callable[[bytes], str | None], version: int) -> bytes:
+def encode_assignment(places: Iterable[Place], names: Callable[[bytes], str | None], version: int) -> bytes:
     """An assignment as consumers of the classic protocol read it; topics that are gone are left out."""
     make = Assignment.TopicPartition
     told = [

@@ -163,7 +163,7 @@ def _member(group: ConsumerGroup, key: Any, value: Any) -> None:
 
 
 def _admitted(group: ConsumerGroup, member_id: str) -> ConsumerMember:
-    member = ConsumerMember(member_id, heard=False)
+    member = ConsumerMember(member_id, confirmed=False)
     group.admit(member)
     return member
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.groups.consumer_member import JOINING, LEAVING_STATIC, Beat, ConsumerMember, HeartbeatResult
+from odradek.groups.consumer_member import JOINING, LEAVING_STATIC, ConsumerMember, HeartbeatRequest, HeartbeatResult
 from odradek.groups.patterns import compiled
 from odradek.groups.settings import ConsumerSettings
 from odradek.protocol.errors import ErrorCode
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from odradek.groups.consumer_group import ConsumerGroup
 
 
-def wrong_with(beat: Beat, settings: ConsumerSettings) -> HeartbeatResult | None:
+def request_error(beat: HeartbeatRequest, settings: ConsumerSettings) -> HeartbeatResult | None:
     """Why a heartbeat is refused whatever its group; None if that depends on the group."""
     if beat.pattern:
         try:
@@ -33,9 +33,9 @@ def wrong_with(beat: Beat, settings: ConsumerSettings) -> HeartbeatResult | None
     return None
 
 
-def refusal(group: ConsumerGroup, settings: ConsumerSettings, beat: Beat) -> HeartbeatResult | None:
+def refusal(group: ConsumerGroup, settings: ConsumerSettings, beat: HeartbeatRequest) -> HeartbeatResult | None:
     """Why a heartbeat of one that joins, or is a member, is refused."""
-    wrong = wrong_with(beat, settings)
+    wrong = request_error(beat, settings)
     if wrong is not None:
         return wrong
     if beat.member_epoch == JOINING:
@@ -43,7 +43,9 @@ def refusal(group: ConsumerGroup, settings: ConsumerSettings, beat: Beat) -> Hea
     return _member_refusal(group, beat)
 
 
-def join_refusal(group: ConsumerGroup | ClassicGroup, settings: ConsumerSettings, beat: Beat) -> HeartbeatResult | None:
+def join_refusal(
+    group: ConsumerGroup | ClassicGroup, settings: ConsumerSettings, beat: HeartbeatRequest
+) -> HeartbeatResult | None:
     """Why one that joins is refused: by a consumer group, or by a classic one that would become one for it."""
     known = beat.member_id in group.members or beat.instance_id in group.static_members
     if not known and len(group.members) >= settings.max_size:
@@ -70,7 +72,7 @@ def join_refusal(group: ConsumerGroup | ClassicGroup, settings: ConsumerSettings
     return None
 
 
-def _member_refusal(group: ConsumerGroup, beat: Beat) -> HeartbeatResult | None:
+def _member_refusal(group: ConsumerGroup, beat: HeartbeatRequest) -> HeartbeatResult | None:
     wrong = identity_refusal(group, beat)
     if wrong is not None:
         return wrong
@@ -93,7 +95,7 @@ def _member_refusal(group: ConsumerGroup, beat: Beat) -> HeartbeatResult | None:
     return None
 
 
-def identity_refusal(group: ConsumerGroup, beat: Beat) -> HeartbeatResult | None:
+def identity_refusal(group: ConsumerGroup, beat: HeartbeatRequest) -> HeartbeatResult | None:
     """Why one is refused that stays or leaves: it is not the member that it says. All that is asked of one that leaves."""
     if beat.instance_id is not None:
         known = group.static_members.get(beat.instance_id)

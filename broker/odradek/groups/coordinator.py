@@ -14,7 +14,7 @@ from itertools import chain
 from odradek._ext.api.offset_commits import OffsetCommit
 from odradek.groups.classic import ClassicGroup
 from odradek.groups.consumer_metadata import CONSUMER
-from odradek.groups.environment import Appended, Late, Record, Waiter
+from odradek.groups.environment import AppendCallback, LateCallback, Record, Waiter
 from odradek.groups.group import Group
 from odradek.groups.membership import Membership
 from odradek.groups.migration import batch_bytes
@@ -120,7 +120,7 @@ class GroupCoordinator(Membership):
 
         self._remove(shard, group, gone, removed)
 
-    def _remove(self, shard: Shard, group: Group, places: Sequence[Place], then: Appended) -> None:
+    def _remove(self, shard: Shard, group: Group, places: Sequence[Place], then: AppendCallback) -> None:
         """Forget what is committed, or is about to be, at these places."""
         coming = group.places_under_way()
         present = [
@@ -132,7 +132,7 @@ class GroupCoordinator(Membership):
         self._delete_offsets(shard, group, present, waiter, waiter.late)
 
     def _delete_offsets(
-        self, shard: Shard, group: Group, places: Sequence[Place], then: Appended, late: Late = None
+        self, shard: Shard, group: Group, places: Sequence[Place], then: AppendCallback, late: LateCallback = None
     ) -> None:
         """Write tombstones of these offsets, then forget them. :param then: called once, with an error of any of them."""
         if not places:
@@ -175,7 +175,7 @@ class GroupCoordinator(Membership):
 
     # -- whole groups ----------------------------------------------------------------------------------------------------
 
-    def delete(self, group_id: str, then: Appended) -> None:
+    def delete(self, group_id: str, then: AppendCallback) -> None:
         """Delete a group without members, and its offsets."""
         error, shard = self.shard_of(group_id)
         group = shard.groups.get(group_id) if shard is not None else None
@@ -196,12 +196,12 @@ class GroupCoordinator(Membership):
         places = dict.fromkeys((topic, partition) for topic, partition, _ in chain(group.offsets, group.pending))
         self._remove(shard, group, list(places), emptied)
 
-    def _end(self, shard: Shard, group: Group, then: Appended) -> None:
+    def _end(self, shard: Shard, group: Group, then: AppendCallback) -> None:
         """Take an empty group without offsets out of the log and of memory."""
         group.protocol.die(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if shard.groups.get(group.group_id) is group:
             del shard.groups[group.group_id]
-        self._write_down(shard, group.tombstones(), then)
+        self._append_changes(shard, group.tombstones(), then)
 
     def topics_deleted(self, topics: Iterable[str]) -> None:
         """The offsets of deleted topics go, of all groups, with those that are about to be committed."""
@@ -226,7 +226,7 @@ class GroupCoordinator(Membership):
             shard.topics = None
         count = self._forget_topics(shard, shard.deleted_topics)
         if count:
-            log.info("__consumer_offsets-%d held %d offsets of topics that are deleted: they go", partition, count)
+            log.info("__consumer_offsets-%d: deleting %d offset(s) of deleted topics", partition, count)
 
     def _forget_topics(self, shard: Shard, topics: Collection[str]) -> int:
         """Have offsets of topics removed, now or, if that fails, a little later; how many. Nobody commits to them before."""
@@ -244,7 +244,10 @@ class GroupCoordinator(Membership):
                 shard.deleted_topics -= names
             elif self._shards.get(shard.partition) is shard:  # else whoever has it now sees that the topics are gone
                 log.warning(
-                    "offsets of deleted topics are still in __consumer_offsets: %s; tried again soon", failed.name
+                    "__consumer_offsets-%d: cannot delete the offsets of deleted topics: %s; retrying in %d ms",
+                    shard.partition,
+                    failed.name,
+                    RETRY_MS,
                 )
                 self._timers.call_at(self._timers.now_ms() + RETRY_MS, again)
 

@@ -29,8 +29,8 @@ class LogBatch(NamedTuple):
     commits: bool | None = None
 
 
-Appended = Callable[[ErrorCode], None]
-Late = Callable[[], None] | None
+AppendCallback = Callable[[ErrorCode], None]
+LateCallback = Callable[[], None] | None
 
 
 class Timer(Protocol):
@@ -56,7 +56,7 @@ class Timers(Protocol):
 class GroupLog(Protocol):
     """One partition of `__consumer_offsets` that this broker leads."""
 
-    def append(self, records: Sequence[Record], then: Appended, late: Late = None) -> None:
+    def append(self, records: Sequence[Record], then: AppendCallback, late: LateCallback = None) -> None:
         """Append the records as one batch or joined with others, all or none; `then` is called once, in order of the
         appends: NONE when all in-sync replicas have them, else the error for the client (COORDINATOR_NOT_AVAILABLE,
         NOT_COORDINATOR, INVALID_COMMIT_OFFSET_SIZE ...), and then none of them is or will be there.
@@ -71,8 +71,8 @@ class GroupLog(Protocol):
 class Waiter:
     """Who waits for an append: told once, of its outcome, or before that it takes too long."""
 
-    def __init__(self, then: Appended) -> None:
-        self._then: Appended | None = then
+    def __init__(self, then: AppendCallback) -> None:
+        self._then: AppendCallback | None = then
 
     def __call__(self, error: ErrorCode) -> None:
         then, self._then = self._then, None

@@ -6,7 +6,7 @@ from odradek.protocol.errors import ErrorCode
 
 
 def instance_error(
-    static_members: Mapping[str, str], instance_id: str | None, member_id: str, unheard: Collection[str] = ()
+    static_members: Mapping[str, str], instance_id: str | None, member_id: str, unconfirmed: Collection[str] = ()
 ) -> ErrorCode | None:
     """Why a member with this id does not own the instance id; None if it does, or names none.
 
@@ -16,7 +16,7 @@ def instance_error(
     which replaces the holder.
 
     :param static_members: member ids by instance id.
-    :param unheard: ids of members that have sent no request since they were read from the log.
+    :param unconfirmed: ids of members that have sent no request since they were read from the log.
     """
     if instance_id is None:
         return None
@@ -25,4 +25,4 @@ def instance_error(
         return ErrorCode.UNKNOWN_MEMBER_ID
     if known == member_id:
         return None
-    return ErrorCode.UNKNOWN_MEMBER_ID if known in unheard else ErrorCode.FENCED_INSTANCE_ID
+    return ErrorCode.UNKNOWN_MEMBER_ID if known in unconfirmed else ErrorCode.FENCED_INSTANCE_ID

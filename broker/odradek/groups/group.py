@@ -10,7 +10,7 @@ from collections.abc import Collection, ItemsView, Mapping
 from typing import Any, Protocol
 
 from odradek.groups.classic import ClassicGroup
-from odradek.groups.classic_member import Join
+from odradek.groups.classic_member import JoinRequest
 from odradek.groups.classic_rebalance import Rebalance, State
 from odradek.groups.consumer_group import ConsumerGroup
 from odradek.groups.consumer_metadata import CONSUMER, topics_of
@@ -19,7 +19,7 @@ from odradek.groups.offsets import Committed, Offsets, Place
 from odradek.protocol.schemas.group_records import GROUP_METADATA, record
 
 
-class Storing(Protocol):
+class PendingCommit(Protocol):
     """What a commit is about to store."""
 
     def items(self) -> ItemsView[Place, Committed] | list[tuple[Place, Committed]]:
@@ -29,7 +29,7 @@ class Storing(Protocol):
 class Group:
     """:param protocol: how members share the work; it may change from one to the other while there is no member.
 
-    :ivar stays_at: the epoch of the consumer group at which it was found too large to become a classic one.
+    :ivar downgrade_refused_at: the epoch of the consumer group at which it was found too large to become a classic one.
     :ivar pending: offsets of transactions that were open when the log was taken over from another broker: no client sees them.
     :ivar under_way: the commits that were appended and are not acknowledged, each by something of its own.
     """
@@ -39,8 +39,8 @@ class Group:
         self.protocol = protocol
         self.offsets = Offsets()
         self.pending = Offsets()
-        self.stays_at: int | None = None
-        self.under_way: dict[object, Storing] = {}
+        self.downgrade_refused_at: int | None = None
+        self.under_way: dict[object, PendingCommit] = {}
 
     @property
     def classic(self) -> ClassicGroup | None:
@@ -182,7 +182,7 @@ def restore_classic(group: ClassicGroup, said: Any) -> None:
     """Make the group what the value of its record says."""
     members = [
         (
-            Join(
+            JoinRequest(
                 one.member_id,
                 one.session_timeout,
                 one.rebalance_timeout if one.rebalance_timeout >= 0 else one.session_timeout,

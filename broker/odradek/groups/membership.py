@@ -12,18 +12,18 @@ from collections.abc import Callable, Sequence
 from odradek._ext.api.offset_commits import partition_for
 from odradek.groups import migration
 from odradek.groups.classic import ClassicGroup
-from odradek.groups.classic_member import Join, JoinResult, Sync, SyncResult
+from odradek.groups.classic_member import JoinRequest, JoinResult, SyncRequest, SyncResult
 from odradek.groups.classic_roster import can_be_first
 from odradek.groups.consumer_group import ConsumerGroup
-from odradek.groups.consumer_member import JOINING, Beat, HeartbeatResult, size_of
-from odradek.groups.consumer_refusals import join_refusal, wrong_with
+from odradek.groups.consumer_member import JOINING, HeartbeatRequest, HeartbeatResult, size_of
+from odradek.groups.consumer_refusals import join_refusal, request_error
 from odradek.groups.group import Group, classic_record
 from odradek.groups.shards import NONE, Shard, Shards, report
 from odradek.protocol.errors import ErrorCode
 
 log = logging.getLogger("odradek.groups")
 
-Left = tuple[ErrorCode, list[ErrorCode]]
+LeaveResult = tuple[ErrorCode, list[ErrorCode]]
 """What a LeaveGroup is answered: the error of the request, then one of each member; of none if the request has one."""
 
 
@@ -32,7 +32,7 @@ class Membership(Shards):
 
     # -- the classic protocol --------------------------------------------------------------------------------------------
 
-    def join(self, group_id: str, join: Join, then: Callable[[JoinResult], None]) -> None:
+    def join(self, group_id: str, join: JoinRequest, then: Callable[[JoinResult], None]) -> None:
         """A JoinGroup."""
         error, shard = self.shard_of(group_id)
         if not group_id:
@@ -43,8 +43,8 @@ class Membership(Shards):
         size, most = sum(len(name) + len(data) for name, data in join.protocols), self.settings.max_member_bytes
         if shard is not None and size > most:
             log.warning(
-                "a JoinGroup of %s at %s to group %s brings %d bytes of subscriptions; at most message.max.bytes (%d) can be "
-                "stored",
+                "refused a JoinGroup of client %s at %s to group %s: its subscriptions take %d bytes, more than message.max.bytes (%d); "
+                "subscribe to fewer topics or raise message.max.bytes",
                 join.client_id, join.client_host, group_id, size, most,
             )  # fmt: skip
             error, shard = ErrorCode.UNKNOWN_SERVER_ERROR, None  # as a generation that cannot be stored
@@ -76,9 +76,9 @@ class Membership(Shards):
         """The client of a JoinGroup has closed its connection. :param then: the callback of `join`, not called yet."""
         group = self.find(group_id)[1]
         if group is not None and group.classic is not None:
-            group.classic.client_gone(then)
+            group.classic.client_disconnected(then)
 
-    def sync(self, group_id: str, sync: Sync, then: Callable[[SyncResult], None]) -> None:
+    def sync(self, group_id: str, sync: SyncRequest, then: Callable[[SyncResult], None]) -> None:
         """A SyncGroup."""
         error, group = self._member_group(group_id)
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
@@ -87,7 +87,7 @@ class Membership(Shards):
             then(SyncResult(error))
             return
         if group.consumer is not None:
-            self._settle_protocol(group)
+            self._downgrade_if_due(group)
         if group.consumer is not None:
             answer = migration.sync(group.consumer, sync, self._topics.name_of)
             self._persist_records(group.consumer, (), lambda error: then(SyncResult(error) if error else answer))
@@ -102,14 +102,14 @@ class Membership(Shards):
         if group is None:
             return error
         if group.consumer is not None:
-            self._settle_protocol(group)
+            self._downgrade_if_due(group)
         if group.consumer is not None:
             return migration.heartbeat(group.consumer, member_id, generation_id, instance_id)
         assert group.classic is not None
         return group.classic.heartbeat(member_id, generation_id, instance_id)
 
     def leave(
-        self, group_id: str, members: Sequence[tuple[str, str | None, str]], then: Callable[[Left], None]
+        self, group_id: str, members: Sequence[tuple[str, str | None, str]], then: Callable[[LeaveResult], None]
     ) -> None:
         """A LeaveGroup of (member id, instance id, reason)."""
         error, group = self._member_group(group_id)
@@ -137,7 +137,7 @@ class Membership(Shards):
         known = group.consumer.patterns if error is NONE and group is not None and group.consumer is not None else ()
         return [one for one in {*known, pattern} if one and not self.patterns.resolved(one)]
 
-    def beat(self, group_id: str, beat: Beat, then: Callable[[HeartbeatResult], None]) -> None:
+    def beat(self, group_id: str, beat: HeartbeatRequest, then: Callable[[HeartbeatResult], None]) -> None:
         """A ConsumerGroupHeartbeat."""
         error, shard = self.shard_of(group_id)
         if shard is None:
@@ -145,7 +145,7 @@ class Membership(Shards):
             return
         size, most = size_of(beat), self.settings.max_member_bytes
         if size > most:
-            why = f"The subscription has {size} bytes; at most message.max.bytes ({most}) of this broker can be stored."
+            why = f"The subscription takes {size} bytes, more than message.max.bytes ({most}) of this broker."
             then(HeartbeatResult(ErrorCode.UNKNOWN_SERVER_ERROR, why))
             return
         group = shard.groups.get(group_id)
@@ -159,7 +159,7 @@ class Membership(Shards):
                 then(HeartbeatResult(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group."))
                 return
             settings = self.consumer_settings.of(group_id)
-            refusal = wrong_with(beat, settings)
+            refusal = request_error(beat, settings)
             if refusal is None and group is not None and group.classic is not None:
                 refusal = join_refusal(group.classic, settings, beat)
             if refusal is not None:  # no group comes to be, or changes its protocol, by a heartbeat that is refused
@@ -177,7 +177,7 @@ class Membership(Shards):
 
     # -- from one protocol to the other ----------------------------------------------------------------------------------
 
-    def _may_upgrade(self, group: Group, beat: Beat) -> bool:
+    def _may_upgrade(self, group: Group, beat: HeartbeatRequest) -> bool:
         if beat.member_epoch != JOINING or group.classic is None:
             return False
         if not group.classic.members:  # whoever was told an id only may come to a group of either protocol
@@ -185,8 +185,12 @@ class Membership(Shards):
         settings = self.consumer_settings.of(group.group_id)
         obstacle = migration.upgrade_obstacle(group.classic, settings.max_size, self.settings.max_member_bytes)
         if obstacle is not None or not settings.upgrade:
-            why = obstacle or "group.consumer.migration.policy does not allow it"
-            log.info("classic group %s does not become a consumer group: %s", group.group_id, why)
+            why = obstacle or "group.consumer.migration.policy does not allow upgrades"
+            log.info(
+                "refused a member of the consumer protocol: classic group %s cannot become a consumer group: %s",
+                group.group_id,
+                why,
+            )
             return False
         return True
 
@@ -195,13 +199,13 @@ class Membership(Shards):
         if group.classic is None or not group.classic.members:
             self._change_protocol(shard, group, consumer)
             return
-        log.info("classic group %s becomes a consumer group", group.group_id)
+        log.info("upgrading classic group %s to a consumer group", group.group_id)
         tombstones = group.tombstones()
-        records = migration.upgraded(group.classic, consumer, self._topics)
+        records = migration.upgrade(group.classic, consumer, self._topics)
         group.protocol = consumer
-        self._write_down(shard, [*tombstones, *records], report)
+        self._append_changes(shard, [*tombstones, *records], report)
 
-    def _settle_protocol(self, group: Group) -> None:
+    def _downgrade_if_due(self, group: Group) -> None:
         """A member of the newer protocol may have been expelled since."""
         shard = self._shards.get(partition_for(group.group_id, self._partitions))
         if shard is not None:
@@ -212,29 +216,30 @@ class Membership(Shards):
         consumer = group.consumer
         if consumer is None or not consumer.all_classic or not self.consumer_settings.of(group.group_id).downgrade:
             return
-        if len(consumer.members) > self.settings.max_size or group.stays_at == consumer.epoch:
+        if len(consumer.members) > self.settings.max_size or group.downgrade_refused_at == consumer.epoch:
             return  # they stay as they are, translated
         classic = self._new_classic(group.group_id)
-        migration.downgraded(consumer, classic, self._topics.name_of)
+        migration.downgrade(consumer, classic, self._topics.name_of)
         records = [*consumer.tombstones(), classic_record(classic, classic.assignments())]
         size = migration.batch_bytes(records)
         if size > self.settings.max_member_bytes:  # it could never be stored
-            group.stays_at = consumer.epoch
+            group.downgrade_refused_at = consumer.epoch
             log.warning(
-                "consumer group %s does not become a classic group: its %d members need %d bytes, and a batch has at most %d",
+                "consumer group %s stays a consumer group although all its %d members use the classic protocol: as a classic group it "
+                "needs a batch of %d bytes, more than message.max.bytes (%d)",
                 group.group_id, len(consumer.members), size, self.settings.max_member_bytes,
             )  # fmt: skip
             return
-        log.info("consumer group %s becomes a classic group", group.group_id)
+        log.info("downgrading consumer group %s to a classic group", group.group_id)
         consumer.die(ErrorCode.REBALANCE_IN_PROGRESS)
         classic.begin_sessions()
         group.protocol = classic
-        self._write_down(shard, records, report)
-        classic.rebalance("the last member of the newer protocol left")
+        self._append_changes(shard, records, report)
+        classic.rebalance("the last member of the consumer protocol left")
 
     def _change_protocol(self, shard: Shard, group: Group, protocol: ClassicGroup | ConsumerGroup) -> None:
         """A group without members goes over to the other protocol."""
         if group.protocol.protocol_type is not None:
-            self._write_down(shard, group.tombstones(), report)
+            self._append_changes(shard, group.tombstones(), report)
         group.protocol.die(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         group.protocol = protocol

@@ -1,9 +1,9 @@
 """Members of the classic protocol in a group of KIP-848, and the change of a living group from one protocol to the other.
 
 While applications are upgraded one by one, consumers of both protocols share a group. The first member of the new protocol
-turns the classic group into a consumer group (`upgraded`); those of the old one go on with JoinGroup, SyncGroup and Heartbeat,
+turns the classic group into a consumer group (`upgrade`); those of the old one go on with JoinGroup, SyncGroup and Heartbeat,
 which are translated: a generation is the member's epoch, and "rebalance in progress" brings a member to say what it holds.
-When the last member of the new protocol has gone the group turns back (`downgraded`). Used in the coordinator's loop.
+When the last member of the new protocol has gone the group turns back (`downgrade`). Used in the coordinator's loop.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from typing import Any
 
 from odradek.groups.assignors import Place
 from odradek.groups.classic import ClassicGroup
-from odradek.groups.classic_member import Join, JoinResult, Member, Sync, SyncResult
+from odradek.groups.classic_member import JoinRequest, JoinResult, Member, SyncRequest, SyncResult
 from odradek.groups.classic_rebalance import State
 from odradek.groups.consumer_group import ConsumerGroup
 from odradek.groups.consumer_member import (
     JOINING,
     RECORD_BYTES,
-    Beat,
     ClassicSide,
     ConsumerMember,
+    HeartbeatRequest,
     MemberState,
     size_of,
 )
 from odradek.groups.consumer_metadata import (
     CONSUMER,
     assignment_of,
+    encode_assignment,
     subscription_of,
     version_of,
-    written_assignment,
 )
 from odradek.groups.environment import Record, Topics, new_member_id
 from odradek.protocol.errors import ErrorCode
@@ -58,16 +58,16 @@ def upgrade_obstacle(group: ClassicGroup, max_size: int, max_bytes: int) -> str 
     :param max_size: the most members that a consumer group may have. :param max_bytes: that its records may take.
     """
     if len(group.members) > max_size:
-        return f"it has {len(group.members)} members, and consumer groups at most {max_size}"
+        return f"it has {len(group.members)} members, more than group.consumer.max.size ({max_size})"
     if group.protocol_type != CONSUMER:
-        return f"its members are no consumers but {group.protocol_type}"
+        return f"its protocol type is {group.protocol_type!r}, not {CONSUMER!r}"
     for member in group.members.values():
         for name, metadata in member.protocols:
             if subscription_of(metadata) is None:
                 return f"the subscription of member {member.member_id} for assignor {name} cannot be read"
     size = sum(_record_bytes(group, member) for member in group.members.values())
     if size > max_bytes:
-        return f"its {len(group.members)} members need about {size} bytes, and a batch has at most {max_bytes}"
+        return f"its {len(group.members)} members take about {size} bytes, more than message.max.bytes ({max_bytes})"
     return None
 
 
@@ -79,7 +79,7 @@ def _record_bytes(group: ClassicGroup, member: Member) -> int:
     return RECORD_BYTES + keys + texts + protocols + len(member.protocols[0][1]) + 3 * len(member.assignment)
 
 
-def upgraded(group: ClassicGroup, into: ConsumerGroup, topics: Topics) -> list[Record]:
+def upgrade(group: ClassicGroup, into: ConsumerGroup, topics: Topics) -> list[Record]:
     """Fill an empty consumer group with a classic group's members and what they hold; the records that say so.
 
     Members that are amid a rebalance are told to join again. The classic group is dead afterwards.
@@ -88,11 +88,11 @@ def upgraded(group: ClassicGroup, into: ConsumerGroup, topics: Topics) -> list[R
     into.epoch = into.assignment_epoch = max(group.generation_id, 1)
     for old in group.members.values():
         member = _as_consumer(old, topics, rebalancing)
-        member.heard = old.member_id not in group.unheard
+        member.confirmed = old.member_id not in group.unconfirmed
         member.epoch = member.previous_epoch = into.epoch
         member.since = dict.fromkeys(member.assigned, into.epoch)
-        into.take_in(member, member.assigned)
-    into.all_taken_in()
+        into.add_migrated_member(member, member.assigned)
+    into.finish_migration()
     into.history = group.history
     group.die(ErrorCode.REBALANCE_IN_PROGRESS)
     return into.all_records()
@@ -114,14 +114,14 @@ def _as_consumer(old: Member, topics: Topics, rebalancing: bool) -> ConsumerMemb
     )
 
 
-def downgraded(group: ConsumerGroup, into: ClassicGroup, names: Callable[[bytes], str | None]) -> None:
+def downgrade(group: ConsumerGroup, into: ClassicGroup, names: Callable[[bytes], str | None]) -> None:
     """Fill an empty classic group with the members that are left, all of the classic protocol; they keep what they hold
     until the rebalance that the caller begins. The consumer group is as it was; the caller ends it."""
     members = []
     for member in group.members.values():
         side = member.classic
         assert side is not None
-        join = Join(
+        join = JoinRequest(
             member.member_id,
             side.session_timeout_ms,
             member.rebalance_timeout_ms,
@@ -132,7 +132,7 @@ def downgraded(group: ConsumerGroup, into: ClassicGroup, names: Callable[[bytes]
             member.instance_id,
         )
         version = version_of(side.protocols[0][1])
-        members.append((join, written_assignment(member.assigned, names, version)))
+        members.append((join, encode_assignment(member.assigned, names, version)))
     leader = next(iter(group.members))
     # The epoch that they know, not the group's: they are told of the rebalance instead of being fenced.
     generation = max(member.epoch for member in group.members.values())
@@ -149,7 +149,7 @@ def batch_bytes(records: Iterable[Record]) -> int:
 
 
 def join(
-    group: ConsumerGroup, topics: Topics, max_bytes: int, request: Join, then: Callable[[JoinResult], None]
+    group: ConsumerGroup, topics: Topics, max_bytes: int, request: JoinRequest, then: Callable[[JoinResult], None]
 ) -> None:
     """A JoinGroup to a consumer group: a heartbeat that says what the member subscribes to and holds.
 
@@ -181,7 +181,7 @@ def join(
             then(JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id))
             return
     side = ClassicSide(request.session_timeout_ms, list(request.protocols))
-    beat = Beat(
+    beat = HeartbeatRequest(
         member_id,
         JOINING,
         request.instance_id,
@@ -200,7 +200,7 @@ def join(
     if takes_over and request.instance_id is not None:
         group.release_instance(request.instance_id)
 
-    def beaten(answer: Any) -> None:
+    def respond(answer: Any) -> None:
         error = answer.error
         if error is ErrorCode.UNRELEASED_INSTANCE_ID:
             error = ErrorCode.FENCED_INSTANCE_ID
@@ -209,10 +209,10 @@ def join(
             return
         then(JoinResult(ErrorCode.NONE, member_id, answer.member_epoch, CONSUMER, request.protocols[0][0]))
 
-    group.heartbeat(beat, beaten)
+    group.heartbeat(beat, respond)
 
 
-def shares_protocol(group: ConsumerGroup, request: Join) -> bool:
+def shares_protocol(group: ConsumerGroup, request: JoinRequest) -> bool:
     """Whether a member names an assignor that all other classic members have: they may be on their own again."""
     others = [one.classic for one in group.members.values() if one.classic and one.member_id != request.member_id]
     return any(
@@ -220,7 +220,7 @@ def shares_protocol(group: ConsumerGroup, request: Join) -> bool:
     )
 
 
-def sync(group: ConsumerGroup, request: Sync, names: Callable[[bytes], str | None]) -> SyncResult:
+def sync(group: ConsumerGroup, request: SyncRequest, names: Callable[[bytes], str | None]) -> SyncResult:
     """A SyncGroup to a consumer group: what the member may hold in its epoch."""
     member, error = _classic_member(group, request.member_id, request.instance_id, request.generation_id)
     if member is None:
@@ -229,11 +229,11 @@ def sync(group: ConsumerGroup, request: Sync, names: Callable[[bytes], str | Non
     name, metadata = member.classic.protocols[0]
     if request.protocol_type not in (None, CONSUMER) or request.protocol_name not in (None, name):
         return SyncResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    if _behind(group, member) and member.state is not MemberState.UNREVOKED_PARTITIONS:
-        group.expect_join(member)
+    if _needs_rejoin(group, member) and member.state is not MemberState.UNREVOKED_PARTITIONS:
+        group.start_rejoin_timeout(member)
         return SyncResult(ErrorCode.REBALANCE_IN_PROGRESS)
-    group.stay_alive(member)
-    return SyncResult(ErrorCode.NONE, CONSUMER, name, written_assignment(member.assigned, names, version_of(metadata)))
+    group.extend_session(member)
+    return SyncResult(ErrorCode.NONE, CONSUMER, name, encode_assignment(member.assigned, names, version_of(metadata)))
 
 
 def heartbeat(group: ConsumerGroup, member_id: str, generation_id: int, instance_id: str | None) -> ErrorCode:
@@ -241,15 +241,15 @@ def heartbeat(group: ConsumerGroup, member_id: str, generation_id: int, instance
     member, error = _classic_member(group, member_id, instance_id, generation_id)
     if member is None:
         return error
-    group.stay_alive(member)
+    group.extend_session(member)
     waits = member.state is MemberState.UNRELEASED_PARTITIONS and group.has_free_partitions(member)
-    if _behind(group, member) or member.state is MemberState.UNREVOKED_PARTITIONS or waits:
-        group.expect_join(member)
+    if _needs_rejoin(group, member) or member.state is MemberState.UNREVOKED_PARTITIONS or waits:
+        group.start_rejoin_timeout(member)
         return ErrorCode.REBALANCE_IN_PROGRESS
     return ErrorCode.NONE
 
 
-def _behind(group: ConsumerGroup, member: ConsumerMember) -> bool:
+def _needs_rejoin(group: ConsumerGroup, member: ConsumerMember) -> bool:
     """Whether a JoinGroup brings the member to a newer target. While none may be computed yet it would join over and over."""
     return member.epoch < group.assignment_epoch or group.assignment_due
 
@@ -263,7 +263,7 @@ def _classic_member(
     member = group.members.get(member_id)
     if member is None or member.classic is None:
         return None, ErrorCode.UNKNOWN_MEMBER_ID
-    member.heard = True
+    member.confirmed = True
     if generation_id != member.epoch:
         return None, ErrorCode.ILLEGAL_GENERATION
     return member, ErrorCode.NONE

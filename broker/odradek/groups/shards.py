@@ -15,7 +15,7 @@ from odradek.groups import consumer_records
 from odradek.groups.classic import ClassicGroup
 from odradek.groups.classic_rebalance import Rebalance
 from odradek.groups.consumer_group import ConsumerGroup
-from odradek.groups.environment import NO_PRODUCER, Appended, GroupLog, LogBatch, Record, Timers, Topics, Waiter
+from odradek.groups.environment import NO_PRODUCER, AppendCallback, GroupLog, LogBatch, Record, Timers, Topics, Waiter
 from odradek.groups.group import Group, classic_record, restore_classic
 from odradek.groups.offsets import committed_of
 from odradek.groups.patterns import Slices, TopicPatterns
@@ -138,7 +138,7 @@ class Shards:
                 kind, read_key, read_value = read_record(key, value)
             except (UnknownRecord, ProtocolError) as error:
                 unknown += 1
-                log.warning("__consumer_offsets-%d holds %s: ignored", partition, error)
+                log.warning("__consumer_offsets-%d: skipped a record that cannot be read: %s", partition, error)
                 continue
             if kind is OFFSET_COMMIT:
                 at = None if producer_id == NO_PRODUCER else (producer_id, offsets[number])
@@ -198,7 +198,7 @@ class Shards:
             group = shard.groups[group_id] = self._new_group(group_id)
         return group
 
-    def _leave_pending(self, shard: Shard) -> None:
+    def _set_aside_open_transactions(self, shard: Shard) -> None:
         """Nothing on this broker can end the transactions that are open at the log's end: their offsets are not served.
 
         They stay in the log, where a broker that runs transactions finds them, until they expire as other offsets do.
@@ -212,15 +212,15 @@ class Shards:
         if count:
             named = ", ".join(sorted(groups)[:10]) + (", ..." if len(groups) > 10 else "")
             log.warning(
-                "__consumer_offsets-%d: %d offset(s) of %s were committed in transactions that never ended; they are not used, "
-                "consumers continue from the offsets committed before them",
+                "__consumer_offsets-%d: ignoring %d offset(s) of group(s) %s that open transactions committed; consumers continue from "
+                "the offsets committed before them",
                 shard.partition, count, named,
             )  # fmt: skip
 
     def loaded(self, partition: int) -> None:
         """All records were taken over: serve. Groups of which nothing is left are forgotten."""
         shard = self._shards[partition]
-        self._leave_pending(shard)
+        self._set_aside_open_transactions(shard)
         for group in list(shard.groups.values()):
             if group.consumer is not None:
                 group.consumer.loaded()
@@ -282,7 +282,7 @@ class Shards:
         groups = (group for shard in self._shards.values() for group in shard.groups.values())
         return {pattern for group in groups if group.consumer is not None for pattern in group.consumer.patterns}
 
-    def _persist(self, group: Rebalance, assignments: Mapping[str, bytes], then: Appended) -> None:
+    def _persist(self, group: Rebalance, assignments: Mapping[str, bytes], then: AppendCallback) -> None:
         error, shard = self.shard_of(group.group_id)
         if shard is None:
             then(error)
@@ -297,25 +297,25 @@ class Shards:
 
         shard.log.append([classic_record(group, assignments)], appended, waiter.late)
 
-    def _persist_records(self, group: ConsumerGroup, records: Sequence[Record], then: Appended) -> None:
+    def _persist_records(self, group: ConsumerGroup, records: Sequence[Record], then: AppendCallback) -> None:
         error, shard = self.shard_of(group.group_id)
         if shard is None:
             then(error)
         else:
-            self._write_down(shard, records, then)
+            self._append_changes(shard, records, then)
 
-    def _write_down(self, shard: Shard, records: Sequence[Record], then: Appended) -> None:
+    def _append_changes(self, shard: Shard, records: Sequence[Record], then: AppendCallback) -> None:
         """Make durable what groups are in memory already."""
         waiter = Waiter(then)
 
         def appended(error: ErrorCode) -> None:
             if error is not NONE and records:  # without, it only waited; who failed before it comes here itself
-                self._load_anew(shard)  # a group is ahead of its log: what the log says counts
+                self._reload(shard)  # a group is ahead of its log: what the log says counts
             waiter(error)
 
         shard.log.append(records, appended, waiter.late)
 
-    def _load_anew(self, shard: Shard) -> None:
+    def _reload(self, shard: Shard) -> None:
         """The groups are not what the log says: nobody is served until they were taken from it again."""
         if self._shards.get(shard.partition) is shard:
             if not shard.loading:
@@ -326,4 +326,4 @@ class Shards:
 def report(error: ErrorCode) -> None:
     """Tell of an append that nobody waits for, if it failed."""
     if error is not NONE:
-        log.warning("a change of a group is not in __consumer_offsets: %s", error.name)
+        log.warning("cannot write a change of a group to __consumer_offsets: %s", error.name)

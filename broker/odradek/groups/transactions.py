@@ -15,7 +15,7 @@ GroupPlace = tuple[str, Place]
 """Group id; topic and partition."""
 
 
-class Pending(NamedTuple):
+class PendingOffset(NamedTuple):
     """:param record_offset: of its record in `__consumer_offsets`."""
 
     record_offset: int
@@ -29,7 +29,7 @@ class PendingOffsets:
     """
 
     def __init__(self) -> None:
-        self._of_producer: dict[int, dict[GroupPlace, Pending]] = {}
+        self._of_producer: dict[int, dict[GroupPlace, PendingOffset]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._of_producer)
@@ -41,7 +41,7 @@ class PendingOffsets:
 
     def put(self, producer_id: int, group_id: str, place: Place, record_offset: int, committed: Committed) -> None:
         """A transactional record was read."""
-        self._of_producer.setdefault(producer_id, {})[group_id, place] = Pending(record_offset, committed)
+        self._of_producer.setdefault(producer_id, {})[group_id, place] = PendingOffset(record_offset, committed)
 
     def overtake(self, group_id: str, place: Place, record_offset: int | None = None) -> None:
         """A committed record or a tombstone counts instead of those before `record_offset`, or of all."""

@@ -20,7 +20,7 @@ import odradek._ext.partition.slots as slots
 from odradek._ext.api.offset_commits import join
 from odradek._ext.partition.flusher import Flusher
 from odradek._ext.records.batch_builder import BatchBuilder
-from odradek.groups.environment import NO_PRODUCER, Appended, Late, LogBatch
+from odradek.groups.environment import NO_PRODUCER, AppendCallback, LateCallback, LogBatch
 from odradek.groups.environment import Record as Pair
 from odradek.protocol.errors import ErrorCode
 from odradek.storage import compression
@@ -98,7 +98,7 @@ class Unacknowledged:
     """
 
     end: int
-    callbacks: list[Appended]
+    callbacks: list[AppendCallback]
     late: list[Callable[[], None]]
     deadline: float | None = None
 
@@ -128,14 +128,14 @@ class OffsetsLog:
         self._max_bytes = max_bytes
         self._most_bytes = min(MOST_BYTES, max_bytes // 2)  # joined; with room for what a batch adds
         self._patience_s = patience_ms / 1000
-        self._queue: list[tuple[Sequence[Pair], Appended, Late]] = []
+        self._queue: list[tuple[Sequence[Pair], AppendCallback, LateCallback]] = []
         self._due = False
         self._busy_since: float | None = None
         self._unacknowledged: deque[Unacknowledged] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
-    def append(self, records: Sequence[Pair], then: Appended, late: Late = None) -> None:
+    def append(self, records: Sequence[Pair], then: AppendCallback, late: LateCallback = None) -> None:
         """As `GroupLog` says."""
         if self._closed:
             self._loop.call_soon(then, ErrorCode.NOT_COORDINATOR)
@@ -148,7 +148,7 @@ class OffsetsLog:
             self._due = True
             self._turn.add(self)
 
-    def _after_the_last(self, then: Appended, late: Late) -> None:
+    def _after_the_last(self, then: AppendCallback, late: LateCallback) -> None:
         """Tell when all that was written is acknowledged."""
         if not self._unacknowledged:
             then(NONE)
@@ -193,7 +193,7 @@ class OffsetsLog:
         while self._unacknowledged and self._unacknowledged[0].end <= high_watermark:
             tell(self._unacknowledged.popleft().callbacks, NONE)
 
-    def when_committed(self, end: int, then: Appended) -> None:
+    def when_committed(self, end: int, then: AppendCallback) -> None:
         """Call `then` once the high watermark has reached `end`. To be called before anything is appended."""
         self._unacknowledged.append(Unacknowledged(end, [then], []))
         self.look()
@@ -281,7 +281,7 @@ class OffsetsLog:
                     log.exception("the callback of an append to __consumer_offsets failed while the append waits")
 
 
-def tell(callbacks: Iterable[Appended], code: ErrorCode) -> None:
+def tell(callbacks: Iterable[AppendCallback], code: ErrorCode) -> None:
     """Call each of them, whatever the others do."""
     for then in callbacks:
         try:
