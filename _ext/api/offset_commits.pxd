@@ -50,10 +50,7 @@ cdef class OffsetCommit:
     cdef int section_count
     cdef int stored                     # number of entries without error
     cdef int64_t record_bytes           # approximate size of its records
-    cdef public object request          # the request that `answered` answers; see `PlainRequest` (broker/odradek/api/group_call.py)
-    cdef bint failed                    # the response contains an error for a partition
-    cdef object group                   # set while the append is in progress
-    cdef object then                    # callback for the outcome; set while the append is in progress, until it is called
+    cdef readonly bint failed                    # the response contains an error for a partition
 
     cdef int read_topics(self, Cursor* c, TopicDirectory topics, int64_t longest_note, int64_t now_ms, int64_t max_elements) except -1
     cdef int read_entry(self, Cursor* c, Entry* entry, Topic topic, int64_t longest_note, int64_t now_ms) except -1

@@ -13,7 +13,6 @@ from libc.stdlib cimport free, malloc, realloc
 
 from odradek._ext.records.batch_builder cimport BatchBuilder
 from odradek._ext.shm.metering cimport count_error
-from odradek._ext.shm.metering import count_failed_request
 from odradek._ext.api.plain_requests cimport finished, header, text
 from odradek._ext.protocol.cursor cimport (
     CURSOR_OK,
@@ -56,7 +55,6 @@ cdef enum:
     VALUE_VERSION_WITH_EXPIRY = 1
     RECORD_OVERHEAD = 40                # bytes of a record except the texts in its key and value
     UNKNOWN_TOPIC_OR_PARTITION = 3
-    COORDINATOR_NOT_AVAILABLE = 15
     OFFSET_METADATA_TOO_LARGE = 12
     UNKNOWN_TOPIC_ID = 100
     NO_TIME = -1
@@ -390,40 +388,6 @@ cdef class OffsetCommit:
         finally:
             buffer_free(&out)
         return 0
-
-    @property
-    def offsets(self):
-        """The committed offsets: the object itself (like `Commit.offsets` in broker/odradek/groups/offsets.py)."""
-        return self
-
-    def answered(self, int16_t outcome):
-        """Answer `request`. `outcome`: error code for the partitions whose offsets were to be stored; 0: stored."""
-        request, self.request = self.request, None
-        payload = self.response(outcome)
-        if self.failed:                     # counted here: the worker cannot, because the response has no leading error code
-            count_failed_request(request.context, OFFSET_COMMIT)
-        request.answer(payload)
-
-    def under_way(self, group not None, then not None):
-        """The append begins. The caller must call `appended` with its outcome, and may call `late` before."""
-        group.under_way[self] = self
-        self.group = group
-        self.then = then
-
-    def appended(self, outcome):
-        """The append has ended: if it succeeded, commit the offsets to the group; report the outcome to the callback."""
-        group, then = self.group, self.then
-        self.group = self.then = None
-        del group.under_way[self]
-        if outcome == 0:
-            group.offsets.put_all(self)
-        if then is not None:
-            then(outcome)
-
-    def late(self):
-        """The append takes too long: report COORDINATOR_NOT_AVAILABLE to the callback now. Only the group sees the later outcome."""
-        then, self.then = self.then, None
-        then(COORDINATOR_NOT_AVAILABLE)
 
     def response(self, int16_t outcome):
         """Return the response with its header: `outcome` for the partitions without an error, the error of each other partition."""

@@ -3,10 +3,11 @@
 import pytest
 
 from odradek.groups.classic_member import JoinRequest
+from odradek.groups.commits import Commit
 from odradek.groups.consumer_member import HeartbeatRequest
 from odradek.groups.coordinator import GroupCoordinator
 from odradek.groups.migration import batch_bytes
-from odradek.groups.offsets import Commit, Committed, offset_record
+from odradek.groups.offsets import Committed, offset_record
 from odradek.groups.settings import GroupSettings
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import group_records

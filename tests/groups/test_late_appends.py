@@ -3,8 +3,9 @@
 import pytest
 
 from odradek.groups.classic_member import SyncRequest
+from odradek.groups.commits import Commit
 from odradek.groups.consumer_member import HeartbeatRequest
-from odradek.groups.offsets import Commit, Committed
+from odradek.groups.offsets import Committed
 from odradek.protocol.errors import ErrorCode
 from tests.groups.by_hand import Once
 from tests.groups.test_migration import GroupsUnderTest, assignment

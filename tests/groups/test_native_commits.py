@@ -98,7 +98,7 @@ def check_same(frame, topics, outcome):
     assert answer == wanted_answer
     for name in ("group_id", "member_id", "generation_id", "instance_id", "knows_epochs"):
         assert getattr(by_hand, name) == getattr(wanted, name)
-    native = by_hand.offsets
+    native = by_hand
     placed = native.items()
     assert dict(placed) == wanted.offsets
     assert len(native) == len(placed)
@@ -120,7 +120,7 @@ def check_same_answer(frame, topics):
     by_hand, answer = natively(frame, view_of(topics))
     wanted, wanted_answer = reference(frame, view_of(topics))
     assert answer == wanted_answer
-    assert dict(by_hand.offsets.items()) == wanted.offsets
+    assert dict(by_hand.items()) == wanted.offsets
 
 
 def number(kind):
@@ -182,8 +182,7 @@ def test_a_commit_that_takes_too_long_is_refused_at_once_and_counts_once_it_is_t
     request = full_request()
     request.generation_id_or_member_epoch, request.member_id = -1, ""
     commit, answers = read(frame_of(request, 9), topics, LONGEST_NOTE, NOW_MS), []
-    commit.request = SimpleNamespace(answer=answers.append, context=ASKER)
-    office.groups.commit(commit, commit.answered)
+    office.groups.commit(commit, lambda outcome: answers.append(commit.response(outcome)))
     office.log.dawdle()
     assert answers == [commit.response(ErrorCode.COORDINATOR_NOT_AVAILABLE)]
     assert office.groups.fetch("g\u00fc")[1].get("orders", 2) is None

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from odradek.groups.commits import Commit
 from odradek.groups.environment import LogBatch
-from odradek.groups.offsets import Commit, Committed, offset_record
+from odradek.groups.offsets import Committed, offset_record
 from odradek.protocol.errors import ErrorCode
 from tests.groups.by_hand import Once
 from tests.groups.test_migration import GroupsUnderTest

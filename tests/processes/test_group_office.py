@@ -10,8 +10,9 @@ from odradek._ext.partition import slots
 from odradek.api.group_call import OffsetTree
 from odradek.config.broker_config import BrokerConfig
 from odradek.controller.topic_names import CONSUMER_OFFSETS
+from odradek.groups.commits import Commit
 from odradek.groups.consumer_member import HeartbeatRequest
-from odradek.groups.offsets import Commit, Committed
+from odradek.groups.offsets import Committed
 from odradek.processes import group_service, offsets_log
 from odradek.processes.coordinator import Coordinator
 from odradek.processes.group_service import GroupService

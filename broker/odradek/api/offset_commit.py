@@ -3,11 +3,14 @@
 Version 0 writes to the metadata tree, without a coordinator's checks; 1 and later go into `__consumer_offsets`.
 """
 
+from functools import partial
 from typing import Any
 
-from odradek._ext.api.offset_commits import read
+from odradek._ext.api.offset_commits import OffsetCommit, read
+from odradek._ext.shm.metering import count_failed_request
 from odradek.api.group_call import GroupCall, GroupView, Pause, PlainRequest, answered
-from odradek.groups.offsets import NO_EXPIRY, Commit, Committed, Place
+from odradek.groups.commits import Commit
+from odradek.groups.offsets import NO_EXPIRY, Committed, Place
 from odradek.metadata.group_offsets import may_be_in_tree
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import offset_commit
@@ -25,9 +28,15 @@ def at_once(request: PlainRequest, view: GroupView) -> bool:
     commit = read(request.payload, view.topics, longest_note, groups.wall_ms(), most)
     if commit is None:
         return False
-    commit.request = request
-    groups.commit(commit, commit.answered)
+    groups.commit(commit, partial(_answer, request, commit))
     return True
+
+
+def _answer(request: PlainRequest, commit: OffsetCommit, outcome: ErrorCode) -> None:
+    response = commit.response(outcome)
+    if commit.failed:  # no error leads the response, so the worker does not see it
+        count_failed_request(request.context, offset_commit.API_KEY)
+    request.answer(response)
 
 
 async def handle(request: Any, call: GroupCall) -> Any:

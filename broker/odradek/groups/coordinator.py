@@ -11,14 +11,14 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from itertools import chain
 
-from odradek._ext.api.offset_commits import OffsetCommit
 from odradek.groups.classic import ClassicGroup
+from odradek.groups.commits import UnacknowledgedCommit
 from odradek.groups.consumer_metadata import CONSUMER
 from odradek.groups.environment import AppendCallback, LateCallback, Record, Waiter
 from odradek.groups.group import Group
 from odradek.groups.membership import Membership
 from odradek.groups.migration import batch_bytes
-from odradek.groups.offsets import Commit, Offsets, Place, offset_record
+from odradek.groups.offsets import CommitRequest, Offsets, Place, offset_record
 from odradek.groups.shards import NONE, Shard, report
 from odradek.protocol.errors import ErrorCode
 
@@ -34,11 +34,8 @@ class GroupCoordinator(Membership):
 
     # -- offsets ---------------------------------------------------------------------------------------------------------
 
-    def commit(self, commit: Commit | OffsetCommit, then: Callable[[ErrorCode], None]) -> None:
-        """Store offsets; answered once all in-sync replicas have them. Notes that are too long are the caller's to refuse.
-
-        :param commit: as objects, or as a request that was read natively.
-        """
+    def commit(self, commit: CommitRequest, then: Callable[[ErrorCode], None]) -> None:
+        """Store offsets; answered once all in-sync replicas have them. Notes that are too long are the caller's to refuse."""
         group_id = commit.group_id
         error, shard = self.shard_of(group_id)
         if shard is None:
@@ -57,30 +54,15 @@ class GroupCoordinator(Membership):
         else:
             places = partial(_places_of, commit)
             error = protocol.commit_error(commit.member_id, commit.generation_id, commit.knows_epochs, places)
-        if error is not NONE or not commit.offsets:
+        if error is not NONE or not len(commit):
             then(error)
             return
         if shard.deleted_topics and not shard.deleted_topics.isdisjoint(place[0] for place in _places_of(commit)):
             then(ErrorCode.COORDINATOR_NOT_AVAILABLE)  # offsets of a deleted topic of that name are still in the log
             return
         shard.groups[group_id] = group
-        if isinstance(commit, OffsetCommit):  # a sequence of its records; it does natively what `appended` does
-            commit.under_way(group, then)
-            shard.log.append(commit, commit.appended, commit.late)
-            return
-        offsets = commit.offsets
-        records = [offset_record(group_id, topic, number, one) for (topic, number), one in offsets.items()]
-        waiter = Waiter(then)
-
-        def appended(error: ErrorCode) -> None:
-            del group.under_way[waiter]
-            if error is NONE:
-                for (topic, partition), committed in offsets.items():
-                    group.offsets.put(topic, partition, committed)
-            waiter(error)
-
-        group.under_way[waiter] = offsets
-        shard.log.append(records, appended, waiter.late)
+        pending = UnacknowledgedCommit(group, commit, then)
+        shard.log.append(commit, pending.appended, pending.late)
 
     def fetch(self, group_id: str, member_id: str | None = None, member_epoch: int = -1) -> tuple[ErrorCode, Offsets]:
         """What a group has committed; nothing for a group that there is not.
@@ -284,5 +266,5 @@ class GroupCoordinator(Membership):
             self._remove(shard, group, places, removed)
 
 
-def _places_of(commit: Commit | OffsetCommit) -> list[Place]:
-    return [place for place, _ in commit.offsets.items()]
+def _places_of(commit: CommitRequest) -> list[Place]:
+    return [place for place, _ in commit.items()]

@@ -4,7 +4,7 @@ The coordinator process gives real ones; tests give ones that they step by hand.
 """
 
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from odradek.protocol.errors import ErrorCode
@@ -53,10 +53,17 @@ class Timers(Protocol):
         """Call `action` once `now_ms` has reached `when_ms`, never within this call."""
 
 
+class Records(Protocol):
+    """Records to be appended: their number is known, and they are made when they are needed."""
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Record]: ...
+
+
 class GroupLog(Protocol):
     """One partition of `__consumer_offsets` that this broker leads."""
 
-    def append(self, records: Sequence[Record], then: AppendCallback, late: LateCallback = None) -> None:
+    def append(self, records: Records, then: AppendCallback, late: LateCallback = None) -> None:
         """Append the records as one batch or joined with others, all or none; `then` is called once, in order of the
         appends: NONE when all in-sync replicas have them, else the error for the client (COORDINATOR_NOT_AVAILABLE,
         NOT_COORDINATOR, INVALID_COMMIT_OFFSET_SIZE ...), and then none of them is or will be there.

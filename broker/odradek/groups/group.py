@@ -6,8 +6,8 @@ coordinator's loop.
 
 from __future__ import annotations
 
-from collections.abc import Collection, ItemsView, Mapping
-from typing import Any, Protocol
+from collections.abc import Collection, Mapping
+from typing import Any
 
 from odradek.groups.classic import ClassicGroup
 from odradek.groups.classic_member import JoinRequest
@@ -15,15 +15,8 @@ from odradek.groups.classic_rebalance import Rebalance, State
 from odradek.groups.consumer_group import ConsumerGroup
 from odradek.groups.consumer_metadata import CONSUMER, topics_of
 from odradek.groups.environment import Record
-from odradek.groups.offsets import Committed, Offsets, Place
+from odradek.groups.offsets import CommitRequest, Offsets, Place
 from odradek.protocol.schemas.group_records import GROUP_METADATA, record
-
-
-class PendingCommit(Protocol):
-    """What a commit is about to store."""
-
-    def items(self) -> ItemsView[Place, Committed] | list[tuple[Place, Committed]]:
-        """Each place with what is committed there."""
 
 
 class Group:
@@ -40,7 +33,7 @@ class Group:
         self.offsets = Offsets()
         self.pending = Offsets()
         self.downgrade_refused_at: int | None = None
-        self.under_way: dict[object, PendingCommit] = {}
+        self.under_way: dict[object, CommitRequest] = {}
 
     @property
     def classic(self) -> ClassicGroup | None:

@@ -6,36 +6,45 @@ do not subscribe to its topic or there never were any, a retention after the com
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Collection, ItemsView, Iterable, Iterator, MutableMapping
+from typing import Any, Protocol
 
-from odradek._ext.api.offset_commits import Committed, OffsetCommit
+from odradek._ext.api.offset_commits import Committed
 from odradek.groups.environment import Record
 from odradek.protocol.schemas import group_records
 
 NO_EXPIRY = -1
-LONGEST_STRING = 32767
-_KEY_HEAD, _LENGTH, _PARTITION = struct.Struct(">hh"), struct.Struct(">h"), struct.Struct(">i")
-_VALUE_HEAD, _TIME = struct.Struct(">hqih"), struct.Struct(">q")
-
 
 Place = tuple[str, int]
 """Topic and partition."""
 
 
-class Commit(NamedTuple):
-    """An OffsetCommit: who commits what. `generation_id` is -1 for a client that assigns itself.
+class CommitRequest(Protocol):
+    """What a client asks the coordinator to store: a native `OffsetCommit`, or a `Commit` (commits.py).
 
-    :param knows_epochs: the client knows the errors of KIP-848 (from version 9 on).
+    Its length is the number of its records, and iteration gives them.
+
+    `generation_id` is -1 for a client that assigns partitions to itself. `knows_epochs`: the client knows the errors of
+    KIP-848 (from version 9 on).
     """
 
-    group_id: str
-    member_id: str
-    generation_id: int
-    instance_id: str | None
-    offsets: Mapping[Place, Committed]
-    knows_epochs: bool = True
+    @property
+    def group_id(self) -> str: ...
+    @property
+    def member_id(self) -> str: ...
+    @property
+    def generation_id(self) -> int: ...
+    @property
+    def instance_id(self) -> str | None: ...
+    @property
+    def knows_epochs(self) -> bool: ...
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Record]: ...
+    def items(self) -> ItemsView[Place, Committed] | list[tuple[Place, Committed]]:
+        """Each place with what is to be committed there."""
+
+    def put_into(self, offsets: MutableMapping[str, dict[int, Committed]]) -> None:
+        """Store it in memory: {topic: {partition: Committed}}."""
 
 
 class Offsets:
@@ -63,7 +72,7 @@ class Offsets:
         """Replace what is committed there."""
         self._of_topic.setdefault(topic, {})[partition] = committed
 
-    def put_all(self, commit: OffsetCommit) -> None:
+    def put_all(self, commit: CommitRequest) -> None:
         """Take over all that a commit stores."""
         commit.put_into(self._of_topic)
 
@@ -114,15 +123,6 @@ class Offsets:
 
 def offset_record(group_id: str, topic: str, partition: int, committed: Committed | None) -> Record:
     """The record of one committed offset; None makes the tombstone."""
-    if committed is not None and committed.expire_timestamp_ms == NO_EXPIRY:
-        # The same bytes as below, by hand: this is what a commit costs.
-        group, name, note = group_id.encode(), topic.encode(), committed.metadata.encode()
-        if max(len(group), len(name), len(note)) <= LONGEST_STRING:
-            key = b"%b%b%b%b%b" % (
-                _KEY_HEAD.pack(1, len(group)), group, _LENGTH.pack(len(name)), name, _PARTITION.pack(partition)
-            )  # fmt: skip
-            head = _VALUE_HEAD.pack(3, committed.offset, committed.leader_epoch, len(note))
-            return key, head + note + _TIME.pack(committed.commit_timestamp_ms)
     kind = group_records.OFFSET_COMMIT
     value = None
     if committed is not None:

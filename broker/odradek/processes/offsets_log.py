@@ -20,8 +20,7 @@ import odradek._ext.partition.slots as slots
 from odradek._ext.api.offset_commits import join
 from odradek._ext.partition.flusher import Flusher
 from odradek._ext.records.batch_builder import BatchBuilder
-from odradek.groups.environment import NO_PRODUCER, AppendCallback, LateCallback, LogBatch
-from odradek.groups.environment import Record as Pair
+from odradek.groups.environment import NO_PRODUCER, AppendCallback, LateCallback, LogBatch, Records
 from odradek.protocol.errors import ErrorCode
 from odradek.storage import compression
 from odradek.storage.batch import ABORT, COMMIT, END_TXN_KEY, read_batch
@@ -128,14 +127,14 @@ class OffsetsLog:
         self._max_bytes = max_bytes
         self._most_bytes = min(MOST_BYTES, max_bytes // 2)  # joined; with room for what a batch adds
         self._patience_s = patience_ms / 1000
-        self._queue: list[tuple[Sequence[Pair], AppendCallback, LateCallback]] = []
+        self._queue: list[tuple[Records, AppendCallback, LateCallback]] = []
         self._due = False
         self._busy_since: float | None = None
         self._unacknowledged: deque[Unacknowledged] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
-    def append(self, records: Sequence[Pair], then: AppendCallback, late: LateCallback = None) -> None:
+    def append(self, records: Records, then: AppendCallback, late: LateCallback = None) -> None:
         """As `GroupLog` says."""
         if self._closed:
             self._loop.call_soon(then, ErrorCode.NOT_COORDINATOR)

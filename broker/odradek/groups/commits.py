@@ -1,0 +1,80 @@
+"""Commits of offsets on their way to the log: what a commit is, and what happens when its append ends.
+
+Used in the coordinator's loop only.
+
+A commit changes a group's offsets when its records are acknowledged, not when they are appended: until then a fetch of
+offsets returns the previous ones, and the group remembers the commit in `under_way`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, ItemsView, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from odradek._ext.api.offset_commits import Committed
+from odradek.groups.environment import Record
+from odradek.groups.offsets import CommitRequest, Place, offset_record
+from odradek.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from odradek.groups.group import Group
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A `CommitRequest` from objects, for requests that the native reader leaves to the schemas."""
+
+    group_id: str
+    member_id: str
+    generation_id: int
+    instance_id: str | None
+    offsets: Mapping[Place, Committed]
+    knows_epochs: bool = True
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def __iter__(self) -> Iterator[Record]:
+        for (topic, partition), committed in self.offsets.items():
+            yield offset_record(self.group_id, topic, partition, committed)
+
+    def items(self) -> ItemsView[Place, Committed]:
+        """Each place with what is to be committed there."""
+        return self.offsets.items()
+
+    def put_into(self, offsets: MutableMapping[str, dict[int, Committed]]) -> None:
+        """Store it in memory: {topic: {partition: Committed}}."""
+        for (topic, partition), committed in self.offsets.items():
+            offsets.setdefault(topic, {})[partition] = committed
+
+
+class UnacknowledgedCommit:
+    """A commit whose append has begun.
+
+    :param answer: called once: with the outcome of the append, or before that with COORDINATOR_NOT_AVAILABLE if it takes
+        too long.
+    """
+
+    __slots__ = ("_answer", "_commit", "_group")
+
+    def __init__(self, group: Group, commit: CommitRequest, answer: Callable[[ErrorCode], None]) -> None:
+        self._group = group
+        self._commit = commit
+        self._answer: Callable[[ErrorCode], None] | None = answer
+        group.under_way[self] = commit
+
+    def appended(self, error: ErrorCode) -> None:
+        """The append has ended; without an error the offsets are committed."""
+        group, answer, self._answer = self._group, self._answer, None
+        del group.under_way[self]
+        if error is ErrorCode.NONE:
+            group.offsets.put_all(self._commit)
+        if answer is not None:
+            answer(error)
+
+    def late(self) -> None:
+        """The append takes too long: the client is answered now, and the outcome matters to the group alone."""
+        answer, self._answer = self._answer, None
+        if answer is not None:
+            answer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
