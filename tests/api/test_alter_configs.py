@@ -217,7 +217,7 @@ def test_a_limit_of_connections_holds_from_when_it_is_answered(wire, connect):
     ("who", "edit", "says"),
     [
         ("1", ("broker.id", SET, "7"), "broker.id=7: cannot be changed at run time"),
-        ("1", ("no.such", SET, "7"), "no.such=7: is not a key"),
+        ("1", ("no.such", SET, "7"), "no.such=7: is not a broker configuration key"),
         ("1", ("log.cleaner.threads", SET, "-1"), "must be an integer from 0 to 2147483647"),
         ("", ("ssl.keystore.type", SET, "JKS"), "set it for each broker, by the broker's id"),
         ("7", ("log.roll.ms", SET, "7"), "expected 1, but received 7"),

@@ -164,7 +164,7 @@ def test_settings_of_the_broker_change_without_waiting_for_the_reporter(broker):
                 assert answer.responses[0].error_code == 0
             text = broker.log_file.read_text()[before:]
             assert f"changed the settings of all brokers: log.retention.ms={value}\n" in text
-            return "have not taken over" not in text
+            return "have not applied the new settings" not in text
 
         until(changed_without_waiting, "a change that everybody takes over in time")
 
