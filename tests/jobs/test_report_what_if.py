@@ -41,7 +41,7 @@ def test_a_what_if_is_read(text: str, wanted: WhatIf) -> None:
         ("retention.ms=soon", "retention.ms=soon: expected milliseconds, or a number with ms, s, m, h, d or w"),
         ("retention.ms=0", "retention.ms=0: expected milliseconds"),
         ("retention.ms=99999999w", "up to 100 years"),
-        ("retention.bytes=-5", "retention.bytes=-5: expected bytes a partition"),
+        ("retention.bytes=-5", "retention.bytes=-5: expected bytes per partition"),
         ("growth=fast", "growth=fast: expected a factor from 0 to 1000"),
         ("growth=-1", "growth=-1: expected a factor"),
         ("growth=nan", "growth=nan: expected a factor"),
