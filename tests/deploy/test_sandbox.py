@@ -56,7 +56,7 @@ def answer(url: str) -> str | None:
         return None
 
 
-def test_metrics_and_usage_are_told_where_proc_shows_processes_alone(metrics_url: str, tmp_path: Path) -> None:
+def test_metrics_and_usage_work_if_proc_shows_only_processes(metrics_url: str, tmp_path: Path) -> None:
     def answered(path: str) -> str:
         return str(until(lambda: answer(f"{metrics_url}{path}"), lambda: (tmp_path / "log").read_text()))
 

@@ -133,7 +133,7 @@ def test_a_total_of_the_broker_is_not_added_to_its_parts(name):
             assert "topic" in {matcher.name for matcher in selector.matchers.matchers}
 
 
-def test_a_variable_offers_the_values_of_its_own_label():
+def test_a_variable_offers_the_values_of_its_label():
     for name, query in _variables():
         selector, label = label_values(query)
         (asked,) = _selectors(promql_parser.parse(replaced(selector, VALUES)))

@@ -82,7 +82,7 @@ def test_severities_go_to_their_receivers(severity, receiver):
     assert routed.strip() == receiver
 
 
-def test_what_inhibits_and_what_is_inhibited_are_alerts():
+def test_inhibition_rules_name_existing_alerts():
     rules = yaml.safe_load((PROMETHEUS / "alertmanager.yml").read_text())["inhibit_rules"]
     for rule in rules:
         for matcher in rule["source_matchers"] + rule["target_matchers"]:
@@ -91,7 +91,7 @@ def test_what_inhibits_and_what_is_inhibited_are_alerts():
 
 
 @pytest.mark.parametrize("name", ALERTS)
-def test_an_alert_is_told_completely(name):
+def test_an_alert_has_all_annotations_and_a_chapter(name):
     rule = ALERTS[name]
     assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}
     assert all(rule["annotations"].values())
@@ -118,7 +118,7 @@ def test_the_unit_tests_see_an_alert_fire_and_not_fire(name):
 
 
 @pytest.mark.parametrize("name", recorded_names())
-def test_the_unit_tests_reckon_a_recording_rule(name):
+def test_the_unit_tests_compute_each_recording_rule(name):
     cases = yaml.safe_load((PROMETHEUS / "tests/recording.yml").read_text())["tests"]
     checks = [check for case in cases for check in case["promql_expr_test"]]
     assert any(name in check["expr"] and check["exp_samples"] for check in checks)

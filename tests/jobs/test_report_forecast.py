@@ -62,7 +62,7 @@ def saturation(random: np.random.Generator, known: int, days: int) -> np.ndarray
 
 
 @pytest.mark.parametrize("kind", [growth, noise, moods, deleted, saturation], ids=lambda kind: kind.__name__)
-def test_the_real_day_lies_in_the_interval_as_often_as_it_says(
+def test_the_actual_day_is_in_the_interval_as_often_as_stated(
     kind: Callable[[np.random.Generator, int, int], np.ndarray],
 ) -> None:
     tries, inside_80, inside_95 = 60, 0, 0
@@ -135,7 +135,7 @@ def test_too_short_a_history_is_refused_with_both_numbers() -> None:
         forecast.fit([], [])
 
 
-def test_what_is_no_series_is_refused() -> None:
+def test_invalid_series_are_refused() -> None:
     with pytest.raises(ValueError, match="3 days and 2 values"):
         forecast.fit([1, 2, 3], [1.0, 2.0])
     with pytest.raises(ValueError, match="ascend"):
@@ -159,7 +159,7 @@ def test_a_weekly_season_is_not_taken_for_growth_or_for_steps() -> None:
     assert made.quantiles()[2][13] == pytest.approx(500 + 2.0 * 55 + 8.0 * (55 % 7 >= 5), abs=1)
 
 
-def test_a_disk_whose_topics_came_to_their_retention_does_not_fill() -> None:
+def test_a_disk_whose_topics_reached_their_retention_does_not_fill() -> None:
     random = np.random.default_rng(3)
     series = 100 + 10.0 * np.minimum(np.arange(60), 30) + random.normal(0, 1, 60)
     made = forecast.fit(range(FIRST_DAY, FIRST_DAY + 60), series)

@@ -22,7 +22,7 @@ from odradek.jobs.usage_report.whatif import Topic, WhatIf
         ("retention.bytes=500,growth=0", WhatIf("retention.bytes=500,growth=0", retention_bytes=500, growth=0)),
     ],
 )
-def test_a_what_if_is_read(text: str, wanted: WhatIf) -> None:
+def test_a_what_if_is_parsed(text: str, wanted: WhatIf) -> None:
     assert whatif.parse(text) == wanted
 
 
@@ -47,7 +47,7 @@ def test_a_what_if_is_read(text: str, wanted: WhatIf) -> None:
         ("growth=nan", "growth=nan: expected a factor"),
     ],
 )
-def test_what_is_no_what_if_is_named(text: str, said: str) -> None:
+def test_an_invalid_what_if_is_refused(text: str, said: str) -> None:
     with pytest.raises(ReportError, match=f"^--what-if {text}: ") as caught:
         whatif.parse(text)
     assert said in str(caught.value)

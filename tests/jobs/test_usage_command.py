@@ -35,7 +35,7 @@ NOW = datetime(2025, 11, 21, 15, 30, 12, tzinfo=UTC)
         ("2025-11-20T12:00Z", "2025-12-01", ("2025-11-20T12:00", "2025-12-01")),
     ],
 )
-def test_a_period_is_said_in_many_ways(from_: str | None, to: str | None, expected: tuple[str, str]) -> None:
+def test_a_period_has_many_forms(from_: str | None, to: str | None, expected: tuple[str, str]) -> None:
     assert parse_range(from_, to, NOW) == tuple(map(at, expected))
 
 
@@ -57,7 +57,7 @@ def test_a_period_is_said_in_many_ways(from_: str | None, to: str | None, expect
         ("-999999d", None, "--from '-999999d': expected a time from 2000 to 2199"),
     ],
 )
-def test_a_period_that_is_none_is_refused(from_: str, to: str | None, message: str) -> None:
+def test_an_invalid_period_is_refused(from_: str, to: str | None, message: str) -> None:
     with pytest.raises(ReportError, match=message):
         parse_range(from_, to, NOW)
 
@@ -123,7 +123,7 @@ def fake_java(directory: Path, script: str) -> Path:
     return directory
 
 
-def test_a_java_that_is_missing_or_too_old_is_told_with_how_to_get_one(
+def test_a_missing_or_old_java_is_reported_with_how_to_install_it(
     tmp_path: Path, spool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     how = "install one (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
@@ -147,7 +147,7 @@ def test_a_java_that_is_missing_or_too_old_is_told_with_how_to_get_one(
 @pytest.mark.java
 @pytest.mark.timeout(1200)
 @pytest.mark.xdist_group("spark")
-def test_a_spark_that_cannot_start_is_told(tmp_path: Path, spool: Path) -> None:
+def test_a_spark_that_cannot_start_is_reported(tmp_path: Path, spool: Path) -> None:
     """In a process of its own: Java is started for it."""
     command = [
         sys.executable,

@@ -203,7 +203,7 @@ def test_spool_and_prometheus_agree(
     assert {name: report.rows(name) for name in before} == before
 
 
-def test_a_prometheus_that_never_scraped_the_broker_is_told(
+def test_a_prometheus_that_never_scraped_the_broker_is_reported(
     report: Report, lives: tuple[Path, PrometheusServer, Any]
 ) -> None:
     _, server, _ = lives
@@ -258,7 +258,7 @@ def test_gains_of_a_counter(boots: dict[int, float], counter: dict[int, float], 
     assert {row["hour"] for row in rows} == {DAY}
 
 
-def test_what_is_gained_after_a_restart_is_of_the_time_since_it() -> None:
+def test_the_increase_after_a_restart_belongs_to_the_time_since_it() -> None:
     source: Any = Sampled(minutes({0: OLD, 11: NEW, 12: NEW}), minutes({0: 100, 11: 130, 12: 131}))
     [row] = prometheus.gains(source, COUNTER, DAY, NEXT_DAY)
     assert row["elapsed_ms"] == 12 * MINUTE_MS - round(NEW * 1000 - DAY)
@@ -270,7 +270,7 @@ def test_a_step_that_ends_on_the_hour_belongs_to_the_hour_before() -> None:
     assert {row["hour"]: row["gained"] for row in rows} == {DAY: 60, DAY + HOUR_MS: 1}
 
 
-def test_time_is_split_in_days_or_in_what_prometheus_gives_at_once() -> None:
+def test_time_is_split_by_days_or_by_the_limit_of_prometheus() -> None:
     assert prometheus.chunks(DAY, DAY + 30 * HOUR_MS, 60_000) == [(DAY, NEXT_DAY), (NEXT_DAY, DAY + 30 * HOUR_MS)]
     fine = prometheus.chunks(DAY, NEXT_DAY, 1000)
     assert fine[0] == (DAY, DAY + 2 * HOUR_MS) and fine[-1][1] == NEXT_DAY

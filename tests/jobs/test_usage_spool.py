@@ -142,7 +142,7 @@ def test_a_life_with_restarts_and_set_clocks_is_counted_to_the_byte(report: Repo
         assert name == "gaps" or len(again) > len(before[name]), "the day before was added"
 
 
-def test_damaged_and_missing_files_are_named_and_lose_only_what_cannot_be_known(report: Report, tmp_path: Path) -> None:
+def test_damaged_and_missing_files_are_reported_and_lose_only_their_counts(report: Report, tmp_path: Path) -> None:
     directory = tmp_path / "spool"
     directory.mkdir()
     boot = spools.Boot(directory, "cc03", at("2025-11-20T01:00:30"))
@@ -199,7 +199,7 @@ def test_counters_older_than_the_spool_count_from_its_first_row(report: Report, 
     assert any("1 counter began before the oldest file of the spool" in row["reason"] for row in report.rows("gaps"))
 
 
-def test_what_a_rotated_spool_no_longer_has_is_kept(report: Report, tmp_path: Path) -> None:
+def test_tables_of_days_that_the_spool_no_longer_has_are_kept(report: Report, tmp_path: Path) -> None:
     directory = tmp_path / "spool"
     directory.mkdir()
     boot = spools.Boot(directory, "ee05", at("2025-11-20T10:00:30"))

@@ -47,7 +47,7 @@ def wire(broker: Broker, source: str = "127.0.0.1") -> Wire:
     return Wire.over(socket.create_connection((broker.host, broker.port), source_address=(source, 0)))
 
 
-def test_software_beyond_the_table_is_other_and_who_does_not_say_is_unknown(broker: Broker) -> None:
+def test_software_beyond_the_table_is_other_and_clients_without_a_name_are_unknown(broker: Broker) -> None:
     until(lambda: scrape(broker).sum(COUNT) == 0, "no connections of others")
     with ExitStack() as open_ones:
         for number in range(KINDS + 5):
@@ -64,7 +64,7 @@ def test_software_beyond_the_table_is_other_and_who_does_not_say_is_unknown(brok
     until(lambda: scrape(broker).sum(SOFTWARE) == 0, "no connections")
 
 
-def test_a_limit_its_reaching_and_refusals_are_told(tmp_path: Path) -> None:
+def test_the_connection_limit_and_refusals_are_counted(tmp_path: Path) -> None:
     limits = {"max.connections": 4, "max.connections.per.ip": 2, "max.connections.per.ip.overrides": "127.0.0.2:100"}
     with Broker(CONFIG | limits, directory=tmp_path) as broker, ExitStack() as open_ones:
         before = scrape(broker)
@@ -85,7 +85,7 @@ def test_a_limit_its_reaching_and_refusals_are_told(tmp_path: Path) -> None:
         until(lambda: scrape(broker).value("odradek_connections_full_total") == 1, "the limit was reached")
 
 
-def test_fetch_sessions_and_their_partitions_are_told(broker: Broker) -> None:
+def test_fetch_sessions_and_their_partitions_are_counted(broker: Broker) -> None:
     cache = "kafka_server_fetchsessioncache_"
     names = (
         "numincrementalfetchsessions",
@@ -147,7 +147,7 @@ def test_errors_of_topics_groups_and_resources_inside_of_answers_are_counted(bro
         ), api
 
 
-def test_a_commit_that_is_answered_natively_with_errors_failed_once_in_its_clients_name(broker: Broker) -> None:
+def test_a_natively_answered_commit_with_errors_counts_as_one_failed_request(broker: Broker) -> None:
     def told() -> tuple[float, float, float]:
         found = scrape(broker)
         mine = {"api": "OffsetCommit", "client_id": "wire"}

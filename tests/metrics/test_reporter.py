@@ -225,7 +225,7 @@ def test_a_port_in_use_stops_the_start_with_one_line(tmp_path):
 
 
 @pytest.mark.parametrize("address", ["9404", "127.0.0.1:99999", "[::1:9404", "host:port"])
-def test_an_address_that_is_none_is_told(tmp_path, address):
+def test_an_invalid_address_is_reported(tmp_path, address):
     result = subprocess.run(
         [sys.executable, "-m", "odradek.cli.main", "start", "--set", f"metrics.listener={address}"],
         capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path,

@@ -38,7 +38,7 @@ def rows(found, kind):
     return [row for one in found for row in map(json.loads, one.rows) if row["kind"] == kind]
 
 
-def test_the_spool_tells_all_that_there_is_until_the_end(tmp_path):
+def test_the_spool_contains_all_rows_until_the_end(tmp_path):
     with Broker(SPOOLING, {"t": 2}, directory=tmp_path) as broker:
         directory = broker.data_dir
         produce(broker, "t", 0, 10)
@@ -64,7 +64,7 @@ def test_the_spool_tells_all_that_there_is_until_the_end(tmp_path):
     assert {row["worker"] for row in rows(found, "worker")} == {0, 1}
 
 
-def test_the_spool_says_what_each_of_several_log_directories_holds_of_a_topic(tmp_path):
+def test_the_spool_contains_a_topics_bytes_in_each_of_several_log_directories(tmp_path):
     directories = [tmp_path / name for name in ("one", "two")]
     config = SPOOLING | {"log.dirs": ",".join(map(str, directories))}
     with Broker(config, {"t": 2}, directory=tmp_path) as broker:
@@ -102,7 +102,7 @@ def test_usage_is_answered_as_json(broker):
     assert refused.value.code == 400 and "no" in json.loads(refused.value.read())["error"]
 
 
-def test_the_command_shows_what_the_reporter_tells(broker):
+def test_the_command_shows_the_reporters_usage(broker):
     result = subprocess.run(
         [sys.executable, "-m", "odradek.cli.main", "usage", "topic", "t", "--pid", str(broker.pid)],
         capture_output=True, text=True, timeout=60, check=False,
@@ -111,7 +111,7 @@ def test_the_command_shows_what_the_reporter_tells(broker):
     assert "g" in result.stdout
 
 
-def test_the_topic_is_told_of_while_the_coordinator_hangs(broker):
+def test_a_topic_is_reported_while_the_coordinator_hangs(broker):
     pid = process(broker, "coordinator")["pid"]
     os.kill(pid, signal.SIGSTOP)
     try:

@@ -131,7 +131,7 @@ def test_the_oldest_files_go_when_the_bound_is_reached(tmp_path):
     assert counts[0] == 199 - first and history.from_ms == found[0].to_ms
 
 
-def test_a_bound_below_what_an_hour_needs_is_told_and_kept(tmp_path, caplog):
+def test_a_maximum_size_below_that_of_an_hour_is_logged_and_kept(tmp_path, caplog):
     clock = Clock()
     writer = spool(tmp_path, clock=clock, max_bytes=1000)
     for number in range(5):
@@ -148,7 +148,7 @@ def test_a_bound_below_what_an_hour_needs_is_told_and_kept(tmp_path, caplog):
 
 @pytest.mark.parametrize("error", [DISK_FULL, OSError(errno.EIO, os.strerror(errno.EIO))])
 @pytest.mark.parametrize("at", range(1, 6))
-def test_a_disk_that_fails_is_told_once_and_costs_no_count(tmp_path, caplog, error, at):
+def test_a_failing_disk_is_logged_once_and_loses_no_count(tmp_path, caplog, error, at):
     clock, calls = Clock(), Calls()
     writer = spool(tmp_path, clock=clock, calls=calls)
     clock.advance(MINUTE)
@@ -171,7 +171,7 @@ def test_a_disk_that_fails_is_told_once_and_costs_no_count(tmp_path, caplog, err
     assert [one.values[0] for one in History(tmp_path, 0, FOREVER).usage.values()] == [4]
 
 
-def test_a_file_that_cannot_be_compressed_is_told_once_and_tried_again(tmp_path, caplog):
+def test_a_file_that_cannot_be_compressed_is_logged_once_and_retried(tmp_path, caplog):
     clock = Clock()
 
     class Full(SpoolCalls):
@@ -196,7 +196,7 @@ def test_a_file_that_cannot_be_compressed_is_told_once_and_tried_again(tmp_path,
     assert [name.endswith(".gz") for name in names(tmp_path)] == [True, True, False]
 
 
-def test_a_directory_that_cannot_be_made_is_told(tmp_path, caplog):
+def test_a_directory_that_cannot_be_created_is_logged(tmp_path, caplog):
     (tmp_path / "file").write_text("")
     writer = spool(tmp_path / "file" / "usage")
     assert not writer.write([row(1)])
@@ -204,7 +204,7 @@ def test_a_directory_that_cannot_be_made_is_told(tmp_path, caplog):
     assert str(tmp_path / "file") in told and "Not a directory" in told
 
 
-def test_a_spool_that_somebody_deletes_begins_anew_with_all_rows(tmp_path):
+def test_a_deleted_spool_begins_again_with_all_rows(tmp_path):
     clock = Clock()
     directory = tmp_path / "usage"
     writer = spool(directory, clock=clock)
@@ -235,7 +235,7 @@ def test_a_clock_that_is_set_is_marked_and_intervals_are_as_long_as_they_were(tm
     ]  # fmt: skip
 
 
-def test_a_clock_set_back_into_an_hour_that_is_closed_goes_on_in_the_open_file(tmp_path):
+def test_a_clock_set_back_into_a_closed_hour_continues_the_open_file(tmp_path):
     clock = Clock()
     writer = spool(tmp_path, clock=clock)
     for jump in (0, HOUR, -HOUR, 0, HOUR):
@@ -248,7 +248,7 @@ def test_a_clock_set_back_into_an_hour_that_is_closed_goes_on_in_the_open_file(t
     assert [one.values[0] for one in history.usage.values()] == [clock.ran] and not history.gaps
 
 
-def test_retired_entries_are_told_by_name_and_only_the_rest_as_retired(tmp_path):
+def test_retired_entries_are_counted_by_name_and_only_the_rest_as_retired(tmp_path):
     clock = Clock()
     writer = spool(tmp_path, clock=clock)
 

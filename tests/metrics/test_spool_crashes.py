@@ -131,7 +131,7 @@ class World:
 
 @settings(max_examples=250, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(things, max_size=30), st.integers(0, 1 << 30))
-def test_what_is_read_is_what_was_counted_whatever_dies_when(story, seed):
+def test_the_read_counts_equal_the_written_counts_after_any_crash(story, seed):
     with tempfile.TemporaryDirectory(dir=MEMORY) as parent:
         world = World(Path(parent) / "usage", seed)
         for one in story:

@@ -139,7 +139,7 @@ def test_a_reader_without_commits_has_a_lag_in_records_and_seconds(broker):
     until(lambda: scrape(broker).value("odradek_reader_lag_seconds", **place) > age + 0.5, "a greater age")
 
 
-def test_requests_their_times_and_connections_are_told(broker):
+def test_requests_their_times_and_connections_are_reported(broker):
     writer = Writer(broker, "timed")
     times, requests = "kafka_network_requestmetrics_totaltimems", "kafka_network_requestmetrics_requests_total"
 
@@ -198,7 +198,7 @@ def test_a_real_prometheus_sees_what_was_sent_over_every_death(broker, tmp_path)
         assert sent * 0.999 <= prometheus.value(f"rate({name}{window})") * 3600 <= sent * most * 1.001
 
 
-def test_every_name_of_the_table_is_told_under_load(tmp_path):
+def test_every_metric_has_samples_under_load(tmp_path):
     config = CONFIG | {"usage.spool.max.bytes": 1 << 20, "usage.spool.interval.ms": 1000}
     with Broker(config, {"t": 2}, directory=tmp_path) as broker:
         writer = Writer(broker, "writer")  # stays connected

@@ -92,7 +92,7 @@ def rows(told, *names):
     return {tuple(one[name] for name in names): one for one in told["rows"]}
 
 
-def test_records_are_told_exactly_by_client_and_topic(broker, usage):
+def test_records_are_counted_exactly_by_client_and_topic(broker, usage):
     found = rows(usage("show", "--by", "client", "--by", "topic", "--by", "api"), "client", "topic", "api")
     assert found["web", "orders", "Produce"]["rin"] == 1000
     assert found["cron", "orders", "Produce"]["rin"] == 10 and found["cron", "audit", "Produce"]["rin"] == 7
@@ -128,7 +128,7 @@ def test_the_sums_over_clients_are_the_bytes_on_the_sockets(broker, usage):
     until(agree, lambda: f"sums between those of the sockets: {seen}")  # a worker may rest between its two counts
 
 
-def test_a_topic_is_told_with_writers_readers_and_their_lag(broker, usage):
+def test_a_topic_is_shown_with_writers_readers_and_their_lag(broker, usage):
     def all_is_told():
         told.update(usage("topic", "orders", "--interval", "0.5"))
         return told["groups"] and all(one["lag"] == 0 for one in told["readers"])
@@ -180,7 +180,7 @@ def spool_records(broker, client):
     return sum(one.get("rin") for key, one in history.usage.items() if key.client == client)
 
 
-def test_the_spool_tells_the_same_through_kills_of_the_reporter_and_of_workers(tmp_path):
+def test_the_spool_is_exact_across_kills_of_the_reporter_and_of_workers(tmp_path):
     with Broker(CONFIG, TOPICS, directory=tmp_path / "b") as broker:
         spool = broker.data_dir
 
