@@ -155,8 +155,8 @@ def verify(kind: type[Server]) -> Figures:
 def compaction(kind: type[Server]) -> Figures:
     """Half a GB with every key eight times: time and CPU of the first pass.
 
-    The topic is changed to a compacted topic after all records are written, so that the pass covers all of them. A smaller topic
-    is compacted first, so that a JIT compiles the code.
+    The topic is changed to a compacted topic after all records are written, so that the pass covers all of them. A smaller
+    topic is compacted first, so that a JIT compiles the code.
     """
     with _fresh(kind, {"log.cleaner.backoff.ms": "100"}) as server:
         server.start()

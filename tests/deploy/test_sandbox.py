@@ -61,7 +61,7 @@ def test_metrics_and_usage_work_if_proc_shows_only_processes(metrics_url: str, t
         return str(until(lambda: answer(f"{metrics_url}{path}"), lambda: (tmp_path / "log").read_text()))
 
     answered("/readyz")
-    told = answered("/metrics")
-    started = [line for line in told.splitlines() if line.startswith("process_start_time_seconds{")]
+    metrics = answered("/metrics")
+    started = [line for line in metrics.splitlines() if line.startswith("process_start_time_seconds{")]
     assert any('process="worker"' in line for line in started)
     assert json.loads(answered("/usage"))

@@ -1,4 +1,4 @@
-"""The units of deploy/systemd: systemd has nothing to say against them, they are shut in, the installer puts them in place."""
+"""The units of deploy/systemd: systemd accepts them, they are sandboxed, and the installer installs them."""
 
 import os
 import re
@@ -42,7 +42,7 @@ def test_systemd_accepts_a_unit(unit: str, tmp_path: Path) -> None:
         text = path.read_text().replace("/opt/odradek/venv/bin/odradek", shutil.which("true") or "")
         (tmp_path / path.name).write_text(re.sub("(?m)^Documentation=.*\n", "", text))
     found = analyze("verify", "--man=no", "--recursive-errors=no", tmp_path / unit)
-    assert (found.stderr, found.returncode) == ("", 0)  # unknown keys are told there, and end with 0
+    assert (found.stderr, found.returncode) == ("", 0)  # it reports unknown keys on stderr, with exit code 0
 
 
 def test_a_unit_with_an_unknown_key_would_be_found(tmp_path: Path) -> None:

@@ -89,15 +89,15 @@ class Prometheus:
             return False
 
     def ask(self, path: str, **parameters: str) -> Any:
-        """The data of an answer of the API. Raises AssertionError with Prometheus' words."""
+        """Return the data of a response of the API. Raises AssertionError with Prometheus' error message."""
         url = f"{self._url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
         try:
             with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
-                told = json.load(answer)
+                response = json.load(answer)
         except urllib.error.HTTPError as error:
             raise AssertionError(f"{parameters}: {error.read().decode(errors='replace')}") from error
-        assert told["status"] == "success", told
-        return told["data"]
+        assert response["status"] == "success", response
+        return response["data"]
 
     def query(self, expr: str) -> list[dict[str, Any]]:
         """The series of now that have a number: each with ``metric`` and ``value``."""

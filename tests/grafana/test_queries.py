@@ -152,6 +152,6 @@ def _variables():
 
 @pytest.mark.parametrize("query", QUERIES.values(), ids=QUERIES.keys())
 def test_a_graph_shows_the_same_series_at_every_point(query):
-    """topk() alone chooses anew at each point of a graph, so that lines begin and end where ranks change."""
+    """topk() alone selects at each point separately of a graph, so that lines begin and end where ranks change."""
     choices = query.expr.count("topk(")
     assert query.instant or choices == query.expr.count("@ end()")

@@ -56,9 +56,9 @@ class PrometheusServer:
         )  # fmt: skip
 
         def port() -> str | None:
-            told = re.search(r'"Listening on" address=127\.0\.0\.1:(\d+)\s', log.read_text())
-            assert told or self._process.poll() is None, log.read_text()
-            return told and told[1]
+            match = re.search(r'"Listening on" address=127\.0\.0\.1:(\d+)\s', log.read_text())
+            assert match or self._process.poll() is None, log.read_text()
+            return match and match[1]
 
         def ready() -> bool:
             assert self._process.poll() is None, log.read_text()

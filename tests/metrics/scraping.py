@@ -44,11 +44,11 @@ def scrape(broker):
 
 
 def scrape_with_groups(broker):
-    """One in which the coordinator answered: where it still loads, or is slow, groups are left out."""
+    """Return a scrape with groups: while the coordinator loads groups, or is slow, scrapes omit them."""
     states = "kafka_coordinator_group_groupmetadatamanager_numgroups"
 
-    def told():
-        found = scrape(broker)
-        return found if found.value(states, state="Stable") is not None else None
+    def group_samples():
+        samples = scrape(broker)
+        return samples if samples.value(states, state="Stable") is not None else None
 
-    return until(told, "groups in the metrics")
+    return until(group_samples, "groups in the metrics")

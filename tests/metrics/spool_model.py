@@ -99,7 +99,7 @@ DISK_FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 class Pages:
-    """Counts as the broker does: entries of two pages, which are retired and come anew."""
+    """Counts as the broker does: entries of two pages, which are retired and created again."""
 
     def __init__(self, clock, chance):
         self.clock, self.chance = clock, chance

@@ -329,10 +329,10 @@ def test_every_metric_except_those_of_the_spool_has_samples(broker):
     count_loop_delay(70)
     broker.shm.set_disk(0, 0, 10, 20)
     groups = [GroupRow("g", "Stable", 1, {"t": {0: 4}})]
-    told = {line.split()[2] for line in text(measured(made), groups).splitlines() if line.startswith("# TYPE")}
+    families = {line.split()[2] for line in text(measured(made), groups).splitlines() if line.startswith("# TYPE")}
     by_workers_alone = {name for name in METRICS if "requestmetrics" in name or "socket_server_metrics" in name}
     by_workers_alone.add("odradek_topic_largest_batch_bytes")
     by_spool = {name for name in METRICS if name.startswith("odradek_spool")}
     of_processes = {name for name in METRICS if name.startswith("process_")}  # the test is no child of a supervisor
-    assert set(METRICS) - told - of_processes == by_workers_alone | by_spool
-    assert told <= set(METRICS)
+    assert set(METRICS) - families - of_processes == by_workers_alone | by_spool
+    assert families <= set(METRICS)

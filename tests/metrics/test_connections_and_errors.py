@@ -93,16 +93,16 @@ def test_fetch_sessions_and_their_partitions_are_counted(broker: Broker) -> None
         "incrementalfetchsessionevictions_total",
     )
 
-    def told() -> list[float]:
+    def counts() -> list[float]:
         found = scrape(broker)
         return [found.value(cache + name) for name in names]
 
-    assert told() == [0, 0, 0]
+    assert counts() == [0, 0, 0]
     with wire(broker) as client:
         request = fetch_request([("never-made", number, 0) for number in range(3)], session_epoch=0)
         assert client.ask(request, 1, 12).session_id
-        assert told() == [1, 3, 0]
-    until(lambda: told() == [0, 0, 0], "the session of a closed connection has ended")
+        assert counts() == [1, 3, 0]
+    until(lambda: counts() == [0, 0, 0], "the session of a closed connection has ended")
 
 
 def test_errors_of_topics_groups_and_resources_inside_of_answers_are_counted(broker: Broker) -> None:
@@ -148,7 +148,7 @@ def test_errors_of_topics_groups_and_resources_inside_of_answers_are_counted(bro
 
 
 def test_a_natively_answered_commit_with_errors_counts_as_one_failed_request(broker: Broker) -> None:
-    def told() -> tuple[float, float, float]:
+    def counts() -> tuple[float, float, float]:
         found = scrape(broker)
         mine = {"api": "OffsetCommit", "client_id": "wire"}
         usage = [found.sum(f"odradek_usage_{what}_total", **mine) for what in ("requests", "errors")]
@@ -157,10 +157,10 @@ def test_a_natively_answered_commit_with_errors_counts_as_one_failed_request(bro
     with GroupTalk(broker.host, broker.port) as wire:
         wire.create("committed", 2)
         wire.until_coordinated("native")
-        topic, before = "committed", told()
+        topic, before = "committed", counts()
         wire.commit("native", {(topic, 0): 1})
         wire.commit("native", {(topic, 0): 2, (topic, 1): 2})
-        assert [one - other for one, other in zip(told(), before, strict=True)] == [2, 0, 0]
+        assert [after - earlier for after, earlier in zip(counts(), before, strict=True)] == [2, 0, 0]
         wire.commit("native", {(topic, 0): 3, (topic, 7): 3, (topic, 8): 3})
         wire.commit("native", {(topic, 0): 4}, generation_id_or_member_epoch=3, member_id="nobody")
-        assert [one - other for one, other in zip(told(), before, strict=True)] == [4, 2, 3]
+        assert [after - earlier for after, earlier in zip(counts(), before, strict=True)] == [4, 2, 3]

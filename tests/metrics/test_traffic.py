@@ -193,7 +193,7 @@ def test_a_real_prometheus_sees_what_was_sent_over_every_death(broker, tmp_path)
         until(
             lambda: prometheus.value(by_client) == sent + 1, "what the client sent"
         )  # a scrape may have been too slow
-        # It reckons what came before the first sample and after the last: at each end at most 1.1 of their mean distance.
+        # It estimates what happened before the first sample and after the last: at each end at most 1.1 of their mean distance.
         most = 1 + 2.2 / (prometheus.value(f"count_over_time({name}{window})") - 1)
         assert sent * 0.999 <= prometheus.value(f"rate({name}{window})") * 3600 <= sent * most * 1.001
 
@@ -215,9 +215,9 @@ def test_every_metric_has_samples_under_load(tmp_path):
             lost.close()
 
         def missing():
-            told = {line.split()[2] for line in scrape(broker).text.splitlines() if line.startswith("# TYPE")}
-            assert told <= set(METRICS)
-            return set(METRICS) - told
+            families = {line.split()[2] for line in scrape(broker).text.splitlines() if line.startswith("# TYPE")}
+            assert families <= set(METRICS)
+            return set(METRICS) - families
 
         try:
             until(lambda: not missing(), "every name")
