@@ -1,4 +1,4 @@
-"""The broker as its unit shuts it in: what /proc does not show there (ProcSubset=pid) is not needed."""
+"""The broker in the sandbox of its unit: it does not need the parts of /proc that ProcSubset=pid hides."""
 
 import json
 import os

@@ -15,7 +15,7 @@ from tests import toolchains
 UNITS = toolchains.REPOSITORY / "deploy" / "systemd"
 SERVICES = ("odradek.service", "odradek-report.service")
 MOST_EXPOSED = 20
-"""Tenths of systemd's exposure level: 2.0 of 10."""
+"""Maximum exposure level of systemd in tenths: 2.0 of 10."""
 
 
 def analyze(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -25,7 +25,7 @@ def analyze(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Everything installed but the virtual environment."""
+    """Install everything except the virtual environment."""
     directory = tmp_path_factory.mktemp("root")
     yield install(directory, "--units-only", "--with-report")
 
@@ -37,7 +37,7 @@ def install(root: Path, *options: str) -> Path:
 
 @pytest.mark.parametrize("unit", [*SERVICES, "odradek-report.timer"])
 def test_systemd_accepts_a_unit(unit: str, tmp_path: Path) -> None:
-    """The command that a unit starts need not be installed here; everything else is as it is."""
+    """Replace the command of a unit, which need not be installed here; everything else is unchanged."""
     for path in (*UNITS.glob("*.service"), *UNITS.glob("*.timer")):
         text = path.read_text().replace("/opt/odradek/venv/bin/odradek", shutil.which("true") or "")
         (tmp_path / path.name).write_text(re.sub("(?m)^Documentation=.*\n", "", text))

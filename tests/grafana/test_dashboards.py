@@ -1,4 +1,4 @@
-"""The committed dashboards are what the code makes, whole, and laid out so that nothing covers anything."""
+"""The committed dashboards equal the generated ones, are complete, and their panels do not overlap."""
 
 import itertools
 import re
@@ -19,7 +19,7 @@ def _run(*arguments):
 
 
 def _texts(value):
-    """All texts in a piece of JSON."""
+    """Yield all texts in a JSON value."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):

@@ -45,7 +45,7 @@ LEFT_BYTES = SMALL_DISK_BYTES // 200
 
 
 class Site:
-    """The broker, the clients by role, what watches them, and a small disk below the second log directory if there is one."""
+    """The broker, the clients by role, Prometheus, and the small disk of the second log directory if there is one."""
 
     def __init__(self, broker: Broker, target: str, prometheus: Prometheus, disk: SmallDisk | None) -> None:
         self.broker, self.target, self.prometheus, self.disk = broker, target, prometheus, disk
@@ -67,7 +67,7 @@ class Site:
 
 @contextlib.contextmanager
 def _small_disk(path: Path) -> Iterator[SmallDisk | None]:
-    """None where no file system can be mounted."""
+    """Return None if no file system can be mounted."""
     with contextlib.ExitStack() as stack:
         try:
             disk = stack.enter_context(SmallDisk(path, SMALL_DISK_BYTES))
@@ -118,7 +118,7 @@ def test_every_query_of_every_panel_has_data_with_all_labels_of_its_legend(uid: 
 
 
 def test_clients_that_only_write_or_only_read_are_shown(prometheus: Prometheus) -> None:
-    """Bytes in and out are added; a plain + would leave out what has but one of them."""
+    """Bytes in and out are added; a plain + would omit series that have only one of the two."""
     queries = {query.name: replaced(query.expr, everything(WINDOW)) for query in panel_queries()}
     prometheus.wait_for_values(queries["odradek-clients/Bytes by API/A"], "api", "Produce", "Fetch", "Heartbeat")
     prometheus.wait_for_values(queries["odradek-clients/Topics/A"], "topic", "orders", "audit")
@@ -188,7 +188,7 @@ def test_no_rule_fails(prometheus: Prometheus) -> None:
 
 @pytest.fixture(scope="module")
 def troubled(site: Site) -> Site:
-    """The group and the reader have ended, a worker was killed: all at once, because alerts take their time."""
+    """The group and the reader have ended, a worker was killed: all in one test, because alerts take time."""
     site.end("group")
     site.end("reader")
     worker = next(process for process in site.broker.processes() if process["kind"] == "worker")
@@ -223,7 +223,7 @@ def test_a_full_disk_makes_its_alert_fire(site: Site) -> None:
 
 
 def test_the_bytes_of_all_clients_are_those_of_the_sockets(site: Site) -> None:
-    """But for those that were in flight when the worker was killed, and those that were no request."""
+    """Except bytes in flight when the worker was killed, and bytes that were not a request."""
     for role in list(site.clients):
         site.end(role)
     for way, dropped in (("in", "0"), ("out", "sum(odradek_unsent_bytes_total)")):

@@ -1,4 +1,4 @@
-"""What the report finds and how it says it: hours after a gap, stalled groups, two disks, small costs, numbers with nouns."""
+"""Findings and their sentences: hours after a gap, stalled groups, two disks, small costs, numbers with nouns."""
 
 import re
 from typing import Any
@@ -28,7 +28,7 @@ def plain(said: str) -> str:
 
 
 def found_in(given: Any, disks: Any = ()) -> dict[str, str]:
-    """The sentences of the findings by key."""
+    """Return {key: sentence} of the findings."""
     return {one.key: plain(one.sentence) for one in findings(given, list(disks), gaps_of(given))}
 
 
@@ -62,7 +62,7 @@ def test_an_axis_of_counts_has_whole_numbers_each_once() -> None:
 
 
 def spans(*hours_and_seqs: tuple[int, int, int, int]) -> list[Span]:
-    """Of (hour, first seq, from minute, to minute) with an interval a minute."""
+    """Return spans of (hour, first seq, from minute, to minute) with one interval per minute."""
     at = FIRST * 1000
     return [
         Span("b", seq, seq + end - start - 1, at + start * 60_000, at + end * 60_000, end - start, (end - start) * 60_000,
@@ -145,7 +145,7 @@ def test_a_heat_chart_is_beside_the_busiest_hours_only_if_it_is_about_as_high() 
 def lag(
     kind: str, name: str, means: list[float], topic: str = "orders", seconds: float = float("nan")
 ) -> tuple[Any, ...]:
-    """A row of `Figures.lag` from a mean an hour."""
+    """Return a row of `Figures.lag` from one mean per hour."""
     by_hour = frame(("hour", "lag_avg"), [(FIRST + at * HOUR, mean) for at, mean in enumerate(means)])
     stall = _stall(by_hour, FIRST + (len(means) - 1) * HOUR)
     quarter = max(1, len(means) // 4)

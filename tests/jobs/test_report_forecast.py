@@ -1,4 +1,4 @@
-"""The forecast's intervals hold the real day as often as they say; made-up and recorded series; steps, bends, refusals."""
+"""The forecast's intervals contain the actual day as often as stated; generated and recorded series; steps, bends, refusals."""
 
 import csv
 import math
@@ -16,7 +16,7 @@ FIRST_DAY = 20_000
 
 
 def binomial_bounds(count: int, share: float, tail: float = 0.001) -> tuple[int, int]:
-    """Between how many of `count` successes lie, but for `tail` on either side, if each has the probability `share`."""
+    """Return the range of the number of successes in `count` trials of probability `share`, without `tail` on either side."""
     weights = [math.comb(count, k) * share**k * (1 - share) ** (count - k) for k in range(count + 1)]
     sums = np.cumsum(weights)
     return int(np.searchsorted(sums, tail)), int(np.searchsorted(sums, 1 - tail))
@@ -28,14 +28,14 @@ def season(random: np.random.Generator, days: int) -> np.ndarray:
 
 
 def growth(random: np.random.Generator, known: int, days: int) -> np.ndarray:
-    """Each day adds what it adds: noise stays."""
+    """Growth with noise that persists."""
     return 100 + np.cumsum(
         random.uniform(0.5, 2) + season(random, days) + random.normal(0, random.uniform(0.2, 1), days)
     )
 
 
 def noise(random: np.random.Generator, known: int, days: int) -> np.ndarray:
-    """As growth, and a noise that does not stay: segments deleted early or late."""
+    """Growth with noise that does not persist: segments deleted early or late."""
     return growth(random, known, days) + random.normal(0, random.uniform(0.2, 1.5), days)
 
 
@@ -55,7 +55,7 @@ def deleted(random: np.random.Generator, known: int, days: int) -> np.ndarray:
 
 
 def saturation(random: np.random.Generator, known: int, days: int) -> np.ndarray:
-    """A large topic comes to its retention in the history, and grows no more; the others go on."""
+    """A large topic reaches its retention in the history and stops growing; the others continue."""
     series = growth(random, known, days)
     at = int(random.integers(known // 3, 2 * known // 3))
     return series + random.uniform(2, 6) * np.minimum(np.arange(days), at)

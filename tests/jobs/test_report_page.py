@@ -1,4 +1,4 @@
-"""The usage report's page: its numbers are the tables', Chromium shows its charts, the same tables make the same bytes."""
+"""The usage report's page: its numbers equal the tables', Chromium shows its charts, the same tables produce the same bytes."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def options(place: Path, **others: Any) -> Options:
 
 @pytest.fixture(scope="module")
 def week(session: Any, place: Path) -> Summary:
-    """The report of a week, with everything."""
+    """The report of a week, with all sections."""
     return report.build(session, place / "tables", place, *WEEK, options(place, png=True, pdf=True))
 
 
@@ -80,7 +80,7 @@ def rows_of(place: Path, table: str, first: float = WEEK[0].timestamp(), last: f
 
 
 class Page(HTMLParser):
-    """What a page says: `cells[table][row][key]`, `tiles[key]`, `charts[name]` (their values), `findings` and all text."""
+    """Contents of a page: `cells[table][row][key]`, `tiles[key]`, `charts[name]` (their values), `findings` and all text."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -344,7 +344,7 @@ def chromium() -> Iterator[Any]:
 
 
 class Shown:
-    """The page of the week in a browser, with what it asked for and complained of."""
+    """The page of the week in a browser, with its requests and console messages."""
 
     def __init__(self, browser: Any, file: Path, **context: Any) -> None:
         self.page = browser.new_context(**context).new_page()

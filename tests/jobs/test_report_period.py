@@ -16,7 +16,7 @@ NOW = at("2026-03-10T05:20")
 
 @pytest.fixture
 def spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of a broker that was started this morning; it is 05:20."""
+    """The spool of a broker that was started this morning; the current time is 05:20."""
     monkeypatch.setattr(job.time, "time", lambda: NOW / 1000)
     directory = tmp_path / "spool"
     directory.mkdir()

@@ -1,4 +1,4 @@
-"""What-ifs: the grammar and its errors, and the model of a topic against a belt that is moved day by day."""
+"""What-ifs: the grammar and its errors, and the model of a topic against a step-by-step simulation."""
 
 import math
 
@@ -55,7 +55,7 @@ def test_an_invalid_what_if_is_refused(text: str, said: str) -> None:
 
 
 def belt(topic: Topic, days: int, growth: float, retention_days: float, retention_bytes: float) -> list[float]:
-    """The topic moved on in hundredths of a day: the oldest leaves at its age, or when there is too much."""
+    """Simulate a topic in hundredths of a day: the oldest bytes are deleted at their age, or when there are too many."""
     part = 0.01
     held = [(-(i + 0.5) * part, topic.rate * part) for i in range(round(topic.age_days / part))]  # newest first
     result = []
@@ -94,7 +94,7 @@ def test_the_model_of_a_topic_agrees_with_a_belt_moved_step_by_step(
 
 
 def whole(topics: list[Topic]) -> dict[str, float]:
-    """All of each topic lies on the disk."""
+    """All topics are completely on the disk."""
     return dict.fromkeys((topic.name for topic in topics), 1.0)
 
 

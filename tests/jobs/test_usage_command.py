@@ -1,4 +1,4 @@
-"""`odradek report usage` with what cannot be: one clear line and exit code 1, before Spark is started if that is possible."""
+"""`odradek report usage` with wrong options: one line and exit code 1, before Spark is started if possible."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_an_invalid_period_is_refused(from_: str, to: str | None, message: str) 
 
 
 def said(*arguments: str) -> tuple[int, str]:
-    """Exit code and what is on stderr."""
+    """Return the exit code and stderr."""
     result = CliRunner().invoke(main, ["report", "usage", *arguments], prog_name="odradek")
     assert "Traceback" not in result.output
     return result.exit_code, result.stderr
@@ -71,7 +71,7 @@ def said(*arguments: str) -> tuple[int, str]:
 
 @pytest.fixture
 def spool(tmp_path: Path) -> Path:
-    """Of yesterday; and of today, which is yesterday for a command that is given after midnight."""
+    """A spool of yesterday and today, because today is yesterday for a command that runs after midnight."""
     directory = tmp_path / "spool"
     directory.mkdir()
     today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
@@ -148,7 +148,7 @@ def test_a_missing_or_old_java_is_reported_with_how_to_install_it(
 @pytest.mark.timeout(1200)
 @pytest.mark.xdist_group("spark")
 def test_a_spark_that_cannot_start_is_reported(tmp_path: Path, spool: Path) -> None:
-    """In a process of its own: Java is started for it."""
+    """In a separate process, which starts Java."""
     command = [
         sys.executable,
         "-m",

@@ -1,4 +1,4 @@
-"""Reading the spool's files without Spark: damage is told with its byte, and never taken for an interval."""
+"""Reading the spool's files without Spark: damage is reported with its offset, and never taken for an interval."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def parts(path: Path) -> tuple[list[Interval], list[Damage]]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, list[tuple[int, int]], list[Interval]]:
-    """The content of a file, where its intervals lie, and what they are."""
+    """Return the content of a file, the offsets of its intervals, and the intervals."""
     boot = life(tmp_path_factory.mktemp("whole"))
     [path] = boot.files
     intervals, damages = parts(path)
@@ -181,7 +181,7 @@ def test_a_task_keeps_one_row_of_a_series_and_hour(tmp_path: Path) -> None:
 @settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(seed=st.integers(0, 1 << 30))
 def test_random_lives_with_random_wounds_lose_no_count(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
-    """Intervals are hurt at random; the sums stay right, as a later row of a series tells all before it."""
+    """Intervals are damaged at random; the sums stay right, because a later row of a series contains all earlier counts."""
     chance = random.Random(seed)
     directory = tmp_path_factory.mktemp("life")
     boots, wall_ms = [], DAY + 7_000

@@ -1,4 +1,4 @@
-"""From a real Prometheus to the tables: the same as from the spool of the same broker, and as plain additions."""
+"""From a real Prometheus to the tables: equal to the spool of the same broker, and to plain additions."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ STATE = {"topic": of_topic, "group": of_group, "reader": of_reader, "worker": of
 
 
 def live(boot: spools.Boot, minutes: int, seed: int, scraped: list[Sample], began_ms: int) -> None:
-    """Random minutes, spooled and scraped at their ends."""
+    """Random minutes, written to a spool and scraped at their ends."""
     chance = random.Random(seed)
     clients = [
         (chance.randrange(2), f"User:u{n % 3}", f"client-{n}", chance.choice(["orders", 'a "quoted",\\topic', "päge", None]),
@@ -144,7 +144,7 @@ def live(boot: spools.Boot, minutes: int, seed: int, scraped: list[Sample], bega
 
 @pytest.fixture(scope="module")
 def lives(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, PrometheusServer, list[spools.Boot]]]:
-    """A broker that was started anew in the middle: its spool, the Prometheus that scraped it, and the truth."""
+    """A broker that was restarted in the middle: its spool, the Prometheus that scraped it, and the expected counts."""
     directory = tmp_path_factory.mktemp("lives")
     spool = directory / "spool"
     spool.mkdir()
@@ -216,7 +216,7 @@ def test_a_prometheus_that_never_scraped_the_broker_is_reported(
 
 
 class Sampled:
-    """Instead of Prometheus: samples by metric."""
+    """A replacement of Prometheus with samples by metric."""
 
     step_ms = MINUTE_MS
 

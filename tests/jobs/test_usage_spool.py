@@ -1,4 +1,4 @@
-"""From the spool to the tables: exact to the byte against plain additions, whatever happened to broker, clock and files."""
+"""From the spool to the tables: equal to plain additions to the byte, after crashes, clock changes and damaged files."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def within(
 
 
 def make_a_life(directory: Path) -> tuple[list[spools.Boot], dict[str, Path]]:
-    """Two days of a broker that crashes, whose clock is set, and whose spool is hurt; returns its boots and the hurt files."""
+    """Two days of a broker that crashes, whose clock is set, and whose spool is damaged; returns boots and damaged files."""
     directory.mkdir()
     first = spools.Boot(directory, "aa01", at("2025-11-19T22:20:13"))
     first.set(kind="topic", topic="orders", id="01", partitions=3, bytes=1000, largest=400, end=90, start=5,

@@ -62,7 +62,9 @@ class World:
         self.boots += 1
         self.pages = Pages(self.clock, self.chance)
         self.began = self.clock.now
-        self.tried = [[0] * len(VALUES)]  # totals of the last interval known to be on disk, and of later ones that may be
+        self.tried = [
+            [0] * len(VALUES)
+        ]  # totals of the last interval known to be on disk, and of later ones that may be
         self.known = self.tried[0]  # the last total read from the files
         self.start()
 
@@ -83,8 +85,8 @@ class World:
         return done
 
     def crash(self, at, power=False):
-        """Crash during an interval; the disk has the state after the last interval, or after this one. If the reporter died in an
-        interval before and then the power fails, that interval may be on disk too.
+        """Crash during an interval; the disk has the state after the last interval, or after this one. If the reporter died in
+        an interval before and then the power fails, that interval may be on disk too.
         """
         self.calls.fail(at, Crash())
         try:
